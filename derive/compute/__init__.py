@@ -1,1 +1,1 @@
-"""Compute: relations as functions of other relations, evaluated once or incrementally maintained at every time."""
+"""Compute: relations as functions of other relations, which are evaluated once or incrementally maintained."""

@@ -1,7 +1,7 @@
-"""A compute instance: views that are incrementally maintained over collections, and can be read at every time.
+"""A compute instance: incrementally maintains views over collections, which can be read at every time.
 
-The owner of an instance calls `step` repeatedly, from one thread; all other methods may be called from other threads,
-and do not wait for the requested work. Rows are read on separate connections.
+The owner of an instance calls `step` repeatedly, from one thread. All other methods may be called from other threads,
+and return before the requested work is done. Rows are read on separate connections.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Updates:
 
     Attributes:
         rows: times, rows and diffs, by time. Rows are meaningless at times with errors.
-        errors: times, SQLSTATEs, messages and diffs, by time; 1 where an error replaces rows, and -1 where it ends.
-            Errors at the first time are inserted there.
+        errors: times, SQLSTATEs, messages and diffs, by time; the diff is 1 where an error replaces rows, and -1 where
+            the error ends. An error that exists at the first time has the diff 1 there.
         since: first known time of the relation. Its rows at that time are not included; `peek` returns them.
     """
 
@@ -88,7 +88,8 @@ class Instance:
         self._prepared: dict[tuple[Relation, Finishing], PreparedPeek] = {}
         self._dataflows = Dataflows(self._connection, most_here, stage)
         for identifier in self._definitions.keys() - self._dataflows.maintained.keys():
-            self._define(identifier, None)  # it had not started when the instance ended, and may not be wanted any more
+            # the dataflow had not started when the instance ended, and may no longer be requested
+            self._define(identifier, None)
         self._readers: list[apsw.Connection] = []
         self._prompt_reader = PointLookupReader(self._folder)
 
@@ -114,15 +115,15 @@ class Instance:
     ) -> None:
         """Maintain a relation from a time on.
 
-        An existing dataflow is kept if it has the same relation and is known at that time. Otherwise its first time may
-        be later: the time of the dataflow group with the same collections.
+        An existing dataflow continues if it has the same relation and is known at this time. The first time of a new
+        dataflow may be later: the time of the dataflow group with the same collections.
 
         Args:
             identifier: new identifier of the relation.
             relation: relation over inputs, and over other maintained relations.
             as_of: the time.
-            inputs: collections by identifier, from that time on. The instance closes them.
-            definition: a value that `definitions` returns; a different one means a different relation.
+            inputs: collections by identifier, from this time on; the instance closes them.
+            definition: a value that `definitions` returns; a different value means a different relation.
         """
         request = DataflowRequest(relation, pruned(plan_of(relation), set(inputs)), as_of, dict(inputs))
         self._announced[identifier] = as_of
@@ -170,14 +171,14 @@ class Instance:
         """Execute commands, poll inputs, and process complete times.
 
         Returns:
-            Whether there may be more work at once; otherwise nothing happens before an input changes or a command
-                comes.
+            Whether more work can be done now; if not, the next work follows a change of an input or a command.
         """
         with self._lock, translated(), self._prompt_reader.paused():
             while self._commands:
                 with self._connection:
                     self._commands[0]()
-                self._commands.popleft()  # after success: a command that failed because of a full disk is repeated
+                # only after success, so that a command is repeated that failed because of a full disk
+                self._commands.popleft()
             return self._dataflows.step()
 
     # -- State
@@ -191,7 +192,7 @@ class Instance:
         return {key: value for key, value in self._definitions.items() if key in self._dataflows.maintained}
 
     def is_known_from(self, identifier: GlobalId, time: int) -> bool:
-        """Return whether a relation is maintained or requested, and is or will be known from a time on."""
+        """Return whether a relation is maintained or requested, and known from a time on, now or later."""
         dataflow, request = self._dataflows.maintained.get(identifier), self._dataflows.requests.get(identifier)
         begun = dataflow.since if dataflow is not None else request.as_of if request is not None else END_OF_TIME
         return begun <= time and (self.failure(identifier) is None or self.can_go_on(identifier))
@@ -204,7 +205,7 @@ class Instance:
         """Return the times at which a relation can be read: from `since` on, and before `upper`.
 
         Raises:
-            FlowError: it is not maintained, or has failed.
+            FlowError: the relation is not maintained, or has failed.
         """
         dataflows = self._dataflows
         if (dataflows.failures or dataflows.broken) and (failure := self.failure(identifier)) is not None:
@@ -224,7 +225,7 @@ class Instance:
         return self._dataflows.failures.get(identifier) or broken
 
     def can_go_on(self, identifier: GlobalId) -> bool:
-        """Return whether a failed relation could resume; `go_on` tries it."""
+        """Return whether a failed relation may be able to resume; `go_on` tries to resume it."""
         return self._dataflows.can_go_on(identifier)
 
     def hydrations(self) -> tuple[Progress, ...]:
@@ -267,7 +268,7 @@ class Instance:
 
         Raises:
             FrontierError: the time is not complete yet, or compacted.
-            SqlError: there is an error in place of rows; or 57014, 54000.
+            SqlError: there is an error in place of rows; or the query was cancelled (57014), or is too large (54000).
         """
         if not isinstance(query, PreparedPeek):
             query = self._known(query, finishing or Finishing((), None, 0, tuple(range(len(query.types)))))
@@ -310,7 +311,7 @@ class Instance:
         """
         self.frontiers(identifier)
         with self._reading() as reader, translated():
-            # The relation may be dropped and recreated meanwhile, so all of this is read in one snapshot.
+            # The relation may be dropped and recreated meanwhile, so one snapshot reads all values.
             known: Any = reader.execute(
                 "SELECT since, upper, operator FROM dataflows JOIN cohorts ON cohorts.id = cohort"
                 " WHERE dataflows.id = ?",

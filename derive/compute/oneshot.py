@@ -1,4 +1,4 @@
-"""Evaluate queries once, including recursive queries, over rows that are fetched for the query."""
+"""One-time evaluation of queries, also recursive ones, over rows that are fetched for the query."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Loop:
     """A recursion whose rows are collected in a table.
 
     Attributes:
-        id: negative identifier. In `recursion.step` it stands for the rows of the last round, elsewhere for all rows.
+        id: negative identifier; in `recursion.step` it stands for the rows of the last round, elsewhere for all rows.
         recursion: the recursion, with inner recursions replaced by tables.
     """
 
@@ -57,7 +57,7 @@ class Loop:
         most_bytes: int | None,
         cancelled: Callable[[], None],
     ) -> Iterator[int]:
-        """Create the table, and fill it step by step.
+        """Create the table, and insert rows step by step.
 
         Args:
             connection: connection with the tables that the statements read.
@@ -155,12 +155,12 @@ def unrolled(node: T) -> tuple[T, list[Loop]]:
 
 
 def loop_of(loops: Collection[Loop], get: Get) -> Loop | None:
-    """Return the loop of a node; None if it is another node."""
+    """Return the loop of a node; None if the node is not a recursion."""
     return next((loop for loop in loops if loop.id == get.id), None)
 
 
 Contents: TypeAlias = Callable[[GlobalId, Collection[int]], Iterator[list[Row]]]
-"""A function that returns the rows of a collection in batches; columns that are not requested may have any value."""
+"""A function that returns the rows of a collection in batches; columns without a request may have any value."""
 
 BATCH_ROWS = 1000
 """Maximum number of rows in a batch of a result."""
@@ -183,9 +183,9 @@ def evaluate(
 ) -> Iterator[list[Row]]:
     """Yield the rows of a query.
 
-    If each row of the result depends on one row of one collection, and no order is requested, rows are yielded while
-    others are still fetched, and nothing is stored. Otherwise the columns that the query reads are stored during its
-    evaluation, on disk if they are large.
+    If each row of the result depends on one row of one collection, and no order is requested, result rows are yielded
+    while later rows are fetched, and no rows are stored. For other queries, the columns that the query reads are stored
+    during the evaluation, on disk if they are large.
 
     Args:
         relation: a relation without parameters.
@@ -198,7 +198,7 @@ def evaluate(
         Rows in batches.
 
     Raises:
-        SqlError: 57014, it was cancelled; 54000, the result is too large; or an error of an expression.
+        SqlError: the query was cancelled (57014), the result is too large (54000), or an expression fails.
     """
     written = _written(relation, finishing)
     if written is not None:
@@ -286,7 +286,7 @@ def size_of(row: Row) -> int:
 
 
 def _only_source(relation: Relation) -> Get | None:
-    """Return the only source if every row of the result depends on one row of that source, else None."""
+    """Return the only source if every row of the result depends on one row of this source; None otherwise."""
     match relation:
         case Get():
             return relation
@@ -299,7 +299,10 @@ def _only_source(relation: Relation) -> Get | None:
 
 
 class _Tables:
-    """Temporary tables for a query's sources: named during lowering, with the columns that the SQL mentions."""
+    """Temporary tables for the sources of a query, with the columns that the SQL mentions.
+
+    Lowering names the tables.
+    """
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -318,7 +321,7 @@ class _Tables:
         """Create the tables that statements read.
 
         Yields:
-            For each, its identifier, the columns that are read, and a function that inserts rows.
+            For each source, its identifier, the columns that are read, and a function that inserts rows.
         """
         columns: dict[GlobalId, set[int]] = {identifier: set() for identifier in self._gets}
         for sql in statements:

@@ -1,8 +1,8 @@
 """SQLite as the engine of queries: connections with the functions of SQL, and the lowering of relations to SELECT.
 
-Filters, projections and joins become one SELECT as far as possible; other relations are subqueries in the FROM clause,
-which SQLite's planner can flatten. Predicates that can fail see only rows for which the infallible predicates beside
-them are true, wherever SQLite moves them.
+As far as possible, filters, projections and joins become one SELECT. Other relations are subqueries in the FROM clause,
+which SQLite's planner can flatten. A predicate that can fail is evaluated only for rows for which the infallible
+predicates beside it are true, even if SQLite moves the predicate.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from derive.functions.statement_context import cancellation
 MOST_BYTES = 1 << 27
 """Maximum bytes of a value, and of a row."""
 _ENDED = ("cannot rollback", "no such savepoint")
-"""SQLite's messages on rolling back a transaction that it has already ended, after a full disk for example."""
+"""Messages of SQLite on the rollback of a transaction that SQLite has already ended, for example after a full disk."""
 _CACHE_KILOBYTES = 65_536
 """Maximum memory for sorting and temporary tables; larger data go to files."""
 
@@ -86,7 +86,7 @@ def _one_row(*arguments: Any) -> Datum:
 
 
 class _Translation:
-    """The context manager of `translated`. It is stateless and shared, because lookups enter it often."""
+    """The context manager of `translated`. One stateless object serves all calls, because lookups enter it often."""
 
     def __enter__(self) -> None: ...
 
@@ -104,7 +104,7 @@ def translated() -> AbstractContextManager[None]:
     """Translate SQLite's errors.
 
     Raises:
-        SqlError: the statement was interrupted, is too complex, or has too large values, or the disk is full.
+        SqlError: the statement was interrupted, is too complex, or has values that are too large; or the disk is full.
         BusyError: another process locks the database.
         StorageError: the database is damaged, or cannot be read or written.
     """
@@ -112,7 +112,7 @@ def translated() -> AbstractContextManager[None]:
 
 
 def sqlite_error(error: apsw.Error) -> FlowError | None:
-    """Return the translation of a SQLite error; None for one that is a defect."""
+    """Return the translation of a SQLite error; None for a defect of this project."""
     cause = error.__context__
     if isinstance(cause, apsw.Error) and str(error).startswith(_ENDED):
         return sqlite_error(cause)
@@ -172,9 +172,9 @@ class Block:
         predicates: SQL of conditions that cannot fail.
         fallible: SQL of conditions that can fail.
         tables: number of joined tables.
-        is_plain: whether further tables may be joined with a comma.
+        is_plain: whether more tables may be joined with a comma.
         is_derived: whether it selects from other SELECTs.
-        depth: number of nested SELECTs that SQLite may flatten its expressions through.
+        depth: number of nested SELECTs that SQLite may flatten.
     """
 
     source: str
@@ -219,12 +219,12 @@ def guarded(predicates: Sequence[str], fallible: Sequence[str]) -> list[str]:
     """Return SQL of conditions; conditions that can fail are evaluated only if the others are true."""
     if not fallible:
         return list(predicates)
-    # In a CASE condition, SQLite evaluates one after the other, and stops at the first false one.
+    # In the condition of a CASE, SQLite evaluates predicates in order, and stops at the first false one.
     return [*predicates, f"(CASE WHEN {' AND '.join([*predicates, *fallible])} THEN 1 ELSE 0 END)"]
 
 
 def materialized_once(select: str) -> str:
-    """Return a SELECT of the same rows that SQLite does not merge with its surroundings."""
+    """Return a SELECT of the same rows that SQLite does not flatten."""
     return f"WITH once AS MATERIALIZED ({select}) SELECT * FROM once"
 
 
@@ -246,7 +246,7 @@ def is_one_row(relation: Relation) -> bool:
 
 
 _OF_PEERS = {"rank", "dense_rank", "percent_rank", "cume_dist"}
-"""Functions that depend on the order alone."""
+"""Functions that depend only on the order."""
 _OF_POSITIONS = {"row_number", "ntile", "lag", "lead"}
 """Functions that depend on the position of a row, in every frame."""
 _OF_FRAMES = {"first_value", "last_value", "nth_value"}
@@ -262,7 +262,7 @@ def window_sql(function: WindowFunction, lower: Lower, ordered: Ordered) -> str:
     """Return a window function as SQL.
 
     Raises:
-        SqlError: 0A000, its value would depend on an undefined order.
+        SqlError: the value would depend on an undefined order (0A000).
     """
     name = function.function
     arguments = [lower(argument) for argument in function.arguments]
@@ -344,7 +344,7 @@ def _bound_sql(bound: Bound) -> str:
 PARAMETERS = -1
 """Columns with this index and below are arguments bound to the statement: `:p0`, `:p1`, ….
 
-Such columns stand for parameters of a statement that is prepared once.
+These columns stand for the parameters of a statement that is prepared once.
 """
 
 Scope: TypeAlias = Sequence[str]
@@ -355,14 +355,14 @@ MOST_TABLES = 50
 MOST_UNITED = 400
 """Maximum number of SELECTs in one UNION; SQLite's limit is 500."""
 MOST_INSIDE = 4
-"""Number of nested SELECTs after which one is materialized.
+"""Number of nested SELECTs after which a SELECT is materialized.
 
-SQLite flattens two SELECTs by copying the inner expressions to each use in the outer one, often several times: a
-hundred views over one another would exceed the memory.
+To flatten two SELECTs, SQLite copies the inner expressions to each of their uses in the outer SELECT. A hundred views
+over one another would exceed the memory.
 """
 
 ONE_ROW = "flow_one_row"
-"""A SQLite function that returns its second argument, or fails if the first, a number of rows, is above 1."""
+"""A SQLite function that returns its second argument; it fails if the first argument, a number of rows, is above 1."""
 
 
 def select_of(relation: Relation, table: Callable[[Get], str]) -> str:
@@ -472,7 +472,7 @@ class _Lowering:
         return ", ".join(terms + ([text for text in columns if text not in settled] if ties else []))
 
     def wrapped(self, block: Block) -> Block:
-        """Return a block of the same rows, all of whose columns are columns of a table."""
+        """Return a block of the same rows whose columns are all columns of a table."""
         is_apart = block.depth >= MOST_INSIDE
         select = self._select(block)
         wrapped = self._derived(materialized_once(select) if is_apart else select, len(block.columns))
@@ -521,7 +521,7 @@ class _Lowering:
         return self._derived(rows_sql(constant.rows, len(constant.types)), len(constant.types))
 
     def _once(self, block: Block, expressions: Sequence[Expression]) -> Block:
-        """Return the block, or wrap it to compute each column once, if the expressions read a computed column."""
+        """Return the block; if the expressions read a computed column, wrap the block to compute each column once."""
         if block.computed and any(
             has_subquery(expression) or columns_read(expression) & block.computed for expression in expressions
         ):
@@ -552,7 +552,7 @@ class _Lowering:
             f"({self._expression(part, block.columns, scopes)})" for part in single if part not in fallible
         ]
         if fallible and block.is_derived and not scopes:
-            # SQLite would move them into the subquery, beside predicates that must be evaluated first.
+            # SQLite would move the predicates into the subquery, beside predicates that must be evaluated first.
             block = self._derived(materialized_once(self._select(block)), len(block.columns))
         block.fallible += [f"({self._expression(part, block.columns, scopes)})" for part in fallible]
         return block
@@ -614,7 +614,7 @@ class _Lowering:
         return block
 
     def _table_of(self, relation: Relation, scopes: tuple[Scope, ...]) -> Block:
-        """Return a relation as a block that selects the columns of one table, and all of its rows."""
+        """Return a relation as a block that selects all rows and all columns of one table."""
         block = self.block(relation, scopes)
         is_table = block.tables == 1 and block.is_plain and not block.predicates and not block.fallible
         atomic = is_table and all(text.startswith("t") and "." in text for text in block.columns)

@@ -1,6 +1,6 @@
 """The database of an instance: rows of operators, and the tables of groups, operators and dataflows.
 
-It can be recomputed from collections at any time, so it is not synced; a database of another code version is deleted.
+The database can be recomputed from collections, so it is not synced; a database of another code version is deleted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def open_database(folder: Path) -> apsw.Connection:
     """Open the writing connection of an instance's database; create the database if it is missing or outdated.
 
     Raises:
-        FlowError: another process locks it, or the disk is full or broken.
+        FlowError: another process locks the database, or the disk is full or broken.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with translated():
@@ -51,7 +51,7 @@ def open_database(folder: Path) -> apsw.Connection:
                 return connection
             connection.close()
         except (apsw.SQLError, apsw.NotADBError, apsw.CorruptError):
-            pass  # it has another version, or is damaged
+            pass  # the database has another version, or is damaged
         for path in folder.glob(f"{NAME}*"):
             path.unlink()
         connection = _connected(folder)
@@ -99,7 +99,7 @@ def open_reader(folder: Path) -> apsw.Connection:
 
 @cache
 def code_digest() -> str:
-    """Return a digest of the code on which the contents of a database depend: other code, another database."""
+    """Return a digest of the code on which the contents of a database depend; other code needs another database."""
     digest = hashlib.sha256()
     for room in ("algebra", "functions", "relations", "compute"):
         for path in sorted((Path(__file__).parents[2] / room).rglob("*.py")):
@@ -120,7 +120,7 @@ def unpacked(data: Any) -> Any:
 def record_errors(
     connection: apsw.Connection, time: int, errors: Iterable[tuple[tuple[int, str, str, str], int]]
 ) -> None:
-    """Record errors inserted or retracted at a time: operator, cause, SQLSTATE and message, and counts."""
+    """Record insertions and retractions of errors at a time: operator, cause, SQLSTATE, message and count."""
     for (operator, cause, sqlstate, message), weight in errors:
         if not weight:
             continue

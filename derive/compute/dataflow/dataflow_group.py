@@ -45,13 +45,13 @@ class DataflowGroup:
 
     Attributes:
         id: its number in the database.
-        sources: collections that all of its dataflows derive from.
+        sources: the collections from which all dataflows of the group derive.
         upper: time before which everything is complete.
         committed: the upper that readers see.
-        partner: a group that this one is about to join, and does not overtake; None without one.
+        partner: the group that this group will join, and must not overtake; None without one.
         operators: operators, inputs before readers.
         roots: operator of each dataflow's rows.
-        feeds: inputs by identifier.
+        feeds: the readers of inputs, by identifier.
     """
 
     def __init__(self, connection: apsw.Connection, identifier: int, sources: frozenset[GlobalId], upper: int) -> None:
@@ -70,7 +70,7 @@ class DataflowGroup:
         """Restore the group from the database.
 
         Args:
-            dataflows: identifiers, and the number of each one's operator.
+            dataflows: identifier of each dataflow, and the number of its operator.
         """
         by_number: dict[int, Operator] = {}
         rows = self._connection.execute(
@@ -105,7 +105,7 @@ class DataflowGroup:
     def _order(self, operators: Sequence[Operator]) -> None:
         """Set the execution order: inputs before readers, and recomputed operators last.
 
-        Recomputed operators need no former rows of their inputs, so these may be updated before them.
+        A recomputed operator needs no former rows of its inputs, so its inputs may be updated before it.
         """
         late: set[Operator] = set()
         for operator in operators:
@@ -122,7 +122,7 @@ class DataflowGroup:
         return upstream in self.feeds and upstream not in self.sources
 
     def starve(self, upstream: GlobalId) -> None:
-        """Remove the feed of a dropped dataflow of another group; its readers stop advancing."""
+        """Remove the input from a dropped dataflow of another group; the readers of the input stop advancing."""
         if self.is_chained_to(upstream):
             del self.feeds[upstream]
 
@@ -163,7 +163,10 @@ class DataflowGroup:
         root.arrangement.index(_key(root, columns))
 
     def join(self, other: DataflowGroup) -> None:
-        """Move all dataflows of another group, with the same sources and time, into this one; the other group ends."""
+        """Move all dataflows of another group, with the same sources and time, into this group.
+
+        The other group ends.
+        """
         assert (self.sources, self.upper) == (other.sources, other.upper)
         for table in ("operators", "dataflows"):
             self._connection.execute(f"UPDATE {table} SET cohort = ? WHERE cohort = ?", (self.id, other.id))
@@ -190,7 +193,7 @@ class DataflowGroup:
         Args:
             identifier: identifier of the dataflow.
             plan: its plan.
-            inputs: inputs from times that are not after the latest one; closed if the group has them already.
+            inputs: inputs, whose first times are not after the latest time; closed if the group has them already.
             number: a number above those of all operators.
             indexes: columns by which its rows are looked up.
         """
@@ -315,7 +318,7 @@ class DataflowGroup:
             most_updates: number of updates after which to stop.
 
         Returns:
-            Whether there are more.
+            Whether more updates wait.
         """
         complete = self.complete()
         upper = self.upper
@@ -379,7 +382,7 @@ def _key(operator: Operator, columns: Sequence[int]) -> list[Column]:
 def _lookups(
     new: Sequence[Operator], others: Iterable[tuple[Operator, Sequence[Expression]]]
 ) -> dict[Operator, list[Sequence[Expression]]]:
-    """Return the lookups into new operators; create indexes for lookups into existing ones."""
+    """Return the lookups into new operators; create indexes for lookups into existing operators."""
     lookups: dict[Operator, list[Sequence[Expression]]] = {}
     for source, key in (*others, *(lookup for operator in new for lookup in operator.lookups())):
         if source.arrangement is not None:
@@ -444,13 +447,13 @@ class ArrangedInput:
 
 
 class ChainedInput:
-    """The rows of a dataflow from a time on, which must not be compacted.
+    """The rows of a dataflow from a time on; the time must not be compacted.
 
     Attributes:
         upstream: identifier of the dataflow.
         types: types of its columns.
         since: the time.
-        keeps: False: nothing of the snapshot is stored.
+        keeps: False: the snapshot is not stored.
     """
 
     keeps = False
@@ -461,7 +464,7 @@ class ChainedInput:
         """Describe the input.
 
         Args:
-            connection: writing connection of the database of both.
+            connection: writing connection of the database of both groups.
             upstream: identifier of the dataflow.
             group_of: returns the dataflow's group.
             since: the time.

@@ -1,4 +1,4 @@
-"""The dataflows of an instance: requests for them, their groups, and how they begin, end and fail."""
+"""The dataflows of an instance: requests, groups, and the start, end and failure of dataflows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GroupFailures:
     """Failures of dataflow groups.
 
     Args:
-        connection: writing connection of their database.
+        connection: writing connection of the database of the groups.
 
     Attributes:
         failures: errors by the group's number.
@@ -48,7 +48,7 @@ class GroupFailures:
         self._waiting: set[int] = set()
 
     def advance(self, group: DataflowGroup) -> bool:
-        """Advance a group by a transaction, unless it has failed; return whether anything happened."""
+        """Advance a group by a transaction, unless the group has failed; return whether the group has changed."""
         if group.id in self.failures:
             return False
         try:
@@ -73,7 +73,7 @@ class GroupFailures:
         return group.upper > upper
 
     def has_more(self, group: DataflowGroup) -> bool:
-        """Return whether a group can advance at once, without new input."""
+        """Return whether a group can advance now, without new input."""
         if group.id in self.failures:
             return False
         return group.complete() > group.upper or any(feed.input.has_more for feed in group.feeds.values())
@@ -128,7 +128,7 @@ class Dataflows:
     Attributes:
         maintained: running dataflows.
         requests: requested dataflows that have not started.
-        kept: places of the rows of running dataflows.
+        kept: for each running dataflow, the place of its rows.
         failures: errors of dataflows that could not start.
         broken: errors of groups that have stopped.
     """
@@ -138,8 +138,8 @@ class Dataflows:
 
         Args:
             connection: writing connection.
-            most_here: maximum number of rows computed while others wait.
-            stage: computes larger dataflows in another process.
+            most_here: maximum number of rows computed in this process, while other dataflows wait.
+            stage: computes the rows of larger dataflows in another process.
         """
         self._hydrations = Hydrations(connection, most_here, stage)
         self._connection = connection
@@ -162,7 +162,7 @@ class Dataflows:
             _close(request.inputs)
 
     def step(self) -> bool:
-        """Start requested dataflows, and advance groups; return whether there may be more work at once."""
+        """Start requested dataflows, and advance groups; return whether more work can be done now."""
         happened = self._hydrations.step(
             self._hydrated, lambda first, failure: self._fail(first.identifier, failure), self._refilled
         )
@@ -211,7 +211,7 @@ class Dataflows:
         self.kept = kept
 
     def _operators(self, identifier: GlobalId) -> tuple[int, ...]:
-        """Return the numbers of all operators that a dataflow derives from, in other groups as well."""
+        """Return the numbers of all operators from which a dataflow derives, in all groups."""
         group = self.maintained[identifier].group
         operators = {operator.number for operator in reachable([group.roots[identifier]])}
         for get in gets_of(self.maintained[identifier].relation):
@@ -262,7 +262,7 @@ class Dataflows:
         return self.maintained[identifier].group
 
     def _sources(self, request: DataflowRequest) -> frozenset[GlobalId]:
-        """Return the collections that a request derives from, directly or indirectly."""
+        """Return the collections from which a requested dataflow derives, directly or indirectly."""
         sources: set[GlobalId] = set()
         for get in gets_of(request.relation):
             if get.id in request.inputs:
@@ -272,7 +272,7 @@ class Dataflows:
         return frozenset(sources)
 
     def _fulfil(self, identifier: GlobalId, request: DataflowRequest) -> bool:
-        """Start a requested dataflow, if its inputs are ready; return whether something happened."""
+        """Start a requested dataflow if its inputs are ready; return whether it has started or failed."""
         upstream = [self.maintained.get(get.id) for get in gets_of(request.relation) if get.id not in request.inputs]
         if None in upstream or self._hydrations.begins(identifier):
             return False
@@ -288,8 +288,8 @@ class Dataflows:
             return bool(is_large) and self._hydrations.is_free() and self._hydrate(identifier, request, time)
         group = self._group_for(sources, known)
         if group is not None:
-            # A group that resumes later would process times that are in the first rows of the new dataflow
-            # already.
+            # A failed group that resumes later would process times again that the first rows of the new dataflow
+            # include.
             is_over = group.id in self.broken and not self._failures.can_go_on(group)
             if group.upper <= time and not is_over:
                 return False
@@ -311,7 +311,7 @@ class Dataflows:
     def _group_for(self, sources: frozenset[GlobalId], upstream: Sequence[Dataflow]) -> DataflowGroup | None:
         """Return the group for a new dataflow; None if a new group is needed.
 
-        A group reads other groups of the same sources from its start or never, so no group waits for itself.
+        A group that reads other groups of the same sources does so from its start, so no group waits for itself.
         """
         among = {dataflow.group.id for dataflow in upstream if dataflow.group.sources == sources}
         if len(among) > 1:
@@ -353,7 +353,7 @@ class Dataflows:
         return self._hydrations.progress()
 
     def _is_large(self, identifier: GlobalId, request: DataflowRequest, time: int) -> bool | None:
-        """Return whether a dataflow is too large to compute while others wait; None if unknown yet."""
+        """Return whether a dataflow is too large to compute while other dataflows wait; None if unknown yet."""
         chained = self._chained(request, time, None)
         try:
             inputs = [*request.inputs.values(), *(chained or {}).values()]
@@ -410,7 +410,7 @@ class Dataflows:
             source.close()
 
     def _may_join(self, group: DataflowGroup, other: DataflowGroup) -> bool:
-        """Return whether two groups can be joined: their sources are the same, and neither reads other groups."""
+        """Return whether two groups can be joined: they have the same sources, and read no other groups."""
         sources = group.sources
         if (
             other.sources != sources

@@ -1,4 +1,4 @@
-"""Hydration: the first rows of dataflows, one dataflow after the other, in steps that block no other work."""
+"""Hydration: computes the first rows of dataflows, one dataflow after the other, in steps that block no other work."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Hydration:
         stage: computes rows in another process.
 
     Attributes:
-        is_complete: whether it is complete, and its inputs can be polled.
-        is_unwanted: whether it has been cancelled.
+        is_complete: whether the hydration is complete, so that the inputs can be polled.
+        is_unwanted: whether the hydration was cancelled.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Hydration:
         return self._folder / f"input-{identifier}"
 
     def begins(self, identifier: GlobalId) -> bool:
-        """Return whether the hydration is that of this dataflow."""
+        """Return whether the hydration computes the rows of this dataflow."""
         return self.dataflow is not None and self.dataflow.identifier == identifier
 
     @property
@@ -94,7 +94,7 @@ class Hydration:
         return self._staging.rows if self._adoption is None else self._adoption.loaded
 
     def step(self) -> bool:
-        """Advance by a batch; return whether anything happened.
+        """Advance by a batch; return whether the hydration has advanced.
 
         Raises:
             FlowError: the dataflow cannot start.
@@ -133,19 +133,19 @@ class Hydration:
 
 
 def clear(connection: apsw.Connection) -> Path:
-    """Remove the files of a hydration; return the folder, which does not exist then."""
+    """Remove the files of a hydration; return the path of the folder, which no longer exists."""
     folder = folder_of(connection) / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     return folder
 
 
 def operators_of(plan: Plan) -> int:
-    """Return an upper bound of the number of a plan's operators."""
+    """Return an upper bound of the number of operators of a plan."""
     return 1 + sum(map(operators_of, inputs_of(plan)))
 
 
 def sources_of(plan: Plan) -> dict[GlobalId, tuple[int, ...] | None]:
-    """Return the sources of a plan, with the columns read of each; None for all."""
+    """Return the sources of a plan, each with the columns that are read; None for all columns."""
     read: dict[GlobalId, tuple[int, ...] | None] = {}
     if isinstance(plan, Source):
         read[plan.id] = plan.columns
@@ -157,7 +157,7 @@ def sources_of(plan: Plan) -> dict[GlobalId, tuple[int, ...] | None]:
 
 
 MOST_HERE = 20_000
-"""Maximum number of rows computed while others wait."""
+"""Maximum number of rows computed in this process, while other dataflows wait."""
 
 
 class Hydrations:
@@ -165,8 +165,8 @@ class Hydrations:
 
     Args:
         connection: writing connection of its database.
-        most_here: maximum number of rows computed while others wait.
-        stage: computes larger dataflows in another process.
+        most_here: maximum number of rows computed in this process, while other dataflows wait.
+        stage: computes the rows of larger dataflows in another process.
     """
 
     def __init__(self, connection: apsw.Connection, most_here: int, stage: Stage) -> None:
@@ -187,7 +187,7 @@ class Hydrations:
     # -- Size
 
     def has_many(self, inputs: Sequence[Input], time: int) -> bool:
-        """Return whether another process must read the inputs, because they have many rows, and can read them.
+        """Return whether another process must read the inputs, because they have many rows and can be opened there.
 
         Raises:
             FrontierError: an input is not known at that time yet.
@@ -245,7 +245,7 @@ class Hydrations:
         return True
 
     def forget(self, identifier: GlobalId) -> None:
-        """Cancel the hydration of a dataflow, or one that reads it."""
+        """Cancel the hydration of a dataflow, or of a dataflow that reads it."""
         self._large.pop(identifier, None)
         if self._current is not None and (self._current.begins(identifier) or identifier in self._current.inputs):
             self._current.is_unwanted = True
@@ -268,7 +268,7 @@ class Hydrations:
             is_refilled: called with an input that can be polled, or its error.
 
         Returns:
-            Whether anything happened.
+            Whether the hydration has advanced.
         """
         current, failure = self._current, None
         if current is None:

@@ -1,4 +1,4 @@
-"""Inputs of dataflows: relations that change over time, and their changes that are not used yet."""
+"""Inputs of dataflows: relations that change over time, and their unprocessed changes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Opener: TypeAlias = Callable[[], Input]
 
 @runtime_checkable
 class MovableInput(Input, Protocol):
-    """A relation whose snapshot another process may read, while this one holds the capability to read it."""
+    """A relation whose snapshot another process may read, while this process holds the capability to read it."""
 
     @property
     def keeps(self) -> bool:
@@ -68,7 +68,7 @@ class MovableInput(Input, Protocol):
 
         Args:
             as_of: the time, not before `since`.
-            required: indexes of the needed columns, others may be NULL; None for all.
+            required: indexes of the needed columns; other columns may be NULL. None for all columns.
             place: a file for the stored part of the snapshot, if there is one.
         """
 
@@ -78,13 +78,13 @@ class MovableInput(Input, Protocol):
 
 @dataclass(slots=True)
 class InputReader:
-    """An input whose updates are kept until the updates of the other inputs are known.
+    """An input, whose updates wait until the updates of the other inputs are known.
 
     Attributes:
         input: the input.
         frontier: time before which all updates are known.
         updates: pending updates, by time.
-        used: updates taken since `keep`.
+        used: updates that were taken after the last `keep`.
     """
 
     input: Input
@@ -93,12 +93,12 @@ class InputReader:
     used: list[Update] = field(default_factory=list)
 
     def poll(self, upper: int) -> None:
-        """Poll the input; updates below `upper` are applied already."""
+        """Poll the input; discard updates below `upper`, which are applied already."""
         self.frontier, updates = self.input.poll()
         self.updates.extend(update for update in updates if update[0] >= upper)
 
     def take(self, time: int) -> dict[Row, int]:
-        """Take the updates of the earliest time; return the change of each row's count."""
+        """Take the updates of the earliest time; return the change of the count of each row."""
         counts: dict[Row, int] = {}
         updates = self.updates
         while updates and updates[0][0] == time:

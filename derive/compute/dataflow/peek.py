@@ -1,9 +1,9 @@
 """Queries of maintained rows at a time common to all their arrangements, and point lookups by one SELECT.
 
-The state of a query's dataflows is cached, and mostly unchanged. SQLite's data version after the SELECT shows the
-version that it has read, so rows are returned only if it equals the cached version. While nothing is committed, all
-queries share one SQLite transaction, because starting one costs as much as finding a row. A query reads only a time
-that is complete in the cached state, so later commits do not matter.
+The state of a query's dataflows is cached, because it seldom changes. After the SELECT, SQLite's data version shows the
+version that the SELECT has read; rows are returned only if this version equals the cached one. Between two commits, all
+queries share one SQLite transaction, because the start of a transaction costs as much as a lookup. A query reads only
+times that are complete in the cached state, so later commits do not change its rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DataflowPlace:
 
     Attributes:
         operator: number of the operator with the arrangement.
-        operators: numbers of all operators it derives from, whose errors are its own.
+        operators: numbers of all operators from which the dataflow derives; their errors are errors of the dataflow.
     """
 
     operator: int
@@ -59,7 +59,7 @@ class Seen:
         since: the greatest `since`.
         upper: the least `upper`.
         changed: time of the last change of any dataflow.
-        latest: statement for the rows since then.
+        latest: statement for the rows from `changed` on.
         has_errors: whether any dataflow has errors.
     """
 
@@ -102,8 +102,8 @@ class PreparedPeek:
 
         Args:
             reader: connection with a snapshot of all dataflows.
-            kept: places of their rows.
-            as_of: the time; None for the latest complete time of all of them.
+            kept: places of the rows of the dataflows.
+            as_of: the time; None for the latest time that is complete in all dataflows.
             arguments: arguments of the parameters.
 
         Raises:
@@ -123,7 +123,7 @@ class PreparedPeek:
         return reader.execute(self._statement_at(seen.known, kept, time), bindings)
 
     def select(self, seen: Seen, as_of: int, arguments: Sequence[Datum]) -> tuple[str, dict[str, Datum]] | None:
-        """Return the statement for rows at a time, with its bindings; None if a statement is not enough."""
+        """Return the statement for rows at a time, with its bindings; None if one statement is not enough."""
         if not seen.since <= as_of < seen.upper or seen.changed > as_of or seen.has_errors:
             return None
         return seen.latest, {name: arguments[index] for index, name in self._arguments}
@@ -225,7 +225,7 @@ def errors_as_of(operators: set[int]) -> str:
 def errors_between(reader: apsw.Connection, operators: Sequence[int], begin: int, end: int) -> Iterator[ErrorUpdate]:
     """Yield insertions and retractions of some operators' errors between two times, in order.
 
-    Errors that exist at the first time are inserted there.
+    Errors that exist at the first time are insertions at this time.
     """
     among = f"operator IN ({', '.join(map(str, sorted(operators)))})"
     there: Any = reader.execute(
@@ -278,7 +278,7 @@ def history_of(operator: int, width: int) -> str:
 
 
 _STEPS = 20_000
-"""Number of SQLite steps after which a query is too slow; an interrupt may come after twice as many."""
+"""Number of SQLite steps after which a query is too slow; the interrupt may happen after twice as many steps."""
 _TRIES = 2
 
 
@@ -305,7 +305,7 @@ class PointLookupReader:
         arguments: Sequence[Datum],
         most_bytes: int | None,
     ) -> list[Row] | None:
-        """Return the rows of a query at a time; None if it is slow, fails, or reads an unknown time.
+        """Return the rows of a query at a time; None if the query is slow, fails, or reads an unknown time.
 
         Args:
             query: the query.
@@ -329,7 +329,7 @@ class PointLookupReader:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Allow commits for the length of the block: the shared transaction ends, and each SELECT runs without one."""
+        """Allow commits during the block: end the shared transaction, and run each SELECT outside of a transaction."""
         with self._lock:
             self._is_paused = True
             if self._reader is not None and self._reader.in_transaction:
@@ -354,7 +354,7 @@ class PointLookupReader:
         for _ in range(_TRIES):
             seen = query.seen_by(reader, kept)
             select = query.select(seen, as_of, arguments) if seen else None
-            if seen is None or select is None:  # it may be known by now
+            if seen is None or select is None:  # the dataflow may be known by now
                 seen = self._look(reader, query, kept)
                 select = query.select(seen, as_of, arguments)
             if select is None:
@@ -386,7 +386,7 @@ class PointLookupReader:
     def _takes_long(self) -> bool:
         """Return whether to interrupt the statement.
 
-        The first call may be too early, as SQLite counts steps of earlier statements.
+        The first call may be too early, because SQLite also counts the steps of earlier statements.
         """
         self._asked += 1
         return self._asked > 1

@@ -1,15 +1,17 @@
-"""Staging: a dataflow's first rows, computed in a process and a database of their own, and then adopted.
+"""Staging: another process computes the first rows of a dataflow in its own database.
 
-A low priority decides the order of processes, but background work also empties the caches of a shared processor. So the
-work pauses for as long as it has run, whenever it had to wait for a processor. Linux reports this waiting time; on
-other systems, and with free processors, it never pauses.
+Then the instance adopts the rows.
 
-The process reads the inputs, and computes the rows of all operators at one time. It has a low priority, and ends with
-its parent.
+The process reads the inputs, and computes the rows of all operators at one time. The process has a low priority, and
+ends with its parent.
 
-Adoption copies in batches: each is a transaction of some milliseconds, between which other dataflows advance; if
-others wait for processors, a pause as long as the batch follows. The tables are registered after the last batch:
-tables of an incomplete adoption belong to no operator, and are removed.
+A low priority is not enough, because background work also empties the caches of a shared processor. So the process
+pauses for as long as it has run, whenever it had to wait for a processor. Linux reports this waiting time; on other
+systems, and with free processors, the process never pauses.
+
+An adoption copies rows in batches. Each batch is a transaction of some milliseconds, and other dataflows advance
+between two batches. If other threads wait for processors, a pause as long as the batch follows. The tables are
+registered after the last batch. Tables of an incomplete adoption belong to no operator, and are removed.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class Throttle:
 
     Args:
         seconds: approximate duration of a run, and of a pause.
-        waited: returns the seconds that the thread has waited for a processor so far.
+        waited: returns the seconds for which the thread has waited for a processor so far.
         clock: returns seconds.
         sleep: sleeps for the given seconds.
     """
@@ -80,7 +82,7 @@ class Throttle:
 
 
 def waited_seconds() -> float:
-    """Return the seconds that this thread has waited for a processor so far; 0 if the system does not report them."""
+    """Return the seconds for which this thread has waited for a processor; 0 if the system does not report them."""
     try:
         return int(_SCHEDSTAT.read_bytes().split()[1]) / 1e9
     except (OSError, IndexError):
@@ -89,11 +91,11 @@ def waited_seconds() -> float:
 
 _NICE = 15
 _WORK_SECONDS = 0.02
-"""Approximate seconds of work before a pause, if others wait for processors."""
+"""Approximate seconds of work before a pause, if other threads wait for processors."""
 _STEPS = 50_000
 """Number of SQLite steps between two checks for a pause, about a millisecond."""
 _MOST_TRIES = 3
-"""Maximum number of starts of a process that dies, for example because memory is exhausted."""
+"""Maximum number of starts of a process that is killed, for example for lack of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class FirstDataflow:
         identifier: identifier of the dataflow.
         relation: its relation.
         plan: its plan.
-        sources: collections that it derives from.
+        sources: collections from which the dataflow derives.
         group: number of its group.
         operator: number of its first operator.
         indexes: columns by which its rows are looked up.
@@ -121,13 +123,13 @@ class FirstDataflow:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The task of a process.
+    """The work of a staging process.
 
     Attributes:
         folder: existing folder for its database, and for stored snapshots.
         time: time of the rows.
         inputs: functions that open the inputs at that time.
-        dataflow: dataflow to compute; None to only store snapshots of inputs.
+        dataflow: dataflow to compute; None to store only snapshots of inputs.
     """
 
     folder: Path
@@ -277,7 +279,7 @@ def _work_out(
 
 
 class _Counting:
-    """An input that counts its read rows, and that only its owner closes."""
+    """An input that counts the read rows; only its owner closes it."""
 
     has_more = False
 
@@ -396,7 +398,7 @@ def drop_tables(connection: apsw.Connection, tables: Collection[str]) -> None:
 
 
 def drop_unnamed(connection: apsw.Connection) -> None:
-    """Drop the tables that belong to no operator: remains of incomplete adoptions."""
+    """Drop the tables that belong to no operator: they are left by incomplete adoptions."""
     numbers = {row[0] for row in connection.execute("SELECT number FROM operators")}
     rows: Any = connection.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'").fetchall()
     tables = [(name, match) for (name,) in rows if (match := _TABLE.fullmatch(name))]

@@ -3,9 +3,9 @@
 `cur` has the rows at the latest time with their counts; `hist` has changes with their times. The rows at an earlier
 time are those of `cur` less all later changes.
 
-One index finds a changed row. It begins with the columns of known lookups, so that these need no index of their own.
-The first rows are inserted in its order, so that pages of the table and of the index are written sequentially, here and
-by an adoption.
+One index finds a changed row. The index begins with the columns of known lookups, so that these lookups need no index
+of their own. The first rows are inserted in the order of the index, so that the pages of the table and of the index are
+written sequentially, also by an adoption.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Arrangement:
         self._update = f"UPDATE {self.table} AS x SET w = x.w + d.w FROM {changes} d WHERE x.rowid <= ? AND {match}"
 
     def create(self, lookups: Sequence[Sequence[Expression]]) -> None:
-        """Create the table; then all of its first rows are inserted, each once, and `complete` is called.
+        """Create the table; the caller then inserts all first rows, each once, and calls `complete`.
 
         Args:
-            lookups: expressions over rows by which they will be looked up.
+            lookups: expressions over rows, by which rows will be looked up.
         """
         found_by = next((plain for plain in map(_plain, lookups) if plain), [])
         identity = list(dict.fromkeys([*found_by, *_identity(self._plan)]))[: max(MOST_INDEXED, len(found_by))]
@@ -145,7 +145,7 @@ def _plain(key: Sequence[Expression]) -> list[int]:
 
 
 def _identity(plan: Plan) -> list[int]:
-    """Return columns that identify a row, or nearly."""
+    """Return columns whose values nearly identify a row."""
     if isinstance(plan, Grouped) and plan.keys:
         return list(range(plan.keys))
     small = [index for index, kind in enumerate(plan.types) if kind not in _LARGE]

@@ -21,12 +21,12 @@ _EXTREMES = {"min": "", "max": " DESC"}
 
 
 def stand_in(kind: Type) -> str:
-    """Return SQL of a replacement of NULL that equals no value of the type, where NULLs must be equal."""
+    """Return SQL of a value that replaces NULL where NULLs must be equal; no value of the type equals it."""
     return "''" if kind in OF_BYTES else "x''"
 
 
 def same(column: str, kind: Type) -> str:
-    """Return SQL of a column whose NULLs are equal."""
+    """Return SQL of a column in which NULLs are equal."""
     return f"ifnull({column}, {stand_in(kind)})"
 
 
@@ -125,7 +125,7 @@ class Multiset:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """State columns of an aggregate, as SQL: initial values, changes by rows, and their merge."""
+    """State columns of an aggregate, as SQL: initial values, changes by rows, and the merge of changes."""
 
     names: tuple[str, ...]
     empty: tuple[str, ...]
@@ -136,7 +136,8 @@ class _State:
 class GroupsOperator(Operator):
     """Groups: for each group with changed rows, retracts the former output row and inserts the new one.
 
-    Tables: `g` has the keys `k0`, …, the number of rows `n` and the states `s0`, … of groups; `u` the same of changes.
+    Table `g` has, for each group, the keys `k0`, …, the number of rows `n` and the states `s0`, …; table `u` has
+    changes.
     """
 
     def __init__(
@@ -175,7 +176,7 @@ class GroupsOperator(Operator):
         return values
 
     def _sides(self, plan: Counted) -> str:
-        """Return SQL of the count of a row in a set operation."""
+        """Return SQL of the count of a row in `EXCEPT` or `INTERSECT`."""
         left, right = self._names(2)
         side = f"c{len(plan.types)}"
         delta = (f"sum(iif({side} = 0, w, 0))", f"sum(iif({side} = 1, w, 0))")
@@ -263,7 +264,7 @@ class GroupsOperator(Operator):
         self.settle(f"SELECT {self.columns}, w FROM temp.r{self.number}")
 
     def _show(self, statement: str, tick: Tick, weight: int) -> None:
-        """Add rows of the changed groups; if a value fails, group by group."""
+        """Add rows of the changed groups; after an error in a value, group by group."""
         execute = self.connection.execute
         try:
             execute(statement)

@@ -27,7 +27,7 @@ class TermSql:
         self._fallible = [self._lowered(part) for part in term.predicates if can_fail(part)]
 
     def lookups(self) -> Iterator[tuple[int, tuple[Expression, ...]]]:
-        """Yield leaves with the expressions over their rows by which they are looked up, for any changed leaf."""
+        """Yield each leaf with the expressions by which its rows are looked up after a change of another leaf."""
         for first in range(len(self._term.leaves)):
             bound = {first}
             for leaf in self._order(first)[1:]:
@@ -41,7 +41,7 @@ class TermSql:
 
         Args:
             tables: one table for each leaf.
-            first: the leaf from whose rows the others are looked up.
+            first: the leaf with the rows from which the rows of the other leaves are looked up.
         """
         outputs = [f"{self._lowered(output)} AS c{index}" for index, output in enumerate(self._term.outputs)]
         sign = "-" if self._term.is_negative else ""
@@ -49,12 +49,12 @@ class TermSql:
         return self._over(tables, first, outputs or ["NULL AS c0"], f"{sign}{self._weight()} AS w", predicates)
 
     def candidates(self, tables: Sequence[str], first: int) -> str:
-        """Return SQL of the columns of all leaves side by side, for which infallible predicates are true, and `w`."""
+        """Return SQL of `w` and the columns of all leaves, side by side, for which infallible predicates are true."""
         columns = [self._column(index) for index in range(self._starts[-1])]
         return self._over(tables, first, columns or ["NULL"], f"{self._weight()} AS w", self._safe)
 
     def of_candidate(self) -> str:
-        """Return SQL of the term's row for one row of `candidates`, whose columns are bound."""
+        """Return SQL of the row of the term for one row of `candidates`, whose columns are bound."""
         outputs = [sql_of(output, _plain_name) for output in self._term.outputs]
         predicates = [sql_of(part, _plain_name) for part in self._term.predicates if can_fail(part)]
         where = f" WHERE {' AND '.join(f'({part})' for part in predicates)}" if predicates else ""
@@ -83,7 +83,10 @@ class TermSql:
         return next(leaf for leaf, start in enumerate(self._starts[1:]) if index < start)
 
     def _order(self, first: int) -> list[int]:
-        """Return all leaves, beginning with one; the next is always the leaf with most equations to earlier ones."""
+        """Return all leaves, beginning with a given leaf.
+
+        Next is always the leaf with most equations to earlier leaves.
+        """
         if not self._term.leaves:
             return []
         order = [first]
@@ -118,7 +121,7 @@ MOST_UNITED = 100
 
 
 class LinearOperator(Operator):
-    """Changes of a sum of joins: for each set of changed inputs, their changes joined with rows of the other inputs."""
+    """Computes changes of a sum of joins: joins the changes of each set of changed inputs with rows of the others."""
 
     plan: Linear
 
@@ -140,7 +143,7 @@ class LinearOperator(Operator):
                 yield leaves[leaf], key
 
     def update(self, tick: Tick) -> None:
-        """Compute changes; if an expression fails, row by row."""
+        """Compute changes; after an error in an expression, row by row."""
         try:
             statements = self._statements_now()
             if len(statements) == 1:
@@ -191,7 +194,7 @@ class LinearOperator(Operator):
                     )
 
     def _settle_singly(self, tick: Tick) -> None:
-        """Compute changes of the rows that have a value, and errors of the others."""
+        """Compute changes of the rows that have a value, and errors of the other rows."""
         counts: dict[Row, int] = {}
         for (term, tables, first), sign in zip(self._parts(), self._signs(), strict=True):
             evaluation = term.of_candidate()

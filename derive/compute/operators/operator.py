@@ -23,7 +23,7 @@ class Tick:
 
     Attributes:
         time: time of the changes.
-        errors: count changes of errors, by operator, cause, SQLSTATE and message.
+        errors: changes of the counts of errors, by operator, cause, SQLSTATE and message.
     """
 
     time: int
@@ -36,14 +36,14 @@ class Tick:
 
 
 class Operator:
-    """An operator of a dataflow. Its changes are in a temporary table.
+    """An operator of a dataflow, which writes its changes into a temporary table.
 
     Attributes:
         number: its number in the database.
         plan: its plan.
         inputs: operators whose changes it reads.
         width: number of columns of its rows; at least 1, as rows without columns have a placeholder.
-        changes: table of its changes, valid while it is dirty.
+        changes: table of its changes; valid while `is_dirty`.
         count: number of changed rows of its output.
         is_dirty: whether its output has changed.
         is_new: whether it has no rows yet.
@@ -74,7 +74,7 @@ class Operator:
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Create the state that is kept between ticks, before the first one."""
+        """Create the state that is kept between ticks, before the first tick."""
 
     def lookups(self) -> Iterator[tuple[Operator, Sequence[Expression]]]:
         """Return each input whose rows this operator looks up, with the expressions of the lookup."""
@@ -109,7 +109,7 @@ class Operator:
             self.is_applied = True
 
     def settle(self, select: str, bindings: Mapping[str, int] | None = None) -> None:
-        """Set the rows of a SELECT of columns and `w` as changes, without those that cancel out."""
+        """Set the rows of a SELECT (columns and `w`) as changes, without rows that cancel out."""
         table, columns = self.changes, self.columns
         if self.is_new and self.arrangement is not None:
             table, columns = self.arrangement.table, self.arrangement.order
@@ -127,7 +127,7 @@ class Operator:
         return source.changes
 
     def take(self, counts: Mapping[Row, int]) -> None:
-        """Set rows with counts as changes, without those that cancel out."""
+        """Set rows with counts as changes, without rows that cancel out."""
         rows = [(*row, weight) for row, weight in counts.items() if weight]
         marks = ", ".join("?" * (self.width + 1))
         table = self.changed(self)
@@ -138,7 +138,7 @@ class Operator:
 
 
 class SourceOperator(Operator):
-    """An operator whose changes come from outside, or whose rows are constant."""
+    """An operator that gets its changes from an input, or that has constant rows."""
 
     plan: Source | Fixed
 
@@ -153,7 +153,7 @@ class SourceOperator(Operator):
         self.take(kept)
 
     def _read(self, rows: Collection[Row]) -> Iterable[Row]:
-        """Return the read columns of rows."""
+        """Return the columns of rows that the plan reads."""
         columns = self.plan.columns if isinstance(self.plan, Source) else None
         if not self.plan.types:
             return repeat((None,), len(rows))
@@ -168,7 +168,7 @@ class SourceOperator(Operator):
 
         Args:
             batches: rows, each repeated by its count.
-            later: changes since then.
+            later: changes after these rows.
         """
         execute = self.connection.executemany
         marks = ", ".join("?" * self.width)

@@ -27,7 +27,7 @@ def _inputs_by_id(plan: Keyed | Recomputed, inputs: Sequence[Operator]) -> dict[
 class X(Operator):
     """The common part of keyed and recomputed operators: tables over which their relation is evaluated.
 
-    Tables: `o` followed by the index of an input has rows before the tick, `p` rows after it.
+    Table `o`, followed by the index of an input, has the rows before the tick; table `p` has the rows after it.
     """
 
     plan: Keyed | Recomputed
@@ -74,7 +74,7 @@ class X(Operator):
         return table
 
     def _after(self, index: int, before: str) -> str:
-        """Return the table of an input's rows after its changes, given the table before them."""
+        """Return the table of an input's rows after its changes, from the table of rows before them."""
         source = self._sources[index]
         if self.is_new:
             return self.changed(source)
@@ -107,7 +107,7 @@ def retract(tick: Tick, number: int, recorded: Sequence[tuple[str, str, str, int
 
 
 class KeyedOperator(X):
-    """For each key with changed rows, retracts the former output rows and inserts the new ones."""
+    """For each key with changed rows, retracts the former output rows and inserts the new output rows."""
 
     plan: Keyed
 
@@ -128,7 +128,7 @@ class KeyedOperator(X):
         return zip(self._sources, self.plan.keys, strict=True)
 
     def update(self, tick: Tick) -> None:
-        """Compute changes for changed keys; if the relation fails, key by key."""
+        """Compute changes for changed keys; after an error in the relation, key by key."""
         if self.is_new:
             try:
                 self.settle(f"SELECT *, 1 AS w FROM ({self._evaluation([self.changed(one) for one in self._sources])})")
@@ -183,7 +183,7 @@ class KeyedOperator(X):
         return table
 
     def _settle_singly(self, tick: Tick) -> None:
-        """Compute changes of the keys that have a value, and errors of the others."""
+        """Compute changes of the keys that have a value, and errors of the other keys."""
         execute = self.connection.execute
         keys = execute(f"SELECT {self._key_columns} FROM temp.k{self.number}").fetchall()
         counts: dict[Row, int] = {}
@@ -218,7 +218,7 @@ class RecomputedOperator(X):
     """Inputs whose former rows no later operator needs."""
 
     def lookups(self) -> Iterator[tuple[Operator, Sequence[Expression]]]:
-        """Return the first sort key of the first rows."""
+        """Return the first sort key of a `LIMIT`, by which the first rows are looked up."""
         relation = self.plan.relation
         if isinstance(relation, TopK) and relation.order and isinstance(relation.order[0].expression, Column):
             yield self._sources[0], [relation.order[0].expression]

@@ -1,4 +1,4 @@
-"""Plans of maintained views: operators that make changes of their output from changes of their inputs."""
+"""Plans of maintained views: operators that compute changes of their output from changes of their inputs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Term:
         leaves: joined plans.
         predicates: expressions over the columns of all leaves, side by side; none is a conjunction.
         outputs: expressions over the same columns, one for each column of the result.
-        is_negative: whether rows are subtracted from those of other terms.
+        is_negative: whether the rows are subtracted from the rows of other terms.
     """
 
     leaves: tuple[Plan, ...]
@@ -121,8 +121,8 @@ class Keyed:
     Attributes:
         inputs: input plans.
         keys: for each input, key expressions over its columns; equal in number and types.
-        relation: the relation; `Get`s with negative identifiers stand for the inputs: -1 for the first, and so on;
-            others stand for `Source`s among them.
+        relation: the relation; `Get`s with negative identifiers stand for the inputs (-1 for the first input), and
+            other `Get`s stand for the sources among the inputs.
     """
 
     inputs: tuple[Plan, ...]
@@ -160,7 +160,7 @@ Plan: TypeAlias = Source | Fixed | Linear | Grouped | Counted | Keyed | Recomput
 
 
 def leaf_of(terms: Sequence[Term]) -> Plan:
-    """Return one plan with the rows of all terms."""
+    """Return a single plan with the rows of all terms."""
     first = terms[0]
     if len(terms) == 1 and len(first.leaves) == 1 and first == all_of(first.leaves[0]):
         return first.leaves[0]
@@ -230,7 +230,7 @@ def _kind(plan: Keyed | Recomputed) -> str:
 
 
 MOST_PARTS = 200
-"""Maximum number of parts of an expression that is substituted for a column; larger ones are computed in place."""
+"""Maximum number of parts of an expression that is substituted for a column; a larger expression stays a column."""
 
 
 def shifted(expression: Expression, by: int) -> Expression:
@@ -258,7 +258,7 @@ def projected(term: Term, expressions: Sequence[Expression]) -> Term:
 
 
 def restricted(term: Term, predicates: Sequence[Expression]) -> Term:
-    """Return a term of the rows for which predicates over its columns are true."""
+    """Return a term with the rows for which predicates over its columns are true."""
     single = [part for predicate in predicates for part in conjuncts(about_leaves(predicate, term))]
     return replace(term, predicates=(*term.predicates, *single))
 

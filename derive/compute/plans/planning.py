@@ -1,6 +1,6 @@
-"""Planning: from a relation to the plan that maintains it, without the columns that nothing reads.
+"""Planning: converts a relation to the plan that maintains it, without the columns that no part reads.
 
-Other columns stay, so that plans of the same collection share arrangements.
+All read columns of a collection stay in each plan, so that its plans share arrangements.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _sum(
     pairs: Sequence[tuple[Expression, Expression]],
     others: Sequence[Expression],
 ) -> Sequence[Term]:
-    """Return the terms of an outer join whose predicates, except for equations, concern one side each."""
+    """Return the terms of an outer join; each of its predicates is an equation, or reads one side only."""
     width = len(left.types)
     terms = [restricted(product(all_of(left), all_of(right)), conjuncts(join.predicate))]
     of_left = [predicate for predicate in others if not sides(predicate, width)[1]]
@@ -226,7 +226,7 @@ def _matches(plan: Plan, keys: Sequence[Expression], predicates: Sequence[Expres
 
 
 def _alone(plan: Plan, keys: Sequence[Expression], predicates: Sequence[Expression], matches: Plan) -> list[Term]:
-    """Return the rows for which a predicate is not true, and the rows whose key is missing on the other side."""
+    """Return the rows for which a predicate is not true, or whose key is missing on the other side."""
     width = len(plan.types)
     joined = product(all_of(plan), all_of(matches))
     equations = [equal(key, Column(width + index, key.type)) for index, key in enumerate(keys)]
@@ -283,7 +283,8 @@ def restricted_by_subquery(term: Term, predicate: Expression, planned: Planned) 
         planned: plans the subqueries.
 
     Returns:
-        Terms with these rows; None if the predicate has another form, or depends on the row by more than equations.
+        Terms with these rows; None if the predicate has another form, or correlates with the row by other means than
+        equations.
     """
     is_negated = isinstance(predicate, Call) and predicate.function == "not"
     subquery = predicate.arguments[0] if isinstance(predicate, Call) and is_negated else predicate
@@ -310,7 +311,7 @@ class _Lookup:
 
     Attributes:
         relation: relation that does not depend on the row.
-        operands: expressions over the row, one for each column of the relation, except for a column without an operand.
+        operands: expressions over the row; one for each column of the relation that has an operand.
     """
 
     relation: Relation
@@ -354,7 +355,7 @@ def _peeled(relation: Relation) -> tuple[Relation, list[Expression]]:
 
 
 def _correlation(predicate: Expression) -> tuple[Expression, Expression] | None:
-    """Return the sides of an equation between the inner and the outer row, each over its own row; None for others."""
+    """Return the sides of an equation between the inner and the outer row, each over its own row; None otherwise."""
     pair = equated(predicate)
     if pair is None or has_subquery(predicate):
         return None
@@ -371,7 +372,7 @@ def _as_column(expression: Expression) -> Expression | None:
 
 
 MOST_TERMS = 16
-"""Maximum number of terms in a sum; a longer sum becomes a leaf."""
+"""Maximum number of terms in a sum; a sum of more terms becomes a leaf."""
 MOST_LEAVES = 6
 """Maximum number of leaves in a join; changes of several inputs need a statement for every subset of them."""
 
@@ -420,12 +421,12 @@ def _terms(relation: Relation) -> Sequence[Term]:  # noqa: PLR0911, PLR0912 - on
 
 
 def _few(terms: Sequence[Term], most: int = MOST_TERMS) -> Sequence[Term]:
-    """Return the same terms, or one with their rows if there are many."""
+    """Return the same terms; if they are many, one term with their rows."""
     return terms if len(terms) <= most else [all_of(leaf_of(terms))]
 
 
 def _small(terms: Sequence[Term], expressions: Sequence[Expression]) -> Sequence[Term]:
-    """Return the same terms, or one with their rows if substituting them would enlarge expressions too much."""
+    """Return the same terms; if their substitution would enlarge expressions too much, one term with their rows."""
     if any(grows_too_much(expressions, term) for term in terms):
         return [all_of(leaf_of(terms))]
     return terms
@@ -443,7 +444,7 @@ def _project(project: Project) -> Sequence[Term]:
 
 
 def _narrow(term: Term) -> Term:
-    """Return the same term without the unread columns of arrays' rows, such as the array."""
+    """Return the same term without the columns of `unnest` that no part reads, such as the array."""
     leaf = term.leaves[0] if len(term.leaves) == 1 else None
     if not isinstance(leaf, Keyed) or not is_unnest(leaf.relation) or term.predicates or term.is_negative:
         return term
@@ -539,7 +540,7 @@ def _top(top: TopK) -> Sequence[Term]:
 
 
 def _by_keys(relation: Window | TopK | Unnest, source: Relation, keys: Sequence[Expression], reason: str) -> Plan:
-    """Return a plan that recomputes a relation for changed keys, or as a whole without keys."""
+    """Return a plan that recomputes a relation for changed keys; as a whole, if there are no keys."""
     is_apart = isinstance(relation, Unnest) and has_subquery(relation.array)
     if not keys or is_apart or any(has_subquery(key) or can_fail(key) for key in keys):
         return _recomputed(relation, source, reason)[0].leaves[0]

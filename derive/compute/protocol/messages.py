@@ -2,7 +2,7 @@
 
 Commands are an append-only log of the desired state. `Hello` begins a session, `CreateInstance` restarts the log, and
 `InitializationComplete` ends its initial part: dataflows that this part did not name are dropped. Frontiers are
-absolute, so repeated or late ones change nothing.
+absolute, so a repeated or late frontier has no effect.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Materialized:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """A subscription: rows are sent as they change.
+    """A subscription: changes of rows are sent at once.
 
     Attributes:
         has_snapshot: whether the rows at the dataflow's `as_of` are sent first, as updates of that time.
-        of: a dataflow with the same rows, if there is one: it is read if it is known at `as_of`.
-        up_to: time before which it ends; None for never.
+        of: a dataflow with the same rows, which is read if it is known at `as_of`; None without one.
+        up_to: time before which the subscription ends; None for no end.
     """
 
     has_snapshot: bool
@@ -67,7 +67,7 @@ class Import:
 
     Attributes:
         id: identifier in the plan.
-        source: the collection, without properties that change independently of rows: positions in files, frontiers.
+        source: the collection, without properties that change without the rows, such as positions in files.
         name: name of the collection, for messages; a table may be renamed.
     """
 
@@ -89,16 +89,16 @@ class Import:
 class Dataflow:
     """A requested dataflow.
 
-    Two are equal if everything except `as_of`, `number` and `name` is equal.
+    Two dataflows are equal if all attributes except `as_of`, `number` and `name` are equal.
 
     Attributes:
         id: identifier of the dataflow and its export.
         plan: relation over imports, and exports of other dataflows.
         imports: imports sorted by identifier.
         export: the export of its rows.
-        as_of: time from which on it can be read, unless a later one is reported.
-        number: increasing number of dataflows that one controller creates. A response about a dropped dataflow may
-            arrive after another one was created with its identifier.
+        as_of: time from which on the dataflow can be read, unless the instance reports a later time.
+        number: number that a controller increases with each dataflow. It is needed because a response about a dropped
+            dataflow may arrive after the creation of another dataflow with the same identifier.
         name: name, for people.
     """
 
@@ -123,9 +123,9 @@ class Hello:
 
     Attributes:
         epoch: number that increases with each start of a controller.
-        session: number that increases with each connection of that controller; an earlier one may arrive late.
+        session: number that increases with each connection of the controller; an earlier connection may arrive late.
         protocol: version of the protocol.
-        folder: identifier of the data folder, which must be the instance's.
+        folder: identifier of the data folder, which must be the data folder of the instance.
     """
 
     epoch: int
@@ -149,8 +149,8 @@ class CreateInstance:
 class CreateDataflows:
     """A command to maintain dataflows.
 
-    A running dataflow continues if it has the same definition, and its contents are known at the `as_of` of the new
-    one.
+    A running dataflow continues if it has the same definition as the requested dataflow, and its contents are known at
+    the requested `as_of`.
     """
 
     dataflows: tuple[Dataflow, ...]
@@ -181,13 +181,13 @@ class Query:
 
     @cached_property
     def reads(self) -> frozenset[GlobalId]:
-        """Return the dataflows that it reads."""
+        """Return the dataflows that the query reads."""
         return frozenset(get.id for get in gets_of((self.relation, self.finishing)))
 
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """A command to send the rows of a query once they are known.
+    """A command to send the rows of a query as soon as they are known.
 
     Attributes:
         uuid: unique identifier of the peek.
@@ -223,16 +223,16 @@ Command: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The outcome of the reconciliation at the start of a session; it precedes all answers.
+    """The outcome of the reconciliation at the start of a session, which is sent before all answers.
 
     Attributes:
         process: unique name of the instance's process.
         epoch: epoch of the controller.
         kept: dataflows that continue unchanged.
-        rebuilt: dataflows that are created, because they were missing or different.
-        dropped: dataflows that were not named.
+        rebuilt: dataflows that are created, because they were missing or had another definition.
+        dropped: dataflows that the controller did not name.
         reasons: the reason for each of `rebuilt`.
-        names: known names of all of these.
+        names: names of all these dataflows, if known.
     """
 
     process: str
@@ -292,8 +292,8 @@ class PeekResponse:
 
     Attributes:
         uuid: identifier of the peek.
-        result: rows, which follow those of earlier responses; or an error: a `FrontierError` means that this instance
-            does not maintain everything at that time.
+        result: rows, which follow the rows of earlier responses; or an error. A `FrontierError` means that this
+            instance does not maintain all dataflows of the query at the time.
         is_last: whether it is the last response.
     """
 
@@ -310,7 +310,7 @@ class TailResponse:
         id: identifier of the dataflow.
         lower: former frontier.
         upper: new frontier; equal to `lower` if more of the snapshot follows.
-        updates: updates from `lower` to before `upper`, by time; those of the snapshot are at `as_of`.
+        updates: updates from `lower` to before `upper`, by time; updates of the snapshot are at `as_of`.
         failure: an error in place of rows, before `upper`.
     """
 

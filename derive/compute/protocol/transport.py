@@ -344,7 +344,7 @@ def _query_bytes(query: Query) -> bytes:
 
 @lru_cache(_MOST_QUERIES)
 def _query_of(data: bytes) -> Query:
-    """Return the same object for the same bytes, so that it is prepared once."""
+    """Return the same query object for the same bytes, so that the query is prepared once."""
     return Query(*decode(data))
 
 
@@ -365,13 +365,13 @@ _TOKEN = "authorization"
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Credentials of machines. Without any, both ends must be on one machine.
+    """Credentials of machines. Without credentials, both ends must be on one machine.
 
     Attributes:
         token: a shared secret.
         certificate: PEM of this end's certificate, for mutual TLS.
         key: PEM of its private key.
-        authority: PEM of the certificate that signs those of others.
+        authority: PEM of the certificate that signs the certificates of peers.
     """
 
     token: str | None = None
@@ -409,7 +409,7 @@ def place_of(address: str, option: str, security: Security, *, listens: bool = F
         address: `host:port`.
         option: name of the option with the address.
         security: credentials of both ends.
-        listens: whether the instance listens there: port 0 then picks a free one.
+        listens: whether an instance listens at this address; then port 0 chooses a free port.
 
     Raises:
         UsageError: the address is malformed, or the connection would not be authenticated.
@@ -447,7 +447,7 @@ _PING_MILLISECONDS, _PATIENCE_MILLISECONDS = 2_000, 3_000
 OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # batches of rows have no size limit
     ("grpc.max_send_message_length", -1),
-    # An unresponsive peer is considered gone soon, so that others can take over its work.
+    # A peer that does not respond is considered lost after a short time, so that others can continue its work.
     ("grpc.keepalive_time_ms", _PING_MILLISECONDS),
     ("grpc.keepalive_timeout_ms", _PATIENCE_MILLISECONDS),
     ("grpc.keepalive_permit_without_calls", 1),

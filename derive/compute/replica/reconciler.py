@@ -45,7 +45,7 @@ _STEP = 4 << 20
 
 
 _SECONDS = 0.5
-"""Seconds for which the last value is cached: reading it costs more than most work in between."""
+"""Seconds for which the last value is cached: a new reading costs more than most work between two reports."""
 
 
 class Memory:
@@ -122,7 +122,7 @@ class Reconciler:
         self._failures: dict[GlobalId, FlowError] = {}
         self._tails: dict[GlobalId, RunningTail] = {}
         self._busy: dict[RunningTail, bool] = {}
-        """Subscriptions in work, with whether there may be unseen updates."""
+        """Subscriptions that a thread processes now, each with whether it may have unseen updates."""
         self._reported: dict[GlobalId, Upper] = {}
         self._reported_failures: dict[GlobalId, str] = {}
         self._sent_report: Report | None = None
@@ -177,7 +177,7 @@ class Reconciler:
         self.peeks.clear()
 
     def _answerable(self) -> Session | None:
-        """Return the session that gets answers; None while commands are pending that may create dataflows."""
+        """Return the session that gets answers; None while pending commands may create dataflows."""
         return None if self._commands else self._session
 
     # -- Work
@@ -191,7 +191,7 @@ class Reconciler:
                     break
                 command, self._obeyed = self._commands[0], self._session
             self._obey(self._obeyed, command)
-            with self._lock:  # only now: a peek that reads a created dataflow must not be answered before
+            with self._lock:  # only now, because a peek may read a dataflow that these commands have created
                 if self._commands and self._commands[0] is command:
                     self._commands.popleft()
             has_more = True
@@ -200,7 +200,7 @@ class Reconciler:
         has_more |= self._instance.step()
         present = self._dataflows.present
         views = [identifier for identifier in self._attached if isinstance(present[identifier].export, Materialized)]
-        with suppress(FrontierError):  # another replica has just written; the rest is written next time
+        with suppress(FrontierError):  # another replica has just written the rows; the next call writes the rest
             self._write_back(self._instance, sorted(views))
         self._report()
         self.peeks.look()
@@ -264,17 +264,17 @@ class Reconciler:
         present = self._dataflows.present
         present[identifier] = replace(present[identifier], as_of=max(frontier, present[identifier].as_of))
         self._instance.allow_compaction(identifier, frontier)
-        self._retries.hasten(identifier)  # it may have failed because it waited for this time
+        self._retries.hasten(identifier)  # the dataflow may have failed because it waited for this time
 
     def _hindrance(self, identifier: GlobalId, present: Dataflow, required: Dataflow) -> str | None:
-        """Return the reason why a dataflow cannot continue as the requested one; None if it can."""
+        """Return the reason why a dataflow cannot continue as the requested dataflow; None if it can."""
         why = self._difference(identifier, present, required)
         if why is None and identifier not in self._attached and not self._attach(required):
-            return "could not open an input"  # it starts again, perhaps at a later time
+            return "could not open an input"  # the dataflow starts again, perhaps at a later time
         return why
 
     def _difference(self, identifier: GlobalId, present: Dataflow, required: Dataflow) -> str | None:
-        """Return the difference between a dataflow and the requested one; None if it can continue with open inputs."""
+        """Return the difference from the requested dataflow; None if the dataflow can continue with open inputs."""
         if present != required:
             return "plan or sources changed"
         if isinstance(required.export, Tail):
@@ -290,14 +290,15 @@ class Reconciler:
     def _build(self, identifier: GlobalId, dataflow: Dataflow) -> None:
         self._builds[identifier] = self._builds.get(identifier, 0) + 1
         if isinstance(dataflow.export, Tail):
-            session = self._obeyed  # updates sent to an earlier session may be lost: recreate it for each
+            # updates that were sent to an earlier session may be lost, so each session recreates the subscription
+            session = self._obeyed
             if session is not None:
                 self._tails[identifier] = RunningTail(dataflow, self._instance, self._open_inputs, session.send)
             return
         self._attach(dataflow)
 
     def _attach(self, dataflow: Dataflow) -> bool:
-        """Start or resume a dataflow. Return False if its inputs cannot be opened now; it starts later."""
+        """Start or resume a dataflow; return False if its inputs cannot be opened now, so that it starts later."""
         self._failures.pop(dataflow.id, None)
         try:
             inputs = self._open_inputs(dataflow, dataflow.as_of)
@@ -390,7 +391,7 @@ class Reconciler:
             raise
 
     def _has_work(self, tail: RunningTail) -> bool:
-        """Return whether there may be unseen updates of a subscription; if not, its work ends."""
+        """Return whether a subscription may have unseen updates; if not, its work ends."""
         with self._lock:
             if self._busy[tail] and not tail.is_ended:
                 self._busy[tail] = False

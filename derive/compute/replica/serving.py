@@ -29,7 +29,7 @@ from derive.protocol.stubs import compute_pb2 as pb
 T = TypeVar("T")
 
 _MOST_SESSIONS = 32
-"""Maximum number of sessions; all but one belong to controllers that do not know yet that they are closed."""
+"""Maximum number of sessions; one is open, and the others are closed sessions whose controllers do not know yet."""
 
 _MOST_CONNECTIONS = 2 * _MOST_SESSIONS
 """Maximum number of connections with and without sessions."""
@@ -39,7 +39,7 @@ _GRACE_SECONDS = 1.0
 _REFUSAL_SECONDS = 0.1
 """Seconds that a refused session stays open.
 
-gRPC tells a client that is still writing only that the write failed, not why the session ended.
+If a client is writing when the session ends, gRPC reports that the write failed, but not why the session ended.
 """
 
 
@@ -144,7 +144,8 @@ class _Session:
         self._is_closed = False
 
     def send(self, response: Response) -> None:
-        if not self._is_closed:  # subscriptions go on until another controller connects; nothing would empty the queue
+        # subscriptions continue until another controller connects, but no client empties the queue
+        if not self._is_closed:
             self.responses.put(response)
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ class Session(Protocol):
     """A connection of a controller."""
 
     def send(self, response: Response) -> None:
-        """Send a response; do nothing if the connection is gone."""
+        """Send a response; do nothing after the connection is lost."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -77,9 +77,9 @@ class Peeks:
 
     Args:
         instance: the instance.
-        lock: lock held while the result of `answerable` changes.
+        lock: lock that is held while the result of `answerable` changes.
         answerable: returns the session that gets answers now; None if peeks must wait.
-        failure: returns why a dataflow is not maintained; None if it is.
+        failure: returns the reason why a dataflow is not maintained; None for a maintained dataflow.
         run: schedules a function, in another thread or in this one.
     """
 
@@ -160,7 +160,7 @@ class Peeks:
         """Return whether a dataflow is complete at a time.
 
         Raises:
-            FlowError: it never will be.
+            FlowError: the dataflow will never be complete at this time.
         """
         if (failure := self._failure(identifier)) is not None:
             raise failure
@@ -197,7 +197,7 @@ _OWN: GlobalId = 0
 """Identifier of the subscribed relation in a private instance."""
 
 _MOST_UPDATES = 1_000
-"""Number of sent updates that a private instance retains: to forget them costs a transaction."""
+"""Number of sent updates that a private instance retains, because each deletion costs a transaction."""
 
 Opener = Callable[[Dataflow, int], dict[GlobalId, Input]]
 """Function that opens the imports of a dataflow from Storage, from a time on."""
@@ -231,7 +231,7 @@ class RunningTail:
         self.is_ended = False
 
     def work(self) -> bool:
-        """Send new updates, and return whether there may be more at once."""
+        """Send new updates, and return whether more updates may be known already."""
         try:
             if self._get is None:
                 self._get = self._found()
@@ -317,7 +317,7 @@ class RunningTail:
         self._respond(upper, rows)
 
     def _check_inputs(self) -> None:
-        """Raise the error of a read materialized view if its time is not after the frontier."""
+        """Raise the error of a materialized view that is read, if the time of the error is not after the frontier."""
         for source in self._inputs.values():
             failure = source.failure if isinstance(source, TableInput) else None
             if failure is not None and failure[0] <= self._frontier:

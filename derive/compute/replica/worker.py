@@ -51,7 +51,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def holder_of(folder: Path) -> str | None:
-    """Return the process that holds a folder, named as in derive/storage/metadata/process.py; None if none is known."""
+    """Return the name of the process that holds a folder (see `derive.storage.metadata.process`); None if unknown."""
     try:
         descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -82,8 +82,8 @@ _BACKOFF = Backoff(0.1, 10.0)
 _MOST_THREADS = 2000
 """Maximum number of queries and subscriptions that run at once.
 
-A result with more rows than its reader takes keeps a thread waiting, so there are more threads than slow readers. There
-are never more other threads than there is work.
+A slow reader of a large result keeps its thread waiting, so there are more threads than slow readers. Threads are
+started only if there is work for them.
 """
 
 
@@ -155,7 +155,7 @@ class Worker:
             mark = self._store.changes.mark()
             try:
                 has_more = self.reconciler.work()
-            except Exception as error:  # the disk may be full, or the metadata locked: retry
+            except Exception as error:  # retry: the disk may be full, or the metadata locked
                 failures += 1
                 self._report(error)
                 self._closed.wait(_BACKOFF.pause(failures))

@@ -1,8 +1,8 @@
-"""Materialized views written to Storage, where they outlive the dataflow that maintains them and can be read by others.
+"""Writes materialized views to Storage, where they outlive their dataflow, and where other tasks can read them.
 
-Rows and errors are written together. While a view has an error, Storage has no rows of that time: their changes are
-written at the time at which the last error disappears. So a reader always gets rows that were valid at their time, and
-never rows that were computed beside an error.
+Rows and errors are written together. Storage has no rows of the times at which a view has an error: the changes of
+these times are written at the time at which the last error ends. So a reader never gets rows that were computed beside
+an error.
 
 The first rows of a view may be many: a separate thread writes them, and other views do not wait.
 """
@@ -28,7 +28,7 @@ from derive.storage.table_types import ErrorUpdate, RowUpdate, Table, TableUpdat
 from derive.time.frontier import END_OF_TIME
 
 _PATIENCE_SECONDS = 0.1
-"""Seconds that other views wait for the first rows of a view."""
+"""Seconds for which other views wait for the first rows of a view."""
 
 _Update: TypeAlias = tuple[int, Row, int]
 _Gap: TypeAlias = tuple[int, int]
@@ -45,9 +45,9 @@ class Writeback:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._failing: dict[GlobalId, _Gap] = {}
-        """Views that have errors: the first time of unwritten rows, and the time up to which this process has written.
+        """For each view with errors, the first time of unwritten rows, and the time before which rows are written.
 
-        Another process may have written more since.
+        Another process may have written later rows.
         """
         self._begun: set[GlobalId] = set()
         """Views that this process has written at least once."""
@@ -86,7 +86,7 @@ class Writeback:
         updates: list[TableUpdate] = []
         failing: dict[GlobalId, _Gap | None] = {}
         for identifier in identifiers:
-            with suppress(FlowError):  # the view is no longer maintained: its readers get the error
+            with suppress(FlowError):  # the view is no longer maintained, and its readers get the error
                 update, begun = self._update(instance, identifier)
                 if update is not None:
                     updates.append(update)
@@ -100,10 +100,10 @@ class Writeback:
                 self._failing[identifier] = gap
 
     def _update(self, instance: Instance, identifier: GlobalId) -> tuple[TableUpdate | None, int | None]:
-        """Return the update of a view, or None; if errors remain at its end, also the first time of unwritten rows.
+        """Return the update of a view, or None; and, if errors remain at its end, the first time of unwritten rows.
 
-        If that time is unknown, or the instance knows the view only from a later time on, the update is the difference
-        to the rows written last.
+        If the first time of unwritten rows is unknown, or the instance knows the view only from a later time on, the
+        update is the difference from the last written rows.
         """
         table = self._store.tables.table(identifier)
         since, upper = instance.frontiers(identifier)
@@ -122,7 +122,7 @@ class Writeback:
             changes += [update for update in updates.rows if update[0] > time]
         rows = _row_updates(table, _outside(changes, begin, gaps, upper))
         errors = _error_updates(begin, stored, updates.errors)
-        known_from = begin if begin > table.upper else None  # the rows before that time were not computed
+        known_from = begin if begin > table.upper else None  # the rows before this time were not computed
         update = TableUpdate(identifier, table.upper, upper, tuple(rows), tuple(errors), known_from)
         if not gaps or gaps[-1][1] < upper:
             return update, None
@@ -131,7 +131,7 @@ class Writeback:
     def _unwritten(self, table: Table, *, has_errors: bool) -> int | None:
         """Return the first time at which changes of a view's rows are unwritten; None if the time is unknown.
 
-        It is unknown for a view without readable times: nothing was written yet, or compaction has removed all history.
+        The time is unknown for a view without readable times: no rows were written yet, or all history was compacted.
         """
         if table.upper <= table.since:
             return None
@@ -141,7 +141,7 @@ class Writeback:
         return begun if written == table.upper else None
 
     def _difference(self, instance: Instance, table: Table, time: int, upper: int) -> list[tuple[Row, int]]:
-        """Return the changes from the last written rows to those of a time; none if that time is not known yet."""
+        """Return the changes from the last written rows to the rows at a time; none if this time is not known yet."""
         if time >= upper:
             return []
         types = tuple(column.type for column in columns_of(table))
@@ -155,7 +155,7 @@ class Writeback:
 
 
 def _is_known(instance: Instance, identifier: GlobalId) -> bool:
-    """Return whether a view is readable at any time yet."""
+    """Return whether there is a time at which a view is readable."""
     try:
         since, upper = instance.frontiers(identifier)
     except FlowError:
@@ -177,7 +177,7 @@ def _gaps(errors: Iterable[tuple[int, str, str, int]], upper: int) -> Iterator[_
 
 
 def _added(errors: Iterable[tuple[int, str, str, int]]) -> list[tuple[int, int]]:
-    """Return times, and by how much the number of errors changes at each."""
+    """Return times, each with the change of the number of errors."""
     counts: Counter[int] = Counter()
     for time, _, _, diff in errors:
         counts[time] += diff
@@ -185,10 +185,10 @@ def _added(errors: Iterable[tuple[int, str, str, int]]) -> list[tuple[int, int]]
 
 
 def _outside(changes: Sequence[_Update], begin: int, gaps: Sequence[_Gap], upper: int) -> Sequence[_Update]:
-    """Return changes; those within a closed gap are moved to its end, and those within an open gap are left out.
+    """Return changes: changes in a closed gap are moved to its end, and changes in an open gap are left out.
 
     Args:
-        changes: changes by time; those before `begin` are moved to it.
+        changes: changes by time; changes before `begin` are moved to `begin`.
         begin: first time that is written.
         gaps: intervals with errors, in order.
         upper: first time that is not written.
@@ -215,12 +215,12 @@ def _row_updates(table: Table, updates: Sequence[_Update]) -> list[RowUpdate]:
 def _error_updates(
     begin: int, stored: Iterable[tuple[str, str]], errors: Iterable[tuple[int, str, str, int]]
 ) -> Iterator[ErrorUpdate]:
-    """Yield the insertions and deletions of errors since the errors written last.
+    """Yield the insertions and deletions of errors after the last written errors.
 
     Args:
         begin: first time that is written.
         stored: SQLSTATE and message of the errors written last.
-        errors: errors from `begin` on; those that exist at `begin` all come at that time.
+        errors: errors from `begin` on; an error that exists at `begin` has this time.
     """
     listed = list(errors)
     gone = set(stored) - {(sqlstate, message) for time, sqlstate, message, _ in listed if time == begin}
