@@ -10,7 +10,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A session from outside.
+    """A session, as other sessions see it.
 
     Attributes:
         process: number of the session.
@@ -34,7 +34,7 @@ class Backend:
 
 
 class Backends(Protocol):
-    """All sessions of a server, from the view of one."""
+    """All sessions of a server, as one session sees them."""
 
     @property
     def process(self) -> int:
@@ -47,14 +47,14 @@ class Backends(Protocol):
         """Cancel the statement of a session; return whether there is such a session.
 
         Raises:
-            SqlError: the session is another user's.
+            SqlError: the session belongs to another user.
         """
 
     def terminate(self, process: int) -> bool:
         """Close a session; return whether there is such a session.
 
         Raises:
-            SqlError: the session is another user's.
+            SqlError: the session belongs to another user.
         """
 
 

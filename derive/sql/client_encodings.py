@@ -1,7 +1,7 @@
-"""Encodings of a client's texts: the server has UTF-8, and converts from and to others, as PostgreSQL does.
+"""Encodings of a client's texts: the server uses UTF-8, and converts texts of clients, like PostgreSQL.
 
-The tables are those of Python's codecs. They are PostgreSQL's, except for a few symbols of SJIS, EUC_JP, BIG5, GBK and
-UHC, such as the euro and circled numbers.
+The tables of Python's codecs are used. They differ from PostgreSQL's tables in a few symbols of SJIS, EUC_JP, BIG5, GBK
+and UHC, such as the euro and circled numbers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ALIASES = {
 
 _MULTIBYTE = frozenset({"SJIS", "EUC_JP", "EUC_CN", "EUC_KR", "BIG5", "GBK", "GB18030", "UHC"})
 _COMPOSED = b"\xa4\xd4"
-"""The filler character with which EUC_KR composes syllables that it has no code for."""
+"""The filler character with which EUC_KR composes a syllable without a code of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Encoding:
         """Return a text as bytes for the client.
 
         Raises:
-            SqlError: 22P05, the encoding lacks a character.
+            SqlError: the encoding lacks a character (22P05).
         """
         try:
             data = text.encode(self.codec)
@@ -93,18 +93,18 @@ class Encoding:
         return data
 
     def encode_shown(self, text: str) -> bytes:
-        """Return a text of a message as bytes for the client, with question marks for what the encoding lacks."""
+        """Return a text of a message as bytes for the client, with `?` for characters that the encoding lacks."""
         return text.encode(self.codec, "replace")
 
     def recode(self, data: bytes) -> bytes:
-        """Return a text in UTF-8 as bytes for the client, as `encode` does."""
+        """Return a text in UTF-8 as bytes for the client, like `encode`."""
         return data if data.isascii() else self.encode(data.decode())
 
     def decode(self, data: bytes) -> str:
         """Return a client's text.
 
         Raises:
-            SqlError: 22021, the bytes are not in the encoding, or contain a NUL; 22P05, UTF-8 lacks a character.
+            SqlError: the bytes are not in the encoding, or contain a NUL (22021); or UTF-8 lacks a character (22P05).
         """
         try:
             text = data.decode(self.codec)
@@ -142,7 +142,7 @@ CLIENT: ContextVar[Encoding] = ContextVar("client encoding", default=_ENCODINGS[
 
 
 def find_encoding(name: str) -> Encoding | None:
-    """Return the encoding with a name, which drivers write in several ways; None for an unknown one."""
+    """Return the encoding of a name, in any spelling that drivers use; None for an unknown name."""
     normal = re.sub(r"[^a-z0-9]", "", name.lower())
     alias = _ALIASES.get(normal)
     return _ENCODINGS.get(re.sub(r"[^a-z0-9]", "", alias.lower()) if alias else normal)

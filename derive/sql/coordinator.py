@@ -71,7 +71,7 @@ class Coordinator:
         objects: the current names.
         recording: record of instances, for other processes.
         sessions: open sessions.
-        stopped: event that is set when another process has fenced this one.
+        stopped: event that is set when another process has fenced this process.
     """
 
     def __init__(
@@ -86,7 +86,8 @@ class Coordinator:
         self.ownership = Ownership(root)
         self._flow = catalog
         if catalog:
-            # A collection may be an SQL table, declared for tasks; a task reports a declaration that does not fit.
+            # A collection of the catalog may declare a SQL table for tasks; a task reports a declaration that does not
+            # fit.
             self.store.create(*(spec for name, spec in catalog.collections.items() if not is_of_sql(name)))
         self.objects = Objects(-1, (), {})
         self.computing = ComputeInstances(
@@ -137,7 +138,7 @@ class Coordinator:
         """Become the owner of the data folder.
 
         Args:
-            acquired: ownership that this process has acquired already, and that moves here.
+            acquired: ownership that this process has acquired already, which the coordinator takes.
 
         Raises:
             SqlError: another process is the owner.

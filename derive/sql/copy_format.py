@@ -97,7 +97,8 @@ class BinaryCopyIn:
         """Check that the data are complete."""
         if not self._has_begun:
             raise self._error("COPY file signature not recognized")
-        if len(self._rest) >= _COUNT.size:  # an incomplete count begins no row, and the trailer is optional
+        # bytes that are too few for a count begin no row, and the trailer is optional
+        if len(self._rest) >= _COUNT.size:
             raise self._error("unexpected EOF in COPY data")
         return []
 
@@ -120,7 +121,7 @@ class BinaryCopyIn:
         return int(at + size)
 
     def _row(self, data: bytes, at: int) -> tuple[Row | None, int | None]:
-        """Return a row and its end; no end if the row is incomplete, no row at the trailer."""
+        """Return a row and its end. The end is None if the row is incomplete, and the row is None at the trailer."""
         if len(data) < at + _COUNT.size:
             return None, None
         count = _COUNT.unpack_from(data, at)[0]

@@ -1,7 +1,7 @@
 """The catalog of SQL: names and items, and changes of them.
 
-Storage keeps the items and the rows of their tables, and changes both in one commit. A view's text is bound to the
-identifiers that its names had at creation, so giving a name to another relation later changes no view.
+Storage keeps the items and the rows of their tables, and changes both in one commit. The names in a view's
+text are bound to identifiers when the view is created, so a later rename of a relation changes no view.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def is_replica_name(name: str) -> bool:
 
 
 PROVISIONAL: GlobalId = 1 << 30
-"""The least provisional identifier. Items that a transaction has defined and not committed have such identifiers."""
+"""The least provisional identifier. Items of an uncommitted transaction have provisional identifiers."""
 
 Bindings: TypeAlias = Mapping[str, GlobalId]
 """Identifiers by name in a view's text, as of the view's creation."""
@@ -63,7 +63,7 @@ class Item:
         columns: columns of a relation; none for an index.
         definition: text of a view's query.
         bindings: identifiers of the names in the definition.
-        read: by such a name, the columns that a collection of `flow.yaml` had when the view was created.
+        read: for each of these names that is a collection of `flow.yaml`, its columns when the view was created.
         on: for an index, the indexed relation.
         indexed: for an index, names of its columns.
         origin: for a source, where its rows come from; for a table, the time from which its rows have its columns.
@@ -103,13 +103,13 @@ class Item:
 
     @property
     def position(self) -> GlobalId | None:
-        """Return the table that records how far a source has read; None without one."""
+        """Return the table that records the position of a source in its input; None without one."""
         place = self.origin.get("position")
         return place if isinstance(place, int) else None
 
     @property
     def known_from(self) -> int:
-        """Return the approximate time from which the rows of a table have its columns; 0 if they always had."""
+        """Return the approximate time from which the rows of a table have its present columns; 0 for all times."""
         time = self.origin.get("known from")
         return time if isinstance(time, int) else 0
 
@@ -157,7 +157,7 @@ def stored_name(schema: str, name: str) -> str:
 
 
 def position_name(schema: str, name: str) -> str:
-    """Return the name in Storage of the table that records how far a source has read."""
+    """Return the name in Storage of the table that records the position of a source in its input."""
     return f"sql@position/{schema}/{name}"
 
 

@@ -1,6 +1,6 @@
-"""A snapshot of all names, in the catalog of SQL and in `flow.yaml`; and the names of a DDL transaction.
+"""A snapshot of all names in the catalog of SQL and in `flow.yaml`; and the names of a DDL transaction.
 
-An item of SQL keeps the columns that it was created with: its readers and its table in Storage rely on them. If the
+An item of SQL keeps the columns of its creation, because its readers and its table in Storage rely on them. If the
 collections no longer have these columns, reading fails with an error and a hint.
 """
 
@@ -27,7 +27,7 @@ from derive.storage.tables import Tables
 
 
 def require_compatible(item: Item, view: PlannedView) -> None:
-    """Check that a view still has the columns that it was created with.
+    """Check that a view still has the columns of its creation.
 
     Raises:
         SqlError: a relation that the view reads was changed.
@@ -157,13 +157,13 @@ class Objects:
         self._views: dict[GlobalId, Relation] = {}
 
     def with_items(self, items: Iterable[Item]) -> Objects:
-        """Return a snapshot with other items and a version of its own, for an uncommitted transaction."""
+        """Return a snapshot with other items and a new version, for an uncommitted transaction."""
         return Objects(next(_VERSIONS), items, self.collections, self._derived)
 
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
         """Return the relation of a name; None if no relation has the name.
 
-        A system relation comes before a table of its name that is named without a schema, as in PostgreSQL.
+        A name without a schema stands for a system relation before a table, as in PostgreSQL.
         """
         if schema is None and (system := system_relation(None, name)) is not None:
             return system
@@ -179,7 +179,7 @@ class Objects:
         return [name for (_, name), id_ in self._ids.items() if self._kind(id_) is not ObjectKind.INDEX]
 
     def find(self, schema: str | None, name: str) -> Item | None:
-        """Return the item of a name, which may be an index; None if there is none."""
+        """Return the item of a name, also an index; None if there is none."""
         identifier = self._ids.get((schema or PUBLIC, name))
         return None if identifier is None else self.items.get(identifier)
 
@@ -212,7 +212,7 @@ class Objects:
         return NamedRelation(identifier, item.name, item.columns, _KINDS[item.kind])
 
     def is_sealed_by_hand(self, identifier: GlobalId) -> bool:
-        """Return whether SQL advances the `upper` of a stored relation, since no task does."""
+        """Return whether SQL advances the `upper` of a stored relation, because no task advances it."""
         spec = self.collections.get(identifier)
         if spec is not None:
             return spec.name not in self._derived

@@ -1,4 +1,4 @@
-"""The relations of PostgreSQL's catalogs with their columns; `derive.sql.pg_catalog` makes their rows."""
+"""The relations of PostgreSQL's catalogs with their columns; `derive.sql.pg_catalog` computes the rows."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ _FUNCTIONS = {
     "pg_options_to_table": "option_name:text option_value:text",
     "pg_available_extensions": "name:name default_version:text comment:text",
 }
-"""Functions that return several columns: without arguments, or without rows."""
+"""Functions that return several columns; each has no arguments, or returns no rows."""
 
 
 @cache
@@ -122,7 +122,7 @@ def system_relation(schema: str | None, name: str) -> NamedRelation | None:
 
 @cache
 def system_oids() -> Mapping[str, int]:
-    """Return the oids of the relations of `pg_catalog` by name: known to clients, or else fixed for this version."""
+    """Return the oids of the relations of `pg_catalog` by name: PostgreSQL's oids, or oids of this version."""
     names = sorted(name for schema, name in system_relations() if schema == PG_CATALOG)
     return {name: _KNOWN_OIDS.get(name, oid) for oid, name in enumerate(names, start=_FIRST_OID)}
 

@@ -17,8 +17,7 @@ class Cursor:
         columns: columns of the rows.
         rows: all rows, in batches.
         is_held: whether the cursor outlives its transaction.
-        is_endless: whether the rows are those of a subscription, so that a fetch does not wait for all rows it asks
-            for.
+        is_endless: whether the rows come from a subscription, so that a fetch returns the rows that are ready.
 
     Attributes:
         columns: columns of the rows.
@@ -62,7 +61,7 @@ class Cursor:
         if self._next is not None:
             self._next.cancel()
             await asyncio.wait([self._next])
-            _has_failed(self._next)  # asyncio logs an error that nothing has asked for
+            _has_failed(self._next)  # without this call, asyncio would log the error
         if hasattr(self._rows, "aclose"):
             await self._rows.aclose()
 
@@ -75,7 +74,7 @@ class Cursor:
         if not done:
             return False
         if self._is_endless and self._ready and _has_failed(self._next):
-            return False  # rows before the error are fetched first
+            return False  # the rows before the error are returned first
         gathered, self._next = self._next, None
         batch = gathered.result()
         self._is_done = batch is None

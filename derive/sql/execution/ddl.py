@@ -1,4 +1,7 @@
-"""CREATE, DROP and ALTER … RENAME: names change in the transaction, and at COMMIT for all; replicas change at once."""
+"""CREATE, DROP and ALTER: the transaction sees changed names at once, and other sessions at COMMIT.
+
+Replicas change at once.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ async def change_replicas(state: State, statement: CreateReplica | DropReplica) 
     """Execute a statement that adds or removes a replica.
 
     Raises:
-        SqlError: the statement is refused; nothing has happened.
+        SqlError: the statement is refused, without any effect.
     """
     what = "CREATE REPLICA" if isinstance(statement, CreateReplica) else "DROP REPLICA"
     if state.is_explicit:
@@ -117,7 +120,7 @@ async def _drop(state: State, statement: DropReplica) -> tuple[Notice, ...]:
         )
     place = computing.places[name]
     await settled(asyncio.to_thread(computing.remove, name))
-    try:  # only now, so that a killed server keeps the replica, and a dropped replica leaves nothing behind
+    try:  # only now, so that a killed server keeps the replica, and a dropped replica leaves no files
         coordinator.store.sql_catalog.drop_replica(name)
     except BaseException:
         computing.add(place)
@@ -156,7 +159,7 @@ async def define(state: State, statement: Definition) -> Result:
     with state.interruptible():
         await _sources_are_begun(state, statement)
         async with coordinator.definitions:
-            await _sources_are_begun(state, statement)  # also for sources that were defined meanwhile
+            await _sources_are_begun(state, statement)  # waits also for sources that were defined meanwhile
             if isinstance(statement, AlterTable) or (isinstance(statement, CreateTable) and statement.query):
                 async with coordinator.commits.exclusive() as commit:  # excludes writers of the relations read
                     result = await _Definer(state).define(statement)
@@ -372,7 +375,7 @@ class _Definer:
         return Result(lambda _: tag)
 
     def _item(self, name: QualifiedName, kind: ObjectKind, *, is_missing_welcome: bool) -> Item | None:
-        """Return the item of a name and kind; None if it is missing and IF EXISTS allows that."""
+        """Return the item of a name and kind; None if the item is missing and IF EXISTS allows this."""
         item = self._objects.find(name.schema, name.name)
         if item is None:
             named = self._objects.lookup(name.schema, name.name)

@@ -1,4 +1,4 @@
-"""Deployment: definitions and writes of a transaction are committed together, in one commit of Storage."""
+"""Deployment: commits definitions and writes of a transaction together, in one commit of Storage."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ async def deploy(coordinator: Coordinator, ddl: DdlTransaction, writes: Sequence
         commit: a function that commits writes.
 
     Raises:
-        SqlError: another session has defined or written something that conflicts; nothing has happened.
-        StorageError: Storage cannot write; nothing has happened.
+        SqlError: a definition or write of another session conflicts; nothing was committed.
+        StorageError: Storage cannot write; nothing was committed.
     """
     await settled(_Deployment(coordinator, ddl, commit).carry_out(writes))
 
@@ -76,7 +76,7 @@ class _Deployment:
         """Return whether the commit has happened despite an error.
 
         Raises:
-            SqlError: 08007, the outcome is unknown.
+            SqlError: the outcome is unknown (08007).
         """
         try:
             self._coordinator.look()
@@ -95,7 +95,7 @@ class _Deployment:
         return is_altered or table not in self._ddl.base.items or table in self._ddl.objects.items
 
     def _alter(self, change: Change, writes: Sequence[Write]) -> tuple[Change, Sequence[Write]]:
-        """Turn altered tables back into the original tables with updated rows."""
+        """Convert altered tables to the original tables with updated rows."""
         for item in change.added:
             altered = altered_table(self._coordinator.store, item, writes)
             if altered is None:

@@ -58,7 +58,8 @@ async def _written(
 
     if ids and not state.is_explicit and not state.transaction.has_written:
         with state.interruptible():
-            await coordinator.source_feeder.begun(ids)  # before other writers, including source feeders, are excluded
+            # before the exclusion of other writers, including source feeders
+            await coordinator.source_feeder.begun(ids)
             shapes = {table.table.id: shape_of(table.table.columns) for table, _ in planned}
             rows = await _by_itself(state, worked_out, ids, shapes)
     else:
@@ -96,7 +97,7 @@ async def _rows(state: State, planned: PlannedWrite, query: PlannedQuery, *, is_
         batches = await reading.read(state, query)
     else:
         if is_short:
-            try:  # Long work moves to a thread, and repeats the first steps; that is cheaper than a thread for all.
+            try:  # Long work is restarted in a thread; this is cheaper than a thread for each statement.
                 return [row for batch in _evaluated(state, query, lambda: True) for row in batch]
             except SqlError as error:
                 if error.sqlstate != "57014":

@@ -156,7 +156,7 @@ def current(state: State, before: Plan) -> Plan:
     """Return a plan for the current names.
 
     Raises:
-        SqlError: 0A000, the result columns have changed.
+        SqlError: the result columns have changed (0A000).
     """
     objects = state.objects
     if before.version == objects.version:
@@ -169,7 +169,7 @@ def current(state: State, before: Plan) -> Plan:
 
 @contextmanager
 def _placed(begin: int | None) -> Iterator[None]:
-    """Move the offsets of errors by `begin`. With None, remove the offsets: they refer to another text."""
+    """Move the offsets of errors by `begin`; for None, remove the offsets, because they refer to another text."""
     try:
         yield
     except SqlError as error:

@@ -1,7 +1,7 @@
 """Queries: the time of a read, and rows from a point lookup, an instance or a one-shot evaluation.
 
-A point lookup is decided and executed in one turn of the event loop, by the rules of `select`, at the current time of
-the timeline. `SqlSession.execute` takes all statements that may wait or be rolled back.
+A point lookup follows the rules of `select`, at the current time of the timeline, and is executed in one turn of the
+event loop. `SqlSession.execute` executes all statements that may wait or be rolled back.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _logger = logging.getLogger(__name__)
 
 
 def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Row] | None:
-    """Return the rows of a statement that is its own transaction; None if `execute` must take it.
+    """Return the rows of a statement that is its own transaction; None if `execute` must execute the statement.
 
-    A call that returns None changes no state and raises no error: `execute` raises errors.
+    A call that returns None changes no state; errors also return None, and `execute` raises them.
     """
     coordinator = state.coordinator
     # A process that is not the owner must refresh the names.
@@ -72,7 +72,7 @@ def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Ro
 
 
 def _lookup(coordinator: Coordinator, plan: Plan) -> Lookup | None:
-    """Return the lookup of a statement under the current names; None if there is none, or its columns changed."""
+    """Return the lookup of a statement under the current names; None without one, or after a change of its columns."""
     objects, before = coordinator.objects, plan
     if plan.version != objects.version:
         plan = coordinator.plans.plan(plan.text, plan.given, objects)
@@ -90,7 +90,7 @@ def rows_at_once(state: State, lookup: Lookup, time: int, arguments: Sequence[Da
 
 
 _HEDGE_SECONDS = 0.05
-"""Time before a peek is sent to the other replicas, too (hedging), in seconds."""
+"""Seconds after which a peek is also sent to the other replicas (hedging)."""
 
 _LOOK_SECONDS = 0.25
 """Interval of checks for cancellation, in seconds; a cursor may take rows after its statement."""
@@ -99,7 +99,7 @@ _LOOK_SECONDS = 0.25
 async def ask(
     state: State, query: Query, time: int, arguments: Sequence[Datum] = ()
 ) -> AsyncIterator[Sequence[Row]] | None:
-    """Return the rows of a query over dataflows at a time, in batches; None if no replica has them.
+    """Return the rows of a query over dataflows at a time, in batches; None if no replica has the rows.
 
     The call waits for the first batch, until a replica has reached the time.
 
@@ -137,7 +137,7 @@ class _Answer:
     """A peek's answer in several parts.
 
     Attributes:
-        rows: rows that were received and not yet taken.
+        rows: rows that were received and are not returned yet.
     """
 
     def __init__(self, state: State, handover: Handover[PeekResponse], uuid: int) -> None:
@@ -184,7 +184,7 @@ _PATIENCE_SECONDS = 0.25
 _PROMPT_SECONDS = 0.005
 """Processor time up to which a query is evaluated without a thread, in seconds."""
 _LONG: RecentlyUsed[int, Relation] = RecentlyUsed(256)
-"""Relations of plans that needed more time, by identity: a thread evaluates them from the start."""
+"""Relations of plans that needed more time, by identity; a thread evaluates them from now on."""
 
 
 async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: AsOf | None) -> Result:
@@ -210,7 +210,7 @@ async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: As
 async def _look_up(
     state: State, query: PlannedQuery, arguments: Sequence[Datum]
 ) -> AsyncIterator[Sequence[Row]] | None:
-    """Return the rows of a query of maintained relations; None if it is another query, or not complete at its time."""
+    """Return the rows of a query of maintained relations; None for other queries, or while rows are incomplete."""
     coordinator = state.coordinator
     lookup = coordinator.lookups.find(query, state.objects)
     frontiers = coordinator.lookups.frontiers(lookup) if lookup else None
@@ -260,7 +260,7 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
 
 
 def _rows_at_once(state: State, query: PlannedQuery) -> list[Row] | None:
-    """Return the rows of a query that reads no stored relation; None if that takes long, so a thread must do it."""
+    """Return the rows of a query that reads no stored relation; None if the query is too slow for the event loop."""
     if _LONG.get(id(query.relation)) is query.relation:
         return None
     end = thread_time() + _PROMPT_SECONDS
@@ -279,7 +279,7 @@ def _maintained(state: State, query: PlannedQuery) -> Query | None:
 
 
 async def _check_views(state: State, relation: Relation, time: int) -> None:
-    """Raise errors of maintained views that are read beside other relations: evaluation might not raise them.
+    """Raise the errors of maintained views beside other relations, because evaluation might not raise them.
 
     Raises:
         SqlError: a view has an error.
@@ -301,7 +301,7 @@ async def _check_views(state: State, relation: Relation, time: int) -> None:
 
 
 async def _instance_is_there(state: State, ids: frozenset[GlobalId]) -> None:
-    """Wait a short time after the server's start for the first instance, if it may maintain all relations read."""
+    """Wait a short time after the server's start for the first instance, if it may maintain all read relations."""
     coordinator = state.coordinator
     while coordinator.computing.is_awaited and coordinator.maintenance.failure is None:
         commit = coordinator.watcher.next
@@ -322,7 +322,7 @@ async def is_known(state: State, places: Collection[GlobalId], time: int) -> boo
                 return True
         except FlowError:
             return False
-        if not is_awake:  # sealing a source for this query wakes no instance
+        if not is_awake:  # the seal of a source for this query wakes no instance
             is_awake = True
             coordinator.store.changes.wake()
         with suppress(TimeoutError):
@@ -358,10 +358,10 @@ def rows_at(
 
 
 def _sources(state: State, read: Mapping[GlobalId, tuple[Type, ...]]) -> dict[GlobalId, Source]:
-    """Return the relations as Storage has them now: a table may be altered during a read.
+    """Return the relations as Storage has them now, because a table may be altered during a read.
 
     Raises:
-        SqlError: 40001, a table's columns have changed since the query was planned.
+        SqlError: the columns of a table have changed since the query was planned (40001).
     """
     sources = {identifier: state.coordinator.source(identifier) for identifier in read}
     for identifier, types in read.items():
@@ -384,7 +384,7 @@ async def time_of(
         upper: time before which the maintained rows are complete; None if rows are read from Storage.
 
     Raises:
-        SqlError: 22023, the time is compacted, or too far in the future; or others.
+        SqlError: the time is compacted, or too far in the future (22023); or a relation is not known at the time.
     """
     ids = frozenset(identifier for identifier in ids if not is_provisional(identifier))
     if not ids:
@@ -415,7 +415,7 @@ def clock_of(state: State, as_of: AsOf) -> int:
     """Evaluate the time of AS OF: a timestamp in microseconds, or RFC 3339.
 
     Raises:
-        SqlError: 22023, the value is no time.
+        SqlError: the value is not a time (22023).
     """
     expression, _ = plan_value(as_of.time, state.objects)
     datum = evaluate(bind_expression(expression, ()))

@@ -46,7 +46,7 @@ class SessionFunctions:
         self._state = state
 
     async def call(self, name: str, arguments: tuple[Datum, ...]) -> Datum:
-        """Execute an effect, and return the function's value.
+        """Execute the effect of a function, and return its value.
 
         Args:
             name: name of the function.

@@ -12,7 +12,7 @@ from derive.sql.preparation import KNOWN_SETTINGS, KnownSetting, known_name, unk
 from derive.sql.transactions.transaction import Isolation
 
 _OWN = KnownSetting("")
-"""A custom setting, with a dot in its name."""
+"""Pattern of the name of a custom setting, which has a dot."""
 _SPACES = re.compile(r"(?<!\\)\s+")
 
 
@@ -61,7 +61,7 @@ class Settings:
         """Return the value of a setting by its case-insensitive name; `others` are candidates for the hint.
 
         Raises:
-            SqlError: 42704, there is no such setting.
+            SqlError: there is no such setting (42704).
         """
         known = known_name(name)
         for values in (self._local, self._values, self._defaults):

@@ -134,7 +134,7 @@ def _indexes(statement: ShowObjects, objects: Objects) -> tuple[tuple[ResultColu
 def _maintenance(
     objects: Objects, states: Sequence[tuple[GlobalId, int | None, Exception | None]]
 ) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
-    """Return a row for each maintained or fed relation: its upper, and its error."""
+    """Return a row with the upper and the error of each maintained relation and each source."""
     rows: list[Row] = []
     for identifier, upper, failure in states:
         if (named := objects.described(identifier)) is not None:

@@ -52,9 +52,9 @@ class Savepoint:
     """A savepoint of a transaction.
 
     Attributes:
-        name: name; a later savepoint may have the same.
-        writes: number of writes before it.
-        ddl: definitions before it.
+        name: name; a later savepoint may have the same name.
+        writes: number of writes before the savepoint.
+        ddl: definitions before the savepoint.
         cursors: names of the open cursors.
         settings: values of the settings.
     """
@@ -70,7 +70,7 @@ def latest(savepoints: Sequence[Savepoint], name: str, offset: int) -> int:
     """Return the index of the latest savepoint with a name.
 
     Raises:
-        SqlError: 3B001, there is no such savepoint.
+        SqlError: there is no such savepoint (3B001).
     """
     for index in reversed(range(len(savepoints))):
         if savepoints[index].name == name:
@@ -149,7 +149,7 @@ class State:
         """Begin an explicit transaction, including earlier statements of the same message.
 
         Raises:
-            SqlError: 25001, the transaction has read already, and the isolation would change.
+            SqlError: the transaction has read already, and the isolation level would change (25001).
         """
         if self._transaction is None:
             self._transaction = self._new(self._modes(isolation, is_read_only, is_explicit=True))
@@ -162,7 +162,7 @@ class State:
         """Set the modes of the transaction; None keeps a mode.
 
         Raises:
-            SqlError: 25001, the transaction has read or written.
+            SqlError: the transaction has read or written (25001).
         """
         transaction = self.transaction
         before = transaction.modes
@@ -197,7 +197,7 @@ class State:
                 await self.deploy(partial(commit, basis=transaction.basis, shapes=transaction.shapes))
 
     async def deploy(self, commit: Commit) -> None:
-        """Commit a transaction with definitions, while no other session does.
+        """Commit a transaction with definitions, while no other session deploys.
 
         Args:
             commit: a function that commits writes.
@@ -229,7 +229,7 @@ class State:
         """Release a savepoint, and all later ones.
 
         Raises:
-            SqlError: 3B001, there is no such savepoint.
+            SqlError: there is no such savepoint (3B001).
         """
         del self._savepoints[latest(self._savepoints, name, offset) :]
 
@@ -237,7 +237,7 @@ class State:
         """Roll back to a savepoint.
 
         Raises:
-            SqlError: 3B001, there is no such savepoint.
+            SqlError: there is no such savepoint (3B001).
         """
         index = latest(self._savepoints, name, offset)
         savepoint = self._savepoints[index]
@@ -289,7 +289,7 @@ class State:
         return self._stopped.is_set()
 
     def stop(self, reason: SqlError | None = None) -> None:
-        """Cancel the current statement. Any thread may call it; the first reason counts."""
+        """Cancel the current statement; a later call does not change the reason. Any thread may call it."""
         if self._stopped.is_set():
             return
         self._reason = reason
@@ -298,7 +298,7 @@ class State:
 
     def go_on(self) -> None:
         """Begin a statement: clear the cancellation of the previous statement."""
-        if self._stopped.is_set():  # clearing takes a lock
+        if self._stopped.is_set():  # `clear` takes a lock, and the check takes none
             self._stopped.clear()
         self._reason = None
 
@@ -306,7 +306,7 @@ class State:
         """Check that the current statement is not cancelled.
 
         Raises:
-            SqlError: 57014, the statement is cancelled.
+            SqlError: the statement is cancelled (57014).
         """
         if self._stopped.is_set():
             raise self._reason or SqlError("57014", "canceling statement due to user request")
@@ -315,7 +315,7 @@ class State:
         """Return a context in which cancellation interrupts waits.
 
         Raises:
-            SqlError: 57014, the statement is cancelled.
+            SqlError: the statement is cancelled (57014).
         """
         return _Interruptible(self, self._loop)
 

@@ -1,4 +1,4 @@
-"""SUBSCRIBE: the updates of a relation as rows. Each update is one row; progress rows are optional."""
+"""SUBSCRIBE: returns each update of a relation as a row, and optional progress rows."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Subscription:
     """A subscription to a relation from a time on.
 
     The columns `mz_timestamp` (time of the update), `mz_progressed` (with progress) and `mz_diff` (change of the row's
-    count) precede the relation's columns. A progress row states that all updates below its time were sent; a
-    subscription without snapshot, as of the time before, continues exactly there. So no progress row precedes the
-    snapshot; without a snapshot, the first progress row is sent at once.
+    count) precede the relation's columns. A progress row states that all updates below its time were sent. A
+    subscription without a snapshot, as of the timestamp before, continues at exactly this point. So no progress row
+    precedes the snapshot; without a snapshot, the first progress row is sent at once.
 
     Args:
         width: number of the relation's columns.
@@ -96,7 +96,7 @@ MOST_WAITING = 32 << 20
 """Approximate limit of buffered updates for a client, in bytes; a local replica waits earlier."""
 
 _MOST_PROGRESS = 8
-"""Number of buffered responses above which progress alone is no longer buffered."""
+"""Number of buffered responses above which a response without updates is not buffered."""
 
 _LOOK_SECONDS = 0.25
 """Interval of checks for cancellation, in seconds; a cursor may take rows after its statement."""
@@ -177,7 +177,7 @@ class _Stream:
         """Open a subscription to a relation.
 
         Raises:
-            SqlError: a relation that it reads is compacted at the time.
+            SqlError: a relation that the subscription reads is compacted at the time.
         """
         ids = ids_of(relation)
         stream = _Stream(state, subscription, ids)
@@ -200,7 +200,7 @@ class _Stream:
             return
         is_last = response.failure is not None or response.upper >= (self._subscription.up_to or END_OF_TIME)
         if not response.updates and not is_last and len(self._handover) > _MOST_PROGRESS:
-            return  # the next response has the progress, too
+            return  # the next response includes the progress
         if self._handed - self._taken > MOST_WAITING and not self._controller.is_local():
             self._is_too_slow = True
             failure = FrontierError(
@@ -231,7 +231,7 @@ class _Stream:
                     raise _as_sql(response.failure)
                 if response.updates:
                     self._state.coordinator.timeline.observe(response.updates[-1][0])
-                if self._ids and response.upper >= END_OF_TIME:  # the end of the sources is no progress
+                if self._ids and response.upper >= END_OF_TIME:  # the end of the sources is not reported as progress
                     response = replace(
                         response, upper=max([response.lower, *(at + 1 for at, _, _ in response.updates)])
                     )
@@ -250,7 +250,7 @@ class _Stream:
         """Check that the sources exist; called after a pause without updates.
 
         Raises:
-            SqlError: 55000, a source was dropped.
+            SqlError: a source was dropped (55000).
         """
         objects = self._state.coordinator.refresh()
         if not self._ids <= objects.items.keys() | objects.collections.keys():
@@ -268,7 +268,7 @@ class _Stream:
 
 
 def _bytes_of(response: TailResponse) -> int:
-    """Return the approximate size of updates in bytes, by the size of the first."""
+    """Return the approximate size of updates in bytes, estimated from the first update."""
     return len(response.updates) * size_of(response.updates[0][1]) if response.updates else 0
 
 

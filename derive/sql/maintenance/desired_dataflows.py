@@ -22,10 +22,10 @@ class DesiredDataflows:
 
     Attributes:
         version: version of the catalog.
-        dataflows: by identifier, the relation over stored collections and other dataflows, and the export; inputs
-            first.
-        places: by relation, the dataflow with its rows.
-        unfit: by relation that should be maintained and no longer fits its inputs, the error.
+        dataflows: for each identifier, the relation over stored collections and other dataflows, and the export; inputs
+            come first.
+        places: for each relation, the dataflow with its rows.
+        unfit: for each relation that should be maintained but no longer fits its inputs, the error.
     """
 
     version: int
@@ -34,7 +34,7 @@ class DesiredDataflows:
     unfit: Mapping[GlobalId, FlowError] = field(default_factory=dict)
 
     def sources(self, identifier: GlobalId) -> frozenset[GlobalId]:
-        """Return the stored relations that a dataflow derives from, directly or not."""
+        """Return the stored relations from which a dataflow derives, directly or indirectly."""
         read = ids_of(self.dataflows[identifier][0])
         below = (self.sources(id_) for id_ in read if id_ in self.dataflows)
         return frozenset(id_ for id_ in read if id_ not in self.dataflows).union(*below)
@@ -51,7 +51,7 @@ NOTHING = DesiredDataflows(-1, {}, {})
 
 
 def desired_dataflows(objects: Objects) -> DesiredDataflows:
-    """Return the desired dataflows, without those whose inputs are missing."""
+    """Return the desired dataflows, without dataflows whose inputs are missing."""
     plans = _Plans(objects)
     dataflows: dict[GlobalId, tuple[Relation, Export]] = {}
     places: dict[GlobalId, GlobalId] = {}

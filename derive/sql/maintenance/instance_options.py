@@ -1,6 +1,7 @@
-"""The compute instances of a server's options, and the replica processes that it starts.
+"""The compute instances that the options of a server name, and the replica processes that the server starts.
 
-Only the modules that start a replica process are imported here: replicas start while the server does.
+This module imports only modules that the start of a replica process needs, because replicas start while the server
+starts.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ class Instances:
     """The instances of a controller; by default, one instance in this process.
 
     Attributes:
-        replicas: number of processes that this one starts.
-        command: returns the command of a replica process from its folder and a file with its token; None if there can
-            be none.
+        replicas: number of replica processes that this process starts.
+        command: returns the command of a replica process for its folder and a file with its token; None if replica
+            processes cannot be started.
         log: function that takes the lines that these processes write to standard error.
         addresses: `host:port` of external replicas.
         security: credentials for the external replicas.
-        started: by name, started processes without a controller.
+        started: started processes without a controller, by name.
     """
 
     replicas: int = 0
@@ -48,7 +49,7 @@ class Instances:
     def start(self, root: Path) -> None:
         """Start the first replica process before a controller exists.
 
-        One process is enough for answers; others would compete for processors while clients wait.
+        One process is enough for answers; more processes would compete for processors while clients wait.
 
         Args:
             root: the data folder, which this process owns.

@@ -40,7 +40,7 @@ _NEAR = 1_000_000
 """Greatest lag at which a replica replaces the local instance, in microseconds."""
 
 _FIRST_SECONDS = 10.0
-"""Longest wait of queries for the first instance, which saves their own evaluation, in seconds."""
+"""Longest wait of a query for the first instance, in seconds; the instance saves the evaluation of the query."""
 
 
 class ComputeInstances:
@@ -59,7 +59,7 @@ class ComputeInstances:
         controller: controller of the instances.
         places: places of the other instances, by name.
         security: credentials for external replicas.
-        local: the local instance's connection; None without one.
+        local: connection of the local instance; None without one.
         is_owner: whether this process maintains the views of the data folder.
         awaited_until: deadline of the first instance's report, on the monotonic clock.
     """
@@ -95,7 +95,7 @@ class ComputeInstances:
         """Begin to maintain the views of the data folder.
 
         Args:
-            epoch: epoch, greater than all earlier ones.
+            epoch: epoch, greater than all earlier epochs.
         """
         self._earlier, self._worker, self.local = self._worker, None, None  # its subscriptions continue
         self.controller = self._controller(epoch)
@@ -112,7 +112,7 @@ class ComputeInstances:
             if not self.places:
                 if self._worker is None:
                     self._begin_local(self._root / FOLDER)
-                elif self.local is not None:  # the others left before catching up
+                elif self.local is not None:  # the other replicas were removed before they had caught up
                     self.local.is_local = True
                 return
             if self.local is not None:
@@ -129,7 +129,7 @@ class ComputeInstances:
     def add(self, *places: ReplicaPlace) -> None:
         """Add replicas, from the next `attach` on; a known address gets a new name.
 
-        The call does nothing if there can be no replica processes.
+        The call does nothing if replica processes cannot be started.
         """
         if not self.can_start:
             return
@@ -147,7 +147,7 @@ class ComputeInstances:
 
     def remove(self, name: str) -> None:
         """Remove a replica, and wait for its process to end; its state is deleted."""
-        with self._lock:  # until the end, so that no local instance begins before
+        with self._lock:  # the lock is held to the end, so that no local instance begins before
             place, replica = self.places.pop(name), self._remote.pop(name, None)
             if replica is not None:
                 replica.close()
@@ -162,7 +162,7 @@ class ComputeInstances:
 
     @property
     def can_start(self) -> bool:
-        """Return whether there can be replica processes."""
+        """Return whether replica processes can be started."""
         return self._instances.command is not None
 
     def _is_caught_up(self) -> bool:
@@ -187,7 +187,7 @@ class ComputeInstances:
         self.capabilities.close()
 
     def _names(self, dataflow: Dataflow) -> list[str]:
-        """Return the names of the collections that a dataflow derives from, directly or not."""
+        """Return the names of the collections from which a dataflow derives, directly or indirectly."""
         names = []
         for source in dataflow.imports:
             names.append(self._store.tables.name_of(source.id) or source.name)
@@ -236,7 +236,7 @@ class ComputeInstances:
         try:
             if folder is not None:
                 self._lock_of_folder.enter_context(locked(folder))
-        except BusyError as error:  # a fenced server has it for a short time
+        except BusyError as error:  # a fenced server uses the folder for a short time
             folder, told = None, "views are recomputed in a temporary folder, which ends with this server"
             TaskLog(self._root, LOG).write("warn", f"{error.message}: {told}")
         self._worker = Worker(self._store, folder, "local", self._report)

@@ -1,7 +1,7 @@
-"""The record of compute instances for `flowctl status`, which is another process.
+"""The record of compute instances, for the process of `flowctl status`.
 
-The record is one small file, which is replaced atomically, at most once a second. The server's lock, and not the file,
-tells whether the server is alive.
+The record is one small file, which is replaced atomically, at most once a second. The lock of the server, and not the
+file, shows whether the server is alive.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Recording:
     Args:
         root: the data folder.
         instances: returns the status of the instances.
-        is_superseded: returns whether another process has fenced this one, and writes the record.
+        is_superseded: returns whether another process has fenced this process, and writes the record.
     """
 
     def __init__(
@@ -142,7 +142,8 @@ class Recording:
             self._is_over.set()
             self._thread.join()
             record = _read(self._file)
-            if record is not None and record["process"] == this_process():  # not a fencing process's record
+            # not the record of a process that has fenced this process
+            if record is not None and record["process"] == this_process():
                 self._file.unlink(missing_ok=True)
 
     def _work(self) -> None:
@@ -156,7 +157,7 @@ class Recording:
             new = self._file.with_name(f"{FILE}.{os.getpid()}.new")
             record = {"at": wall_clock(), "process": this_process(), "instances": instances}
             new.write_bytes(orjson.dumps(record))
-            if self._is_superseded():  # checked last, since this process may have been suspended before
+            if self._is_superseded():  # checked last, because this process may have been suspended before
                 new.unlink()
                 return
             os.replace(new, self._file)

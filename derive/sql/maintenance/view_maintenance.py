@@ -1,6 +1,6 @@
 """View maintenance: sends the controller the desired dataflows, and allows compaction.
 
-`Maintained` has the state for readers.
+`Maintained` has the state that readers use.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Maintenance:
 
     @property
     def unfit(self) -> Mapping[GlobalId, FlowError]:
-        """Return the errors of relations that cannot be maintained, since they no longer fit their inputs."""
+        """Return the errors of relations that cannot be maintained, because they no longer fit their inputs."""
         return self._maintained.desired.unfit
 
     def hydrations(self) -> tuple[Progress, ...]:
@@ -132,7 +132,7 @@ class Maintenance:
         return False
 
     def _log_fit(self, before: Mapping[GlobalId, FlowError], objects: Objects) -> None:
-        """Log the relations that no longer fit their inputs, and those that fit again."""
+        """Log the relations that no longer fit their inputs, and the relations that fit again."""
         log = TaskLog(self._store.root, LOG)
         for identifier, error in self.unfit.items():
             if str(before.get(identifier)) != str(error):
@@ -165,7 +165,7 @@ class Maintenance:
         self._drop(controller, [id_ for id_, created in self._created.items() if desired.get(id_) != created])
         missing = [identifier for identifier in desired if identifier not in self._created]
         times, held = (self._times(), self._computing.capabilities.frontiers()) if missing else ({}, {})
-        # Most dataflows share their sources, so look-ups are cached, and all see one time.
+        # Most dataflows share their sources, so look-ups are cached, and all dataflows see the same frontiers.
         source, frontiers = cache(self._maintained.source), cache(self._maintained.stored_frontiers)
         created = [
             self._dataflow(identifier, times.get(identifier), held.get(identifier), source, frontiers)
@@ -183,9 +183,9 @@ class Maintenance:
             del self._created[identifier]
 
     def _times(self) -> dict[GlobalId, int]:
-        """Compute the as-of times that dataflows need at least: from written views, and down to their inputs.
+        """Compute the latest permitted as-of time of each dataflow, from the written times of views.
 
-        Views of the same sources are at one time in an instance, and no dataflow begins later than its readers.
+        Views of the same sources have one time in an instance, and no dataflow begins later than its readers.
         """
         desired = self._maintained.desired
         times: dict[GlobalId, int] = {}
@@ -217,8 +217,9 @@ class Maintenance:
 
         Args:
             identifier: identifier of the dataflow.
-            written: time from which materialized views need the dataflow; None if none does.
-            held: time of the read capabilities on its inputs; None without one, so that no instance has the dataflow.
+            written: time from which materialized views need the dataflow; None if no view needs it.
+            held: time of the read capabilities on its inputs; None without capabilities, when no instance has the
+                dataflow.
             source: returns the collection of an identifier in Storage.
             frontiers: returns the readable times of stored collections.
         """
@@ -245,9 +246,9 @@ class Maintenance:
         return Dataflow(identifier, relation, tuple(imports), export, time, name=name)
 
     def _allow_late(self, controller: Controller) -> None:
-        """Allow compaction before the times at which late dataflows began, so that a restarted replica can keep them.
+        """Allow compaction before the times at which late dataflows began, so that a reconnected replica can keep them.
 
-        Pending reads, and views not yet written up to these times, delay the compaction.
+        Pending reads, and views that are not written up to these times yet, delay the compaction.
         """
         self._late |= controller.late()
         allowed = {}

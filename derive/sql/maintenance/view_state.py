@@ -37,7 +37,7 @@ class Maintained:
     # Sources
 
     def sources(self, ids: Collection[GlobalId], objects: Objects | None = None) -> frozenset[GlobalId]:
-        """Return the stored relations that relations derive from through views."""
+        """Return the stored relations from which relations derive, through views."""
         objects = objects or self._objects()
         sources: set[GlobalId] = set()
         pending = list(ids)
@@ -84,17 +84,17 @@ class Maintained:
     # Readable times
 
     def since(self, relation: Relation) -> int | None:
-        """Return the time from which all relations of a query are maintained; None if one is not, or not yet."""
+        """Return the time from which all relations of a query are maintained; None if one is not maintained yet."""
         ids, places = ids_of(relation), self.desired.places
         return self.since_of([places[identifier] for identifier in ids]) if ids <= places.keys() else None
 
     def since_of(self, places: Collection[GlobalId]) -> int | None:
-        """Return the time from which dataflows are readable; None if one is not, or not yet."""
+        """Return the time from which dataflows are readable; None if a dataflow is not readable yet."""
         frontiers = self.frontiers_of(places)
         return frontiers[0] if frontiers else None
 
     def frontiers_of(self, places: Collection[GlobalId]) -> tuple[int, int] | None:
-        """Return the readable times of dataflows: from the first on, before the second; None if one is not readable."""
+        """Return the readable times of dataflows, a half-open interval; None if a dataflow is not readable."""
         if not self._computing.is_owner or not places:
             return None
         latest, earliest, frontiers = 0, END_OF_TIME, self._computing.controller.frontiers
@@ -119,7 +119,7 @@ class Maintained:
     # Queries
 
     def stored_error(self, error: SqlError, places: Collection[GlobalId], time: int) -> SqlError:
-        """Return a view's error with the time of its first occurrence, if Storage has it; else the given error."""
+        """Return the error of a view with the time of its begin, if Storage has the error; else the given error."""
         for place in places:
             name = self._store.tables.name_of(place)
             failure = self._store.tables.first_error(name, time, time + 1) if name else None

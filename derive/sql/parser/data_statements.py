@@ -89,7 +89,7 @@ def parse_lock(reader: TokenReader) -> LockTable:
     """Read a `LOCK TABLE` statement.
 
     Raises:
-        SqlError: 0A000, the mode is not ACCESS SHARE.
+        SqlError: the mode is not ACCESS SHARE (0A000).
     """
     offset = reader.offset
     reader.expect_word("lock")

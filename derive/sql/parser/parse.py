@@ -1,7 +1,7 @@
-"""The parser's entry points: one statement, a text of several, and an expression; keywords for syntax errors.
+"""The parser's entry points: a statement, a text of several statements, an expression; and hints for syntax errors.
 
-After a syntax error, the parser reads the statement again, and a token reader records the keywords that the parser
-looks for at each token.
+After a syntax error, the parser reads the statement a second time. A token reader then records the keywords that the
+parser looks for at each token.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def with_suggestion(error: SqlError, text: str, parse: Callable[[TokenReader], o
     """Return a syntax error, with a hint if a keyword is misspelt.
 
     Args:
-        error: the error; only a syntax error without a hint gets one.
+        error: the error; only a syntax error without a hint gets a hint.
         text: text of the statement.
         parse: the parser that raised the error.
     """
@@ -115,7 +115,10 @@ def _hint(reader: _NotingReader, offset: int) -> str | None:
 
 
 def _meant(token: Token, sought: Set[str]) -> str | None:
-    """Return the keyword closest to a word, if at most a third of the characters differ; prefer one of equal length."""
+    """Return the keyword closest to a word, if at most a third of the characters differ.
+
+    Prefer a keyword of equal length.
+    """
     name = token.value
     if token.kind is not TokenKind.WORD or name in sought or len(name) < _LEAST_LETTERS:
         return None
@@ -331,7 +334,7 @@ def split(text: str) -> tuple[tuple[int, str], ...]:
     """Return the statements of a text with their offsets, without semicolons and empty statements.
 
     Raises:
-        SqlError: 42601 for an invalid token.
+        SqlError: a token is invalid (42601).
     """
     statements = []
     begin: int | None = None
@@ -355,7 +358,7 @@ def parse(text: str) -> Statement | None:
         text: text of one statement, with or without a semicolon.
 
     Raises:
-        SqlError: 42601 for invalid SQL, 0A000 for unsupported SQL, and others.
+        SqlError: the SQL is invalid (42601), or is not supported (0A000).
     """
     try:
         return _parse(TokenReader(text))

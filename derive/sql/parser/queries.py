@@ -197,7 +197,7 @@ class FromParser:
         )
 
     def _query(self, mark: int) -> Query | None:
-        """Read a query in parentheses; return None if it is only the first table of a join in parentheses."""
+        """Read a query in parentheses; return None if the parentheses contain a join."""
         reader = self._reader
         is_nested = reader.is_symbol("(")
         query = self._queries.parse()
@@ -249,7 +249,7 @@ class QueryParser:
         self.tables = FromParser(reader, self)
 
     def begins_query(self) -> bool:
-        """Return whether a query is next; after parentheses, an expression is possible, too."""
+        """Return whether a query is next; after an opening parenthesis, an expression may be next, too."""
         reader = self._reader
         index = 0
         while reader.ahead(index).kind is TokenKind.SYMBOL and reader.ahead(index).value == "(":

@@ -98,7 +98,7 @@ def _release(reader: TokenReader) -> Statement:
 
 
 def _name_of_savepoint(reader: TokenReader) -> tuple[str, int]:
-    """Read a savepoint's name after the optional word SAVEPOINT, which may be the name itself."""
+    """Read the name of a savepoint, after the optional word SAVEPOINT; the name may be this word."""
     if reader.ahead().kind is not TokenKind.END:
         reader.accept_word("savepoint")
     return reader.located_name()
@@ -139,13 +139,13 @@ def _special_setting(reader: TokenReader) -> str | None:
 
 
 def _is_own_role(reader: TokenReader) -> bool:
-    """Read a change of role; only the session's own role is allowed.
+    """Read a change of role; only the present role of the session is allowed.
 
     Returns:
-        False if there is none here.
+        False if the statement is no change of role.
 
     Raises:
-        SqlError: 0A000, the role is another one.
+        SqlError: the role is not the present role (0A000).
     """
     offset = reader.offset
     if reader.accept_words("role", "none") or reader.accept_words("session", "authorization", "default"):

@@ -98,7 +98,7 @@ def tokens_of(text: str) -> tuple[Token, ...]:
     """Return the tokens of a text, followed by a token of the kind `END`.
 
     Raises:
-        SqlError: 42601 for an unterminated or invalid token.
+        SqlError: a token is unterminated or invalid (42601).
     """
     tokens = []
     offset = _after_space(text, 0)
@@ -186,7 +186,7 @@ def _quoted_name(text: str, offset: int) -> Token:
 
 
 def _closing(text: str, begin: int, quote: str) -> int | None:
-    """Return the position of the closing quote; doubled quotes are skipped."""
+    """Return the position of the closing quote; two adjacent quotes do not close the text."""
     while True:
         end = text.find(quote, begin)
         if end < 0:
@@ -339,20 +339,20 @@ class TokenReader:
         )
 
     def accept_symbol(self, *symbols: str) -> bool:
-        """Read one of these symbols, if it is next; return whether it was."""
+        """If one of these symbols is next, read it; return whether it was read."""
         if self.is_symbol(*symbols):
             self._index += 1
             return True
         return False
 
     def accept_word(self, *words: str) -> str | None:
-        """Read one of these keywords, if it is next; return None otherwise."""
+        """If one of these keywords is next, read and return it; return None otherwise."""
         if self.is_word(*words):
             return self.next().value
         return None
 
     def accept_words(self, *words: str) -> bool:
-        """Read these keywords, if they are next, in order; return whether they were."""
+        """If these keywords are next, in order, read them; return whether they were read."""
         if self.is_words(*words):
             self._index += len(words)
             return True

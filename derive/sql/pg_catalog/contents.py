@@ -296,7 +296,7 @@ def _types() -> Iterator[CatalogRow]:
 
 
 Rows: TypeAlias = Callable[[], Iterable[CatalogRow]]
-"""A function that makes the rows of a relation."""
+"""A function that returns the rows of a relation."""
 
 _PRECISIONS = {Type.SMALLINT: 16, Type.INTEGER: 32, Type.BIGINT: 64, Type.DOUBLE: 53}
 _TIMES = {Type.TIMESTAMP: 6, Type.TIMESTAMPTZ: 6, Type.INTERVAL: 6, Type.TIME: 6, Type.DATE: 0}

@@ -37,7 +37,7 @@ from derive.sql.planner.interfaces import FUNCTIONS, NamedColumn
 _NUMBERS = frozenset({Type.BOOLEAN, Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.OID, Type.REGPROC})
 """Types of columns whose value is 0 if a row has none."""
 _MOST = 4
-"""Number of cached snapshots: the committed one, and the latest of transactions with definitions."""
+"""Number of cached snapshots: of the committed names, and of the latest transactions with definitions."""
 
 
 class CatalogSnapshot:
@@ -100,7 +100,7 @@ class CatalogSnapshot:
         """Return the oid of the name of an object other than a role; None without such an object.
 
         Raises:
-            SqlError: 42602 or 42601, the text is no name.
+            SqlError: the text is not a name (42602 or 42601).
         """
         if kind == "regtype":
             return _oid_of_type(name)
@@ -114,13 +114,16 @@ class CatalogSnapshot:
         return self._schemas.get(short)
 
     def _oid_of_relation(self, schemas: Sequence[str], name: str) -> int | None:
-        """Return the oid of a relation, an index or a system relation; relations without a schema are found in both."""
+        """Return the oid of a relation, an index or a system relation.
+
+        A name without a schema is looked up in both schemas.
+        """
         if not schemas:
             return system_oids().get(name) or self._oids.get((PUBLIC, name))
         return system_oids().get(name) if schemas[-1] == PG_CATALOG else self._oids.get((schemas[-1], name))
 
     def _oid_of_collection(self, name: str) -> int | None:
-        """Return the oid of a collection; quotes around its name may be left out, since no other name has a slash."""
+        """Return the oid of a collection; its name needs no quotes, because no other name has a slash."""
         return self._oids.get((PUBLIC, name.removeprefix(f"{PUBLIC}."))) if "/" in name else None
 
     def name_of(self, kind: str, oid: int) -> str | None:
@@ -158,7 +161,7 @@ class UserCatalog:
         """Return the oid of a name; None without such an object.
 
         Raises:
-            SqlError: 42602 or 42601, the text is no name.
+            SqlError: the text is not a name (42602 or 42601).
         """
         if kind != "regrole":
             return self._snapshot.oid_of(kind, name)
@@ -206,7 +209,7 @@ def name_parts(text: str) -> list[str]:
     ['public', 'A "b" c']
 
     Raises:
-        SqlError: 42602 or 42601, the text is no name.
+        SqlError: the text is not a name (42602 or 42601).
     """
     parts, offset = [], 0
     while True:

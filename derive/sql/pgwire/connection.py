@@ -1,6 +1,6 @@
 """A client's connection, from login to its end.
 
-An error or a cancellation ends only a statement. A lost client ends its statement.
+An error or a cancellation ends only the statement. The loss of a client ends its statement, too.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Cancellation:
     """A request to cancel the statement of another connection.
 
     Attributes:
-        process: number of that connection.
-        secret: secret of that connection's client.
+        process: number of the other connection.
+        secret: secret of the client of the other connection.
     """
 
     process: int
@@ -89,7 +89,7 @@ async def begin(wire: Wire, passwords: Passwords | None, tls: SSLContext | None)
 
 
 async def _version(wire: Wire, tls: SSLContext | None) -> bytes:
-    """Read messages up to the first that does not request encryption, and return that one."""
+    """Read messages up to the first message that does not request encryption, and return this message."""
     is_encrypted = False
     while True:
         body = await wire.receive_startup()
@@ -162,7 +162,7 @@ class Service:
         tls: TLS context; None without TLS.
         admit: counts a connection as logged in; raises `SqlError` if there are too many.
         cancel: cancels the statement of another connection.
-        backends: returns all sessions from the view of one connection.
+        backends: returns all sessions, as one connection sees them.
         on_defect: function that takes unexpected errors.
         login_seconds: longest time for login, in seconds.
     """
@@ -225,7 +225,7 @@ class Connection:
             self._work.cancel()
 
     def give_way(self) -> None:
-        """Close a connection that has not logged in, in favour of another one."""
+        """Close a connection that has not logged in, to make room for another connection."""
         hint = "this connection had waited longest, and was closed for a new one; connect again, and log in at once"
         self._reason = SqlError("53300", "too many connections wait to log in", hint=hint)
         self._wire.stop()

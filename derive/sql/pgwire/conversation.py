@@ -1,10 +1,10 @@
 """The conversation after login: simple and extended queries, answered in turn, and a fast path for point lookups.
 
-A client sends Bind, Execute and Sync for a prepared statement together, as most clients do for repeated lookups. If the
-session has the rows without awaiting, the answer is written at once, without waking the conversation's task. The answer
-is byte for byte that of the conversation.
+For repeated lookups, most clients send Bind, Execute and Sync of a prepared statement together. If the session returns
+the rows without awaiting, the answer is written at once, and the task of the conversation is not woken. The answer has
+the same bytes as the answer of the normal path.
 
-All other messages, and errors, take the normal path: the fast path changes no state before.
+All other messages, and errors, take the normal path; before that, the fast path changes no state.
 """
 
 from __future__ import annotations

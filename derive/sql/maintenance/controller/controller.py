@@ -51,7 +51,7 @@ class InputCapabilities(Protocol):
     """Read capabilities on the inputs of dataflows."""
 
     def acquire(self, dataflows: Sequence[Dataflow]) -> None:
-        """Acquire capabilities to read the inputs of dataflows from their `as_of` on, in place of earlier ones.
+        """Acquire capabilities to read the inputs of dataflows from their `as_of` on, in place of earlier capabilities.
 
         The capabilities are durable on return, and last until `release`.
 
@@ -64,13 +64,13 @@ class InputCapabilities(Protocol):
 
 
 class DataflowCapabilities:
-    """Read capabilities of dataflows: those of views and indexes last until a DROP, and those of tails expire.
+    """Read capabilities of dataflows. For views and indexes they last until a DROP, and for tails they expire.
 
-    A view's capabilities begin when the view is created, and end when it is dropped; here they only advance.
+    CREATE acquires the capabilities of a view, and DROP releases them; this class only advances them.
 
     Args:
         store: the data folder.
-        names: returns the names of the collections that a dataflow derives from.
+        names: returns the names of the collections from which a dataflow derives.
     """
 
     def __init__(self, store: Store, names: Callable[[Dataflow], Collection[str]]) -> None:
@@ -95,7 +95,7 @@ class DataflowCapabilities:
         begun = self._tails.request(tails)
         for dataflow in dataflows:
             if dataflow.id in begun:
-                continue  # its input reports an error if it lags too far
+                continue  # the input of the dataflow reports an error if it lags too far
             names = self._names(dataflow)
             match dataflow.export:
                 case Materialized():
@@ -106,7 +106,7 @@ class DataflowCapabilities:
                 needed[name] = min(dataflow.as_of, needed.get(name, dataflow.as_of))
         if views or indexes:
             self._indexes.update(indexes)
-            self._store.task_capabilities.acquire_dataflow_inputs(views, indexes)  # one commit for all
+            self._store.task_capabilities.acquire_dataflow_inputs(views, indexes)  # one commit for all dataflows
             reach("dataflow.held")
         for name, as_of in needed.items():
             known = self._store.collection(name)
@@ -128,7 +128,7 @@ class DataflowCapabilities:
         return capabilities.dataflows("index") | capabilities.dataflows("view")
 
     def begin(self, indexes: Collection[GlobalId]) -> None:
-        """Take over an earlier process's capabilities of indexes, and release those of dropped indexes."""
+        """Continue with an earlier process's capabilities of indexes, and release capabilities of dropped indexes."""
         present = self._store.task_capabilities.dataflows("index").keys()
         for identifier in present - set(indexes):
             self._store.task_capabilities.release_index(identifier)
@@ -156,11 +156,11 @@ class Controller:
     """The desired and the known state of an instance.
 
     Args:
-        epoch: epoch, greater than that of all earlier controllers.
+        epoch: epoch, greater than the epochs of all earlier controllers.
         capabilities: read capabilities on the inputs of dataflows.
         on_progress: function called after each change of the known state, in any thread.
         on_welcome: function called with the name of a replica that has connected, and its reconciliation.
-        folder: identifier of the data folder, which must be that of each replica.
+        folder: identifier of the data folder, which each replica must use.
 
     Attributes:
         has_reported: whether a replica has reported the frontiers of its earlier dataflows.
@@ -195,7 +195,7 @@ class Controller:
         return next(self._ids)
 
     def create(self, dataflows: Sequence[Dataflow]) -> None:
-        """Create dataflows; those of the same collections begin at one time.
+        """Create dataflows; dataflows of the same collections begin at one time.
 
         Args:
             dataflows: the dataflows, inputs first.
@@ -231,7 +231,7 @@ class Controller:
         """Allow compaction of dataflows, except for pending reads.
 
         Args:
-            frontiers: by dataflow, the earliest time that will be read.
+            frontiers: for each dataflow, the earliest time that will be read.
         """
         allowed: dict[GlobalId, int] = {}
         with self._lock:
@@ -252,13 +252,13 @@ class Controller:
             self._capabilities.release(identifier)
 
     def late(self) -> Mapping[GlobalId, int]:
-        """Return dataflows that have begun later at a replica than requested, since the last call, with their times."""
+        """Return the times of dataflows that have begun later than requested at a replica, after the last call."""
         with self._lock:
             late, self._late = self._late, {}
         return late
 
     def _needed(self, identifier: GlobalId) -> list[int]:
-        """Return the times at which a dataflow is still read, or has to begin at a replica."""
+        """Return the times at which a dataflow is still read, or must begin at a replica."""
         times = [replica.begun[identifier] for replica in self._replicas.values() if identifier in replica.begun]
         times += [self._dataflows[reader].as_of for reader, read in self._reads.items() if identifier in read]
         tails = [tail for key, tail in self._tails.items() if identifier == key or identifier in tail.reads]
@@ -283,7 +283,7 @@ class Controller:
         Raises:
             FlowError: the dataflow has failed at all replicas, or does not exist.
         """
-        known = self._known.get(identifier)  # without the lock, since each query calls this
+        known = self._known.get(identifier)  # without the lock, because each query calls this function
         if isinstance(known, tuple):
             return known
         raise known or FrontierError(f"{identifier} is not maintained")
@@ -300,7 +300,7 @@ class Controller:
             self._known[identifier] = self.failure(identifier) or (since, self._uppers[identifier])
 
     def failure(self, identifier: GlobalId) -> FlowError | None:
-        """Return the failure of a dataflow that has failed at all replicas; else None."""
+        """Return the failure of a dataflow that has failed at all replicas; None otherwise."""
         with self._lock:
             replicas = self._welcomed()
             failures = [replica.failures.get(identifier) for replica in replicas]
@@ -346,7 +346,7 @@ class Controller:
             query: query over dataflows.
             time: time of the read.
             receive: function that takes the answer, in any thread; a `FrontierError` says that no replica can answer.
-            arguments: one for each parameter of the query.
+            arguments: an argument for each parameter of the query.
             most_bytes: greatest size of the result in bytes; None for no limit.
 
         Returns:
@@ -464,7 +464,7 @@ class Controller:
             self._on_welcome(replica.name, response)
         if is_reported:
             self._on_progress()
-        # The receiver may delay a local replica, but not this controller.
+        # Called without the lock: the receiver may delay a local replica, but not this controller.
         if isinstance(response, TailResponse) and tail and tail.take(replica, response, list(self._replicas.values())):
             with self._lock:
                 replica.create([tail.dataflow] if response.id in self._tails else [])

@@ -19,8 +19,8 @@ class LocalReplica:
         worker: the instance.
 
     Attributes:
-        is_local: whether parts of answers can be delivered at once, since this connection cannot be lost. False before
-            other replicas exist, which may give the same answers.
+        is_local: whether parts of answers can be delivered at once, because this connection cannot be lost. False
+            before other replicas, which may give the same answers, are added.
     """
 
     def __init__(self, controller: Controller, worker: Worker) -> None:
@@ -35,7 +35,7 @@ class LocalReplica:
     def look_up(
         self, query: Query, time: int, arguments: Sequence[Datum], most_bytes: int | None
     ) -> Sequence[Row] | None:
-        """Return the rows of a query, as `Controller.peek` does, on the fast path; None if the query needs a peek."""
+        """Return the rows of a query like `Controller.peek`, on the fast path; None if the query needs a peek."""
         return self._worker.reconciler.peeks.look_up(self._session, query, time, arguments, most_bytes)
 
     def leave(self) -> None:

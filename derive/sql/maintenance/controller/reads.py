@@ -20,16 +20,15 @@ TailReceiver = Callable[[TailResponse], None]
 class PendingPeek:
     """A peek without a complete answer.
 
-    The first complete answer is delivered. Parts are buffered until the last one has come, since the replica may be
-    lost before. Parts of a local replica are delivered at once, unless earlier parts are buffered, from a time when
-    the replica was about to leave.
+    The first complete answer is delivered. Parts are buffered until the last part has arrived, because the replica may
+    be lost before. A part of a local replica is delivered at once, unless earlier parts are buffered.
 
     Args:
         peek: the peek.
-        receive: function that takes the answer, maybe in several parts.
+        receive: function that takes the answer, in one or several parts.
 
     Attributes:
-        asked: replicas that the peek was sent to.
+        asked: replicas to which the peek was sent.
         is_streamed: whether a part was delivered, so that the rest must come from the same replica.
     """
 
@@ -70,7 +69,7 @@ class PendingPeek:
         return bool(self._refusals)
 
     def refused(self, replicas: Collection[Replica]) -> PeekResponse | None:
-        """Return an error if there are replicas and all have refused; else None."""
+        """Return an error if there are replicas and all have refused; None otherwise."""
         if replicas and all(replica in self._refusals for replica in replicas):
             return PeekResponse(self.peek.uuid, next(iter(self._refusals.values())))
         return None
@@ -116,10 +115,10 @@ class PendingTail:
         Args:
             replica: the replica.
             response: its response.
-            replicas: all replicas, which may continue if this one cannot.
+            replicas: all replicas; another replica may continue if this replica cannot.
 
         Returns:
-            True if the replica must begin again, since it failed while another replica is ahead.
+            True if the replica must begin again, because it has failed while another replica is ahead.
         """
         if isinstance(response.failure, FlowError) and not isinstance(response.failure, SqlError):
             if replica in self._begun and response.upper < self.frontier:
@@ -176,7 +175,7 @@ class PendingTail:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The next step of a peek, executed without a lock, since a local replica answers at once.
+    """The next step of a peek, which is executed without a lock, because a local replica answers at once.
 
     Attributes:
         pending: the peek.
@@ -199,8 +198,8 @@ class Turn:
 class Peeks:
     """Peeks without a complete answer, and the replicas that were asked. The controller's lock protects all methods.
 
-    Of replicas with the rows, one is asked; the others are asked when it is late, is lost or refuses. Replicas that
-    still hydrate the rows are asked if there are no others, or if the others do not answer.
+    A peek is sent to one replica that has the rows. If this replica is late, is lost or refuses, the peek is sent to
+    the other replicas with the rows. Replicas that still hydrate the rows get the peek last.
 
     Args:
         epoch: epoch of the controller.
@@ -218,7 +217,7 @@ class Peeks:
         """Add a peek.
 
         Args:
-            made: returns the peek of a number.
+            made: returns the peek with a number.
             receive: function that takes the answer.
             replicas: all replicas.
         """
@@ -230,7 +229,9 @@ class Peeks:
         return Turn(pending, self._asked(pending, begun or replicas))
 
     def hasten(self, uuid: int, replicas: Collection[Replica]) -> Turn | None:
-        """Ask the other replicas, and prefer them for now to the late ones; return None if the peek has ended.
+        """Send a peek to the other replicas, and prefer them to the late replicas for now.
+
+        Return None after the peek's end.
 
         Args:
             uuid: number of the peek.
@@ -254,7 +255,7 @@ class Peeks:
             Turn(pending, self._asked(pending, [replica])).carry_out()
 
     def begin(self, replica: Replica) -> list[Turn]:
-        """Send pending peeks to a replica that has begun a dataflow: it may answer sooner than others."""
+        """Send pending peeks to a replica that has begun a dataflow, and may answer sooner than other replicas."""
         able = [pending for pending in self._pending.values() if _begun(pending.peek, [replica])]
         return [Turn(pending, self._asked(pending, [replica])) for pending in able]
 
@@ -299,11 +300,11 @@ class Peeks:
         return [pending.peek.time for pending in self._pending.values() if identifier in pending.peek.query.reads]
 
     def is_streamed(self) -> bool:
-        """Return whether a part of an answer was delivered whose rest must come from the same replica."""
+        """Return whether a part of an answer was delivered, so that the rest must come from the same replica."""
         return any(pending.is_streamed for pending in self._pending.values())
 
     def _asked(self, pending: PendingPeek, replicas: Collection[Replica]) -> Collection[Replica]:
-        """Return the replicas that were not asked before, and record that they are asked now."""
+        """Return the replicas to which a peek was not sent before, and record that it is sent now."""
         others = [replica for replica in replicas if replica not in pending.asked]
         pending.asked.update(others)
         for replica in others:

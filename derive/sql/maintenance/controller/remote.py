@@ -1,7 +1,7 @@
 """Replicas in other processes: connections that reconnect, and processes that the server starts and restarts.
 
-All work of a connection happens in the event loop that serves clients: so sending a peek and taking its answer needs no
-thread but gRPC's own.
+All work of a connection happens in the event loop that serves clients, so a peek and its answer need no threads except
+gRPC's threads.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RemoteReplica:
         self._connected = asyncio.run_coroutine_threadsafe(self._keep_connected(), loop)
 
     def close(self) -> None:
-        """Close the connection, without waiting for the event loop, which may wait for this thread."""
+        """Close the connection without a wait for the event loop, because the event loop may wait for this thread."""
         with self._lock:
             self._is_closed = True
             link = self._link
@@ -120,7 +120,7 @@ class _GrpcLink:
 
     Attributes:
         call: the session.
-        defect: the error of a command that could not be sent, which cancels the call; else None.
+        defect: the error of a command that could not be sent, which cancels the call; None without one.
     """
 
     is_local = False
@@ -152,20 +152,20 @@ _RESTART_BACKOFF = Backoff(0.2, 20.0)
 """Pauses, in seconds, before a process is restarted."""
 
 _STEADY_SECONDS = 30.0
-"""Lifetime after which the pauses start again from the shortest, in seconds."""
+"""Lifetime of a process after which the pauses begin with the shortest again, in seconds."""
 
 _LOOK_SECONDS, _KILLED_SECONDS = 0.2, 0.01
 """Intervals at which a running and a killed process is checked, in seconds."""
 
 _STOPPED_SECONDS = 5.0
-"""Time after which a stopped process is killed, since others may wait for its transaction, in seconds."""
+"""Seconds after which a stopped process is killed, because other processes may wait for its transaction."""
 
 
 class ReplicaProcess:
     """A thread that keeps a replica process alive, and a controller connected to it.
 
-    The process ends with this one in any case, since its standard input is closed. A stopped process does not notice
-    that: the next server kills it, since it occupies the replica's folder.
+    The end of this process closes the standard input of the replica process, which then ends. A stopped replica process
+    cannot end, so the next server kills the process that occupies the replica's folder.
 
     Args:
         name: name of the replica.
@@ -214,7 +214,7 @@ class ReplicaProcess:
         return replica.trouble if replica is not None else self._trouble
 
     def connect(self, controller: Controller, loop: asyncio.AbstractEventLoop) -> None:
-        """Connect a controller to the process once it has printed its address, and to its successors.
+        """Connect a controller to the process as soon as the address is printed, and later to its successors.
 
         Args:
             controller: controller of the replica.

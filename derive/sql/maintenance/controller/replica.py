@@ -15,7 +15,7 @@ class Link(Protocol):
     """A connection to a replica.
 
     Attributes:
-        is_local: whether the replica is in this process, so that the connection cannot be lost.
+        is_local: whether the replica is in this process, so the connection cannot be lost.
     """
 
     @property
@@ -42,7 +42,7 @@ class Replica:
         report: state of its process; None before the first report.
         begun: `as_of` of dataflows that have not reported rows yet.
         peeks: number of peeks sent and not answered yet, by any replica.
-        is_late: whether a peek was late, and no message has come since.
+        is_late: whether a peek was late, and no message has arrived after that.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Replica:
     def rank(self, reads: Collection[GlobalId], time: int) -> tuple[bool, bool, bool, int]:
         """Return the rank of a replica for a peek: the peek is sent to the replica of lowest rank first.
 
-        The first one responds, hydrates no dataflow, is complete at the time, and has few other peeks.
+        The replica of lowest rank responds, hydrates no dataflow, is complete at the time, and has few other peeks.
         """
         is_hydrating = self.report is not None and bool(self.report.hydrations)
         known = [upper for upper in map(self.uppers.get, reads) if upper is not None]
@@ -107,8 +107,8 @@ class ReplicaState:
     Attributes:
         name: name of the replica.
         address: `host:port`; empty in this process, or without an address.
-        trouble: reason why the replica is not connected; empty if it is, or if the reason is unknown.
-        welcome: items kept, rebuilt and dropped when it connected; None without a connection.
+        trouble: reason why the replica is not connected; empty for a connected replica, or if the reason is unknown.
+        welcome: items kept, rebuilt and dropped when the replica connected; None without a connection.
         report: state of its process; None before the first report.
         uppers: known frontiers of its dataflows.
         failures: failures of its dataflows.
