@@ -265,7 +265,7 @@ def limited(batches: Iterator[list[Row]], most_bytes: int | None) -> Iterator[li
     """Yield the same batches while their total size is within the limit.
 
     Raises:
-        SqlError: 54000, the limit is exceeded.
+        SqlError: the limit is exceeded (54000).
     """
     return batches if most_bytes is None else _limited(batches, most_bytes)
 

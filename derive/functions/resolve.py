@@ -142,7 +142,7 @@ def common_type(types: Sequence[Type], construct: str = "CASE") -> Type:
         construct: name of the enclosing construct, for errors.
 
     Raises:
-        SqlError: 42804 or 42846, there is none.
+        SqlError: there is none (42804 or 42846).
     """
     known = [kind for kind in types if kind is not Type.UNKNOWN]
     if not known:

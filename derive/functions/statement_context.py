@@ -48,7 +48,7 @@ def check_cancelled() -> None:
     """Check that the running statement may continue.
 
     Raises:
-        SqlError: 57014, the statement is cancelled.
+        SqlError: the statement is cancelled (57014).
     """
     if _RUNNING.cancelled is not None and _RUNNING.cancelled():
         raise cancellation()
@@ -159,7 +159,7 @@ def current_context() -> StatementContext:
     """Return the context of the running statement.
 
     Raises:
-        SqlError: 0A000, the expression is evaluated where no session is.
+        SqlError: the expression is evaluated where no session is (0A000).
     """
     if _CURRENT.context is None:
         message = "functions of the session and of the system catalogs cannot be used here"

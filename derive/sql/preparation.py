@@ -1,7 +1,7 @@
 """Preparation of statements: known settings, plans, parameters, result columns, and caches of plans.
 
-PostgreSQL has many more settings than this module. Settings of features that do not exist here (planner costs, memory,
-locales of messages) are accepted and have no effect, because client programs set them. A name with a dot is a custom
+PostgreSQL has many more settings than this module. Because client programs set them, settings of missing features
+(planner costs, memory, locales of messages) are accepted, without effect. A name with a dot is a custom
 setting of the client.
 """
 
@@ -65,7 +65,7 @@ def isolation_of(text: str) -> Isolation:
     """Return the isolation level of a name.
 
     Raises:
-        SqlError: 22023, there is no such level.
+        SqlError: there is no such level (22023).
     """
     isolation = _ISOLATIONS.get(text.strip().lower())
     if isolation is None:
@@ -78,7 +78,7 @@ def boolean_of(name: str, value: str) -> str:
     """Return `on` or `off`.
 
     Raises:
-        SqlError: 22023, the value is neither.
+        SqlError: the value is neither (22023).
     """
     try:
         return _BOOLEANS[value.lower()]
@@ -113,7 +113,7 @@ def _only(*allowed: str) -> Callable[[str, str], str]:
 
 
 def _encoding(name: str, value: str) -> str:
-    """Return the encoding of a name; drivers write it in several ways."""
+    """Return the encoding of a name, in any spelling that drivers use."""
     encoding = find_encoding(value)
     if encoding is None:
         raise _invalid(name, value, f"This server knows {', '.join(NAMES)}.")
@@ -147,7 +147,7 @@ class KnownSetting:
             is read-only.
         is_reported: whether changes are reported to clients.
         is_optional: whether an invalid startup value falls back to the default.
-        is_own: whether only the session's own value, its default, can be set.
+        is_own: whether only the default, which is the value of the session, can be set.
     """
 
     default: str
@@ -252,7 +252,7 @@ _BY_LOWER = {name.lower(): name for name in KNOWN_SETTINGS} | {
 
 
 def known_name(name: str) -> str | None:
-    """Return the usual form of a setting's name; None if it is unknown. A custom setting becomes lower case."""
+    """Return the usual form of a setting's name; None for an unknown name. A custom setting becomes lower case."""
     return _BY_LOWER.get(name.lower()) or (name.lower() if "." in name else None)
 
 
@@ -299,8 +299,8 @@ class Lookups:
     def find(self, query: PlannedQuery, objects: Objects) -> Lookup | None:
         """Return the lookup of a query; None if the query is no lookup.
 
-        A lookup reads maintained relations that change. Executions differ only in the parameters: a lookup has no
-        limits, no `now()`, and no `current_user`.
+        A lookup reads maintained relations. Two executions of a lookup differ only in the parameters, so a lookup has
+        no limits, no `now()`, and no `current_user`.
         """
         lookup = self._lookups.get(id(query))
         if lookup is not None and lookup.query is query and lookup.version == objects.version:
@@ -388,7 +388,7 @@ def plan(text: str, oids: Sequence[int], objects: Objects) -> Plan:
 
 def plan_statement(begun: Plan, objects: Objects) -> Plan:  # noqa: PLR0911 (one for each kind)
     """Plan a parsed statement."""
-    # An argument of an unknown type is a text, and is cast as one.
+    # An argument of an unknown type is a text, and is cast like a text.
     begun = replace(begun, given=tuple(0 if oid == UNKNOWN_OID else oid for oid in begun.given))
     types = [type_of_oid(oid) or Type.TEXT if oid else None for oid in begun.given]
     match begun.statement:
@@ -454,14 +454,14 @@ _MOST_PLANS = 1000
 class Plans:
     """Cache of plans of short statements, by version of the catalog, text and parameter types.
 
-    A transaction with definitions has a version of its own, so its plans do not replace others.
+    A transaction with definitions has its own version, so its plans do not replace the plans of other sessions.
     """
 
     def __init__(self) -> None:
         self._plans: RecentlyUsed[tuple[int, str, tuple[int, ...]], Plan] = RecentlyUsed(_MOST_PLANS)
 
     def plan(self, text: str, oids: Sequence[int], objects: Objects) -> Plan:
-        """Return the plan of a statement, as `derive.sql.preparation.plan` does. The plan is immutable."""
+        """Return the plan of a statement, like `derive.sql.preparation.plan`; the plan is immutable."""
         if len(text) > MOST_CHARACTERS:
             return plan(text, oids, objects)
         key = objects.version, text, tuple(oids)

@@ -24,7 +24,7 @@ async def in_thread(
     Args:
         batches: generator, which is closed at the end.
         stop: function that makes the generator end soon, after a cancellation.
-        executor: threads for these rows alone, which end with the rows; None for the shared threads.
+        executor: threads that only these rows use, and that end with the rows; None for the shared threads.
     """
     loop = asyncio.get_running_loop()
     with closing(_Closing(batches, executor)) as held:
@@ -64,7 +64,7 @@ class _Closing:
 
 
 class ReadyRows(AsyncIterator[Sequence[Row]]):
-    """Rows that are ready: one batch, which can be taken without awaiting."""
+    """Rows that are ready: one batch, which is returned without awaiting."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
@@ -126,7 +126,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A notice for clients, which is no error.
+    """A notice for clients; a notice is not an error.
 
     Attributes:
         severity: `NOTICE`, `WARNING`, `INFO` or `LOG`.
@@ -172,7 +172,7 @@ class Result:
         is_binary: whether the client's data are binary.
         is_prompt: whether each batch is sent at once, as for a subscription.
         notices: notices before the rows.
-        has_happened: whether the statement was a transaction of its own that is committed.
+        has_happened: whether the statement was a transaction, which is committed.
     """
 
     tag: Callable[[int], str]
@@ -187,7 +187,7 @@ class Result:
 
 
 class TransactionStatus(Enum):
-    """The status of a session's transaction; the values are those of the PostgreSQL protocol."""
+    """The status of a session's transaction; the values are the codes of the PostgreSQL protocol."""
 
     IDLE = b"I"
     OPEN = b"T"
@@ -213,7 +213,7 @@ class Session(Protocol):
         """Return the idle timeout in seconds, and its error; None without one."""
 
     def split(self, text: str) -> Sequence[tuple[int, str]]:
-        """Return the statements of a text with their offsets in characters, without empty ones."""
+        """Return the statements of a text, without empty statements, and their offsets in characters."""
 
     async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:
         """Prepare one statement.
@@ -241,8 +241,8 @@ class Session(Protocol):
             arguments: a datum for each parameter.
 
         Returns:
-            All rows, under a tag that begins with `SELECT`; None if `execute` must take the statement, which may wait
-                or fail.
+            All rows, under a tag that begins with `SELECT`; None if `execute` must execute the statement, because it
+            may wait or fail.
         """
 
     async def begin_implicit(self) -> None:

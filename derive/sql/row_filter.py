@@ -38,14 +38,14 @@ class _NoNames:
 class DocumentFilter:
     """Finds the documents of a collection for which a condition is true.
 
-    Columns and their types are those of the collection in SQL. `now()` is the time of the construction.
+    The columns and types of the collection are the same as in SQL. `now()` is the time of the construction.
 
     Args:
         spec: the collection.
         text: the condition, an expression of SQL without subqueries.
 
     Raises:
-        SqlError: the condition is invalid; the offset is that of the cause.
+        SqlError: the condition is invalid; the offset shows the cause.
     """
 
     def __init__(self, spec: CollectionSpec, text: str) -> None:

@@ -228,7 +228,7 @@ def resolve_window(name: str, types: Sequence[Type], offset: int | None = None) 
     """Return the window function, or aggregate, of a call with OVER.
 
     Raises:
-        SqlError: 42883, there is none.
+        SqlError: there is none (42883).
     """
     if name in {"lag", "lead"} and 1 <= len(types) <= 3:
         first = Type.TEXT if types[0] is Type.UNKNOWN else types[0]

@@ -168,7 +168,7 @@ class Alphabet:
         """Return a byte for each signature, and programs for texts of these.
 
         Raises:
-            SqlError: 2201B, there are too many.
+            SqlError: there are too many (2201B).
         """
         words = iter(_WORDS)
         others = iter(_OTHERS if self._has_boundaries else bytes(code for code in range(256) if code != 0x0A))
@@ -386,7 +386,7 @@ class RegularExpression:
         """Return a text prepared for searches.
 
         Raises:
-            SqlError: 54000, the text is too long for an expression of this length.
+            SqlError: the text is too long for an expression of this length (54000).
         """
         if len(text) > _SHORT:
             check_cancelled()

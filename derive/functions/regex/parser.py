@@ -66,7 +66,7 @@ def escape_at(text: str, at: int, groups: int) -> tuple[Escaped, int]:
         groups: number of groups that begin before it.
 
     Raises:
-        SqlError: 2201B, the escape is unknown.
+        SqlError: the escape is unknown (2201B).
     """
     if at + 1 >= len(text):
         raise _no_escape()
@@ -139,7 +139,7 @@ class Bracket:
         """Read the expression up to its end.
 
         Raises:
-            SqlError: 2201B, the expression is invalid.
+            SqlError: the expression is invalid (2201B).
         """
         begin = self.end
         while True:
@@ -208,7 +208,7 @@ def with_boundaries(node: Node) -> Node:
     r"""Return a tree with `\b` instead of `\m` and `\M`.
 
     Raises:
-        SqlError: 0A000, the text decides whether words begin or end there.
+        SqlError: the text decides whether words begin or end there (0A000).
     """
     match node:
         case Constraint.WORD_START | Constraint.WORD_END:
@@ -327,7 +327,7 @@ class Options:
         """Return the options changed by one letter; None if there is no such option.
 
         Raises:
-            SqlError: 0A000, the option is not supported.
+            SqlError: the option is not supported (0A000).
         """
         if character == "b":
             raise unsupported("basic regular expressions are not supported", "Write it as an advanced one.")
@@ -588,7 +588,7 @@ def options_of(flags: str) -> Options:
     """Return the options of a function's flags; `g` is not an option.
 
     Raises:
-        SqlError: 22023, there is no such flag.
+        SqlError: there is no such flag (22023).
     """
     options = Options()
     for flag in flags:

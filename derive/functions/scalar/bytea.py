@@ -23,7 +23,7 @@ def encoded(data: bytes, form: str) -> str:
     """Encode bytes as text: `hex`, `base64` or `escape`.
 
     Raises:
-        SqlError: 22023, another encoding.
+        SqlError: another encoding (22023).
     """
     match form.lower():
         case "hex":
@@ -40,7 +40,7 @@ def decoded(text: str, form: str) -> bytes:
     """Decode a text of one of these encodings.
 
     Raises:
-        SqlError: 22023, another encoding, or a malformed text.
+        SqlError: another encoding, or a malformed text (22023).
     """
     match form.lower():
         case "hex":

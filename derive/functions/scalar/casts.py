@@ -51,7 +51,7 @@ def fitted(modifier: TypeModifier, datum: Datum) -> Datum:
     """Fit a datum to a column's modifier.
 
     Raises:
-        SqlError: 22001 or 22003, it does not fit.
+        SqlError: it does not fit (22001 or 22003).
     """
     if isinstance(datum, bytes) and modifier.name is ModifiedType.NUMERIC:
         return numeric_of(_fit_number(decimal_of(datum), modifier.size, modifier.scale))
@@ -169,7 +169,7 @@ def double_of_decimal(number: Decimal) -> float:
     """Return the nearest double.
 
     Raises:
-        SqlError: 22003, the number is too large or too small.
+        SqlError: the number is too large or too small (22003).
     """
     nearest = float(number)
     if number.is_finite() and (math.isinf(nearest) or (number and not nearest)):
@@ -223,7 +223,7 @@ def timestamp_of_date(days: int) -> int:
     """Return the start of a date.
 
     Raises:
-        SqlError: 22008, it is out of range for a timestamp.
+        SqlError: it is out of range for a timestamp (22008).
     """
     if abs(days) == DATE_INFINITY:
         return INFINITY if days > 0 else -INFINITY

@@ -34,7 +34,7 @@ def in_range(kind: Type, number: int) -> int:
     """Return the number after a check that an integer type can hold it.
 
     Raises:
-        SqlError: 22003, it is out of range.
+        SqlError: it is out of range (22003).
     """
     if not -1 << BITS[kind] - 1 <= number < 1 << BITS[kind] - 1:
         raise SqlError("22003", f"{kind.value} out of range")
@@ -45,7 +45,7 @@ def truncated_quotient(left: int, right: int) -> int:
     """Return a quotient of integers, truncated towards zero.
 
     Raises:
-        SqlError: 22012, division by zero.
+        SqlError: division by zero (22012).
     """
     if not right:
         raise SqlError("22012", "division by zero")
@@ -57,7 +57,7 @@ def remainder(left: int, right: int) -> int:
     """Return the remainder of the truncated quotient; it has the sign of the dividend.
 
     Raises:
-        SqlError: 22012, division by zero.
+        SqlError: division by zero (22012).
     """
     return left - truncated_quotient(left, right) * right
 
@@ -75,7 +75,7 @@ def checked_double(number: float, *operands: float) -> float:
     """Return a result after a check: it may be infinite only if an operand is infinite.
 
     Raises:
-        SqlError: 22003, it is too large.
+        SqlError: it is too large (22003).
     """
     if math.isinf(number) and not any(map(math.isinf, operands)):
         raise SqlError("22003", "value out of range: overflow")
@@ -126,7 +126,7 @@ def numeric_remainder(left: Decimal, right: Decimal) -> Decimal:
     """Return the remainder of the truncated quotient.
 
     Raises:
-        SqlError: 22012, division by zero.
+        SqlError: division by zero (22012).
     """
     if left.is_nan() or right.is_nan() or (left.is_infinite() and right):
         return Decimal("NaN")

@@ -72,7 +72,7 @@ def _replaced(text: str, expression: RegularExpression, replacement: str, begin:
         which: number of the replaced match, counted from 1; 0 for all.
 
     Raises:
-        SqlError: 54000, the result is too long.
+        SqlError: the result is too long (54000).
     """
     subject = expression.subject(text)
     put = _Replacement(replacement)
@@ -316,7 +316,7 @@ def _expression_of(tokens: Sequence[str]) -> RegularExpression:
     """Return a regular expression of a pattern's tokens.
 
     Raises:
-        SqlError: 54001, it is too long.
+        SqlError: it is too long (54001).
     """
     too_long = SqlError("54001", "LIKE pattern is too long", hint="Only patterns without _ may have any length.")
     parts: list[CharacterSet | Repetition] = []

@@ -26,7 +26,7 @@ def checked_length(length: int) -> int:
     """Return the length of a result after a check.
 
     Raises:
-        SqlError: 54000, the length is too great.
+        SqlError: the length is too great (54000).
     """
     if length > LONGEST:
         raise SqlError("54000", "requested length too large")
@@ -65,7 +65,7 @@ def part(text: str, begin: int, count: int | None = None) -> str:
     """Return `count` characters from a position on, counted from 1. Positions before the first character count as well.
 
     Raises:
-        SqlError: 22011, a negative count.
+        SqlError: a negative count (22011).
     """
     if count is None:
         return text[max(begin - 1, 0) :]
@@ -312,7 +312,7 @@ def formatted(template: Datum, *texts: Datum) -> Datum:
     """Return the result of `format`: a template with `%s`, `%I` and `%L`, with positions and widths.
 
     Raises:
-        SqlError: 22023 or 22004, the template has an invalid directive or no argument for one.
+        SqlError: the template has an invalid directive or no argument for one (22023 or 22004).
     """
     if template is None:
         return None

@@ -88,7 +88,7 @@ def zone_named(name: str) -> Zone:
             `+02` in POSIX's sense, in which west is positive.
 
     Raises:
-        SqlError: 22023, there is no such zone.
+        SqlError: there is no such zone (22023).
     """
     offset = _ABBREVIATIONS.get(name.upper())
     offset = _fixed_offset(name) if offset is None else offset
@@ -473,7 +473,7 @@ def interval_datum(interval: Interval) -> bytes:
     """Return the datum of an interval.
 
     Raises:
-        SqlError: 22008, a field is too large.
+        SqlError: a field is too large (22008).
     """
     fields = (interval.months, interval.days)
     if not all(-_FIELD_BIAS <= field < _FIELD_BIAS for field in fields) or abs(interval.microseconds) >= 1 << 63:

@@ -85,7 +85,7 @@ def boolean_of_text(text: str) -> int:
     """Return 0 or 1 for a text.
 
     Raises:
-        SqlError: 22P02, the text is not a boolean.
+        SqlError: the text is not a boolean (22P02).
     """
     word = text.strip().lower()
     for truth, names in ((1, ("true", "yes")), (0, ("false", "no"))):
@@ -102,7 +102,7 @@ def bytea_of_text(text: str) -> bytes:
     r"""Return the bytes of a text such as `\x01ff`, or of an escaped text.
 
     Raises:
-        SqlError: 22023 or 22P02, the text is invalid.
+        SqlError: the text is invalid (22023 or 22P02).
     """
     if text.startswith("\\x"):
         digits = re.sub(r"\s", "", text[2:])

@@ -95,7 +95,7 @@ def address_of_text(kind: AddressType, text: str) -> bytes:
     """Parse an address into its datum.
 
     Raises:
-        SqlError: 22P02, it is malformed, or a `cidr` has host bits that are not zero.
+        SqlError: it is malformed, or a `cidr` has host bits that are not zero (22P02).
     """
     address = _v6(text) if ":" in text else _v4(kind, text)
     if address is None:
@@ -208,7 +208,7 @@ def address_of_binary(kind: AddressType, data: bytes) -> bytes:
     """Return the datum of an address in binary format.
 
     Raises:
-        SqlError: 22P03, the bytes are malformed.
+        SqlError: the bytes are malformed (22P03).
     """
     version = _VERSIONS.get(data[0]) if len(data) >= 4 else None
     if version is None or data[1] > 8 * _SIZES[version] or data[3] != _SIZES[version] or len(data) != 4 + data[3]:
@@ -245,7 +245,7 @@ def mac_of_binary(data: bytes) -> bytes:
     """Return the datum of a MAC address in binary format.
 
     Raises:
-        SqlError: 22P03, the bytes are malformed.
+        SqlError: the bytes are malformed (22P03).
     """
     if len(data) != _MAC_SIZE:
         raise SqlError("22P03", "incorrect binary data format for type macaddr")

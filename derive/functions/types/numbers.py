@@ -109,7 +109,7 @@ def numeric_of(number: Decimal) -> bytes:
     """Return the datum of a number; excess digits after the decimal point are rounded away.
 
     Raises:
-        SqlError: 22003, it is too large.
+        SqlError: it is too large (22003).
     """
     if not number.is_finite():
         return _NAN if number.is_nan() else _INFINITY if number > 0 else _MINUS_INFINITY
@@ -175,7 +175,7 @@ def quotient(dividend: Decimal, divisor: Decimal) -> Decimal:
     """Return a quotient with PostgreSQL's number of digits: at least 16 significant ones.
 
     Raises:
-        SqlError: 22012, division by zero.
+        SqlError: division by zero (22012).
     """
     if dividend.is_nan() or divisor.is_nan():
         return Decimal("NaN")
@@ -232,7 +232,7 @@ def square_root(number: Decimal) -> Decimal:
     """Return a square root.
 
     Raises:
-        SqlError: 2201F, the number is negative.
+        SqlError: the number is negative (2201F).
     """
     if number.is_nan():
         return number
@@ -254,7 +254,7 @@ def exponential(number: Decimal) -> Decimal:
     """Return e to the power of a number.
 
     Raises:
-        SqlError: 22003, it is too large.
+        SqlError: it is too large (22003).
     """
     if not number.is_finite():
         return Decimal(0) if number == Decimal("-Infinity") else number
@@ -291,7 +291,7 @@ def logarithm(number: Decimal) -> Decimal:
     """Return a natural logarithm.
 
     Raises:
-        SqlError: 2201E, the number is zero or negative.
+        SqlError: the number is zero or negative (2201E).
     """
     if number.is_nan():
         return number

@@ -35,7 +35,7 @@ def oid_of_integer(number: int, text: str | None = None) -> int:
     """Return the oid of an integer. A negative 32-bit integer stands for the oid with the same bits.
 
     Raises:
-        SqlError: 22003, the number is out of range.
+        SqlError: the number is out of range (22003).
     """
     if not -1 << 31 <= number <= _MOST:
         raise SqlError("22003", "OID out of range" if text is None else f'value "{text}" is out of range for type oid')

@@ -25,7 +25,7 @@ def uuid_of_text(text: str) -> bytes:
     """Return the UUID of a text: hexadecimal digits, with hyphens after any four of them, perhaps in braces.
 
     Raises:
-        SqlError: 22P02, the text is not a UUID.
+        SqlError: the text is not a UUID (22P02).
     """
     match = _UUID.fullmatch(text)
     if match is None:
@@ -43,7 +43,7 @@ def uuid_of_binary(data: bytes) -> bytes:
     """Return the datum of a UUID in binary representation.
 
     Raises:
-        SqlError: 22P03, the bytes are invalid.
+        SqlError: the bytes are invalid (22P03).
     """
     if len(data) != _UUID_SIZE:
         raise SqlError("22P03", "incorrect binary data format for type uuid")
@@ -294,7 +294,7 @@ def datum_of_text(kind: Type, text: str) -> Datum:
     """Parse a text, as clients write values of the type, into a datum.
 
     Raises:
-        SqlError: 22P02, 22003, 22007, 22008, …: the text is invalid for the type.
+        SqlError: 22003, 22007, 22008, …: the text is invalid for the type (22P02).
     """
     return INFO_OF[kind].of_text(text)
 

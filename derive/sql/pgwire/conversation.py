@@ -103,7 +103,7 @@ class FastPath:
         return form.statement, b"".join((form.beginning, data_rows(rows, form.encoders), _ending(len(rows))))
 
     def _form(self, data: bytes) -> _Form | None:
-        """Return the form of a client's messages, from an example; None if they take the normal path."""
+        """Return the form of a client's messages, from an example; None if the messages take the normal path."""
         end = 1 + _length(data, 1)[0]
         rest = data[end:]
         if rest not in (_EXECUTE_AND_SYNC, _DESCRIBE_EXECUTE_AND_SYNC):
@@ -156,7 +156,7 @@ def _arguments(data: bytes, form: _Form) -> list[Datum] | None:
 
 @lru_cache
 def _ending(rows: int) -> bytes:
-    """Return the messages that follow the rows, given the number of rows."""
+    """Return the messages that follow the rows, for a number of rows."""
     return messages.command_complete(f"SELECT {rows}") + messages.ready(TransactionStatus.IDLE.value)
 
 
@@ -186,12 +186,12 @@ class Conversation:
         self._reported: dict[str, str] = {}
         self._statements: dict[str, PreparedStatement] = {}
         self._exchange = FastPath(self._statements, session)
-        self._latest: RecentlyUsed[int, PreparedStatement] = RecentlyUsed(_MOST_LATEST)  # by plan, under any name
+        self._latest: RecentlyUsed[int, PreparedStatement] = RecentlyUsed(_MOST_LATEST)  # by plan; the name may change
         self._portals: dict[str, Portal] = {}
         self._begin = 0  # start of the current statement in the client's text
         self._is_implicit = False  # in a transaction that ends at the next Sync
-        self._skips = False  # up to the next Sync, after an error
-        self._is_ready = False  # no message since: the session is idle
+        self._skips = False  # after an error, messages are skipped up to the next Sync
+        self._is_ready = False  # no message has arrived after ReadyForQuery: the session is idle
         self._handlers: dict[bytes, Callable[[bytes], Awaitable[None] | None]] = {
             b"P": self._parse,
             b"B": self._bind,
@@ -231,7 +231,7 @@ class Conversation:
     async def _next_message(self) -> tuple[bytes, bytes]:
         """Return the next message that the fast path does not answer.
 
-        With an idle timeout, all messages go this way.
+        With an idle timeout, the fast path is not used.
         """
         limit = self._session.idle_limit
         if limit is None:
@@ -330,7 +330,7 @@ class Conversation:
             return
         await self._session.begin_implicit()
         for index, (begin, statement) in enumerate(statements):
-            self._work.require_going_on()  # a completed statement, maybe a COMMIT, is never reported as cancelled
+            self._work.require_going_on()  # a completed statement, such as a COMMIT, is never reported as cancelled
             self._begin = begin
             tag = await self._run(statement)
             if index == len(statements) - 1:
@@ -417,7 +417,7 @@ class Conversation:
         self._wire.send(messages.CLOSE_COMPLETE)
 
     def _understood(self, prepared: Prepared) -> PreparedStatement:
-        """Return the wire form of a statement; the cached one for a cached plan."""
+        """Return the wire form of a statement; for a cached plan, the cached form."""
         statement = self._latest.get(id(prepared.plan))
         if statement is None or statement.prepared.plan is not prepared.plan or prepared.plan is None:
             statement = self._latest.put(id(prepared.plan), PreparedStatement(prepared))
@@ -438,7 +438,7 @@ class Conversation:
             await portal.close()
 
     def _forget(self, text: str) -> bool:
-        """Forget the client's statements for DEALLOCATE and DISCARD; return whether the session may skip the text."""
+        """Forget the client's statements after DEALLOCATE or DISCARD; return whether the session may skip the text."""
         match = _FORGET.fullmatch(text) if text.lstrip()[:2].upper() in ("DE", "DI") else None
         if match is None or self._session.status is TransactionStatus.FAILED:
             return False

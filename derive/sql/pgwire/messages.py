@@ -2,8 +2,8 @@
 
 https://www.postgresql.org/docs/current/protocol-message-formats.html
 
-Flow control applies in both directions: reading pauses while many bytes are unprocessed, and writers wait for a slow
-client.
+Flow control applies in both directions: the server stops reading while many bytes are unprocessed, and writers wait
+for a slow client.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Parse(NamedTuple):
     Attributes:
         name: name of the statement; empty for the unnamed one.
         text: text of the statement.
-        oids: types of its parameters, 0 for an unspecified one.
+        oids: types of the parameters; 0 for an unspecified type.
     """
 
     name: str
@@ -152,9 +152,9 @@ class Bind(NamedTuple):
     Attributes:
         portal: name of the portal.
         statement: name of the statement.
-        formats: formats of the arguments: none if all are text, one for all, or one for each.
+        formats: formats of the arguments: no entry if all are text, one entry for all, or one entry for each.
         arguments: bytes of the arguments; None for NULL.
-        result_formats: formats of the result columns, likewise.
+        result_formats: formats of the result columns, in the same way.
     """
 
     portal: str
@@ -180,7 +180,7 @@ class Named(NamedTuple):
     """A Describe or Close message.
 
     Attributes:
-        is_portal: whether the name is that of a portal, and not of a statement.
+        is_portal: whether the name is the name of a portal, and not of a statement.
         name: name of the statement or portal.
     """
 
@@ -245,7 +245,7 @@ def parse_of(body: bytes) -> Parse:
 
 
 def bind_of(body: bytes) -> Bind:
-    """Parse the body of a `Bind` message, without a `Body` for speed, since each execution has one."""
+    """Parse the body of a `Bind` message; because each execution has one, no `Body` is created."""
     try:
         end_of_portal = body.index(b"\0")
         end_of_statement = body.index(b"\0", end_of_portal + 1)
@@ -269,7 +269,7 @@ def bind_of(body: bytes) -> Bind:
 
 
 def _shorts(body: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    """Return integers of two bytes after their count, and their end."""
+    """Return the integers of two bytes that follow their count, and the offset after them."""
     (count,) = _COUNT.unpack_from(body, at)
     numbers: tuple[int, ...] = struct.unpack_from(f"!{count}h", body, at + 2) if count else ()
     return numbers, at + 2 + 2 * count
@@ -454,7 +454,7 @@ class Wire(asyncio.Protocol):
             self._answer = None
 
     def next_message(self) -> tuple[bytes, bytes] | None:
-        """Return the next message, as `receive` does, if it is complete; else None.
+        """Return the next message like `receive`, if it is complete; None otherwise.
 
         Raises:
             SqlError: the length of the message is invalid.
@@ -468,7 +468,7 @@ class Wire(asyncio.Protocol):
         return message
 
     def _next_size(self) -> int:
-        """Return the size of the next message in bytes; if unknown yet, the size of its header."""
+        """Return the size of the next message in bytes; if it is unknown yet, the size of the header."""
         if len(self._unread) - self._read < 5:
             return 5
         return 1 + self._length(self._read + 1, least=4)
@@ -528,7 +528,7 @@ class Wire(asyncio.Protocol):
         """Start TLS.
 
         Raises:
-            SqlError: unencrypted bytes came before the handshake, maybe from an attacker.
+            SqlError: unencrypted bytes arrived before the handshake, perhaps from an attacker.
             OSError: the handshake has failed.
         """
         if len(self._unread) > self._read:
@@ -592,7 +592,10 @@ class Wire(asyncio.Protocol):
         return taken
 
     def _forget(self, end: int) -> None:
-        """Mark the bytes before `end` as processed; large pieces are removed at once, since removal moves the rest."""
+        """Mark the bytes before `end` as processed.
+
+        The buffer removes them in large pieces, because a removal moves the rest.
+        """
         if end == len(self._unread):
             self._unread.clear()
             self._read = 0
@@ -607,7 +610,7 @@ class Wire(asyncio.Protocol):
 
 
 class _Arrival(asyncio.Future[None]):
-    """The arrival of bytes. The waiting task continues at once, and not in the next round of the loop."""
+    """A future for the arrival of bytes; its waiting task continues at once, and not in the next round of the loop."""
 
     _waiting: tuple[Callable[[_Arrival], object], Context | None] | None = None
 
@@ -617,7 +620,7 @@ class _Arrival(asyncio.Future[None]):
         super().add_done_callback(fn, context=context)
 
     def come(self) -> None:
-        """Continue the waiting task; call this from a callback of the loop, and not from a task."""
+        """Continue the waiting task; callbacks of the loop may call this function, and tasks may not."""
         if self._waiting is None or self.done():
             _wake(self)
             return

@@ -27,7 +27,7 @@ _SALT_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """A password verifier, with which a client cannot log in.
+    """A password verifier; nobody can log in with it.
 
     Attributes:
         salt: salt of the hash.
@@ -51,7 +51,10 @@ class Verifier:
 
     @staticmethod
     def of_text(text: str) -> Verifier | None:
-        """Parse a verifier in PostgreSQL's form, `SCRAM-SHA-256$rounds:salt$stored:server`; return None for others."""
+        """Parse a verifier in PostgreSQL's form, `SCRAM-SHA-256$rounds:salt$stored:server`.
+
+        Return None for other texts.
+        """
         try:
             mechanism, salted, keys = text.split("$")
             rounds, salt = salted.split(":")
@@ -90,7 +93,7 @@ class Exchange:
         return self._challenge
 
     def proof(self, final: str) -> str | None:
-        """Return the server's proof if the client's final message has a correct proof; else None.
+        """Return the server's proof if the client's final message has a correct proof; None otherwise.
 
         Raises:
             SqlError: the message is invalid.
@@ -113,7 +116,7 @@ class Exchange:
 
 
 def prepared(password: str) -> bytes:
-    """Normalize a password by SASLprep (RFC 4013); return a prohibited one unchanged."""
+    """Normalize a password by SASLprep (RFC 4013); return a prohibited password unchanged."""
     if password.isascii():
         return password.encode()
     mapped = (" " if stringprep.in_table_c12(char) else char for char in password if not stringprep.in_table_b1(char))
@@ -176,7 +179,8 @@ class Passwords:
 
     def verifier_of(self, user: str) -> Verifier:
         """Return the verifier of a user; for an unknown user, a verifier that no password matches."""
-        salt = hmac.digest(self._nobody, user.encode(), "sha256")[:16]  # constant for a user, like a real salt
+        # the salt is constant for a user, like a real salt
+        salt = hmac.digest(self._nobody, user.encode(), "sha256")[:16]
         return self._verifiers.get(user) or Verifier(salt, ROUNDS, token_bytes(32), token_bytes(32))
 
     def has_mark(self, user: str, mark: str) -> bool:
@@ -201,7 +205,7 @@ class Passwords:
         for number, line in enumerate(text.splitlines(), start=1):
             if not line.strip() or line.startswith("#"):
                 continue
-            where = f"{path}:{number}"  # without the line, which has a password
+            where = f"{path}:{number}"  # the message must not show the line, which has a password
             named, separator, password = line.partition(":")
             user, own_marks = _marked(named, where)
             if not separator or not user or not password or user in verifiers:

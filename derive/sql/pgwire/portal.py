@@ -21,7 +21,7 @@ from derive.sql.results import Prepared, ReadyRows, Result, ResultColumn, Sessio
 
 
 def copy_data(lines: Sequence[bytes]) -> bytes:
-    """Return lines as CopyData messages, one each."""
+    """Return each line as a CopyData message."""
     return b"".join(part for line in lines for part in (b"d", struct.pack("!i", len(line) + 4), line))
 
 
@@ -84,7 +84,7 @@ def _refuse_binary(*, is_binary: bool) -> None:
     """Refuse COPY in binary if its texts would have to be converted.
 
     Raises:
-        SqlError: 0A000, the client's encoding is not UTF-8.
+        SqlError: the client's encoding is not UTF-8 (0A000).
     """
     if is_binary and not (encoding := CLIENT.get()).is_utf8:
         what = f"COPY in binary is not supported with the client encoding {encoding.name}"
@@ -126,7 +126,7 @@ class Delivery:
         elif is_described:
             self._wire.send(portal.shape.description)
         if result.is_prompt:
-            await self._let_read()  # the first row may come late
+            await self._let_read()  # the first row may arrive late
         with self._work.settled() if result.has_happened else nullcontext():
             count = await self._send_rows(portal, result, most)
         if result.copy_out:
@@ -199,7 +199,7 @@ class RowFormat:
 
 
 def shape_of(columns: Sequence[ResultColumn] | None, formats: Sequence[int]) -> RowFormat:
-    """Return the wire form of rows with some columns; an empty one for None.
+    """Return the wire form of rows with some columns; for None, an empty form.
 
     Raises:
         SqlError: the number of formats differs, a format is unknown, or there are too many columns.
@@ -229,7 +229,7 @@ class PreparedStatement:
         """Return the wire form of its rows, in the formats of `Bind`.
 
         Raises:
-            SqlError: as in `shape_of`.
+            SqlError: as for `shape_of`.
         """
         key = CLIENT.get().name, formats
         return self._shapes.get(key) or self._shapes.put(key, shape_of(self.prepared.columns, formats))
@@ -245,7 +245,7 @@ class Portal:
     Attributes:
         prepared: the statement.
         shape: wire form of its rows.
-        result: result of the execution; None before it.
+        result: result of the execution; None before the execution.
         is_done: whether all rows were returned.
     """
 
@@ -269,7 +269,7 @@ class Portal:
         """Return a portal with arguments in the form of the client.
 
         Raises:
-            SqlError: the number of arguments differs from that of the parameters, or an argument is invalid.
+            SqlError: the number of arguments differs from the number of parameters, or an argument is invalid.
         """
         oids = statement.prepared.parameters
         if len(arguments) != len(oids):
@@ -298,7 +298,7 @@ class Portal:
         return self.result
 
     async def next_rows(self, most: int) -> Sequence[Row]:
-        """Return more rows, at most `most` (0 for any number); none at the end."""
+        """Return more rows, at most `most` (0 for any number); no rows at the end."""
         while (rows := self.ready_rows(most)) is None:
             assert self._rows is not None
             try:
@@ -308,7 +308,7 @@ class Portal:
         return rows
 
     def ready_rows(self, most: int) -> Sequence[Row] | None:
-        """Return more rows, as `next_rows` does; None if the call would wait."""
+        """Return more rows like `next_rows`; None if the call would wait."""
         begin = self._at
         if begin >= len(self._batch):
             if self._rows is not None:
@@ -338,5 +338,5 @@ class Portal:
 
 
 def _fitting(columns: Sequence[ResultColumn], shape: RowFormat) -> RowFormat:
-    """Return the wire form of rows whose columns have changed, in the same formats if their number is the same."""
+    """Return the wire form of rows after a change of columns, in the same formats for the same number of columns."""
     return shape_of(columns, shape.formats if len(shape.formats) == len(columns) else ())

@@ -19,7 +19,7 @@ from derive.sql.pgwire.messages import Wire
 from derive.sql.pgwire.passwords import Passwords
 
 MOST_CONNECTIONS, MOST_WAITING = 400, 100
-"""Greatest number of clients, and of further connections before login."""
+"""Greatest number of clients, and of other connections before login."""
 
 _BACKLOG = 256
 
@@ -48,7 +48,7 @@ class Server:
             passwords: users with passwords; None to admit all users of this machine, and no others.
             tls: TLS context for clients that ask for TLS.
             most_connections: greatest number of clients.
-            most_waiting: greatest number of connections before login; the oldest is closed for a new one.
+            most_waiting: greatest number of connections before login; a new connection closes the oldest one.
             login_seconds: longest time for login, in seconds.
             on_defect: function that takes unexpected errors.
         """
@@ -95,7 +95,7 @@ class Server:
         """Stop listening, and close all connections.
 
         Args:
-            seconds: time for statements to end, before they are cut off.
+            seconds: time for statements to end; later, statements are aborted.
         """
         if self._listeners:
             self._listeners.close()
@@ -159,12 +159,12 @@ class Server:
 
 
 class _ServerBackends:
-    """All sessions of a server from the view of one, which may see and end those of its user.
+    """All sessions of a server, as one session sees them; it may see and end sessions of the same user.
 
     Args:
         connections: all connections, by number.
         own: connection of the session.
-        is_shared: whether each session may see and end all others, since there are no passwords.
+        is_shared: whether each session may see and end all other sessions, because there are no passwords.
     """
 
     def __init__(self, connections: Mapping[int, Connection], own: Connection, *, is_shared: bool) -> None:
@@ -222,7 +222,7 @@ def _is_loopback(host: str) -> bool:
     try:
         addresses = {info[4][0] for info in socket.getaddrinfo(host, None)} if host else set()
     except OSError:
-        return True  # listening fails later with a better message
+        return True  # a later call fails with a better message
     return bool(addresses) and all(ip_address(str(address).partition("%")[0]).is_loopback for address in addresses)
 
 
@@ -243,7 +243,7 @@ def raised_limit() -> int:
 
 
 def shares(most_connections: int, descriptors: int) -> tuple[int, int]:
-    """Divide file descriptors: `_RESERVED` of them, but at most half, are for files.
+    """Divide file descriptors: `_RESERVED` descriptors, but at most half of all, are for files.
 
     >>> shares(400, 1024), shares(400, 256), shares(5000, 65536)
     ((400, 100), (96, 32), (5000, 100))

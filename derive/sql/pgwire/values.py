@@ -19,7 +19,7 @@ from derive.sql.pgwire.messages import decode
 from derive.sql.results import ResultColumn
 
 Encoder: TypeAlias = Callable[[Datum], bytes]
-"""Encodes a datum, which is not NULL."""
+"""A function that encodes a datum; the datum is not NULL."""
 
 _NULL = b"\xff\xff\xff\xff"
 _OID, _JSON, _FLOAT4 = 26, 114, 700
@@ -40,7 +40,7 @@ def encoder_of(column: ResultColumn, form: int) -> Encoder:
         form: 0 for text, 1 for binary.
 
     Raises:
-        SqlError: 0A000, the client's encoding is not UTF-8, and the column has texts within binary values.
+        SqlError: the client's encoding is not UTF-8, and the column has texts within binary values (0A000).
     """
     encode = _binary_encoder(column) if form else _text_encoder(column.type, column.modifier)
     encoding = CLIENT.get()
@@ -82,7 +82,7 @@ def argument_of(oid: int, form: int, data: bytes | None) -> Datum:
         data: bytes from the client; None for NULL.
 
     Raises:
-        SqlError: the value is invalid; 0A000, the value is binary, and its type is unknown.
+        SqlError: the value is invalid; or it is binary, and its type is unknown (0A000).
     """
     if data is None:
         return None
@@ -100,7 +100,7 @@ def argument_of(oid: int, form: int, data: bytes | None) -> Datum:
 
 
 def decoder_of(oid: int, form: int) -> Callable[[bytes], Datum]:
-    """Return a function that decodes arguments of one type and format, which are not NULL."""
+    """Return a function that decodes arguments of one type and format; the arguments are not NULL."""
     layout = _INTEGERS.get(oid) if form else None
     if layout is None:
         return partial(argument_of, oid, form)
@@ -165,7 +165,7 @@ def _utf8(datum: Datum) -> bytes:
     return str(datum).encode()
 
 
-# Arrays of types that only pg_catalog has; their data are texts such as {1,2}.
+# Arrays of types that only pg_catalog has; these data are texts such as {1,2}.
 
 
 def _array_encoder(element: int) -> Encoder:

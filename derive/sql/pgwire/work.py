@@ -1,4 +1,4 @@
-"""The work of a connection: one cancellable operation at a time, whose errors take the form for clients."""
+"""The work of a connection: runs one cancellable operation at a time, and converts errors to the form for clients."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def sql_error_of(error: BaseException, on_defect: Callable[[BaseException], None
 
 
 def _cause_of(error: FlowError) -> tuple[str, str | None]:
-    """Return the SQLSTATE and hint for an error without SQLSTATE, by its cause."""
+    """Return the SQLSTATE and the hint of an error without SQLSTATE, according to its cause."""
     for cause in (error, *_causes(error)):
         if isinstance(cause, DiskFullError):
             return "53100", cause.hint
@@ -95,8 +95,8 @@ _PATIENCE_SECONDS = 5.0
 class Work:
     """Cancellable operations, one after the other, each in a `with` block of the creating task.
 
-    A cancel request is passed to the session, which ends its statement. A wait for the client ends at once; a statement
-    that does not end in time is cut off.
+    A cancel request is passed to the session, which ends its statement. A wait for the client ends at once. A statement
+    that does not end in time is aborted.
 
     Attributes:
         failure: error of the last block, for the client; None after success.
@@ -116,7 +116,10 @@ class Work:
         self.failure: SqlError | None = None
 
     def __enter__(self) -> None:
-        """Begin an operation that may fail or be cancelled. A lost connection ends more than the block."""
+        """Begin an operation that may fail or be cancelled.
+
+        The loss of the connection also ends the code around the block.
+        """
         self._is_at_work, self._is_cancelled = True, False
         self._number += 1
         self.failure = None
@@ -166,7 +169,7 @@ class Work:
 
     @contextmanager
     def settled(self) -> Iterator[None]:
-        """Report a completed operation, which can no longer be cancelled, to the client in this context."""
+        """In this context, report a completed operation to the client; it can no longer be cancelled."""
         self._is_settled = True
         try:
             yield
@@ -175,7 +178,7 @@ class Work:
 
     @contextmanager
     def waiting_for_client(self) -> Iterator[None]:
-        """Wait for the client in this context, unless the operation is cancelled.
+        """In this context, wait for the client, unless the operation is cancelled.
 
         Raises:
             SqlError: the operation is cancelled.

@@ -1,1 +1,1 @@
-"""The planner: from statements to the algebra, by name resolution, type checks and choice of overloads."""
+"""The planner: translates statements to the algebra, by name resolution, type checks and choice of overloads."""

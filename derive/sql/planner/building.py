@@ -1,4 +1,4 @@
-"""Relations and predicates in one normal form, so that equal ones compare equal."""
+"""Relations and predicates in a normal form, so that equal relations compare equal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ONE_ROW = Constant(((),), ())
 
 
 def joined(left: Relation, right: Relation, predicates: Sequence[Expression] = ()) -> Relation:
-    """Return the inner join of two relations, flattened with their own inner joins."""
+    """Return the inner join of two relations; inner joins within them are flattened."""
     inputs: list[Relation] = []
     all_predicates: list[Expression] = []
     width = 0

@@ -107,7 +107,7 @@ def ordered_set(expressions: Expressions, node: FunctionCall) -> Aggregate:
     """Plan an ordered-set aggregate.
 
     Raises:
-        SqlError: 42883, there is no such aggregate; 0A000, its fraction is no constant, or it is in a window.
+        SqlError: there is no such aggregate (42883); or its fraction is not a constant, or it is in a window (0A000).
     """
     name = node.name.name
     if name not in ORDERED_SETS:
@@ -215,13 +215,13 @@ class CallPlanner:
         resolution = resolve_function(name, [value.type for value in values], node.offset)
         arguments = self._coercion.arguments(values, resolution.argument_types, offsets)
         if name == "nullif" and values[0].type not in {Type.UNKNOWN, resolution.result_type}:
-            # The result has the type of the first argument, also if the comparison casts both.
+            # The result has the type of the first argument, even if the comparison casts both arguments.
             equality = self._expressions.operation("=", values, offsets, node.offset)
             return Case(((equality, Literal(None, values[0].type)),), values[0], values[0].type)
         return Call(resolution.function, arguments, resolution.result_type)
 
     def _keyword(self, node: FunctionCall) -> Expression:
-        """Plan `CURRENT_DATE` and the like: the time of the transaction, cast to the keyword's type."""
+        """Plan `CURRENT_DATE` and similar keywords: the time of the transaction, cast to the type of the keyword."""
         now = resolve_function("now", (), node.offset)
         value = Call(now.function, (), now.result_type)
         return self._coercion.explicit(value, _KEYWORDS[node.name.name], node.offset, node.offset)
@@ -251,7 +251,7 @@ class CallPlanner:
         return self._noted(aggregate, node)
 
     def _noted(self, aggregate: Aggregate, node: FunctionCall) -> Expression:
-        """Return the placeholder column of an aggregate, until the groups of its query are known."""
+        """Return the placeholder column that stands for an aggregate until the groups of its query are known."""
         kind = aggregate.type
         depth = _level_of(aggregate)
         frame = next(frame for at, frame in self._expressions.frame.frames() if at == depth)
@@ -264,7 +264,7 @@ class CallPlanner:
         return OuterColumn(depth, index, kind) if depth else Column(index, kind)
 
     def _grouping(self, node: FunctionCall) -> Expression:
-        """Plan `GROUPING(…)`: one bit per argument, 1 if the row is not grouped by the argument."""
+        """Plan `GROUPING(…)`: one bit per argument; the bit is 1 if the row is not grouped by the argument."""
         frame = self._expressions.frame
         if not frame.clause.has_aggregates:
             message = f"grouping operations are not allowed in {frame.clause.name}"
@@ -344,7 +344,7 @@ class CallPlanner:
         return Column(WINDOWS + frame.windows.index(function), kind)
 
     def _filtered(self, node: FunctionCall, arguments: tuple[Expression, ...]) -> tuple[Expression, ...]:
-        """Return arguments that are NULL where FILTER excludes the row: the aggregate ignores NULL."""
+        """Return arguments that are NULL where FILTER excludes the row, because the aggregate ignores NULL."""
         name = node.name.name
         if not is_aggregate(name):
             message = "FILTER is not implemented for non-aggregate window functions"
@@ -357,7 +357,7 @@ class CallPlanner:
 
 
 def _level_of(aggregate: Aggregate) -> int:
-    """Return the depth of the query of an aggregate: the innermost query that the arguments refer to."""
+    """Return the depth of the query of an aggregate: the innermost query to which the arguments refer."""
     levels: set[int] = set()
 
     def note(part: Expression, depth: int) -> Expression | None:
@@ -372,7 +372,7 @@ def _level_of(aggregate: Aggregate) -> int:
 
 
 def _raised(by: int) -> Replacement:
-    """Return a function that moves expressions of a subquery outwards by some levels."""
+    """Return a function that converts expressions of a subquery to expressions of a query some levels outside of it."""
 
     def replacement(part: Expression, depth: int) -> Expression | None:
         if not isinstance(part, OuterColumn) or part.depth < depth + by:

@@ -82,7 +82,7 @@ def type_of(name: TypeName) -> Type:
 
 
 def modifier_of_type(name: TypeName) -> TypeModifier | None:
-    """Return the modifier of a type; None without a supported one."""
+    """Return the modifier of a type; None without a supported modifier."""
     modified = _MODIFIED_TYPES.get(name.name)
     if modified is None or not name.modifiers or name.is_array:
         return None
@@ -102,7 +102,7 @@ def _check_modifiers(name: TypeName) -> None:
 
 
 class ParameterTypes:
-    """Types of a statement's parameters, as far as planning has decided them."""
+    """Types of a statement's parameters, as far as the planner has determined them."""
 
     def __init__(self, given: Sequence[Type | None] = ()) -> None:
         self._types: dict[int, Type] = {index: kind for index, kind in enumerate(given) if kind}
@@ -116,10 +116,10 @@ class ParameterTypes:
         return Parameter(index, self._types.get(index, Type.UNKNOWN))
 
     def decide(self, index: int, kind: Type) -> Parameter:
-        """Set the type of a parameter; the first type counts.
+        """Set the type of a parameter, unless it has a type already.
 
         Raises:
-            SqlError: 42P08, the parameter has another type already.
+            SqlError: the parameter has another type already (42P08).
         """
         decided = self._types.setdefault(index, kind)
         if decided is not kind:
@@ -132,7 +132,7 @@ class ParameterTypes:
         """Return the types of all parameters.
 
         Raises:
-            SqlError: 42P18, a parameter has no type.
+            SqlError: a parameter has no type (42P18).
         """
         for index in range(self._count):
             if index not in self._types:
@@ -163,7 +163,7 @@ class Coercion:
             return value
         if value.type is Type.UNKNOWN:
             if isinstance(value, Parameter) and target in REGISTERED:
-                value = self._parameters.decide(value.index, Type.TEXT)  # an object's name is looked up by the query
+                value = self._parameters.decide(value.index, Type.TEXT)  # the query looks up the name of an object
             elif isinstance(value, Parameter):
                 return self._parameters.decide(value.index, target)
             if isinstance(value, Literal) and (target not in REGISTERED or value.value is None):
@@ -181,7 +181,7 @@ class Coercion:
         arguments = (modifier.size, modifier.scale) if modifier.name is ModifiedType.NUMERIC else (modifier.size,)
         literals = [Literal(argument, Type.INTEGER) for argument in arguments]
         call = Call(fitting_function(modifier, is_cast=is_cast), (value, *literals), value.type)
-        # A literal has no type modifier, which says that it is shown with spaces.
+        # A literal has no type modifier, because the modifier means that spaces are shown.
         fitted = call if modifier.name is ModifiedType.BPCHAR else folded(call)
         return (
             replace(fitted, scale=modifier.scale)
@@ -199,7 +199,7 @@ class Coercion:
         """Plan an explicit cast.
 
         Raises:
-            SqlError: 42846, there is no such cast.
+            SqlError: there is no such cast (42846).
         """
         cast = self.cast(value, target, operand_offset, "explicit")
         if cast is None:
@@ -211,7 +211,7 @@ class Coercion:
         """Cast a value to boolean.
 
         Raises:
-            SqlError: 42804, the value is not boolean.
+            SqlError: the value is not boolean (42804).
         """
         cast = self.cast(value, Type.BOOLEAN, offset)
         if cast is None:
@@ -231,7 +231,7 @@ class Coercion:
         """Cast values to their common type.
 
         Raises:
-            SqlError: 42804 or 42846, there is no common type.
+            SqlError: there is no common type (42804 or 42846).
         """
         kind = self.common([value.type for value in values], offsets, construct)
         return self.arguments(values, [kind] * len(values), offsets)

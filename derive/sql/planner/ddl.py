@@ -31,14 +31,17 @@ from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_sessio
 from derive.sql.planner.queries import QueryPlanner
 
 MOST_COLUMNS = 1600
-"""Greatest number of columns of a relation, as in PostgreSQL. SQLite allows 2,000; view maintenance adds a few."""
+"""Greatest number of columns of a relation, as in PostgreSQL.
+
+SQLite allows 2,000 columns, of which view maintenance needs a few.
+"""
 
 
 def require_narrow(count: int) -> None:
     """Check that a relation has no more than `MOST_COLUMNS` columns.
 
     Raises:
-        SqlError: 54011, there are too many columns.
+        SqlError: there are too many columns (54011).
     """
     if count > MOST_COLUMNS:
         what = f"tables can have at most {MOST_COLUMNS} columns"
@@ -46,10 +49,10 @@ def require_narrow(count: int) -> None:
 
 
 def require_stored(types: Iterable[Type]) -> None:
-    """Check that columns of these types can be stored: types of the system catalogs cannot.
+    """Check that columns of these types can be stored; columns with types of the system catalogs cannot.
 
     Raises:
-        SqlError: 0A000, a type is one of the system catalogs.
+        SqlError: a type is a type of the system catalogs (0A000).
     """
     for kind in types:
         if kind in CATALOG_TYPES:
@@ -88,13 +91,13 @@ def relation_named(name: QualifiedName, names: Names) -> NamedRelation:
     """Return the relation of a name in a statement.
 
     Raises:
-        SqlError: 42P01, there is no such relation.
+        SqlError: there is no such relation (42P01).
     """
     return TablePlanner(QueryPlanner(names, ParameterTypes())).named(name)
 
 
 def indexes_of(table: NamedRelation, columns: Sequence[tuple[str, int]]) -> tuple[int, ...]:
-    """Return the indexes of named columns, each with its offset in the statement; all indexes without names.
+    """Return the indexes of named columns, each with its offset in the statement; without names, the indexes of all.
 
     Raises:
         SqlError: 42703, there is no such column; 42701, a column is named twice.
@@ -121,7 +124,7 @@ def plan_relation(name: QualifiedName, names: Names, columns: Sequence[tuple[str
     """Plan a query of all rows of a relation, for `TABLE name` or `COPY name (columns) TO`.
 
     Raises:
-        SqlError: 42P01 or 42703, there is no such relation or column.
+        SqlError: there is no such relation or column (42P01 or 42703).
     """
     named = relation_named(name, names)
     relation, places = with_names(named.relation, len(named.columns))
@@ -140,7 +143,7 @@ def plan_subscribed(name: QualifiedName, names: Names) -> PlannedView:
     """Plan a relation as the target of a subscription.
 
     Raises:
-        SqlError: 42P01, there is no such relation.
+        SqlError: there is no such relation (42P01).
     """
     named = relation_named(name, names)
     columns = tuple(PlannedColumn(column.name, column.type, column.modifier) for column in named.columns)

@@ -43,7 +43,7 @@ def has_effects(relation: Relation) -> bool:
 
 
 def types_read(relation: Relation) -> dict[GlobalId, tuple[Type, ...]]:
-    """Return the column types of all relations that a relation reads, also in subqueries."""
+    """Return the column types of all relations that a relation reads, including its subqueries."""
     types = {part.id: part.types for part in _parts(relation) if isinstance(part, Get)}
 
     def note(part: Expression, _: int) -> Expression | None:
@@ -65,7 +65,7 @@ def require_small(relation: Relation) -> None:
     """Check that a relation, with the views that it mentions, is small enough to be planned quickly.
 
     Raises:
-        SqlError: 54001, the relation is too large, for example because nested views mention views twice.
+        SqlError: the relation is too large, for example because nested views mention views twice (54001).
     """
     size = 0
 
@@ -118,7 +118,7 @@ def require_maintainable(relation: Relation, what: str) -> None:
         what: `materialized view`, `index`, … for the error.
 
     Raises:
-        SqlError: 0A000, the relation contains a volatile function or WITH RECURSIVE.
+        SqlError: the relation contains a volatile function or WITH RECURSIVE (0A000).
     """
     if has_recursion(relation):
         hint = "Run it as a query, or store its rows in a table with CREATE TABLE … AS."

@@ -1,4 +1,4 @@
-"""Planner of INSERT, UPDATE and DELETE, and the defaults of columns, which are evaluated for each new row."""
+"""Planner of INSERT, UPDATE and DELETE, and of column defaults, which are evaluated for each new row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plan_default(node: SyntaxNode, column: NamedColumn, names: Names) -> Express
     Args:
         node: the expression.
         column: the column.
-        names: names of relations; a default may not refer to any.
+        names: names of relations; a default may not refer to a relation.
 
     Raises:
         SqlError: 42804, the type does not fit; 0A000, the expression refers to columns or relations; and others.
@@ -84,7 +84,7 @@ def plan_write(statement: Insert | Update | Delete, names: Names, types: Sequenc
         types: types of its parameters, as far as known.
 
     Raises:
-        SqlError: the statement is invalid; the offset is that of the cause.
+        SqlError: the statement is invalid; the offset shows the cause.
     """
     planner = _WritePlanner(names, ParameterTypes(types), statement)
     try:
@@ -196,7 +196,7 @@ class _WritePlanner:
         return projected(relation, complete)
 
     def _visible(self, relation: Relation, alias: Alias | None) -> Source:
-        """Return a source whose first columns are those of the table, under its name or an alias."""
+        """Return a source whose first columns are the columns of the table, under its name or an alias."""
         names = tuple(column.name for column in self._table.columns)
         columns = tuple(
             VisibleColumn(name, column) for name, column in zip(names, columns_of(relation)[: len(names)], strict=True)
@@ -234,10 +234,13 @@ class _WritePlanner:
     def _affected(
         self, alias: Alias | None, tables: tuple[FromItem, ...], condition: SyntaxNode | None
     ) -> tuple[Source, Frame]:
-        """Return the table's rows for which a condition is true, beside rows of other tables; and the query's frame."""
+        """Return the rows of the table for which a condition is true, joined with rows of other tables.
+
+        Return the frame of the query, too.
+        """
         relation: Relation = self._table.relation
         if tables:
-            # Equal rows are numbered: each of them is written once, however many rows are joined to it.
+            # Equal rows are numbered, so that each row is written once, even if several rows are joined to it.
             own = columns_of(relation)
             relation = Window(relation, (WindowFunction("row_number", (), Type.BIGINT, own),))
         source = self._visible(relation, alias)
@@ -300,7 +303,7 @@ def column_named(table: NamedRelation, name: str, offset: int) -> int:
     """Return the index of a table's column.
 
     Raises:
-        SqlError: 42703, there is no such column.
+        SqlError: there is no such column (42703).
     """
     for index, column in enumerate(table.columns):
         if column.name == name:

@@ -1,10 +1,10 @@
 """Planner of FROM: named relations, subqueries, joins with ON, USING and NATURAL, and LATERAL by unnesting.
 
-A lateral query is evaluated once for all combinations of the outer columns that it refers to. These columns are passed
-through it in front of its own, and are keys of all its groups, windows and limits. At the end the query is joined to
-the left side by these columns. (T. Neumann, A. Kemper: Unnesting Arbitrary Queries, BTW 2015.)
+A lateral query is evaluated once, for all combinations of the outer columns to which it refers. These columns precede
+the columns of each of its relations, and are keys of all its groups, windows and limits. At the end, the query is
+joined to the left side by these columns. (T. Neumann, A. Kemper: Unnesting Arbitrary Queries, BTW 2015.)
 
-If the lateral query only filters and computes, the rows of the left side pass through it, and no join is needed.
+If the lateral query only filters and computes, it is evaluated over the rows of the left side, and needs no join.
 """
 
 from __future__ import annotations
@@ -180,11 +180,11 @@ def with_lateral(
 
 
 def with_outer_rows(recursion: Recursion, outer: Relation) -> tuple[Recursion, Relation]:
-    """Return a recursion that reads outer columns, evaluated for all outer rows, and its rows for the current one.
+    """Return a recursion that is evaluated for all outer rows, and its rows for the current outer row.
 
     Args:
-        recursion: a recursion that refers to the query around it.
-        outer: the rows of FROM of the query around it.
+        recursion: a recursion that refers to the outer query.
+        outer: the rows of FROM of the outer query.
     """
     indexes = sorted(outer_columns_of(recursion))
     keys = tuple(Column(index, outer.types[index]) for index in indexes)
@@ -196,7 +196,7 @@ def with_outer_rows(recursion: Recursion, outer: Relation) -> tuple[Recursion, R
 
 
 def _keeps_rows(relation: Relation) -> bool:
-    """Return whether a query maps single rows, so that rows of the left side can pass through it."""
+    """Return whether a query maps single rows, so that it can be evaluated over the rows of the left side."""
     if not outer_columns_of(relation):
         return True
     match relation:
@@ -219,7 +219,7 @@ def _same(left: Expression, right: Expression) -> Expression:
 
 
 def _raised(relation: Relation) -> Relation:
-    """Return a query that refers to no columns of the left side, moved outwards by one level."""
+    """Return a query without references to the left side as a query of the next outer level."""
 
     def replacement(part: Expression, depth: int) -> Expression | None:
         if isinstance(part, OuterColumn) and part.depth > depth + 1:
@@ -230,12 +230,12 @@ def _raised(relation: Relation) -> Relation:
 
 
 class _Unnesting:
-    """A rewriter that prepends the outer query's columns, to which relations refer, to these relations.
+    """A rewriter that prepends columns of the outer query to the relations that refer to them.
 
     Args:
         domain: rows of these columns, each once.
         indexes: indexes of these columns in the outer query.
-        recursion: identifier of a recursion whose rows have these columns in front already; None without one.
+        recursion: identifier of a recursion whose rows begin with these columns already; None without one.
     """
 
     def __init__(self, domain: Relation, indexes: Sequence[int], recursion: int | None = None) -> None:
@@ -265,7 +265,7 @@ class _Unnesting:
         return OuterColumn(depth, position, part.type) if depth else Column(position, part.type)
 
     def _refers(self, relation: Relation) -> bool:
-        """Return whether a relation refers to the outer query, or has the outer columns already."""
+        """Return whether a relation refers to the outer query, or begins with the outer columns already."""
         return bool(outer_columns_of(relation)) or self._is_recurring(relation)
 
     def _is_recurring(self, relation: Relation) -> bool:
@@ -297,7 +297,7 @@ class _Unnesting:
                 return Distinct(self.of(relation.input))
             case SetOperation():
                 return replace(relation, left=self.of(relation.left), right=self.of(relation.right))
-            case Recursion() | Recurring():  # has no outer references
+            case Recursion() | Recurring():  # the recursion has no outer references
                 return joined(self._domain, relation)
             case _:
                 return self._grouped(relation)
@@ -325,7 +325,7 @@ class _Unnesting:
         reduced = Reduce(self.of(relation.input), keys, aggregates)
         if relation.keys:
             return reduced
-        # Without keys, an empty input has a row, too: NULLs, and 0 for counts.
+        # Without keys, an empty input results in one row: NULLs, and 0 for counts.
         same = [_same(key, Column(self._count + key.index, key.type)) for key in self._keys]
         outer = OuterJoin(Side.LEFT, self._domain, reduced, connected("and", same))
         results: list[Expression] = []
@@ -337,7 +337,7 @@ class _Unnesting:
         return Project(outer, (*self._keys, *results))
 
     def _join(self, relation: Join) -> Relation:
-        """Return a join in which the domain is joined to all inputs that refer to it, or else beside them."""
+        """Return a join with the domain joined to all inputs that refer to it; without such inputs, beside them."""
         if not any(map(self._refers, relation.inputs)):
             inputs = (self._domain, *(_raised(child) for child in relation.inputs))
             return Join(inputs, tuple(self._expression(predicate) for predicate in relation.predicates))
@@ -471,7 +471,7 @@ class TablePlanner:
         """Return the relation of a name.
 
         Raises:
-            SqlError: 42P01, there is no such relation.
+            SqlError: there is no such relation (42P01).
         """
         named = self._queries.names.lookup(name.schema, name.name)
         if named is None:
@@ -508,7 +508,7 @@ def _without_hidden(source: Source) -> Source:
 
 
 def renamed_columns(names: tuple[str, ...], alias: Alias) -> tuple[str, ...]:
-    """Return names of columns; those of an alias replace the first ones."""
+    """Return names of columns; the names of an alias replace the first names."""
     if len(alias.columns) > len(names):
         message = f'table "{alias.name}" has {len(names)} columns available but {len(alias.columns)} columns specified'
         raise SqlError("42P10", message, offset=alias.offset)
@@ -519,7 +519,7 @@ def check_names(left: Source, right: Source, offset: int) -> None:
     """Check that two sources have no table name in common.
 
     Raises:
-        SqlError: 42712, a name is used twice.
+        SqlError: a name is used twice (42712).
     """
     names = {(table.schema, table.name) for table in left.tables if table.name}
     for table in right.tables:

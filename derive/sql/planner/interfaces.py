@@ -1,7 +1,7 @@
 """Interfaces of the planner: names of relations in a catalog, and the planners that call one another.
 
-A query has expressions, and an expression may have a query. Planners of clauses take these interfaces, so imports go
-one way: from `queries` to `expressions`, and from both to the planners of clauses.
+A query has expressions, and an expression may have a query. Because planners of clauses take these interfaces, imports
+go one way: from `queries` to `expressions`, and from both to the planners of clauses.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from derive.sql.planner.coercion import Coercion, ParameterTypes
 from derive.sql.planner.scope import Frame
 
 FIRST_SYSTEM_ID: GlobalId = 1 << 50
-"""The first identifier of the system relations: their rows follow from the catalog and the session."""
+"""The first identifier of the system relations, whose rows are computed from the catalog and the session."""
 
 
 FUNCTIONS = "pg_catalog()"
-"""The schema of the functions without arguments that return rows of several columns."""
+"""The schema of functions without arguments that return rows of several columns."""
 EMPTY_FUNCTIONS = frozenset({"aclexplode", "pg_options_to_table"})
-"""Functions among them whose argument is NULL for every object, so that they return no rows."""
+"""Functions whose argument is NULL for every object, so that they return no rows."""
 
 
 class RelationKind(Enum):
@@ -70,7 +70,7 @@ class NamedRelation:
         name: name without schema.
         columns: columns, in order.
         kind: kind of the relation.
-        definition: definition of a view that is expanded; None for a relation with rows of its own.
+        definition: definition of a view that is expanded; None for a relation with stored rows.
     """
 
     id: GlobalId
@@ -103,7 +103,7 @@ class Body:
     """The rows of a query, with order and limits.
 
     Attributes:
-        relation: the rows; the result columns come first, and further columns serve the order.
+        relation: the rows; the result columns come first, and the order needs the other columns.
         names: names of the result columns.
         order: order of the rows, over all columns.
         limit: greatest number of rows, a bigint; None for all.
@@ -119,7 +119,7 @@ class Body:
     offsets: tuple[int, ...] = ()
 
     def settled(self) -> Relation:
-        """Return the rows as a relation with the limits applied. The relation has no order."""
+        """Return the rows, with the limits applied, as a relation without an order."""
         relation = self.relation
         if self.limit is not None or self.offset is not None:
             relation = limited(relation, self.order, self.limit, self.offset)
@@ -129,7 +129,7 @@ class Body:
 def limited(
     relation: Relation, order: tuple[Order, ...], limit: Expression | None, offset: Expression | None
 ) -> Relation:
-    """Return the first rows in an order. If a limit depends on parameters, rows are numbered."""
+    """Return the first rows in an order; if a limit depends on parameters, the rows are numbered."""
     check_counts(limit, offset)
     if is_known(limit) and is_known(offset):
         return TopK(relation, (), order, count_of(limit), count_of(offset) or 0)
@@ -150,7 +150,7 @@ def check_counts(limit: Expression | None, offset: Expression | None) -> None:
     """Check that limits without parameters are not negative.
 
     Raises:
-        SqlError: 2201W or 2201X for a negative limit or offset.
+        SqlError: a limit or an offset is negative (2201W or 2201X).
     """
     for count, sqlstate, clause in ((limit, "2201W", "LIMIT"), (offset, "2201X", "OFFSET")):
         if is_known(count) and (count_of(count) or 0) < 0:
@@ -207,7 +207,7 @@ class Queries(Protocol):
         names: names of relations.
         parameters: types of `$1` and so on.
         coercion: casts of values.
-        common: common table expressions so far, by name.
+        common: the common table expressions that are planned so far, by name.
         recursions: numbers of recursive queries.
     """
 

@@ -66,7 +66,7 @@ def name_of(node: SyntaxNode) -> str:
 
 
 def _figured(node: SyntaxNode) -> tuple[str | None, bool]:  # noqa: PLR0911 (one for each kind)
-    """Return a name, and whether it has priority over the name of a type or a keyword."""
+    """Return a name, and whether this name has priority over the name of a type or a keyword."""
     match node:
         case ColumnReference(parts):
             return parts[-1], True
@@ -105,10 +105,10 @@ def _name_of_query(query: Query) -> str | None:
 
 
 def ordinal_of(node: SyntaxNode, count: int, clause: str) -> int | None:
-    """Return the index of a result column for a number; None if the expression is no constant.
+    """Return the index of a result column for a number; None if the expression is not a constant.
 
     Raises:
-        SqlError: 42P10, there are fewer columns; 42601, the constant is no integer.
+        SqlError: there are fewer columns (42P10), or the constant is not an integer (42601).
     """
     if isinstance(node, NumberLiteral) and node.text.isdigit():
         if not 1 <= int(node.text) <= count:
@@ -125,7 +125,7 @@ def output_named(
     """Return the index of the result column with a name; None if there is none.
 
     Raises:
-        SqlError: 42702, several different columns have the name.
+        SqlError: several different columns have the name (42702).
     """
     if len(node.parts) != 1:
         return None

@@ -31,10 +31,10 @@ def plan_query(query: Query, names: Names, types: Sequence[Type | None] = ()) ->
     Args:
         query: the query.
         names: names of relations.
-        types: types of its parameters; None for an unknown one.
+        types: types of the parameters; None for an unknown type.
 
     Raises:
-        SqlError: the query is invalid; the offset is that of the cause.
+        SqlError: the query is invalid; the offset shows the cause.
     """
     parameters = ParameterTypes(types)
     try:
@@ -73,7 +73,7 @@ def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
 
 
 def with_names(relation: Relation, count: int) -> tuple[Relation, tuple[int, ...]]:
-    """Return a relation with names instead of oids of objects in its first columns, and the indexes to show."""
+    """Return a relation whose first columns have names instead of oids of objects, and the indexes to show."""
     own = columns_of(relation)
     indexes, names = list(range(count)), list[Expression]()
     for index in range(count):
@@ -89,7 +89,7 @@ def with_names(relation: Relation, count: int) -> tuple[Relation, tuple[int, ...
 
 @dataclass(frozen=True, slots=True)
 class PlannedView:
-    """A planned view; the order of its query is lost after its limits are applied."""
+    """A planned view: its limits are applied, and the order of its query is dropped."""
 
     relation: Relation
     columns: tuple[PlannedColumn, ...]
@@ -101,7 +101,7 @@ def plan_view(query: Query, names: Names, columns: tuple[str, ...] = ()) -> Plan
     Args:
         query: the query, without parameters.
         names: names of relations.
-        columns: names of its first columns, which replace those of the query.
+        columns: names of the first columns, which replace the names of the query.
 
     Raises:
         SqlError: the query is invalid; 42P02, the query has parameters; 42701, two columns have one name.

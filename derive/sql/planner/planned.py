@@ -40,7 +40,7 @@ class PlannedQuery:
         columns: result columns.
         parameters: types of `$1` and so on.
         limit: a limit that depends on parameters, or is negative; a bigint.
-        offset: likewise, an offset.
+        offset: an offset that depends on parameters, or is negative; a bigint.
         is_of_session: whether the query uses `now()`, `current_user` or another value of the session.
         needs_context: whether the query reads system relations, or calls functions of the session.
     """
@@ -67,7 +67,7 @@ def bind(
         user: name of the user; None if unknown.
 
     Raises:
-        SqlError: 2201W or 2201X, a limit is negative.
+        SqlError: a limit is negative (2201W or 2201X).
     """
     relation = bind_relation(query.relation, arguments) if query.parameters else query.relation
     if query.is_of_session:
@@ -144,8 +144,8 @@ class PlannedWrite:
     Attributes:
         kind: kind of the statement.
         table: the table.
-        query: its columns are those of a deleted row (UPDATE and DELETE), of an inserted row (INSERT and UPDATE), and
-            of RETURNING.
+        query: query of the rows. Its columns are the columns of the deleted row (UPDATE and DELETE), of the inserted
+            row (INSERT and UPDATE), and of RETURNING.
         returning: result columns; None without RETURNING.
         reads: relations that the query reads.
     """
@@ -170,7 +170,7 @@ def check_rows(table: NamedRelation, rows: Iterable[Row]) -> None:
     """Check that inserted rows have values in all NOT NULL columns.
 
     Raises:
-        SqlError: 23502, a value is NULL.
+        SqlError: a value is NULL (23502).
     """
     required = [index for index, column in enumerate(table.columns) if not column.is_nullable]
     for row in rows if required else ():

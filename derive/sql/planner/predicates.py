@@ -165,8 +165,8 @@ class PredicatePlanner:
     def _quantified(self, node: Quantified) -> Expression:
         """Plan `operand operator ANY | ALL (query)`.
 
-        ANY is true if the comparison is true for a row of the query; else NULL if it is NULL for a row; else false. ALL
-        is NOT ANY of the negated comparison.
+        ANY is true if the comparison is true for some row of the query. If not, ANY is NULL if the comparison is NULL
+        for some row, and false otherwise. ALL is NOT ANY of the negated comparison.
         """
         if node.symbol == "=" and not node.is_all:
             return self._in_query(node)
@@ -203,7 +203,7 @@ class PredicatePlanner:
         return connected("and" if node.is_all else "or", parts)
 
     def _with_any_array(self, node: Quantified, source: SyntaxNode) -> Expression:
-        """Plan `operand operator ANY | ALL (array)` for an array expression without a list of elements."""
+        """Plan `operand operator ANY | ALL (array)` for an array expression that is not a list of elements."""
         operand, array = self._expressions.plan(node.operand), self._expressions.plan(source)
         if array.type is not Type.UNKNOWN and array.type.element is None:
             raise SqlError("42809", "op ANY/ALL (array) requires array on right side", offset=node.offset)

@@ -75,7 +75,7 @@ def retyped(coercion: Coercion, relation: Relation, types: Sequence[Type], offse
     """Cast the columns of a relation, in its outermost projection if there is one.
 
     Raises:
-        SqlError: 42846, a column cannot be cast.
+        SqlError: a column cannot be cast (42846).
     """
     if tuple(types) == relation.types:
         return relation
@@ -106,7 +106,7 @@ def retyped(coercion: Coercion, relation: Relation, types: Sequence[Type], offse
 
 
 def values_of(queries: Queries, node: Values, parent: Frame | None, keeps_unknown: bool) -> Body:
-    """Plan `VALUES`: one constant if all values are literals, else a union of rows."""
+    """Plan `VALUES`: one constant relation if all values are literals, else a union of rows."""
     expressions = queries.expressions(Frame(NO_SOURCE, parent, VALUES_CLAUSE))
     width = len(node.rows[0])
     for row in node.rows:
@@ -225,13 +225,13 @@ def _misplaced(name: str, where: str, reference: RelationReference) -> SqlError:
 
 
 def _references(node: Any, name: str, place: str | None) -> Iterator[tuple[RelationReference, str | None]]:
-    """Yield references to a name. Each has the construct around it that forbids recursion, or None."""
+    """Yield each reference to a name, with the surrounding construct that forbids recursion, or None."""
     match node:
         case RelationReference(name=reference):
             if reference.schema is None and reference.name == name:
                 yield node, place
         case Query() if any(table.name == name for table in node.common_tables):
-            return  # the name is shadowed here
+            return  # another definition hides the name
         case JoinedTable(left=left, right=right, kind=kind):
             for side, is_outer in zip((left, right), _OUTER.get(kind, (False, False)), strict=True):
                 yield from _references(side, name, "an outer join" if is_outer else place)
@@ -313,7 +313,7 @@ class QueryPlanner:
         Args:
             query: the query.
             parent: the outer query that its expressions may refer to; None without one.
-            keeps_unknown: whether columns that are untyped literals stay so, for the caller to cast.
+            keeps_unknown: whether untyped literals keep no type, because the caller casts them.
         """
         outside = self.common
         try:

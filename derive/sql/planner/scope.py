@@ -1,4 +1,4 @@
-"""The scope of a query's expressions: relations and columns that they can refer to."""
+"""The scope of a query's expressions: the relations and columns to which they can refer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = 1 << 23
 
 @dataclass(frozen=True, slots=True)
 class VisibleColumn:
-    """A column that a query can name; its `expression` is over the rows of FROM."""
+    """A column to which a query can refer; its `expression` is over the rows of FROM."""
 
     name: str
     expression: Expression
@@ -66,7 +66,7 @@ class Source:
     columns: tuple[VisibleColumn, ...]
 
     def shifted(self, by: int) -> tuple[tuple[VisibleTable, ...], tuple[VisibleColumn, ...]]:
-        """Return tables and columns over rows that begin with `by` more columns."""
+        """Return tables and columns over the same rows after `by` other columns."""
         tables = tuple(
             replace(table, columns=_shifted(table.columns, by), hidden=_shifted(table.hidden, by))
             for table in self.tables
@@ -123,19 +123,19 @@ class RowTarget:
 
 @dataclass
 class Frame:
-    """One query while its expressions are planned.
+    """The state of one query while its expressions are planned.
 
     Attributes:
         source: relations of FROM.
         parent: outer query; None without one.
         clause: the clause that is being planned.
-        aggregates: aggregates of its expressions so far.
-        windows: window functions so far.
+        aggregates: aggregates in the planned expressions.
+        windows: window functions in the planned expressions.
         groupings: arguments of GROUPING calls, with offsets.
         rows: set-returning functions, one entry per call.
-        references: columns referred to outside aggregates: expression, offset and text.
+        references: references to columns outside of aggregates: expression, offset and text.
         named_windows: definitions of the WINDOW clause.
-        refusal: detail of the error for references to its columns; None if they are allowed.
+        refusal: detail of the error for references to the query's columns; None if they are allowed.
     """
 
     source: Source

@@ -1,4 +1,4 @@
-"""Planner of SELECT: from its clauses to relations, in the order of SQL's evaluation; GROUP BY included."""
+"""Planner of SELECT, with GROUP BY: translates the clauses to relations, in the order of evaluation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from derive.sql.planner.set_returning import replaced_rows, rows_within, with_ro
 
 
 class Grouping:
-    """Rewriter of a query's expressions: from expressions over rows to expressions over groups."""
+    """Rewriter of expressions over the rows of a query to expressions over its groups."""
 
     def __init__(self, frame: Frame, keys: Sequence[Expression], *, has_sets: bool = False) -> None:
         self._frame = frame
@@ -29,14 +29,14 @@ class Grouping:
         self._has_sets = has_sets
 
     def over_groups(self, expression: Expression, references: Sequence[tuple[Expression, int, str]]) -> Expression:
-        """Return an expression over the columns of a `Reduce`: its keys, then its aggregates.
+        """Return an expression over the columns of a `Reduce`, which are its keys and then its aggregates.
 
         Args:
             expression: an expression over rows, aggregates and window functions.
             references: columns of the expression with offsets, for errors.
 
         Raises:
-            SqlError: 42803, a column is neither a key nor in an aggregate.
+            SqlError: a column is neither a key nor in an aggregate (42803).
         """
 
         def replacement(part: Expression, depth: int) -> Expression | None:
@@ -80,7 +80,7 @@ class Grouping:
         return bits
 
     def _outer(self, outer: OuterColumn, references: Sequence[tuple[Expression, int, str]]) -> Expression:
-        """Return the groups' column for a column that a subquery refers to."""
+        """Return the column of the groups for a column to which a subquery refers."""
         column = Column(outer.index, outer.type)
         for index, key in enumerate(self._keys):
             if _same(column, key):
@@ -113,7 +113,7 @@ def grouped_by_sets(
         sets: indexes of the keys in each set.
 
     Returns:
-        Keys, NULL if the set lacks them; aggregates; and for each key, 1 if the set lacks it, else 0.
+        Keys (NULL if the set lacks a key); aggregates; and for each key, 1 if the set lacks the key, else 0.
     """
     united = []
     for indexes in sets:
@@ -132,7 +132,7 @@ def _integer(symbol: str, left: Expression, right: Expression) -> Expression:
 
 
 def _same(expression: Expression, key: Expression) -> bool:
-    """Return whether an expression equals a key, if casts without effect are ignored."""
+    """Return whether an expression equals a key, apart from casts without effect."""
     if type(expression) is not type(key):
         return False
     if isinstance(expression, Column) and isinstance(key, Column):
@@ -343,7 +343,7 @@ class SelectPlanner:
         return Filter(relation, grouping.over_groups(having.expression, having.references))
 
     def _with_rows(self, relation: Relation, expressions: list[Expression]) -> Relation:
-        """Return the rows, repeated for each row of their set-returning functions, whose values become columns."""
+        """Return the rows, repeated for each row of the set-returning functions; the values of these become columns."""
         indexes = rows_within(expressions)
         if not indexes:
             return relation

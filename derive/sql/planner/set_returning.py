@@ -31,7 +31,7 @@ def rows_of_function(queries: Queries, item: FunctionTable, parent: Frame | None
         parent: the query that its arguments may refer to.
 
     Raises:
-        SqlError: 42883, there is no such function for these arguments.
+        SqlError: there is no such function for these arguments (42883).
     """
     call = item.call
     expressions = queries.expressions(Frame(NO_SOURCE, parent, _FROM))
@@ -60,7 +60,7 @@ def array_of_unnest(expressions: Expressions, node: SyntaxNode, offset: int) -> 
     """Return the array argument of `unnest`.
 
     Raises:
-        SqlError: 42883 or 42725, the argument is no array.
+        SqlError: the argument is no array (42883 or 42725).
     """
     value = expressions.plan(node)
     hint = "Cast it to the type of an array, such as text[]."
@@ -75,7 +75,7 @@ def array_of_call(expressions: Expressions, call: FunctionCall) -> Expression:
     """Return the array whose elements are the rows of a set-returning function other than `unnest`.
 
     Raises:
-        SqlError: 42883, there is no such function for these arguments.
+        SqlError: there is no such function for these arguments (42883).
     """
     symbol = ROW_FUNCTIONS[call.name.name].symbol
     values = [expressions.plan(argument) for argument in call.arguments]
@@ -111,7 +111,7 @@ def _side_by_side(arrays: Sequence[Expression]) -> Relation:
 
 
 def zipped(arrays: Sequence[Expression]) -> Expression:
-    """Return one array, as long as the longest of several arrays, whose elements are their parallel elements."""
+    """Return one array that has, for each position, the elements of several arrays at this position."""
     parts = []
     for array in arrays:
         part = resolve_function("zip_element[]", (array.type,))
@@ -120,7 +120,7 @@ def zipped(arrays: Sequence[Expression]) -> Expression:
 
 
 def zipped_elements(arrays: Sequence[Expression], row: Expression) -> tuple[Expression, ...]:
-    """Return the element of each array in an element of `zipped`; NULL after the array's end."""
+    """Return the element of each array from an element of `zipped`; NULL after the end of the array."""
     elements = []
     for index, array in enumerate(arrays):
         kind = array.type.element
@@ -175,10 +175,10 @@ def _refusal(clause: Clause, offset: int) -> SqlError:
 
 
 def check_no_rows(frame: Frame, before: int, construct: str) -> None:
-    """Check that no set-returning function was planned after the first `before` of them.
+    """Check that no set-returning function was planned after the first `before` functions.
 
     Raises:
-        SqlError: 0A000, one was planned.
+        SqlError: a set-returning function was planned (0A000).
     """
     if len(frame.rows) > before:
         raise _refusal(Clause(construct), frame.rows[before].offset)

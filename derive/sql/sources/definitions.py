@@ -49,7 +49,7 @@ class Counter:
 
     Attributes:
         interval: interval between two rows, in microseconds.
-        most: greatest number of rows, of which the last ones stay; None for all.
+        most: number of rows that stay, the latest ones; None for all rows.
     """
 
     interval: int
@@ -62,7 +62,7 @@ class Counter:
     def poll(self, position: CounterPosition, now: int) -> tuple[list[tuple[Row, int]], CounterPosition]:
         """Return the changes of rows up to a time, and the new position.
 
-        A row is added for each past interval, also if there was no poll.
+        A row is added for each past interval, even without a poll in the interval.
 
         Args:
             position: position of the last poll.
@@ -84,7 +84,7 @@ def micros_of(text: str, offset: int | None = None) -> int:
     """Return the microseconds of an interval without months.
 
     Raises:
-        SqlError: 22007, the text is no interval; 22023, the interval has months, or is negative.
+        SqlError: the text is not an interval (22007); or the interval has months, or is negative (22023).
     """
     words = text_of(Type.INTERVAL, datum_of_text(Type.INTERVAL, text)).split()
     micros = 0
@@ -181,17 +181,17 @@ def _columns(columns: Sequence[tuple[str, Type]]) -> tuple[NamedColumn, ...]:
 
 
 def position_columns(item: Item) -> Sequence[tuple[str, Type]]:
-    """Return the columns of a source's position table, which records how far the source has read."""
+    """Return the columns of the table that records the position of a source in its input."""
     return COUNTER_POSITION_COLUMNS if "counter" in item.origin else followed_file.POSITION_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
 class SourceDefinition:
-    """A source with rows of its own, as its feeder needs it: without its name.
+    """A source with rows of its own, with the attributes that its feeder needs.
 
     Attributes:
         id: identifier of the source.
-        position: table that records how far the source has read.
+        position: table that records the position of the source in its input.
         columns: names and types.
         origin: origin of the rows.
     """

@@ -1,7 +1,7 @@
-"""Growing files that sources follow: which files may be read, and complete lines of JSON or CSV as rows.
+"""Growing files that sources follow: checks which files may be read, and returns complete lines as rows.
 
-A path is resolved before it is compared, and opened folder by folder without following symbolic links, so that a
-concurrent change of the path cannot lead elsewhere.
+A path is resolved and compared with the allowed folders. Then it is opened folder by folder, without following symbolic
+links, so that a concurrent change of the path cannot lead to another file.
 
 The position in the file is a row of a relation beside the source. One commit writes rows and position, so each line
 becomes a row exactly once, even if the process is killed.
@@ -28,7 +28,7 @@ from derive.sql.parser.statement import CopyFormat
 
 _HINT = "flowctl sql serve --files DIR names folders from which sources may read."
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe must not block
+_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # the opening of a pipe must not block
 
 
 class FileAccess:
@@ -55,10 +55,10 @@ class FileAccess:
         return _regular(path, lambda: _opened_below(folder, parts))
 
     def size(self, path: Path) -> int:
-        """Return the size of a file in bytes; 0 if the file cannot be read, since it may appear later.
+        """Return the size of a file in bytes; 0 if the file cannot be read, because it may be created later.
 
         Raises:
-            SqlError: 42501, sources may not read the file.
+            SqlError: sources may not read the file (42501).
         """
         try:
             with self.open(path) as file:
@@ -84,7 +84,7 @@ def require_right(*, has_right: bool) -> None:
     """Check that a user may read files of the server.
 
     Raises:
-        SqlError: 42501, the user may not.
+        SqlError: the user may not (42501).
     """
     if not has_right:
         raise SqlError(
@@ -137,7 +137,7 @@ PIECE_BYTES = 1 << 20
 _MARK_BYTES = 4096
 
 _MOST_LINE_BYTES = 128 << 20
-"""Greatest length of a line in bytes, equal to that of a value."""
+"""Greatest length of a line in bytes: the greatest length of a value."""
 
 
 class FilePosition(NamedTuple):
@@ -145,8 +145,8 @@ class FilePosition(NamedTuple):
 
     Attributes:
         offset: offset of the first unread line, in bytes.
-        lines: number of lines before it.
-        checksum: checksum of the first and the last bytes before it, which do not change while the file grows.
+        lines: number of lines before `offset`.
+        checksum: checksum of the first and the last bytes before `offset`, which do not change while the file grows.
     """
 
     offset: int = 0
@@ -253,7 +253,7 @@ class FollowedFile:
         return len(data) - copy.skip(data)
 
     def _checked(self, file: BinaryIO, position: FilePosition) -> tuple[bytes, bytes]:
-        """Return the first bytes of the file, and the last bytes before a position, after checking their checksum.
+        """Check the checksum of a position; return the first bytes of the file, and the last bytes before the position.
 
         Afterwards the file is at the position.
         """
@@ -313,5 +313,5 @@ def _datum(kind: Type, value: JSON) -> Datum:
 
 
 def _checksum(offset: int, head: bytes, tail: bytes) -> int:
-    """Compute the checksum of the first and the last bytes before an offset, up to `_MARK_BYTES` of each."""
+    """Compute the checksum of the first `_MARK_BYTES` bytes, and of the last `_MARK_BYTES` bytes before an offset."""
     return zlib.crc32(tail, zlib.crc32(head)) if offset > _MARK_BYTES else zlib.crc32(head)

@@ -1,9 +1,8 @@
-"""The feeders of sources with rows of their own, one thread each, reconciled with the catalog.
+"""The feeders of sources with rows of their own: one thread for each source, reconciled with the catalog.
 
-The desired sources are reconciled by the rules of a compute instance: each change of the catalog, and each start, names
-all sources. An unchanged source continues, and a dropped source ends. The position of a source is stored with its rows,
-in the same commits, so another process continues there. Identifiers are permanent: a source that is dropped and created
-again starts from the beginning.
+Each change of the catalog, and each start, names all desired sources: an unchanged source continues, and a dropped
+source ends. The position of a source is stored with its rows, in the same commits, so another process can continue from
+the position. Identifiers are permanent: a source that is dropped and created again starts from the beginning.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _LOOK_SECONDS, _BREATH_SECONDS = 0.1, 0.01
 """Intervals between two polls of a source: if idle, and if more data remains, in seconds."""
 
 _BACKOFF = Backoff(_LOOK_SECONDS, 3.0)
-"""Pauses, in seconds, before a source that failed is polled again."""
+"""Pauses, in seconds, before a failed source is polled again."""
 
 
 class IngestionThread:
@@ -74,7 +73,7 @@ class IngestionThread:
         self._ended.set()
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait for the end of the feeder, up to a timeout, since a blocked read cannot be interrupted."""
+        """Wait for the end of the feeder, up to a timeout, because a blocked read cannot be interrupted."""
         self._thread.join(seconds)
 
     @property

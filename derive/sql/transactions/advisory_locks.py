@@ -59,7 +59,7 @@ class AdvisoryLocks:
         """Acquire a lock; wait for conflicting locks and for earlier requests.
 
         Raises:
-            SqlError: 40P01, the request would deadlock.
+            SqlError: the request would deadlock (40P01).
         """
         hold = _Hold(owner, is_shared, is_of_transaction)
         requests = self._requests.setdefault(key, [])

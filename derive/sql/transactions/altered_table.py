@@ -1,7 +1,7 @@
 """Tables with changed columns: ALTER TABLE keeps the table and its readers.
 
-A stored row is a document without the columns that are NULL. So an added column is NULL in existing rows, and nothing
-is written. If a column has a default, is dropped or is renamed, the rows with this column are updated: old rows are
+A stored row is a document without the columns that are NULL. So an added column is NULL in existing rows, and no rows
+are written. If a column has a default, is dropped or is renamed, the rows with this column are updated: old rows are
 retracted, and new rows are inserted. A transaction sees an altered table as a new table until COMMIT, which compares
 the two.
 """

@@ -19,7 +19,7 @@ from derive.storage.metadata.definitions import Definitions
 NO_SHAPES: Mapping[GlobalId, tuple[tuple[str, Type], ...]] = {}
 
 _MOST_TRIES = 5
-"""Number of times that are tried for a commit that depends on collections of other writers."""
+"""Number of attempts, at different times, to commit writes that depend on collections of other writers."""
 
 
 def nothing() -> None:
@@ -27,7 +27,7 @@ def nothing() -> None:
 
 
 Histories: TypeAlias = Mapping[GlobalId, tuple[int, int]]
-"""Relations of collections and tables, with the times from which their rows have their columns."""
+"""Relations of collections and tables, each with the time from which its rows have the present columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Basis:
     Attributes:
         ids: relations that were read.
         time: time of the reads.
-        is_strict: whether later writes of other processes conflict, too.
-        histories: histories of these relations at that time.
+        is_strict: whether later writes of other processes also conflict.
+        histories: histories of these relations at this time.
     """
 
     ids: frozenset[GlobalId]
@@ -74,7 +74,7 @@ class OtherWriters(Protocol):
     """Information about other writers: processes that write without group commit."""
 
     def written_by_others(self, basis: Basis) -> frozenset[GlobalId]:
-        """Return the relations of a basis that other processes may have written since."""
+        """Return the relations of a basis that other processes may have written after the reads."""
 
     async def is_unchanged(
         self, ids: Collection[GlobalId], after: int, before: int, writing: Collection[GlobalId]
@@ -127,7 +127,7 @@ class GroupCommit:
         timeline: timeline that assigns the times.
         dropped: returns the name of a dropped table; None if the table exists.
         others: other writers.
-        altered: returns the name of a table whose shape differs from the given one; else None.
+        altered: returns the name of a table whose shape differs from the given shape; None if no shape differs.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class GroupCommit:
     ) -> None:
         self._altered = altered
         self._timeline, self._dropped, self._others = timeline, dropped, others or NoOtherWriters()
-        self._writers = asyncio.Lock()  # held by the writer, from the reads that it depends on
+        self._writers = asyncio.Lock()  # held by the writer, from the reads of its basis on
         self._waiting: list[_PendingCommit] = []
         self._task: asyncio.Task[None] | None = None
         self._written: dict[GlobalId, int] = {}
@@ -154,13 +154,13 @@ class GroupCommit:
     ) -> int:
         """Commit writes, and return their time.
 
-        A cancelled call has either committed or written nothing.
+        A cancelled call has committed all writes, or none.
 
         Args:
             writes: the writes, applied atomically.
             basis: the reads that the writes depend on; None without any.
             then: a function called after the commit, before any client is notified.
-            shapes: shapes of the written tables; a table that was altered since is an error.
+            shapes: expected shapes of the written tables; another shape is an error.
             definitions: definitions of the same commit; the written tables may be new.
 
         Raises:
@@ -235,7 +235,7 @@ class GroupCommit:
             _give_up(group)
 
     def _accepted(self, group: Sequence[_PendingCommit]) -> list[_PendingCommit]:
-        """Return the writes of a group that can commit one after the other; fail the rest."""
+        """Return the writes of a group that can commit one after the other; fail the other writes."""
         accepted: list[_PendingCommit] = []
         known: dict[GlobalId, str | None] = {}
         before: set[GlobalId] = set()
@@ -271,7 +271,7 @@ class GroupCommit:
         """Check that relations have kept their histories.
 
         Raises:
-            SqlError: 40001, a collection was reset since, or a table was dropped or had its rows altered.
+            SqlError: a collection was reset, or a table was dropped or altered, after the read (40001).
         """
         if histories and self._others.histories(histories) != histories:
             raise _replaced()

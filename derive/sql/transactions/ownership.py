@@ -39,7 +39,7 @@ class Ownership:
         return self._path.exists()
 
     def is_somebodys(self) -> bool:
-        """Return whether any process is the owner, this one included."""
+        """Return whether any process is the owner; the owner may be this process."""
         if self._descriptor is not None:
             return True
         try:

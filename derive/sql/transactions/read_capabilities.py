@@ -1,8 +1,8 @@
 """Read capabilities of SQL, which keep history readable for transactions and AS OF; and their maintenance thread.
 
-One capability per relation stays behind the present, and does not pass the time of any open transaction: beginning a
-transaction costs nothing. All capabilities advance in one commit. Transactions at earlier times, and all transactions
-of a process that keeps no history, have capabilities of their own.
+One shared capability per relation stays behind the present, and does not pass the time of an open transaction. So most
+transactions begin without a commit. All shared capabilities advance in one commit. Transactions at earlier times, and
+all transactions of a process that keeps no history, have their own capabilities.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class ReadCapabilities:
         self._lock = threading.Lock()
 
     async def acquire(self, time: int) -> int:
-        """Acquire capabilities to read all relations at a time, except compacted ones; return the holder's number."""
+        """Acquire capabilities to read all relations at a time, except compacted relations.
+
+        Return the holder's number.
+        """
         self._count += 1
         number, ids = self._count, set(self._readable())
         with self._lock:
@@ -88,7 +91,7 @@ class ReadCapabilities:
 
 
 SECONDS = 10.0
-"""Interval of the jobs, in seconds; capabilities, which expire after a minute, are renewed in each."""
+"""Interval of the jobs, in seconds; each job renews the capabilities, which expire after a minute."""
 
 
 class MaintenanceThread:
@@ -114,7 +117,7 @@ class MaintenanceThread:
         self._capabilities.close()
 
     def follow(self) -> None:
-        """Acquire the read capabilities of new relations, and advance the others to the oldest time to keep.
+        """Acquire the read capabilities of new relations, and advance other capabilities to the oldest time to keep.
 
         Raises:
             FlowError: the disk is full or broken.
@@ -126,7 +129,7 @@ class MaintenanceThread:
         """Run the jobs that are due now.
 
         Raises:
-            FlowError: the disk is full or broken; nothing is lost.
+            FlowError: the disk is full or broken; no data are lost.
         """
         with self._lock:
             needed_from = self._capabilities.follow()

@@ -1,4 +1,4 @@
-"""Storage as the timeline's source of times, and the place of its writes."""
+"""Storage, as the timeline uses it: the source of its times, and the place of its writes."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class CommitWatcher:
 
     Args:
         changes: commits of the data folder.
-        work: a function that the thread runs after each commit; returns whether more work remains. Failed work is
-            retried after a pause that doubles.
+        work: a function that the thread runs after each commit, and that returns whether more work remains. Failed work
+            is retried after pauses that double.
         report: a function that gets the error of each failure, and None after recovery.
     """
 
@@ -60,7 +60,10 @@ class CommitWatcher:
 
     @property
     def next(self) -> asyncio.Event:
-        """Return the event of the next commit. Get the event first, and then check whether a wait is necessary."""
+        """Return the event of the next commit.
+
+        The caller gets the event first, and then checks whether it has to wait.
+        """
         return self._commit
 
     def notify(self) -> None:
@@ -87,7 +90,7 @@ class CommitWatcher:
                 self._closing.wait(_SECONDS)
 
     def _attempt(self) -> bool:
-        """Run the work, unless a pause after a failure is not over; return whether more work remains."""
+        """Run the work, except in a pause after a failure; return whether more work remains."""
         if time.monotonic() < self._due:
             return False
         try:
@@ -127,7 +130,7 @@ class StoreClock:
         ownership: ownership of the data folder.
 
     Attributes:
-        known_from: by table rewritten by ALTER TABLE, the time from which its rows have its columns.
+        known_from: for each table that ALTER TABLE has rewritten, the time from which its rows have its columns.
     """
 
     def __init__(
@@ -141,7 +144,7 @@ class StoreClock:
         self._store, self._watcher = store, watcher
         self._derived = dict(catalog.derivations) if catalog else {}
         self._objects, self._ownership = objects, ownership
-        self._known: dict[GlobalId, tuple[int, int]] = {}  # frontiers of tables, since the last notification
+        self._known: dict[GlobalId, tuple[int, int]] = {}  # frontiers of tables, valid until the next notification
         self.known_from: dict[GlobalId, int] = {}
         self._heard = watcher.next
 
@@ -150,7 +153,7 @@ class StoreClock:
         return self._store.timeline.present()
 
     async def horizon(self, ids: Collection[GlobalId]) -> int:
-        """Return the latest time worth waiting for: two ticks of the relations after the present."""
+        """Return the latest time for which a read waits: two ticks of the relations after the present."""
         collections = self._objects().collections
         names = [spec.name for identifier in ids if (spec := collections.get(identifier))]
         ticks = [self._derived[name].tick for name in names if name in self._derived]
@@ -248,7 +251,7 @@ class StoreClock:
         return frontiers
 
     def _note(self, identifier: GlobalId, upper: int) -> None:
-        """Cache the `upper` of a table that only this process writes; a greater cached value stays."""
+        """Cache the `upper` of a table that only this process writes, unless a greater value is cached."""
         known = self._known.get(identifier)
         if known is None:
             table = self._store.tables.table(identifier)
@@ -256,7 +259,7 @@ class StoreClock:
         self._known[identifier] = known[0], max(known[1], upper)
 
     async def changed(self, ids: Collection[GlobalId], time: int) -> None:
-        """Wait for a commit, if some relation has not passed a time."""
+        """Wait for a commit, if the `upper` of some relation is not above a time."""
         commit = self._watcher.next
         behind = self._behind(ids, time + 1)
         for identifier in behind:
@@ -279,13 +282,13 @@ class StoreClock:
     ) -> bool:
         """Return whether collections have no change after one time and before another.
 
-        The call waits for a tick or two; but not for ingestion, which is about to write.
+        The call waits for a tick or two, but not for a running ingestion, because this will write.
 
         Args:
             ids: the collections.
             after: the first time.
             before: the second time.
-            writing: tables to be written at the second time; meanwhile nothing seals them.
+            writing: tables to be written at the second time; they must not be sealed before.
         """
         await self.seal(ids, before - 1)
         if self._behind(ids, before):
@@ -324,7 +327,7 @@ class StoreClock:
         return True
 
     def _has_changed(self, ids: Collection[GlobalId], after: int, before: int) -> bool:
-        """Return whether collections changed between two times; may return True if a segment spans more than these."""
+        """Return whether collections may have changed between two times; a segment may span more than these times."""
         for identifier in ids:
             spec = self._objects().collections.get(identifier)
             if spec is not None:

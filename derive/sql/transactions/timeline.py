@@ -7,8 +7,8 @@ Rules:
 3. A read's time is at or above the `since` of the relations read, and at or above the times of all earlier writes.
 4. A write's time is at or above the `upper` of the tables written.
 
-At one time, writes precede reads. Times come from the data folder's own clock, so ingestion by other processes has a
-place in the same order. The timeline runs in one event loop.
+At one time, writes precede reads. Times come from the clock of the data folder, so ingestion by other processes is
+part of the same order. The timeline runs in one event loop.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def time_text(clock: int) -> str:
 
 
 class StorageClock(Protocol):
-    """Storage as the timeline needs it. Other tasks may run during each method."""
+    """The part of Storage that the timeline needs. Other tasks may run during each method."""
 
     async def present(self) -> int:
-        """Return the present time, above all times assigned so far; another process may assign it, too."""
+        """Return the present time, above all times assigned so far; another process may get the same time."""
 
     async def append(self, time: int, writes: Sequence[Write], definitions: Definitions | None = None) -> None:
         """Define and write tables at a time, atomically and durably; afterwards each `upper` is above the time.
@@ -55,7 +55,10 @@ class StorageClock(Protocol):
         """
 
     async def seal(self, ids: Collection[GlobalId], time: int) -> None:
-        """Move `upper` of tables and ingested collections above a time, at which nothing will be written."""
+        """Move `upper` of tables and ingested collections above a time.
+
+        No rows can be written at this time afterwards.
+        """
 
     async def frontiers(self, ids: Collection[GlobalId]) -> tuple[int, int]:
         """Return the greatest `since` and the least `upper` of relations; without identifiers, the widest bounds."""
@@ -91,7 +94,7 @@ class Timeline:
         return self._latest
 
     def observe(self, time: int) -> None:
-        """Make later reads see a write that a client was notified of."""
+        """Let later reads include a write of which a client was notified."""
         self._latest = max(self._latest, time)
 
     async def read(self, ids: Collection[GlobalId], *, at_present: bool, least: int = 0) -> int:
@@ -99,8 +102,8 @@ class Timeline:
 
         Args:
             ids: relations to read.
-            at_present: whether other processes write the relations, so that only the present is sure to follow their
-                writes.
+            at_present: whether other processes write the relations, so that only a read at the present certainly
+                includes their writes.
             least: a lower bound, from which an index can be used.
 
         Raises:
@@ -131,7 +134,7 @@ class Timeline:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Exclude other reads at new times, so that a write of the block can directly follow the block's reads."""
+        """Exclude other reads at new times during the block, so that its write can directly follow its reads."""
         async with self._moving:
             self._alone = asyncio.current_task()
             try:
@@ -201,8 +204,8 @@ class Timeline:
     async def _maintained(self, ids: Collection[GlobalId], upper: int) -> int:
         """Return the newest complete time of maintained relations; it is not before reads and writes of this process.
 
-        Sealing up to the present would make the reader wait for the maintained rows. So relations are sealed up to the
-        greatest `upper` of any relation read, and none lags.
+        After a seal up to the present, the reader would wait for the maintained rows. So each relation is sealed up to
+        the greatest `upper` of the read relations.
         """
         uppers = [(await self._storage_clock.frontiers([identifier]))[1] for identifier in ids]
         desired = self._latest
@@ -224,8 +227,8 @@ class Timeline:
     ) -> int:
         """Write, and return the time of the write; later reads see it.
 
-        A write that depends on reads is written directly above their time, if no read or write came since; else the
-        reads are checked.
+        A write that depends on reads is written directly above the time of the reads, if no other read or write has
+        followed; otherwise the reads are checked.
 
         Args:
             writes: the writes, applied atomically.

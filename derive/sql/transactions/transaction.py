@@ -1,13 +1,13 @@
 """Transactions: the reads and writes of a group of statements, and their times.
 
-A transaction reads at one time and writes at one time. A read-only transaction has one time. A write-only transaction
-is one commit. A transaction that reads and then writes, writes at a later time, and fails if a relation that it has
-read was written in between. Transactions are optimistic: no locks are held between statements. A read after a write is
-an error, since nothing is written before COMMIT. Tables that the transaction itself has defined can be read: no other
+A transaction reads at one time, and writes at one time. A read-only transaction has only the first time, and a
+write-only transaction only the second. A transaction that reads and writes fails if a relation that it has read was
+written between the two times. Transactions are optimistic: no locks are held between statements. A read after a write
+is an error, because rows are written at COMMIT. A transaction can read tables that it has defined, because no other
 transaction writes them.
 
-Ingestion and derivations may write collections in between, too. Serializable transactions ignore these writes, since
-they may have read an old state of a collection.
+Ingestion and derivations may also write collections between the two times. Serializable transactions ignore these
+writes, because they may have read an old state of a collection.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Isolation(Enum):
     STRICT_SERIALIZABLE = "strict serializable"
     """The order of transactions is the order that clients observe."""
     SERIALIZABLE = "serializable"
-    """Some order: reads use the newest complete time, and seldom wait."""
+    """Transactions have some order: reads use the newest complete time, and seldom wait."""
 
 
 class HistoryCapabilities(Protocol):
@@ -54,8 +54,8 @@ class Modes:
     Attributes:
         isolation: isolation level.
         is_read_only: whether writes are errors.
-        is_explicit: whether the transaction has several statements, so that the relations of later reads are unknown at
-            the first.
+        is_explicit: whether the transaction has several statements, so that the first read does not know the relations
+            of later reads.
     """
 
     isolation: Isolation
@@ -141,8 +141,8 @@ class Transaction:
             upper: time before which the maintained rows are complete; None if rows are read from Storage.
 
         Raises:
-            SqlError: the transaction has written, or a relation is not readable at its time; or 40001, a relation read
-                earlier was reset, dropped or altered since.
+            SqlError: the transaction has written, or a relation is not readable at its time; or a relation that it has
+                read was reset, dropped or altered (40001).
         """
         if any(not is_provisional(table) for table, _, _ in self._writes):
             raise SqlError(
@@ -175,7 +175,7 @@ class Transaction:
         return await self._timeline.read(ids, at_present=at_present or self.modes.is_explicit, least=least)
 
     def lock(self, ids: Collection[GlobalId]) -> None:
-        """Make later reads and COMMIT fail with 40001 if relations are reset, dropped or rewritten meanwhile."""
+        """Let later reads and COMMIT fail with 40001 if relations are reset, dropped or rewritten meanwhile."""
         self._commits.check_histories(self._histories)
         stored = [identifier for identifier in ids if not is_provisional(identifier)]
         self._histories = {**self._commits.histories(stored), **self._histories}
@@ -210,7 +210,7 @@ class Transaction:
         return self._shapes
 
     def take_back(self, count: int) -> None:
-        """Discard all writes but the first `count`."""
+        """Discard all writes except the first `count`."""
         del self._writes[count:]
 
     async def commit(self) -> int | None:
