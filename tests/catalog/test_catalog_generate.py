@@ -183,7 +183,7 @@ def test_generate_never_overwrites_files_of_users(folder: Path) -> None:
     assert (folder / "code/balances.ts").read_text() == "not even TypeScript"
     assert (folder / "code/copy.sql").read_text() == "SELEC $nothing"
     assert (folder / "deno.json").read_text() == '{ "imports": 1 }'
-    assert [note[-32:] for note in changes.notes] == ['imports": deno.json is not understood'[-32:]]
+    assert [note[-32:] for note in changes.notes] == ['imports": deno.json has no object of imports'[-32:]]
     assert "code/balances.ts" not in [path for _, path in reported(changes)]
 
 
@@ -264,7 +264,7 @@ def test_generate_reports_missing_editor_settings(folder: Path) -> None:
     (note,) = changes.notes
     assert note == (
         'for editors to find the types, add "flow/": "../flow_generated/typescript/" to "imports":'
-        " deno.json does not have it"
+        " deno.json lacks this name"
     )
 
 
@@ -279,7 +279,7 @@ UNFIT = [
     (
         "[code/util.ts, code/deno.json]",
         "E018",
-        "code/deno.json is not understood: it must be a JSON object whose 'imports' are one",
+        "code/deno.json has no object of imports: it must be a JSON object whose 'imports' are one",
     ),
 ]
 

@@ -104,7 +104,7 @@ RULES = [
     Rule("no name is a folder of another", "tests:", f"materializations: {{a/source/x: {ENDPOINT}}}\ntests:", f"materializations: {{a/sources/x: {ENDPOINT}}}\ntests:", ("E102", 2, 3, "collection 'a/source' is a prohibited prefix of materialization 'a/source/x'")),
     Rule("transforms have names of their own", "name: second", "name: first", "name: third", ("E103", 24, 17, "transform 'first' of 'a/derived' is defined a second time; first at flow.yaml:20:17")),
     Rule("transforms differ by more than case", "name: second", "name: First", "name: third", ("E103", 24, 17, "transform 'First' of 'a/derived' collides with transform 'first'")),
-    Rule("a former name is nobody's now", "name: second", "name: second\n          formerly: first", "name: second\n          formerly: third", ("E106", 25, 21, "'formerly' of 'second' names a transform that 'a/derived' has now"), "write the name from before the rename"),
+    Rule("a former name is nobody's now", "name: second", "name: second\n          formerly: first", "name: second\n          formerly: third", ("E106", 25, 21, "'formerly' of 'second' names a transform that 'a/derived' still has"), "write the name from before the rename"),
     Rule("projections differ by more than case", "part: {location", "PART: /who\n      part: {location", "PARTS: /who\n      part: {location", ("E104", 14, 7, "projection 'part' collides with projection 'PART'")),
     # References
     Rule("a source is defined", "source: a/source", "source: a/sourse", "source: a/derived", ("E201", 25, 19, "collection 'a/sourse', referenced by transform 'second' of 'a/derived', is not defined"), "did you mean 'a/source'? (flow.yaml:2:3)"),

@@ -294,7 +294,7 @@ def test_a_lowered_backfill_waits_where_it_would_read_again(tmp_path: Path) -> N
     world.catalog = load(write_catalog(tmp_path, BEFORE))
     error = run(world)
     assert isinstance(error, UnacceptedError)
-    assert "the 'backfill' of 'fromX' was 1 before: 'fromX' would read 2 documents of 'r/x'" in error.message
+    assert "the 'backfill' of 'fromX' was 1 before the edit: 'fromX' would read 2 documents of 'r/x'" in error.message
     assert error.hint is not None
     assert error.hint.startswith("to read 'r/x' again: raise 'backfill' above 1")
     world.catalog = raised

@@ -161,7 +161,7 @@ def test_numbers_without_json_form_are_reported_with_their_position(spec: Collec
         f" (keyword /properties/amount/type), which is at {written}\n"
         "  x:3: document [2] of 'i/rows' fails its schema at '/amount': \"Infinity\" is not of type \"number\""
         f" (keyword /properties/amount/type), which is at {written}\n"
-        "  x:4: 4 cells, but the header names 3"
+        "  x:4: the line has 4 cells, but the header names 3 columns"
     )
     lines = b'{"id":1,"name":"a","amount":NaN}\n{"id":1,"name":"a","amount":1e999}\n'
     assert ingest(spec, world, json_lines(stream(lines))) == (

@@ -134,10 +134,10 @@ NO_NUMBER = "which JSON cannot express; write null for a missing number"
 @pytest.mark.parametrize(
     ("kind", "schema", "value", "message"),
     [
-        (pa.float64(), "{}", float("nan"), f"column 'v': NaN {NO_NUMBER}"),
-        (pa.float32(), "{}", float("-inf"), f"column 'v': -Infinity {NO_NUMBER}"),
-        (pa.float16(), "{}", float("inf"), f"column 'v': Infinity {NO_NUMBER}"),
-        (pa.list_(pa.struct([("x", pa.float64())])), "{}", [{"x": float("nan")}], f"column 'v': NaN {NO_NUMBER}"),
+        (pa.float64(), "{}", float("nan"), f"column 'v': NaN, {NO_NUMBER}"),
+        (pa.float32(), "{}", float("-inf"), f"column 'v': -Infinity, {NO_NUMBER}"),
+        (pa.float16(), "{}", float("inf"), f"column 'v': Infinity, {NO_NUMBER}"),
+        (pa.list_(pa.struct([("x", pa.float64())])), "{}", [{"x": float("nan")}], f"column 'v': NaN, {NO_NUMBER}"),
         (
             pa.decimal128(38, 2),
             "{type: number}",
@@ -188,7 +188,7 @@ def test_first_ten_errors_are_listed_and_nothing_is_ingested(
 
     lines = caught.value.message.split("\n")
     assert lines[0] == "x.parquet: 12 documents are not valid:"
-    assert lines[1] == f"  x.parquet:1000: column 'v': NaN {NO_NUMBER}"
+    assert lines[1] == f"  x.parquet:1000: column 'v': NaN, {NO_NUMBER}"
     assert lines[-1] == "  … and 2 more"
     assert not list((world.root / "collections").rglob("*.parquet"))
 
