@@ -1,5 +1,5 @@
-"""SQL that a catalog runs over documents, for lambdas of any language: parameters, statements, shuffles.
+"""SQL that a catalog runs over documents: parameters, statements and computed shuffles.
 
-Shuffles belong to the runtime, and computed shuffles are written in SQL in every derivation. The SQLite connector
-builds its lambdas from the same parts.
+The SQLite connector builds lambdas from these parts. Computed shuffles are SQL in every derivation, for lambdas in any
+language.
 """

@@ -1,9 +1,9 @@
 """Time and randomness in SQL: `now` is the document's adjusted time, and the document seeds `random()` (law L1).
 
-The time zone is UTC, whatever the process's time zone is.
+The time zone is UTC, and not the time zone of the process.
 
-Functions are overridden only if the derivation's SQL calls one of them. All calls are overridden then, whatever their
-arguments, because a document may itself hold the text `now`.
+The functions are overridden only if the SQL of the derivation calls one of them. Then all calls are overridden, because
+every argument may be the text `now`, which can come from a document.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PART_BYTES = 1 << 20
 
 
 class Chance:
-    """The present time and the random generator of the current document; during migrations, the time is the epoch.
+    """The present time and the random generator of the current document; in migrations, the time is 1970-01-01.
 
     Args:
         megabytes: memory limit of one document.
@@ -65,8 +65,8 @@ class Chance:
     def register(self, db: apsw.Connection) -> None:
         """Override the functions of a connection."""
         # Time is constant within one run of a statement, as for SQLite's own functions, so the functions may be
-        # declared deterministic and used in an index. `find_present` of `kept.py` refuses an index that itself
-        # asks for the present.
+        # declared deterministic and used in an index. `find_present` refuses an index that itself asks for the
+        # present.
         for name, index in TIMES.items():
             db.create_scalar_function(name, partial(self._time, name, index), deterministic=True)
         db.create_scalar_function("timediff", self._timediff, 2, deterministic=True)
@@ -91,11 +91,11 @@ class Chance:
             raise apsw.TooBigError("string or blob too big")
         if size > self._most:
             raise apsw.NoMemError("out of memory")
-        dice = self._dice()  # the bytes are the same in parts, but one call is limited to 256 MB
+        dice = self._dice()  # several calls give the same bytes as one call, which is limited to 256 MB
         return b"".join(dice.randbytes(min(_PART_BYTES, size - begin)) for begin in range(0, size, _PART_BYTES))
 
     def _now(self) -> str:
-        # SQLite has millisecond resolution, and more digits would be rounded up, into the future.
+        # SQLite has millisecond resolution, and would round more digits up, to a time in the future.
         return format_rfc3339(self._clock // 1000 * 1000)
 
     def _time(self, function: str, index: int, *arguments: Any) -> Any:
@@ -116,7 +116,7 @@ class Chance:
 
 
 def _word(value: Any) -> str | None:
-    """Return a value as SQLite reads a keyword: its text up to a NUL, in lower case; None for a number."""
+    """Return a value as SQLite reads a keyword: the text up to a NUL, in lower case; None for a number."""
     if isinstance(value, str):
         return value.partition("\0")[0].lower()
     return value.partition(b"\0")[0].decode("ascii", "replace").lower() if isinstance(value, bytes) else None

@@ -1,6 +1,6 @@
-"""SQLite's functions and modules, grouped by the inputs of their results (law L1).
+"""SQLite's functions and modules, grouped by the inputs on which their results depend (law L1).
 
-A function outside these sets is refused: a newer SQLite may add one that depends on the machine or the time.
+A function outside of these sets is refused, because a newer SQLite may have functions that depend on the machine.
 `docs/sql.md` has the table for authors.
 """
 
@@ -13,10 +13,10 @@ FOLLOWING = frozenset({*TIMES, "timediff", "current_date", "current_time", "curr
 """Functions that depend on the document's time or random generator: `Chance` overrides them."""
 
 PER_DOCUMENT = frozenset({"changes", "last_insert_rowid"})
-"""Counters of the connection: they count the document's own statements, or are refused."""
+"""Counters of the connection, such as `changes()`; a lambda may call them after a statement that sets them."""
 
 CONSOLE_LOG = "console_log"
-"""The function of the runtime that writes its argument to the task's log, and returns it."""
+"""The function of the runtime that writes its argument to the task's log, and returns the argument."""
 
 REFUSED_FUNCTIONS = {
     "total_changes": "may not call total_changes(): it also counts changes for other documents",
@@ -62,7 +62,7 @@ _INDEXES = """
     geopoly_json geopoly_overlap geopoly_regular geopoly_svg geopoly_within geopoly_xform
 """
 ORDINARY = frozenset(f"{_SCALARS} {_JSON} {_AGGREGATES} {_INDEXES}".split())
-"""Functions that depend only on their arguments, and on rows that the statement reads."""
+"""Functions that depend only on their arguments and on the rows that the statement reads."""
 
 _INNER = frozenset(
     """
@@ -73,14 +73,14 @@ _INNER = frozenset(
 """Functions that only ALTER TABLE can call."""
 
 MODULES = frozenset({"fts3", "fts4", "fts5", "fts5vocab", "fts4aux", "fts3tokenize", "rtree", "rtree_i32", "geopoly"})
-"""Modules that virtual tables may use; they store their data in tables of the same database."""
+"""Modules that virtual tables may use, because they store their data in tables of the same database."""
 
 INNER_TABLES = frozenset({"dbstat", "sqlite_dbpage", "sqlite_stmt", "sqlite_memstat", "bytecode", "tables_used"})
 """Tables, besides those whose names begin with `pragma_`, that show SQLite's internals."""
 
 
 def refusal_of_function(name: str, *, has_clock: bool) -> str | None:
-    """Return the reason why SQL of a catalog may not call a function; None if it may.
+    """Return the reason why SQL of a catalog may not call a function; None if it may call the function.
 
     Args:
         name: name of the function, in lower case.

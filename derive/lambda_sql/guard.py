@@ -1,8 +1,9 @@
-"""The guard: restricts what SQL of a catalog may do to its database, and records the tables it reads and writes.
+"""The guard: restricts the actions of SQL of a catalog, and records the tables that the SQL reads and writes.
 
-The runtime owns the transaction: the changes of a lambda are committed with the documents it published, or not at all.
-SQLite's authorizer checks each action of a statement, including triggers, when the statement is prepared. So a refusal
-comes before any change, and costs documents nothing. While a guard is active, a commit hook also refuses every commit.
+The runtime owns the transaction: the changes of a lambda are committed together with its published documents, or not at
+all. SQLite's authorizer checks each action of a statement, including triggers, when the statement is prepared. So a
+refusal precedes every change, and the check costs no time per document. While a guard is active, a commit hook also
+refuses every commit.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _TABLE_ARGUMENT = {
 """Actions on a table, with the index of the table's name in the authorizer's two arguments."""
 
 _MADE = frozenset({apsw.SQLITE_CREATE_TABLE, apsw.SQLITE_CREATE_VTABLE, apsw.SQLITE_CREATE_VIEW})
-"""Actions that create an object in the database that the authorizer names: `temp.x` does not say TEMP."""
+"""Actions that create an object in the database that the authorizer names, even if the statement lacks the word TEMP.
+"""
 
 _TEMPORARY = "may not create temporary objects: they end with the transaction"
 _TRANSACTION = "the runtime owns the transaction and the database"
@@ -67,8 +69,8 @@ class Guard:
 
     Attributes:
         db: the database.
-        has_clock: whether its functions of time and randomness follow the document.
-        refusal: the last refusal, as a text to follow the name of the refused statement.
+        has_clock: whether the functions of time and randomness follow the document.
+        refusal: the last refusal, as a text that follows the name of the refused statement.
         refused: name of the refused table or function, if any.
         reads: tables read by statements prepared since `forget`.
         writes: tables written or changed.

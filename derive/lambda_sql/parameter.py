@@ -1,7 +1,7 @@
 """Parameters: names of a document's fields in SQL, and the binding of their values.
 
-A binding runs for every document, so the schema is evaluated beforehand: a property that every document has, of a type
-that SQLite accepts unchanged, is fetched by `operator.itemgetter` without Python code.
+A binding runs for every document, so the schema is evaluated beforehand. If every document has a property, and SQLite
+accepts its type unchanged, `operator.itemgetter` returns the value without Python code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from derive.suggest import suggest
 _CANONICAL = re.compile(r"[\w\s\-/]+")
 _EXPLICIT = re.compile(r"p::\((.*)\)", re.DOTALL)
 _LOOSE, _SPACE = re.compile(r"[\s\-]"), re.compile(r"\s")
-# A match may lie inside a string and extend beyond it, so another parameter may begin within the match.
+# A match may begin inside a string and end after it, so another parameter may begin within the match.
 _MENTIONED = re.compile(r"(?=[$@:#]((?:[\w$]|[^\x00-\x7f]|::)*(?:\([^\s)]*\))?))")
 
 
@@ -69,7 +69,7 @@ class _Names:
 
 
 _last: deque[_Names] = deque(maxlen=8)
-"""The names that were used last: a lambda has many parameters, and its source many projections."""
+"""Cache of the last names: a lambda has many parameters, and its source has many projections."""
 
 
 def _names_of(projections: Sequence[ProjectionSpec]) -> _Names:
@@ -89,7 +89,7 @@ def _names_of(projections: Sequence[ProjectionSpec]) -> _Names:
 
 
 def mentioned_projections(sql: str, projections: Sequence[ProjectionSpec]) -> list[ProjectionSpec]:
-    """Return all projections that parameters of SQL name, without preparing it; those in comments and strings count."""
+    """Return all projections that parameters of unprepared SQL name; parameters in comments and strings count, too."""
     names = dict.fromkeys(match[1] for match in _MENTIONED.finditer(sql))
     named = {name: find_projection(name, projections) for name in names}
     return list({projection.field: projection for projection in named.values() if projection is not None}.values())
@@ -153,7 +153,7 @@ class Binding:
     properties: tuple[str, ...] = ()
 
     def feed(self, documents: Iterable[Document], published: Iterable[int]) -> Iterator[tuple[Value, ...]]:
-        """Yield the values of each document; a document is pulled together with its values."""
+        """Yield the values of each document; the document is taken from its iterator together with the values."""
         if not self.properties:
             return map(self.values, documents, published)
         fetched = map(itemgetter(*self.properties), documents)
@@ -164,8 +164,8 @@ class Binding:
 def compile_binding(projections: Sequence[ProjectionSpec]) -> Binding:
     """Compile the binding of parameters that name these projections, in this order.
 
-    The function is built as source text, with one expression per parameter, as the standard library does for named
-    tuples: a call per parameter and document would cost more than SQLite's own work.
+    The function is compiled from source text with one expression per parameter, like named tuples in the standard
+    library. A call per parameter and document would take longer than SQLite's own work.
     """
     names: dict[str, Any] = {"wide": _wide}
     terms = []
@@ -205,7 +205,7 @@ class ColumnBinding:
     def feed(
         self, fields: Sequence[Sequence[JSON]], published: Sequence[int]
     ) -> tuple[Iterator[tuple[Value, ...]], Iterator[object]]:
-        """Return an iterator of the values of each document, and an iterator whose length hint is the number left.
+        """Return an iterator of the values of each document, and an iterator with the number of remaining documents as length hint.
 
         Args:
             fields: the values of each field.
@@ -213,7 +213,7 @@ class ColumnBinding:
         """
         iterators = [iter(self._column(fields, published, *term)) for term in self.terms]
         if iterators:
-            return zip(*iterators, strict=False), iterators[0]  # zip pulls from the first iterator first
+            return zip(*iterators, strict=False), iterators[0]  # zip takes from the first iterator first
         left = iter(range(len(published)))
         return (() for _ in left), left
 
@@ -297,7 +297,7 @@ def _plain(value: JSON) -> Value:
 
 
 def _wide(value: JSON) -> Value:
-    """Convert a number that may have a fraction: an integer beyond 64 bits becomes a REAL, as the literal 1e19 is."""
+    """Convert a number that may have a fraction: an integer beyond 64 bits becomes a REAL, like the literal 1e19."""
     if type(value) is int and not -_I64 <= value < _I64:
         with suppress(OverflowError):
             return float(value) if float(value) == value else value
@@ -305,7 +305,7 @@ def _wide(value: JSON) -> Value:
 
 
 def _numbers(values: Sequence[JSON]) -> Sequence[Value]:
-    """Convert a column of numbers as `_wide` does; integers beyond 64 bits are rare."""
+    """Convert a column of numbers like `_wide`; integers beyond 64 bits are rare."""
     kinds = set(map(type, values))
     if kinds.isdisjoint({dict, list}) and (
         int not in kinds or all(-_I64 <= value < _I64 for value in values if type(value) is int)

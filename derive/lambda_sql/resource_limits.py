@@ -1,11 +1,11 @@
 """The watch: limits on the time, memory and heap of SQL for one document, and the reasons of its failures.
 
 SQLite counts the memory of the whole process, in which several shards and the runtime's own databases may run. So the
-hard limit is set only while lambdas run, and each start of a lambda raises it. With the limit, a single document's SQL
-fails instead of the process. The watch interrupts earlier, if the heap grows by too much between two checks.
+hard limit is set only while lambdas run, and each start of a lambda raises it. With the limit, the SQL of a single
+document fails, and not the process. The watch interrupts earlier, if the heap grows by too much between two checks.
 
-SQLite calls the watch after a fixed number of virtual machine steps, so a document costs nothing by itself. One call of
-a function is one step, however long it takes; the heap's limit bounds its memory.
+SQLite calls the watch after a fixed number of virtual machine steps, and not for each document. One call of a function
+is one step, even if it takes long; the limit of the heap bounds its memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Heap:
 
     @property
     def held(self) -> int:
-        """Number of `hold` calls that no `release` has undone."""
+        """Number of `hold` calls without a `release`."""
         return self._held
 
     def hold(self, size: int) -> None:
@@ -66,7 +66,7 @@ HEAP = Heap()
 TIMEOUT_HINT = "to raise the limit: --sqlite-timeout SECONDS"
 
 _STEPS = 10_000
-"""Steps between two checks of the clock: some tenths of a millisecond; a check costs a thousandth of that."""
+"""Steps between two checks of the clock: some tenths of a millisecond; a check takes a thousandth of this time."""
 
 
 class Watch:
@@ -101,7 +101,7 @@ class Watch:
         self.begin(db.cursor(), iter(()))
 
     def begin(self, cursor: apsw.Cursor, left: Iterator[Any]) -> None:
-        """Record that other documents begin; limits count from now on.
+        """Record that the next documents begin, and that limits count from now on.
 
         Args:
             cursor: cursor that runs the statements.
@@ -126,7 +126,7 @@ class Watch:
         self.outgrown = apsw.memory_used() - self._used > self.megabytes << 20
         if now - self._since <= self.seconds and not self.outgrown:
             return False
-        with suppress(apsw.ExecutionCompleteError):  # a statement that is being prepared is not there yet
+        with suppress(apsw.ExecutionCompleteError):  # the cursor has no statement yet while a statement is prepared
             self.interrupted = self._cursor.expanded_sql
         return True
 
@@ -141,7 +141,7 @@ _SHOWN_BYTES = 40
 
 
 def reason_of(exc: Exception, guard: Guard, watch: Watch) -> str:
-    """Return the reason of a failure, as a text to follow the name of the failed part."""
+    """Return the reason of a failure, as a text that follows the name of the failed part."""
     if isinstance(exc, LambdaError):
         return exc.message
     if _is_outgrown(exc, watch):
@@ -167,6 +167,6 @@ def hint_of(exc: Exception, watch: Watch) -> str | None:
 
 
 def show_document(document: Document, most: int) -> str:
-    """Return a document's JSON, cut if it is longer than `most` characters."""
+    """Return the JSON of a document, at most `most` characters."""
     shown = dump_exact(document).decode()
     return shown if len(shown) <= most else f"{shown[:most]}…"

@@ -39,7 +39,7 @@ def check_shuffles(spec: DerivationSpec) -> list[Issue]:
 
 
 class ComputedShuffle:
-    """The computed shuffle of one transform. The statement sees the document only, and no state.
+    """The computed shuffle of one transform. The statement sees only the document, and no state.
 
     Raises:
         LambdaError: the statement is wrong.
@@ -67,7 +67,7 @@ class ComputedShuffle:
         """Compute the components of each document's shuffle key.
 
         Raises:
-            LambdaError: a document has no row or several, or a component has another type than the shuffle key.
+            LambdaError: a document has no row or several rows, or a component has another type than the shuffle key.
         """
         left = iter(list(batch.documents))
         self._watch.begin(self._cursor, left)

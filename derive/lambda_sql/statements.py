@@ -1,12 +1,12 @@
-"""Blocks of SQL, split into statements and inspected before the first document; expressions that a schema stores.
+"""Blocks of SQL: splits them into statements, and inspects the statements before the first document.
 
-SQLite evaluates stored expressions when a row is written, and trusts the result when the row is read or removed. An
-expression that asks for the present would be written at the time of one document and searched at the time of another,
-so deleted rows would be found. SQLite refuses its own time functions there, but cannot see that our overrides follow
-the document.
+A stored expression is part of an index, a CHECK or a generated column. SQLite evaluates it when a row is written, and
+uses the result when the row is read or deleted. If the value depended on the present time, it would differ between the
+documents that write and delete the row, so deleted rows would be found. SQLite refuses its own time functions in stored
+expressions, but cannot see that the overriding functions follow the document.
 
-SQLite itself finds the end of a statement: each is prepared, and the remaining text is the rest of the block. So a
-semicolon in a string, a trigger's body or an explicit parameter splits nothing.
+SQLite itself finds the end of a statement: each statement is prepared, and the remaining text is the rest of the block.
+So a semicolon in a string, in a trigger's body or in an explicit parameter ends no statement.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _kept(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
 
 
 def _is_selected(words: Sequence[str]) -> bool:
-    """Return whether a CREATE TABLE has a SELECT; such a table stores rows, and no expression."""
+    """Return whether a CREATE TABLE has a SELECT; such a table stores rows, and no expressions."""
     return "AS" in words and ("(" not in words or words.index("AS") < words.index("("))
 
 
@@ -146,8 +146,8 @@ class Statement:
 def read_block(guard: Guard, script: Script, what: str) -> Iterator[Statement | Issue]:
     """Yield the statements of a block, each prepared when it is pulled, without running it.
 
-    A statement that does not prepare, or is forbidden, yields an `Issue`, and reading continues after it. Comments
-    alone are no statement.
+    For a statement that cannot be prepared or is forbidden, an `Issue` is yielded, and the next statement follows.
+    Comments alone are no statement.
 
     Args:
         guard: active guard; its database has the tables that the block refers to.
@@ -206,7 +206,7 @@ def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: 
         offset=offset,
         begin=begin,
         parameters=inspected.parameters,
-        # A column's name extends to the next comma, including comments before it.
+        # The name of a column extends to the next comma, including comments before the comma.
         columns=tuple(_without_comments(column) for column in inspected.columns),
         reads=frozenset(guard.reads),
         writes=frozenset(guard.writes),
@@ -257,7 +257,7 @@ class _Nulls(dict[str, None]):
 def _inspect(db: apsw.Connection, text: str) -> _Inspected:
     """Inspect the first of several statements, without running it.
 
-    `apsw.ext` has the same function, but importing it takes longer than checking most lambdas.
+    `apsw.ext` has the same function, but its import takes longer than the check of most lambdas.
 
     Raises:
         BindingsError: the statement has a parameter without a name.

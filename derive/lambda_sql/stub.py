@@ -1,4 +1,4 @@
-"""Stubs: initial SQL files that a catalog names and that do not exist yet."""
+"""Stubs: initial contents of SQL files that a catalog names and that do not exist yet."""
 
 from __future__ import annotations
 

@@ -54,10 +54,10 @@ def tokens_of(sql: str) -> tuple[Token, ...]:
 
 
 def find_rollback(sql: str) -> int | None:
-    """Return the offset of a clause by which a conflict rolls the whole transaction back; None if there is none.
+    """Return the offset of a clause that lets a conflict roll back the whole transaction; None without one.
 
     The clauses are `INSERT OR ROLLBACK`, `UPDATE OR ROLLBACK`, `ON CONFLICT ROLLBACK` of a constraint, and
-    `RAISE(ROLLBACK, …)` of a trigger. Elsewhere the word may be a name.
+    `RAISE(ROLLBACK, …)` of a trigger. In other places, the word may be a name.
 
     Args:
         sql: one statement that prepares.
@@ -102,7 +102,7 @@ def shorten(sql: str, parameters: Sequence[str]) -> str:
     """Return a statement without comments and needless space, with numbered parameters.
 
     SQLite finds a cached statement by its text, so each character costs a nanosecond per document. The name of a column
-    without an alias is its text: such names change, which SQL can see.
+    without an alias is the text of the column, so the shortened statement may have other column names.
 
     Args:
         sql: one statement that prepares.

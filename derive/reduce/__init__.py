@@ -1,1 +1,1 @@
-"""Reductions: combine documents of one key by the annotations of their schema (law L6)."""
+"""Reductions: reduce documents of one key by the annotations of their schema (law L6)."""

@@ -1,9 +1,9 @@
 """The parts of a schema that apply to a value: always, or under a condition.
 
-The annotations of a location are those of every subschema that applies to it and accepts the value. The targets of
-`$ref` and `allOf` follow from the schema; an annotation beside a `$ref` replaces those of the same location in the
-target. Parts of `oneOf`, `anyOf`, `if` and `dependentSchemas` depend on the value, which must be validated. The
-validation is repeated for each value, and therefore limited to schemas with annotations.
+A location has the annotations of every subschema that applies to the location and accepts the value. The schema alone
+determines the targets of `$ref` and `allOf`; an annotation beside a `$ref` replaces the annotations of the same
+location in the target. Parts of `oneOf`, `anyOf`, `if` and `dependentSchemas` apply to some values only, so each value
+must be validated. Therefore only schemas with annotations are validated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Applied:
 
     Attributes:
         parts: parts that always apply.
-        conditions: conditions of further parts.
+        conditions: conditions of the other parts.
     """
 
     parts: tuple[Part, ...] = ()
@@ -46,7 +46,7 @@ class Condition:
 
     Attributes:
         holds: returns true if a value meets the condition.
-        then: parts for values that meet it.
+        then: parts for values that meet the condition.
         otherwise: parts for other values.
     """
 
@@ -81,12 +81,12 @@ class SchemaParts:
         return self._pointers[id(part)]
 
     def annotation(self, part: Part) -> Annotation | None:
-        """Return the part's own annotation; None if it has none."""
+        """Return the part's own annotation; None without one."""
         return self._annotations.get(id(part))
 
     @property
     def full_differs(self) -> bool:
-        """Return true if a full reduction of some value differs from a partial one, because of tombstones or sets."""
+        """Return true if tombstones or sets make the full reduction of some value differ from the partial reduction."""
         return any(annotation.delete or annotation.strategy == "set" for annotation in self._annotations.values())
 
     def apply(self, schemas: Iterable[JSON]) -> Applied:

@@ -1,6 +1,6 @@
-"""The combiner: reduces the documents of one key to one, or to as few as their annotations allow.
+"""The combiner: reduces the documents of one key to one document, or to as few as the annotations allow.
 
-Reading, testing and the engine all use it.
+Readers, catalog tests and the engine use the combiner.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["Combiner", "NotAssociative", "key_failure"]
 
 
 def key_failure(name: str, key: bytes, error: ReductionError) -> ReductionError:
-    """Return an error with the collection and the packed key of documents that cannot be reduced."""
+    """Return the error of documents that cannot be reduced, with the collection and the packed key."""
     return ReductionError(f"documents of {show_key(key)} in '{name}' cannot be reduced: {error.message}")
 
 
 @lru_cache(maxsize=256)
 def _compiled(schema: bytes, name: str) -> DocumentReducer:
-    # Small transactions are frequent, and compilation takes longer than their reductions.
+    # The compiled reducer is cached: transactions are often small, and compilation takes longer than their reductions.
     return compile_schema(parse_exact(schema), name)
 
 
@@ -51,7 +51,7 @@ class Combiner:
         self.keeps_single = compiled.keeps_single
 
     def partial_step(self, left: JSON, right: JSON) -> JSON:
-        """Reduce two documents, the first of which does not begin its key's history.
+        """Reduce two documents; the first document is not the first in the history of its key.
 
         Raises:
             NotAssociative: the documents must stay separate.
@@ -60,7 +60,7 @@ class Combiner:
         return self._reduce(left, right, False)
 
     def partial(self, documents: Iterable[JSON]) -> list[JSON]:
-        """Reduce documents from the left into one, or into several where two must stay separate."""
+        """Reduce documents from the left into one document, or into several if some must stay separate."""
         folded: list[JSON] = []
         for document in documents:
             if folded:
@@ -73,14 +73,14 @@ class Combiner:
         return folded
 
     def full(self, documents: Iterable[JSON]) -> JSON:
-        """Reduce the whole history of a key from the left; return `MISSING` if it ends with a deletion."""
+        """Reduce the whole history of a key from the left; return `MISSING` if the history ends with a deletion."""
         value: JSON = MISSING
         for document in documents:
             value = self._reduce(value, document, True)
         return value
 
     def full_step(self, value: JSON, document: JSON) -> JSON:
-        """Reduce a document onto the value of the whole history before it, or onto `MISSING`.
+        """Reduce a document onto the value of the whole history before the document, or onto `MISSING`.
 
         Raises:
             ReductionError: a strategy does not accept the values.

@@ -1,9 +1,9 @@
-"""Arrays with unique keys in order, for `merge`, and sets that change by addition, removal and intersection.
+"""Sorted arrays with unique keys, for `merge`; and sets, which change by addition, removal and intersection.
 
-A value is an object with the terms `add`, and `remove` or `intersect`. The terms are all arrays sorted by the key, or
-all objects whose property names are the key. A value changes a set S of earlier documents to `(S − remove) ∪ add` or
-`(S ∩ intersect) ∪ add`; two partial values compose to one with the effect of both. An item on both sides of a union is
-reduced by the annotations below `add`. The set itself has only `add`.
+The value of a set is an object with the term `add`, and the term `remove` or `intersect`. All terms are arrays that are
+sorted by the key; or all are objects whose property names are the key. A value changes the set S of earlier documents
+to `(S − remove) ∪ add` or `(S ∩ intersect) ∪ add`. Two partial values compose to one value with the effect of both. An
+item on both sides of a union is reduced by the annotations below `add`. The set itself has only `add`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from derive.document.pointer import JSON, MISSING, compile_pointer
 from derive.reduce.reducer import Reduce, ReductionFailed, reduce_at, take_right
 
 KeyOrder: TypeAlias = Callable[[JSON, JSON], int]
-"""Function that returns -1, 0 or 1 as the first value's key sorts before, with or after the second's."""
+"""Function that compares the keys of two values: it returns -1 if the first key sorts before the second, 0 or 1."""
 
 
 def order_by(pointers: tuple[str, ...]) -> KeyOrder:
@@ -52,7 +52,7 @@ def sorted_by(pointers: tuple[str, ...]) -> Callable[[list[JSON]], bool]:
     def is_sorted_by_one(values: list[JSON]) -> bool:
         keys = [get(value) for value in values]
         kinds = set(map(type, keys))
-        if kinds in ({int}, {str}):  # their own order equals document order
+        if kinds in ({int}, {str}):  # the order of these values equals the order of documents
             return all(map(operator.lt, keys, keys[1:]))
         return is_sorted(values)
 
@@ -86,13 +86,13 @@ def join(
 
 
 def select(values: list[JSON], others: list[JSON], order: KeyOrder, *, inside: bool) -> list[JSON]:
-    """Return the values whose keys are among those of `others`, or are not.
+    """Return the values whose keys are among the keys of `others`, or the values whose keys are not.
 
     Args:
         values: values sorted by key.
         others: values sorted by key.
         order: order of their keys.
-        inside: true to select values with keys in `others`, false to select the rest.
+        inside: true to select values with keys in `others`, false to select the other values.
     """
     selected = []
     index = 0
@@ -159,7 +159,7 @@ class _Terms:
     """Operations on the terms of a set.
 
     Args:
-        select: selects the values of one term that are in another one, or are not.
+        select: selects the values of one term that are in another term, or that are not.
         unite: unites two terms.
     """
 

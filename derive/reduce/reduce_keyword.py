@@ -1,7 +1,7 @@
 """The `reduce` keyword: the reduction of values at one location, and the annotated locations of a schema.
 
-Equivalent schemas (for example with a part moved to `$defs`) have the same annotated locations. The annotation includes
-its condition where the reduction depends on the value (`oneOf`, `anyOf`, `if`).
+Equivalent schemas, such as two schemas of which one has a part in `$defs`, have the same annotated locations. If a
+reduction depends on the value (`oneOf`, `anyOf`, `if`), the text of its annotation includes the condition.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def parse_annotation(value: JSON, where: str) -> Annotation:
         where: name of the schema and location, for messages.
 
     Raises:
-        SchemaError: the value is no annotation.
+        SchemaError: the value is not an annotation.
     """
     strategy = value.get("strategy") if isinstance(value, dict) else None
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
@@ -91,8 +91,8 @@ _BRANCHES = ("if", "then", "else")
 _MOST = 20_000
 """Limit for the number of schema parts that are followed to their locations.
 
-Mutual references can create that many parts in a short schema. Beyond the limit, annotations are identified by their
-place in the schema.
+Mutual references can create so many parts in a short schema. Above the limit, the place of an annotation in the schema
+identifies the annotation.
 """
 
 

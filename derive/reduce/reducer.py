@@ -1,7 +1,7 @@
-"""Reducers: the compiled form of strategies, and their two exceptions.
+"""Reducers: the compiled form of strategies, with two exceptions that they raise.
 
 A reducer takes the earlier value (or `MISSING`), the later value, and `full`: true if the earlier value is the whole
-history, false if it is only a part. It returns a new value and never changes its arguments.
+history, false if it is only a part. A reducer returns a new value, and does not change its arguments.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import TypeAlias
 from derive.document.pointer import JSON, escape
 
 Reduce: TypeAlias = Callable[[JSON, JSON, bool], JSON]
-"""Function from (earlier or MISSING, later, full) to the reduced value; MISSING for a deletion."""
+"""Function from (earlier value or MISSING, later value, full) to the reduced value; MISSING for a deletion."""
 
 
 class NotAssociative(Exception):
-    """Two partial values cannot be reduced to one; their documents stay separate."""
+    """Two partial values cannot be reduced to one value, so their documents stay separate."""
 
 
 class ReductionFailed(Exception):
@@ -47,5 +47,5 @@ def reduce_at(token: str | int, reduce: Reduce, left: JSON, right: JSON, full: b
 
 
 def take_right(left: JSON, right: JSON, full: bool) -> JSON:
-    """Return the later value as it is: the reducer of a location without annotation."""
+    """Return the later value unchanged: the reducer of a location without an annotation."""
     return right

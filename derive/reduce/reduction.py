@@ -1,6 +1,6 @@
-"""The reduction of each location of a schema, computed once for all documents, and that of a single document.
+"""The reduction of each location of a schema, which is computed once for all documents.
 
-A location without an annotation is replaced by the later document's value.
+At a location without an annotation, the value of the later document replaces the earlier value.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from derive.schema.validator import compile_validator
 class Reduction:
     """The reduction of values at one location and all locations below it.
 
-    It is built once and read afterwards. It may refer to itself, as a recursive schema does.
+    A reduction is built once and then only read. It may refer to itself, like a recursive schema.
 
     Attributes:
         annotation: annotation of the location; None for none.
         conflict: message if several different annotations apply; None for none.
         properties: reductions of named properties.
         patterns: functions that match a name with each pattern of `patternProperties`.
-        others: returns the reduction of an unnamed property, by the matches of its name with `patterns`.
+        others: returns the reduction of a property that `properties` lacks, for the matches of its name with
+            `patterns`.
         prefix: reductions of an array's first items.
         items: reduction of all other items.
     """
@@ -47,7 +48,7 @@ class Choice:
 
     Attributes:
         conditions: conditions of the reduction.
-        decide: returns the reduction if these parts apply besides those that always apply.
+        decide: returns the reduction for the parts that apply, in addition to the parts that always apply.
     """
 
     conditions: tuple[Condition, ...]
@@ -55,7 +56,7 @@ class Choice:
 
 
 Location: TypeAlias = Reduction | Choice
-"""Reduction of a location, as far as it follows from its schemas."""
+"""Reduction of a location, or the choice of a reduction that depends on the value."""
 
 
 class ReductionBuilder:
@@ -77,15 +78,15 @@ class ReductionBuilder:
 
     @property
     def full_differs(self) -> bool:
-        """Return true if a full reduction of some value differs from a partial one; valid after `build`."""
+        """Return true if the full reduction of some value differs from its partial reduction; valid after `build`."""
         return self._parts.full_differs
 
     def build(self) -> Location:
         """Return the reduction of the whole document.
 
         Raises:
-            SchemaError: annotations conflict for all values. Conflicts for values that meet several conditions are
-                detected when such values occur.
+            SchemaError: annotations conflict for all values. A conflict for values that meet several conditions is
+                detected when such a value occurs.
         """
         root = self._location([self._parts.root])
         self._built = True
@@ -101,7 +102,7 @@ class ReductionBuilder:
             return self._reduction(applied.parts)
         choice = Choice(applied.conditions, lambda more: self._reduction((*applied.parts, *more)))
         self._choices[identity] = choice
-        for condition in applied.conditions:  # report contradictions before there are documents
+        for condition in applied.conditions:  # reports contradictions before the first document
             for outcome in (condition.then, condition.otherwise):
                 choice.decide(outcome.parts)
         return choice
@@ -136,7 +137,7 @@ class ReductionBuilder:
 
     def _add_properties(self, reduction: Reduction, parts: list[Part]) -> None:
         patterns = sorted({pattern for part in parts for pattern in part.get("patternProperties", {})})
-        # The validator's own engine, so that patterns match as they do in validation.
+        # The engine of the validator, so that patterns match as in validation.
         reduction.patterns = tuple(
             compile_validator({"pattern": regex}, name=self._parts.name).is_valid for regex in patterns
         )
@@ -179,7 +180,7 @@ def _item_schemas(parts: list[Part], index: int) -> list[JSON]:
 
 
 _KEEPING = ("append", "firstWriteWins", "lastWriteWins", "maximize", "minimize")
-"""Strategies that keep a value unchanged if there is none before it."""
+"""Strategies that keep a value unchanged if there is no earlier value."""
 
 
 def takes_last(root: Location) -> bool:
@@ -191,9 +192,9 @@ def takes_last(root: Location) -> bool:
 
 
 def keeps_single(root: Location) -> bool:
-    """Return true if every full reduction of a single document, an object, returns it unchanged.
+    """Return true if every full reduction of a single document, an object, returns the document unchanged.
 
-    Return False if that depends on the values.
+    Return false if this depends on the values.
     """
     if isinstance(root, Choice) or root.conflict:
         return False

@@ -1,12 +1,12 @@
-"""Compile strategies to closures, so that the schema is interpreted once and not for each document.
+"""Strategies are compiled to closures, so that the schema is interpreted once, and not for each document.
 
-A conditional annotation is chosen by the later value, which may itself be the reduction of a part of a history. If the
-reduction would choose another strategy than its parts, the parts must stay separate for law L6. For example, `sum` for
-the value 1 and `lastWriteWins` for other values reduce 1, 1, 1 to 3 one by one, and to 2 if the last two are reduced
-first.
+The later value chooses a conditional annotation. This value may itself be the reduction of a part of a history. If the
+reduction chooses another strategy than its parts, the parts must stay separate because of law L6. Take `sum` for the
+value 1, and `lastWriteWins` for other values. One by one, 1, 1, 1 are reduced to 3; if the last two values are reduced
+first, the result is 2.
 
 A new strategy needs a name with its options in `STRATEGIES` of `derive.reduce.reduce_keyword`, a reducer, and an entry
-in `_SIMPLE` or `_Compiler._make` here. `derive.catalog.schemas` checks that schemas suit it.
+in `_SIMPLE` or `_Compiler._make`. `derive.catalog.schemas` checks that schemas fit the strategy.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def compile_extreme(sign: int) -> Reduce:
 def compile_keyed_extreme(sign: int, order: KeyOrder, merge: Reduce) -> Reduce:
     """Return the reducer that keeps the value with the greater key, and merges values of equal keys.
 
-    A full reduction first reduces a new value by itself. Otherwise the presence of its tombstones would depend on the
-    grouping of documents (law L6).
+    A full reduction first reduces a new value by itself. Without this step, the presence of tombstones in the value
+    would depend on the grouping of documents (law L6).
 
     Args:
         sign: 1 to keep the greater, -1 to keep the lesser.
@@ -87,11 +87,11 @@ _OVERFLOW = "'sum' resulted in numeric overflow"
 
 
 def reduce_sum(left: JSON, right: JSON, full: bool) -> JSON:
-    """Return the sum of two numbers; the later one unchanged if there is no earlier one.
+    """Return the sum of two numbers; without an earlier number, the later number unchanged.
 
-    The sum of two integers is an integer of any size, and that of an integer and a floating-point number is a
-    floating-point number. A decimal string (`"10.25"`, `"-3e2"`) makes the sum a decimal string with all digits. Its
-    exponent is limited to that of IEEE 754's decimal128.
+    The sum of two integers is an integer of any size. The sum of an integer and a floating-point number is a
+    floating-point number. The sum of a decimal string (`"10.25"`, `"-3e2"`) and a number is a decimal string with all
+    digits; its exponent has the limits of decimal128 (IEEE 754).
 
     Raises:
         ReductionFailed: a value is not a number, or the sum is out of range.
@@ -124,7 +124,7 @@ def _exact_sum(left: JSON, right: JSON) -> str:
         for term in terms:
             if abs(term.adjusted()) > _GREATEST_EXPONENT or abs(int(term.as_tuple().exponent)) > _GREATEST_EXPONENT:
                 raise ReductionFailed(_OVERFLOW, left, right)
-        # The added 0 avoids positive exponents and a negative zero, so that sums do not depend on the order.
+        # The sum with 0 has no positive exponent and no negative zero, so sums do not depend on the order.
         return format(_EXACT.add(_EXACT.add(terms[0], decimal.Decimal(0)), terms[1]), "f")
     except (decimal.DecimalException, ValueError):
         raise ReductionFailed(_OVERFLOW, left, right) from None
@@ -143,7 +143,7 @@ def merge_json_schemas(left: JSON, right: JSON, full: bool) -> JSON:
 
 
 def _is_schema(value: JSON) -> bool:
-    # A schema with another or unknown dialect is read in the dialect of all schemas here.
+    # A schema of another dialect, or an unknown one, is read in the dialect of the catalog's schemas.
     return type(value) is dict and jsonschema_rs.meta.is_valid({**value, "$schema": _DIALECT})
 
 
@@ -203,7 +203,7 @@ def compile_choice(
         except ReductionFailed:
             if same:
                 raise
-            raise NotAssociative from None  # the earlier value may have disappeared by then
+            raise NotAssociative from None  # the earlier value may be absent in the full reduction
         after = chosen_for(reduced)
         if after.nature == chosen.nature and (same or chosen.deletes):
             return reduced
@@ -293,7 +293,7 @@ def _show(value: JSON) -> str:
 
 
 class _Compiler:
-    """Compiles each reduction once; a recursive one refers to itself through a cell.
+    """Compiles each reduction once; a recursive reduction refers to itself through a cell.
 
     Args:
         full_differs: true if a full reduction of some value differs from a partial one.
@@ -304,7 +304,7 @@ class _Compiler:
         self._done: dict[tuple[Location, Annotation], list[Reduce]] = {}
 
     def compile(self, location: Location, instead: Annotation | None = None) -> Reduce:
-        """Return the reducer of a location, with the annotation `instead` of its own if given."""
+        """Return the reducer of a location, with its own annotation or with the annotation `instead`."""
         if isinstance(location, Choice):
             choice = location
             return compile_choice(
@@ -395,7 +395,7 @@ class _Compiler:
         return merge
 
     def _others(self, reduction: Reduction) -> Callable[[str], Reduce]:
-        """Return a function from the name of an unnamed property to its reducer."""
+        """Return a function from the name of a property that the schema does not name to its reducer."""
         patterns = reduction.patterns
         if not patterns:
             reduce_other = self.compile(reduction.others(()))

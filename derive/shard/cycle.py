@@ -1,8 +1,8 @@
 """A cycle in memory: one transaction of all derivations that read one another, in ticks.
 
-The derivations take turns, round after round, as if each turn were a transaction of its own: `derive/time/cycle.py`
-bounds the steps in both cases. The publications of one derivation go to the backlogs of its readers. The results are
-therefore the same, without waits for the disk.
+The derivations take turns, round after round, as if each turn were a transaction of its own. Because
+`derive/time/cycle.py` bounds the steps in both cases, the results are the same, but without waits for the disk. The
+publications of one derivation are added to the backlogs of its readers.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Lambdas:
         self._offsets = [offset_of(spec, plan.spec.tick) for spec in plan.spec.inputs]
         self._owners_of = source_owners(plan, reading) if plan.shards > 1 else None
         self.opened: dict[int, Invoker] = {}
-        self._seen: set[int] = set()  # shards that received documents of the tick
+        self._seen: set[int] = set()  # shards that received a document of the tick
 
     def _invoker(self, shard: int) -> Invoker:
         invoker = self.opened.get(shard)
@@ -146,7 +146,7 @@ MOST_ROWS = 20_000
 
 @dataclass(slots=True)
 class _Group:
-    """Documents that are all columns with the same names, or all objects; either all keys are packed, or none.
+    """Documents of one form: columns with the same names, or objects; all keys are packed, or none.
 
     Attributes:
         columns: timestamps, sequence numbers, labels and, if packed, keys.
@@ -202,7 +202,7 @@ class Gathered:
         self._clear()
 
     def _clear(self) -> None:
-        # Groups by property names (empty for documents) and by the packer of keys.
+        # Groups, by property names (empty for objects) and by the packer of keys.
         self._groups: dict[tuple[tuple[str, ...], KeyColumns | None], _Group] = {}
         self._count = self._weight = 0
 
@@ -244,7 +244,7 @@ class Member:
 
     Attributes:
         plan: the derivation's part of the transaction.
-        positions: present position of each input, by its index: the adjusted timestamp below which it is processed.
+        positions: for each input (by index), the adjusted timestamp below which it is processed now.
         upper: present `upper` of the output.
         counter: counter of processed documents.
         readers: queues for published documents.
@@ -280,7 +280,7 @@ class Member:
         self._last = BEGINNING  # timestamp of the last publication
 
     def backlogs_of(self, source: str) -> list[FeedbackQueue]:
-        """Return the queues of its inputs that read a source."""
+        """Return the queues of the inputs that read a source."""
         return [
             self._backlogs[level.specs[0].priority].fed_back
             for level in self._levels
@@ -288,7 +288,7 @@ class Member:
         ]
 
     def earliest_cause(self) -> int:
-        """Return the earliest adjusted timestamp of a stored or future document that the member has yet to process."""
+        """Return the earliest adjusted timestamp of a stored or future document that the member must still process."""
         earliest = self._to_come
         for backlog in self._backlogs.values():
             first = backlog.first
@@ -317,7 +317,7 @@ class Member:
         return self.counter.total - before
 
     def _run_ticks(self, backlog: Backlog, bound: int, most: int) -> int:
-        """Run ticks up to a bound, or until `most` documents are processed in all; return the end of the last tick.
+        """Run ticks up to a bound, or until `most` documents are processed; return the end of the last tick.
 
         Published timestamps are at or above the output's `upper` before the step.
         """
@@ -342,7 +342,7 @@ class Member:
 
     def _combine(self, published: Published) -> None:
         clocks = published.clocks
-        if clocks[0] < self.upper:  # the first timestamp is the least
+        if clocks[0] < self.upper:  # the first timestamp is the lowest one
             published = replace(published, clocks=np.maximum(clocks, self.upper))
         for rows in self._combiner.add(published):
             self._publish_rows(rows)
@@ -409,7 +409,7 @@ class Turns:
         assert cycle is not None
         count, is_large = 0, False
         while self.rounds != cycle.rounds and count < cycle.documents and not is_large:
-            # All derivations decide by the same look, as tasks do.
+            # All derivations decide by the same positions, like tasks.
             uppers = {**cycle.uppers, **{member.plan.spec.name: member.upper for member in self.members}}
             earliest = min(self.plan.end, *[member.earliest_cause() for member in self.members])
             horizon = Horizon(uppers, earliest, self.plan.end)
@@ -429,7 +429,7 @@ def run_cycle(plan: Plan, attempt: int) -> list[Message]:
     """Run a transaction of all derivations of a cycle, from their segments to new segments.
 
     Args:
-        plan: plan of the first derivation, including the cycle.
+        plan: plan of the first derivation, with the common part of the cycle.
         attempt: number of this attempt.
     """
     cycle = plan.cycle

@@ -1,4 +1,4 @@
-"""Source documents on a cycle: rows of a tick by transform, and stored rows from segments, taken tick by tick.
+"""Source documents on a cycle: rows of a tick by transform, and stored rows, which are taken tick by tick.
 
 Rarely needed values (keys, and documents whose fields are read) are looked up at their origin on demand.
 """
@@ -29,7 +29,7 @@ class Origin(Protocol):
         """Return the packed key of a document."""
 
     def document(self, number: int) -> Document:
-        """Return a document, possibly slowly."""
+        """Return a document; the call may be slow."""
 
     def unchecked(self, numbers: Sequence[int]) -> Sequence[bool] | None:
         """Return the mask of documents that must still be validated; None for none."""
@@ -121,7 +121,7 @@ def _in_turns(columns: Sequence[Sequence[Any]], runs: Sequence[SourceRun], trans
 
 
 class _Documents(Sequence[Document]):
-    """Documents of several runs in processing order, looked up on access."""
+    """Documents of several runs in processing order; an access looks a document up."""
 
     def __init__(self, runs: Sequence[SourceRun], transforms: Sequence[int]) -> None:
         self._runs = {run.transform: run for run in runs}

@@ -1,11 +1,11 @@
 """Feedback: documents that a cycle publishes are queued for their readers, by the tick in which they count.
 
-At the end of a tick its combined documents that a transform of the cycle selects go to the backlog of that transform's
-derivation, which merges them with stored documents. Documents beyond the end of the transaction are dropped: the next
-transaction reads them from storage.
+At the end of a tick, the combined documents that a transform of the cycle selects are added to the backlog of its
+derivation. The backlog merges them with stored documents. Documents after the end of the transaction are dropped,
+because the next transaction reads them from storage.
 
-A tick with few documents is taken as lists. A tick with many documents, or with spilled ones, is taken as rows that
-Arrow merges.
+A tick with few documents is taken as lists. A tick with many documents, or with spilled documents, is taken as rows,
+which Arrow merges.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class FeedbackQueue:
         spec: the reading derivation.
         inputs: its inputs that read fed-back documents.
         reading: columns that the derivation reads.
-        end: adjusted timestamp of the transaction's end; later documents are left to the next transaction.
+        end: adjusted timestamp of the transaction's end; the next transaction reads later documents.
         spill: files for documents beyond the memory limit.
     """
 
@@ -121,7 +121,7 @@ class FeedbackQueue:
         return is_selected
 
     def _put(self, run: SourceRun) -> None:
-        """Add a run, most of which is usually due in one tick."""
+        """Add a run; usually, most of its documents are due in one tick."""
         self._count += len(run)
         begin = 0
         while begin < len(run):
@@ -164,7 +164,7 @@ class FeedbackQueue:
 
 @dataclass(frozen=True)
 class _FeedbackReader:
-    """Published documents as one input sees them."""
+    """The published documents that one input reads, as an origin."""
 
     reader: _Reader
     reading: Reading
@@ -187,7 +187,7 @@ class _FeedbackReader:
         return [True] * len(numbers) if self.reader.is_unchecked else None
 
     def rows(self, adjusted: Sequence[int], numbers: Sequence[int]) -> ReadRows:
-        """Return documents as rows with their text, because no segment has it yet."""
+        """Return documents as rows with their text, because no segment has the text yet."""
         documents = self.combined.content.take(np.array(numbers, dtype=np.int64)).documents()
         count, selection, transform = len(numbers), self.reading.selection, self.reader.spec.index
         all_seqs, all_keys = self.combined.seqs, self.combined.key_list
@@ -250,11 +250,11 @@ TickPart: TypeAlias = list[SourceRun] | ReadRows
 """Source documents of one tick, in order: runs of distinct transforms, or rows."""
 
 FEW = 10_000
-"""Number of documents of a tick that are processed at once; also the approximate size of the pieces of larger ticks."""
+"""Largest number of documents of a tick that are processed as lists; approximate size of the pieces of larger ticks."""
 
 
 class Backlog:
-    """The unprocessed documents, stored and fed back, of inputs of one priority, by tick.
+    """The unprocessed documents of inputs of one priority, stored and fed back, by tick.
 
     Args:
         plan: the transaction of their derivation.
@@ -290,7 +290,7 @@ class Backlog:
     def take(self, tick: int) -> Iterator[TickPart]:
         """Yield and remove the documents of the first tick, in order.
 
-        The caller consumes them before any other call.
+        The caller must consume the iterator before any other call.
         """
         fed_back, spilled = self.fed_back.take(tick)
         stored = self._stored.take((tick + 1) * self._tick)

@@ -1,7 +1,7 @@
 """Fields instead of documents: columns for lambdas that declare the fields they need.
 
-Documents of such a derivation are neither read, parsed nor moved. A document that an error message shows is read from
-its segment again.
+Documents of such a derivation are not read, parsed or moved. Only if an error message shows a document is it read from
+its segment.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Reading:
 
     Attributes:
         selection: selection for segments.
-        transforms: column slots of each transform; None if all read documents.
+        transforms: column slots of each transform; None if all transforms read documents.
     """
 
     selection: Selection
@@ -78,7 +78,7 @@ def reading_of_documents(spec: DerivationSpec) -> Reading:
 def reading_of(spec: DerivationSpec) -> Reading:
     """Return the reading of a derivation: fields, if its lambdas declare them and each has a column.
 
-    A derivation with a computed shuffle, which sees documents, reads documents.
+    A derivation with a computed shuffle reads documents, because the shuffle sees documents.
     """
     documents = reading_of_documents(spec)
     runtime = find_runtime(spec.connector)
@@ -98,7 +98,7 @@ def reading_of(spec: DerivationSpec) -> Reading:
 
 
 class _Places:
-    """Assigns column slots, which transforms share."""
+    """Assigns column slots, which several transforms can share."""
 
     def __init__(self) -> None:
         self.kinds: list[Kind] = []
@@ -181,7 +181,7 @@ class FieldValues:
         self._codes = unpack_codes(fields.field(len(reading.selection.kinds)))
 
     def all_of(self, transform: int) -> list[list[JSON]]:
-        """Return the values of each field of their transform's lambda."""
+        """Return the values of each field that the lambda of their transform reads."""
         transforms = self._reading.transforms
         assert transforms is not None
         return [self.of(transform, place, default) for place, default in transforms[transform].fields]
@@ -199,7 +199,7 @@ class FieldValues:
         return decode(self._fields.field(place), codes, default, lambda rows: get(self._rows.take(rows).documents()))
 
     def packable(self, transform: int, place: int, default: JSON) -> Values:
-        """Return the values of one slot to pack into keys: as an array if all are texts, or all integers."""
+        """Return the values of one slot, to pack them into keys; as an array if all are texts, or all are integers."""
         array = self._fields.field(place)
         is_exact = self._codes is None or not self._codes[:, place].any()
         is_packed = pa.types.is_string(array.type) or pa.types.is_int64(array.type)
@@ -209,7 +209,7 @@ class FieldValues:
 
 
 class UnparsedDocuments(Sequence[Document]):
-    """Documents of rows, all of which the first access parses.
+    """Documents of rows; the first access parses all of them.
 
     Args:
         rows: rows with their documents.
@@ -246,9 +246,9 @@ class UnparsedDocuments(Sequence[Document]):
 
 
 class StoredDocuments(Sequence[Document]):
-    """Documents of rows without text: each access reads a document from its segment.
+    """Documents of rows without text; each access reads a document from its segment.
 
-    If all texts were read, because all documents must be validated, they are parsed together.
+    If the texts of all rows were read, because all documents must be validated, they are parsed together.
 
     Args:
         plan: the transaction.

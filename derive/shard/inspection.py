@@ -1,10 +1,11 @@
-"""Queries over the states of a task's shards, as they are at the last commit, while the task runs.
+"""Queries over the states of a task's shards at the last commit, while the task runs.
 
-The states are copied. Meanwhile no shard is opened for another transaction, and running attempts continue: the prepared
-state of the last commit stays until its shard is opened again. Queries run on the copies, so they delay no transaction.
+The states are copied. During the copy, no shard is opened for another transaction, and running attempts continue: the
+prepared state of the last commit stays until its shard is opened again. Queries run on the copies, so they delay no
+transaction.
 
-The databases of all shards are attached to one connection. A table is the union of the tables with its name, with the
-shard's number as the first column.
+The databases of all shards are attached to one connection. A table of a query is the union of the tables of this name
+in all shards, with the number of the shard as the first column.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def shard_of_key(spec: DerivationSpec, value: JSON, shards: int) -> int:
 
     Args:
         spec: the derivation.
-        value: the key, an array with its components; for one component also its value.
+        value: the key, an array with its components; a key of one component may also be the bare value.
         shards: number of shards.
 
     Raises:
@@ -269,7 +270,7 @@ class StateQuery:
 
 
 class _Timer:
-    """Counts the time of a statement, without the time that the consumer of its rows takes (`with timer:`).
+    """Measures the time of a statement, without the time of the consumer of its rows (`with timer:`).
 
     Args:
         seconds: time limit.
@@ -328,7 +329,7 @@ def _columns(db: apsw.Connection, schema: str, name: str) -> list[str]:
 
 
 def _select(db: apsw.Connection, table: StateTable, number: int) -> str:
-    """Return the SELECT of a shard's table; columns that only tables of other shards have are NULL."""
+    """Return the SELECT of the table of one shard; columns that only other shards have are NULL."""
     present = set(_columns(db, _schema(number), table.name))
     columns = [_quoted(name) if name in present else f"NULL AS {_quoted(name)}" for name in table.columns]
     listed = ", ".join([f"{number} AS {SHARD}", *columns])

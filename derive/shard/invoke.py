@@ -1,8 +1,8 @@
 """Invocation of lambdas: from source documents to published documents, and at the end of a tick.
 
-The end is one more document after all others of its tick, for one more transform, at the tick's last microsecond. The
-timestamp and order of its publications therefore depend neither on the division into transactions nor on the number of
-shards (law L1). A shard sees the end of each tick of which it saw a document.
+The end of a tick is treated as one more document of one more transform, at the tick's last microsecond. So neither the
+division into transactions nor the number of shards changes the timestamps and the order of its publications (law L1). A
+shard sees the end of each tick of which it saw a document.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def order_of(
 ) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
     """Return the sort columns of the causing documents: the position of each published document in processing order.
 
-    Publications at the end of a tick have their text as the key of the source document. Their order is therefore
-    independent of the publishing shard.
+    For publications at the end of a tick, their text stands for the key of the source document. So their order does not
+    depend on the publishing shard.
 
     Args:
         rows: source documents.
@@ -140,8 +140,8 @@ class Invoker:
         session: its session over a shard's state.
         offsets: microseconds from timestamp to adjusted timestamp, by transform index.
         clamp: the output's `upper`, the lower bound of published timestamps.
-        many: number of source documents from which columns are published, if the session can.
-        packs_later: leave distinct keys of columns unpacked, to pack them together with others.
+        many: number of source documents from which columns are published, if the session can publish columns.
+        packs_later: whether distinct keys of columns are packed later, together with other keys.
         redactor: redactor of published documents; None for none.
     """
 
@@ -179,16 +179,17 @@ class Invoker:
     def flushes(self) -> bool:
         """Return true if the session needs the ends of ticks.
 
-        The invoker asks only when there are documents, because the answer may start the session.
+        The invoker calls the session only if there are documents, because the call may start the session.
         """
         return self._session.flushes
 
     def invoke(self, source: SourceBatch, *, as_columns: bool = True) -> Iterator[Published]:
-        """Run a batch; yield its publications in parts, because few documents can cause many.
+        """Run a batch; yield its publications in parts, because few documents can cause many publications.
 
         Args:
             source: the batch.
-            as_columns: accept columns from the session; faster, unless most published documents are parsed afterwards.
+            as_columns: whether to accept columns from the session; this is faster, unless most documents are parsed
+                later.
 
         Yields:
             Publications in order; none for an empty result.
@@ -225,7 +226,7 @@ class Invoker:
         while True:
             causes: list[int] = []
             results: list[Document] = []
-            # Pairs are consumed one by one: keeping them would slow all down by a tenth.
+            # Pairs are consumed one by one, because a list of them would make the whole run a tenth slower.
             for cause, document in itertools.islice(invoked, most):
                 causes.append(cause)
                 results.append(document)
@@ -294,7 +295,7 @@ class Invoker:
     def _in_order(self, transforms: Sequence[int], causes: list[int], results: list[Document]) -> list[Document]:
         """Return published documents in order; documents of the end of a tick are sorted by their JSON text.
 
-        The order of publishing shards must not affect the reduction of documents of one key.
+        So the order of the publishing shards does not change the reduction of documents of one key.
         """
         ordered: list[Document] = []
         for cause, group in itertools.groupby(zip(causes, results, strict=True), key=itemgetter(0)):
@@ -350,7 +351,7 @@ class Invoker:
     def _shown(self, document: Document) -> str:
         """Return a published document for a message.
 
-        The text is empty with redaction, because a redacted value may be misplaced.
+        With redaction the text is empty, because a value that must be redacted may be at a wrong location.
         """
         return f"; it is {dump_exact(document).decode()[:500]}" if self._redactor is None else ""
 

@@ -1,9 +1,9 @@
 """Owners: the shard that owns each document, by its shuffle key; and packets, which carry rows to that shard.
 
-Spark moves, sorts and spills rows. Its rows here are *packets*, each with some thousand rows in Arrow's format for one
-owner, so that Spark's cost per document is negligible and documents are not converted to Java rows. A packet has a rank
-among those of its owner. Rows within a packet are sorted, so sorting packets, and merging overlapping ones, restores
-the order of all rows (law L4).
+Spark moves, sorts and spills *packets*: each row of Spark is one packet of some thousand rows in Arrow's format, for
+one owner. So Spark's cost per document is negligible, and documents are not converted to Java rows. Each packet of an
+owner has a rank, and the rows within a packet are sorted. The order of all rows is restored by sorting packets and
+merging overlapping packets (law L4).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def pack_rows(
     Args:
         rows: rows, in order.
         owners: owner of each row, an int32 array.
-        rank: function from a packet's rows to its rank.
+        rank: function that returns the rank of a packet's rows.
         packet_bytes: approximate limit for the rows of a packet, bytes.
     """
     order = np.argsort(owners, kind="stable")

@@ -1,8 +1,8 @@
 """A plan: one transaction of a derivation, as data for workers, and the attempts at its parts, in order.
 
-Spark reruns a part of a transaction if it considers a worker lost, and the lost worker may still be running, or resume
-an hour later. Each attempt therefore uses unique names for its files, and attempts are ordered: shared resources record
-the newest attempt, and refuse earlier ones (law L5).
+Spark reruns a part of a transaction if it considers a worker lost. The lost worker may still be running, or resume an
+hour later. So each attempt uses unique names for its files, and attempts are ordered: shared resources record the
+newest attempt, and refuse earlier attempts (law L5).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Attempt:
         return f"{self.token}-{self.number}"
 
     def is_sibling(self, name: str) -> bool:
-        """Return true if a name belongs to an attempt at the same transaction, either of which may be committed."""
+        """Return true if a name belongs to an attempt at the same transaction; either attempt may be committed."""
         return name.rpartition("-")[0] == self.token
 
     def to_json(self) -> list[int]:
@@ -54,8 +54,8 @@ class Attempt:
 Shape: TypeAlias = Literal["slices", "single", "sharded", "cycle"]
 """Division of a transaction.
 
-`slices` of time (documents are independent), `single` for one shard that combines as it runs, `sharded` for several
-shards with a second shuffle, and `cycle` for an undivided transaction of a cycle's derivations.
+The shapes are `slices` of time (documents are independent), `single` (one shard, which also combines), `sharded`
+(several shards, with a second shuffle) and `cycle` (an undivided transaction of all derivations of a cycle).
 """
 
 
@@ -65,7 +65,7 @@ MEMORY = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """The common part of a transaction of a cycle's derivations, besides the plan of the first one.
+    """The part of a cycle transaction that its derivations share, in the plan of the first derivation.
 
     Attributes:
         others: plans of the other derivations, in the order of their turns.
@@ -73,8 +73,8 @@ class Cycle:
             processed.
         uppers: `upper` of the collections that they read, by name.
         documents: approximate limit for the documents of the transaction, and of one step.
-        small: a step with more documents is the last one if the derivation has several shards, which can share such
-            steps.
+        small: largest number of documents of a step that several shards need not share; for a derivation with several
+            shards, a larger step ends the transaction.
         rounds: limit for the number of rounds; None for no limit.
     """
 
@@ -94,7 +94,7 @@ class Plan:
         spec: the derivation.
         root: the data folder.
         token: unique name of the transaction, which begins with the identifier of the run's capability.
-        epoch: epoch of the run; workers of an older one are fenced.
+        epoch: epoch of the run; workers of an older epoch are fenced.
         transaction: number of the transaction within the run, for this task.
         shape: division of the transaction.
         shards: number of the task's shards.
@@ -103,9 +103,9 @@ class Plan:
         end: adjusted timestamp of the transaction's end, a tick boundary.
         reads: reads of the participating transforms.
         slices: for divisions into slices, ascending borders in adjusted time, including the first and the last.
-        is_small: true if the input is too small for more than one task.
-        is_conflict_free: true if no two shards are known to publish documents of one key in one tick: each shard
-            combines its own documents, and only keys are compared.
+        is_small: true if one task should process the whole input, because it is small.
+        is_conflict_free: true until two shards have published documents of one key in one tick. While it is true, each
+            shard combines its own documents, and only keys are compared.
         memory: approximate memory limit of a task for documents that belong together, bytes.
         cycle: for the division `cycle`, the common part; `end` is then the present bound of time.
     """

@@ -44,10 +44,10 @@ class Message:
         error: JSON of a `FlowError`; None for success.
         rounds: number of completed rounds of a cycle.
         reached: progress of a derivation of a cycle.
-        behind: for bindings whose endpoint has less than the known progress, so that nothing was done: the adjusted
-            timestamp below which the endpoint is complete, by state key.
+        behind: for each binding (by state key) whose endpoint is behind the recorded progress, the adjusted timestamp
+            below which the endpoint is complete; then no documents were stored.
         is_shared: true if several shards have published documents of one key in one tick.
-        cleared: state keys of bindings that are empty at the endpoint, and begin again.
+        cleared: state keys of bindings that are empty at the endpoint, and start again.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -133,8 +133,8 @@ def listening(plan: Watched, listener: Callable[[int], None]) -> Iterator[None]:
 
     Args:
         plan: the transaction.
-        listener: called with the number of further documents, and with 0 for documents of a cycle's other derivations;
-            an exception from it ends the running part.
+        listener: called with the number of newly processed documents (0 for documents of other derivations of a cycle);
+            an exception that it raises ends the running part.
     """
     for part in plan.parts:
         _listeners[part.token] = listener if part is plan else lambda _: listener(0)

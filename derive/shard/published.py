@@ -1,7 +1,7 @@
 """Publications of lambdas: documents with timestamps and keys, as a list or as columns.
 
-This module unites sessions that publish single documents with those that publish columns. Combining inspects few
-documents: most are unique by key and tick, and only their texts are written.
+Some sessions publish single documents, and others publish columns; this module has one interface for both. The combiner
+inspects few documents: most documents are unique by key and tick, and only their texts are written.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def published_schema(collection: CollectionSpec) -> pa.Schema:
 
 
 Keys: TypeAlias = list[bytes] | pa.Array
-"""Packed keys: few of them as a list, many as an Arrow array."""
+"""Packed keys: a list if they are few, an Arrow array if they are many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _listed(keys: Keys) -> list[bytes]:
 
 
 def weigh(documents: Sequence[Document], step: int = _SAMPLE) -> int:
-    """Return the approximate memory of documents in bytes, measuring one in `step`."""
+    """Return the approximate memory of documents in bytes, from a sample of one document in `step`."""
     sample = documents[::step]
     text = len(dump_exact(sample)) if sample else 0
     return len(documents) * _OBJECT_BYTES + _TEXT_BYTES * text * len(documents) // max(len(sample), 1)

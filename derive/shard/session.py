@@ -25,17 +25,17 @@ from derive.storage.segments.sorter import Spill
 from derive.storage.task_log import TaskLog, internal
 
 Opened: TypeAlias = Callable[[DerivationSpec, apsw.Connection, Log], DeriveSession]
-"""A function that opens a session over a shard's state, as `DeriveRuntime.open` does."""
+"""A function that opens a session over a shard's state, like `DeriveRuntime.open`."""
 
 Observer: TypeAlias = Callable[[DerivationSpec, apsw.Connection, Log, Opened], DeriveSession]
-"""A function that opens a session through another one, and returns a session around it."""
+"""A function that opens a session through another function, and returns a session that wraps it."""
 
 _OBSERVER: ContextVar[Observer | None] = ContextVar("observer", default=None)
 
 
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
-    """Have an observer open the sessions of transactions that this thread executes while the block runs."""
+    """Let an observer open the sessions of transactions that this thread executes while the block runs."""
     token = _OBSERVER.set(observer)
     try:
         yield
@@ -45,7 +45,7 @@ def observing(observer: Observer) -> Iterator[None]:
 
 @contextmanager
 def open_session(plan: Plan, shard: int | None, attempt: int) -> Iterator[DeriveSession]:
-    """Yield a session over the state of a shard, or over none for a slice.
+    """Yield a session over the state of a shard; the session of a slice has no state.
 
     The state is prepared unless the block raises.
 
@@ -86,8 +86,8 @@ def _interruptible(token: str, database: apsw.Connection) -> Iterator[None]:
 
 
 def interrupt(plan: Watched) -> None:
-    """Interrupt the SQL that lambdas of a transaction are running in this process, in any thread."""
-    with _turn:  # databases in the dictionary are not closed
+    """Interrupt the SQL of lambdas of a transaction in this process, in all threads."""
+    with _turn:  # databases in the dictionary are still open
         for part in plan.parts:
             for database in _databases.get(part.token, ()):
                 database.interrupt()
@@ -114,10 +114,10 @@ def open_spill(plan: Plan, share: int = 1) -> Spill:
 def failed(plan: Watched, error: Exception) -> Message:
     """Return the message of a failed part of a transaction.
 
-    A shortage of memory is reported as the loss of a worker, which would follow soon.
+    A lack of memory is reported as the loss of the worker, because the loss would follow soon.
 
     Raises:
-        OutdatedError: a newer attempt has begun, so this attempt must not report anything.
+        OutdatedError: a newer attempt has begun, so this attempt must not send a report.
     """
     if isinstance(error, OutdatedError):
         raise error

@@ -22,8 +22,8 @@ from derive.storage.disk_errors import translated
 Stage: TypeAlias = Callable[[int, Iterator[pa.RecordBatch], int], Iterator[pa.RecordBatch]]
 """Function that runs one task of a stage.
 
-Its arguments are the task's number, the packets for the task in order of rank, and the number of the attempt. It yields
-packets (`PACKETS`) for the next stage, or messages (`MESSAGES`) in the last one.
+The arguments are the number of the task, the packets for the task in order of rank, and the number of the attempt. The
+function yields packets (`PACKETS`) for the next stage; in the last stage, messages (`MESSAGES`).
 """
 
 MESSAGE = "message"
@@ -37,10 +37,10 @@ class Stages:
 
     Attributes:
         tasks: number of tasks in the first stage, which receives no packets.
-        owners: number of tasks in every other stage, the addresses of packets.
+        owners: number of tasks in every other stage; the number of a task is the owner of its packets.
         stages: the stages, at least one; they can be pickled.
-        otherwise: stages to run instead if a message reports that shards have published documents of one key in one
-            tick; None for none.
+        otherwise: stages that replace these if a message reports that several shards have published documents of one
+            key in one tick; None for none.
     """
 
     tasks: int
@@ -67,7 +67,7 @@ def carry_out(root: Path, work: Stages, run: Callable[[Stages], list[Message]]) 
     Args:
         root: the data folder.
         work: the stages.
-        run: runs stages, and returns the messages of the last one.
+        run: runs stages, and returns the messages of the last stage.
     """
     messages = run(work)
     if work.otherwise is None or not any(message.is_shared for message in messages):

@@ -1,15 +1,16 @@
 """A shard's state: one SQLite database under a lock, and write-ahead logs that are prepared transactions.
 
-Each attempt at a shard's part of a transaction has a folder with a hard link to the database, in which SQLite writes
-the attempt's log. The attempt ends with one SQLite commit that also stores its name, and that exists only in the log.
-The metadata database then commits the name of one attempt. When the shard is opened for another transaction, the log of
-that attempt is folded into the database. A short log is copied into the next attempt's folder instead, which avoids a
-wait for the disk. The folders of all other attempts are removed, which restores the previous state exactly. A late
-attempt can change only its own log.
+Each attempt at a shard's part of a transaction has a folder with a hard link to the database. SQLite writes the log of
+the attempt into this folder. The attempt ends with one SQLite commit, which also stores the name of the attempt, and
+which exists only in the log. Then the metadata database commits the name of one attempt.
 
-The folder of a shard is locked during the opening. Under the lock the epoch in the task's `epoch` file is read, which
-refuses processes of a fenced run. The newest attempt is recorded too, which refuses attempts that Spark has given up
-(law L5).
+When the shard is opened for another transaction, the log of the committed attempt is folded into the database. A short
+log is copied into the folder of the next attempt instead, which avoids a wait for the disk. The folders of all other
+attempts are removed, so their changes are undone exactly. A late attempt can change only its own log.
+
+The folder of a shard is locked while the shard is opened. Under the lock, the epoch in the task's `epoch` file is read,
+and processes of a fenced run are refused. The newest attempt is recorded, too, so attempts that Spark has replaced are
+refused (law L5).
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ _POLL_SECONDS = 0.02
 
 
 KEPT = "backup.lock"
-"""File beside a lock that a backup locks too: the process is active, and must not be killed."""
+"""File beside a lock. A backup locks this file, too: the process is active, and must not be killed."""
 
 
 @contextmanager
 def kept(file: Path) -> Iterator[None]:
-    """Hold a lock while the block runs, as a backup does; meanwhile other processes do not kill this process.
+    """Hold a lock for a backup while the block runs; other processes do not kill this process meanwhile.
 
     Raises:
         HeldError: another process has held the lock for a minute.
@@ -75,8 +76,8 @@ def locked(file: Path, may_evict: Callable[[int], bool] = lambda _: False) -> It
 
     Args:
         file: the lock file; created if missing.
-        may_evict: called with the descriptor after another process has held the lock for five seconds; returns true if
-            that process may be killed, on this machine. It must be true only if the kill loses nothing.
+        may_evict: called with the descriptor after another process has held the lock for five seconds. It returns true
+            if the other process, on this machine, may be killed without a loss of data.
 
     Raises:
         HeldError: another process has held the lock for a minute.
@@ -117,10 +118,10 @@ _NOTE_BYTES = 256
 _CACHE_KIB = 128 * 1024
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
 _STATEMENTS = 64
-"""Number of cached prepared statements; each execution searches all of them."""
+"""Number of cached prepared statements, all of which each execution searches."""
 
 FOLD_BYTES = 64 << 10
-"""Length from which a log is folded, bytes."""
+"""Length of a log from which it is folded into the database, bytes."""
 
 
 def task_folder(root: Path, task: str) -> Path:
@@ -144,7 +145,7 @@ def epochs_lock(root: Path) -> AbstractContextManager[int]:
 def publish_epoch(root: Path, task: str, epoch: int) -> Iterator[None]:
     """Publish the current epoch of a task to its workers, durably; the epoch never decreases.
 
-    No newer run publishes its epoch while the block runs, so none has files yet that could count as garbage.
+    No newer run publishes its epoch while the block runs, so no newer run has files that could count as garbage.
 
     Raises:
         FencedError: a newer run has published its epoch.
@@ -173,15 +174,15 @@ def remove_shards(root: Path, task: str, shards: int) -> None:
 
 
 def remove_state(root: Path, task: str, *, keep: Collection[str] = ()) -> None:
-    """Remove the state of a task whose epoch is superseded in the metadata database.
+    """Remove the state of a task after a higher epoch was committed in the metadata database.
 
     Args:
         root: the data folder.
         task: name of the task.
-        keep: names of files in its folder that are no state, and stay.
+        keep: names of files in the task's folder that are no state, and that stay.
     """
     folder = task_folder(root, task)
-    (folder / "epoch").unlink(missing_ok=True)  # from here on processes of older runs cannot open a shard
+    (folder / "epoch").unlink(missing_ok=True)  # without this file, processes of older runs cannot open a shard
     for shard in _shard_folders(folder):
         _remove_shard(shard)
     if not any((folder / name).exists() for name in keep):
@@ -202,7 +203,7 @@ def _shard_folders(folder: Path) -> list[Path]:
 
 
 def _remove_shard(folder: Path) -> None:
-    """Remove the folder of a shard that is no longer used, after a process that is opening it has finished."""
+    """Remove the folder of a shard that is no longer used; wait for a process that is opening the shard."""
     with translated(folder), locked(folder / _LOCK, lambda _: True):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -219,9 +220,9 @@ def current_epoch(folder: Path) -> int | None:
 def open_state(
     folder: Path, *, attempt: Attempt, committed: str | None, fold_bytes: int = FOLD_BYTES
 ) -> Iterator[apsw.Connection]:
-    """Yield a shard's database in an open transaction, which is committed as prepared unless the block raises.
+    """Yield a shard's database in an open transaction; if the block raises no error, the transaction is prepared.
 
-    If the block raises, its writes are discarded.
+    After an error, the writes of the block are discarded.
 
     Args:
         folder: folder of the shard.
@@ -252,7 +253,7 @@ def open_state(
             shutil.rmtree(folder / str(attempt), ignore_errors=True)
             raise
         db.close(True)
-        sync(folder)  # makes the attempt's folder durable; its entries are synced with the log
+        sync(folder)  # makes the attempt's folder durable; the entries of the folder are synced with the log
 
 
 def fold(folder: Path, *, attempt: Attempt, committed: str) -> Path:
@@ -292,7 +293,7 @@ def copy_state(database: Path, folder: Path, *, attempt: Attempt) -> None:
 
 
 def still(folder: Path) -> AbstractContextManager[None]:
-    """Return a lock that keeps a shard from being opened; an attempt that is already running continues.
+    """Return a lock during which the shard cannot be opened; an attempt that is already running continues.
 
     Raises:
         HeldError: another process holds the folder.
@@ -306,7 +307,7 @@ def keeps_state(folder: Path) -> bool:
 
 
 def copy_prepared(folder: Path, copy: Path, committed: str) -> bool:
-    """Copy a shard's database with the log of the committed attempt, from a folder that is locked by `still`.
+    """Copy the database of a shard with the log of the committed attempt, from a folder that `still` has locked.
 
     Args:
         folder: folder of the shard.
@@ -375,7 +376,7 @@ def damage(folder: Path, committed: Callable[[], str | None]) -> str | None:
 
 @contextmanager
 def owned(folder: Path, attempt: Attempt) -> Iterator[None]:
-    """Lock a shard's folder. Refuse every attempt except the newest attempt of the task's current run."""
+    """Lock the folder of a shard; refuse every attempt except the newest attempt of the task's current run."""
     make_folders(folder)
     with locked(folder / _LOCK, lambda descriptor: _newest(descriptor) <= attempt) as descriptor:
         if current_epoch(folder.parent) != attempt.epoch:
@@ -391,7 +392,7 @@ def owned(folder: Path, attempt: Attempt) -> Iterator[None]:
 def _newest(descriptor: int) -> Attempt:
     """Return the newest attempt that has opened a shard, from its open lock file.
 
-    A record that a loss of power has damaged counts as none, because no earlier attempt has survived.
+    A record that a loss of power has damaged counts as no record, because no attempt has survived the loss.
     """
     try:
         return Attempt.from_json(orjson.loads(os.pread(descriptor, _NOTE_BYTES, 0)))
@@ -406,14 +407,14 @@ def _superseded(folder: Path) -> FencedError:
 def _settle(folder: Path, committed: str | None, attempt: Attempt, fold_bytes: int = 0) -> Path | None:
     """Settle a shard's database at the committed attempt: fold its log, and remove other attempts.
 
-    Other attempts at the same transaction stay, because one of them may be committed.
+    Other attempts at the same transaction stay, because one of these may be committed.
 
     Returns:
         The log of the committed attempt if it is too short to fold; None otherwise.
     """
     path, log = folder / _DATABASE, None
     if committed is None:
-        # Without a commit, all files are remains of failed attempts.
+        # Without a commit, all files were left by failed attempts.
         for suffix in ("", "-wal"):
             Path(f"{path}{suffix}").unlink(missing_ok=True)
             reach("state.forgotten")
@@ -450,7 +451,8 @@ def _short_log(prepared: Path, path: Path, fold_bytes: int) -> Path | None:
 def _enter(prepared: Path, path: Path) -> None:
     """Make a folded database the database of its shard, durably.
 
-    It is so already, except at the first commit and for a data folder that was copied without hard links.
+    Most folded databases are the database of their shard already. Exceptions are the first commit, and data folders
+    that were copied without hard links.
     """
     if not (path.exists() and path.samefile(prepared)):
         link = path.with_name(f"{path.name}.new")
@@ -461,7 +463,7 @@ def _enter(prepared: Path, path: Path) -> None:
 
 
 def _settle_log_beside(path: Path, committed: str) -> None:
-    """Fold or remove a log beside the database itself, where older versions kept it."""
+    """Fold or remove a log beside the database itself, where older versions stored the log."""
     db = _open(path)
     is_committed = _token(db) == committed
     db.close(True)
@@ -490,7 +492,7 @@ def _begin(folder: Path, committed: str | None, attempt: Attempt, log: Path | No
             raise _not_at(folder / _DATABASE, committed)
         os.link(folder / _DATABASE, own / _DATABASE)
         reach("state.linked")
-    if log is not None:  # synced later, together with the additions to it
+    if log is not None:  # synced later, together with the later part of the log
         shutil.copyfile(log, Path(f"{own / _DATABASE}-wal"))
     db = _open(own / _DATABASE)
     try:
@@ -520,8 +522,8 @@ def _not_at(path: Path, committed: str) -> StorageError:
 
 
 def _open(path: Path) -> apsw.Connection:
-    # Attempts share the database file, which none of them writes, so SQLite needs no lock on it. One thread at a time
-    # uses the connection, so it needs no mutex either, which each call would lock several times.
+    # Attempts share the database file but do not write it, so SQLite needs no lock on it. One thread at a time uses
+    # the connection, so SQLite needs no mutex, which each call would lock several times.
     db = apsw.Connection(str(path), _FLAGS, "unix-none", statementcachesize=_STATEMENTS)
     db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     # Fetch all rows: the last of several statements runs only then.

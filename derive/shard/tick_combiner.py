@@ -1,18 +1,16 @@
-"""Combine documents per tick and key: of one place in memory or sorted on disk, and of several shards by sorting.
+"""Combines documents per tick and key: in memory, on disk for a large tick, and by sorting for several shards.
 
-In memory, sorted group numbers reveal unique documents of a key and tick, which are passed on unchanged.
+Most documents are unique by key and tick, and are not inspected. Publications of an open tick are held unchanged until
+the tick ends, or until memory must be freed.
 
-A tick that exceeds the memory limit is sorted by key and processing order, and folded from the left as it is read. The
-result equals a fold in memory byte for byte. A second sort restores the order of a segment.
+- In memory, documents get group numbers. The sorted numbers show which documents are unique; these stay unchanged.
+- A tick that exceeds the memory limit is sorted on disk, by key and processing order, and folded from the left as it is
+  read. A second sort restores the order of a segment.
+- Usually no two shards publish documents of one key in one tick. Then each shard combines its own documents, and only
+  keys are compared. In other cases, the documents of all shards are sorted.
 
-Most documents are unique by key and tick, and are never inspected. Publications of an open tick are held unchanged
-until the tick ends, or memory must be freed.
-
-Usually no two shards publish a document of one key in one tick. Then each shard combines its own documents, and only
-keys are compared.
-
-Documents are folded from the left in processing order, as in `TickCombiner`, so even sums of floating-point numbers are
-equal.
+In each case documents are folded from the left in processing order, so the results are equal byte for byte, even sums
+of floating-point numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from derive.time.frontier import tick_begin
 
 
 class KeyFold:
-    """Folds documents of one key into one, or into as few as their annotations allow.
+    """Folds documents of one key into one document, or into as few as the annotations allow.
 
     Args:
         spec: the derivation.
@@ -53,7 +51,7 @@ class KeyFold:
         self._positions = collection.write_positions
 
     def add(self, key: bytes, folded: list[Document], document: Document) -> None:
-        """Fold a document into those of its key, possibly as a further document.
+        """Fold a document into the documents of its key; it may stay a separate document.
 
         Args:
             key: packed key.
@@ -236,7 +234,7 @@ class LargeTick(Generic[P]):
         self._folded = []
 
     def _park(self, count: int) -> None:
-        """Set folded documents of a key aside: they may be many, and their timestamp is still unknown."""
+        """Set folded documents of a key aside, because they may be many, and their timestamp is still unknown."""
         if count > 0:
             assert self._key is not None
             parked = [(0, self._parked_count + seq, self._key, self._folded[seq]) for seq in range(count)]
@@ -349,7 +347,7 @@ class TickCombiner:
         self.weight = 0
 
     def _hold(self, tick: int, published: Published) -> None:
-        """Add documents of one tick, which is or becomes the open tick."""
+        """Add documents of one tick; if no tick is open, this tick becomes the open tick."""
         self.open_tick = tick
         self.weight += published.weight
         if self._large is not None:
@@ -377,7 +375,7 @@ class TickCombiner:
         self._held = []
 
     def _lighten(self) -> None:
-        """Spill the folded documents to disk, unless folding has freed enough memory."""
+        """Fold the held documents; if this has not freed enough memory, spill them to disk."""
         folded = [document for _, documents in self._open.values() for document in documents]
         self.weight = sum(weigh(folded[begin : begin + _PIECE], 1) for begin in range(0, len(folded), _PIECE))
         if self.weight <= self._spill.memory // 2:
@@ -512,7 +510,7 @@ def share_keys(published: Sequence[Sequence[PublishedRows]], tick: int) -> bool:
 
 
 def are_shared(batches: Iterator[tuple[KeyRows, bool]], tick: int) -> bool:
-    """Return true if several shards published a key in one tick, or a tick has too many keys to compare.
+    """Return true if several shards published a key in one tick, or if a tick has too many keys to compare.
 
     Args:
         batches: keys of all shards, once per shard and tick, each batch with true for whole ticks.
@@ -548,8 +546,8 @@ def gather_ticks(
         fewest: number of rows to gather at least, within the limit.
 
     Yields:
-        Batches in order of ticks, with true for whole ticks and false for a part of one. The rest of a divided tick may
-            be in the following batch of whole ticks.
+        Batches in order of ticks, with true for whole ticks and false for a part of one tick. The rest of a divided
+        tick may be in the following batch of whole ticks.
     """
     held: _Held[T] = _Held()
     for first, part in packets:

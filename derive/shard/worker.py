@@ -1,11 +1,11 @@
 """Functions that run on a worker: one slice, one whole shard, or a step of a transaction.
 
-All kinds of transactions share the parsing of documents, the lambdas and the timestamps. They differ in the next step:
-a second shuffle, or combining per tick and key, with or without feedback.
+All kinds of transactions share the parsing of documents, the lambdas and the timestamps. The next step differs: a
+second shuffle, or a combination per tick and key, with or without feedback.
 
-Each function takes a `Plan` and reports its outcome as messages, which are plain data. An error is a message too,
-because a retry would fail the same way. Each function also takes the executor's number of the attempt, so that two
-attempts at one part share neither files nor state.
+Each function takes a `Plan` and reports its outcome as messages, which are plain data. An error is a message, too,
+because a retry would fail the same way. Each function also takes the number of the attempt from the executor, so that
+two attempts at one part share no files and no state.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from derive.time.positions import offset_of
 
 
 def spare_documents() -> None:
-    """Make the collector run less often: documents are large trees without cycles."""
+    """Let the garbage collector run less often, because documents are large trees without cycles."""
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
 
@@ -54,7 +54,7 @@ class Pipeline:
         reading: columns that it reads.
         session: the derivation's session over the shard's state.
         processed: called with the number of processed documents.
-        many: number of source documents from which columns are published, if the session can.
+        many: number of source documents from which columns are published, if the session can publish columns.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Pipeline:
         """Yield publications, combined per tick and key, in order.
 
         Args:
-            parts: source rows in order, all that combine with one another.
+            parts: all source rows that combine with one another, in order.
             spill: files for rows that exceed the memory limit.
         """
         combiner = TickCombiner(self._plan.spec, spill)
@@ -113,7 +113,7 @@ class Pipeline:
 
 
 def run_alone(plan: Plan, number: int, attempt: int) -> list[Message]:
-    """Run a task that is independent of other workers: a slice, or a whole transaction.
+    """Run a task that needs no other worker: a slice, or a whole transaction.
 
     Args:
         plan: the transaction.
@@ -139,7 +139,7 @@ def run_single(plan: Plan, attempt: int) -> Message:
 
 
 def _run_alone(plan: Plan, name: str, span: tuple[int, int], shard: int | None, attempt: int) -> Message:
-    """Read, invoke, combine and write at one place, which all documents of each tick pass."""
+    """Read, invoke, combine and write at one place; all documents of a tick must be at this place."""
     messages: list[Message] = []
     try:
         reading = reading_of(plan.spec)
@@ -199,7 +199,10 @@ def _read(plan: Plan, reading: Reading, span: tuple[int, int]) -> Iterator[ReadR
 def _open_pipeline(
     plan: Plan, reading: Reading, shard: int | None, attempt: int, counter: Counter
 ) -> Iterator[Pipeline]:
-    """Yield the pipeline of a shard, or of a slice without state; the state is prepared unless the block raises."""
+    """Yield the pipeline of a shard, or of a slice without state.
+
+    Without an error in the block, the state is prepared.
+    """
     with open_session(plan, shard, attempt) as session:
         yield Pipeline(plan, reading, session, counter.add)
 
@@ -207,7 +210,7 @@ def _open_pipeline(
 def run_whole(plan: Plan, attempt: int) -> list[Message]:
     """Run a whole transaction of a task with several shards in this process, one shard after the other.
 
-    Rows stay in memory and are not packed; a few documents need one segment instead of one per owner of keys.
+    Rows stay in memory and are not packed. A few documents need one segment, and not one for each owner of keys.
     """
     reading = reading_of(plan.spec)
     messages: list[Message] = []
