@@ -205,7 +205,7 @@ class ColumnBinding:
     def feed(
         self, fields: Sequence[Sequence[JSON]], published: Sequence[int]
     ) -> tuple[Iterator[tuple[Value, ...]], Iterator[object]]:
-        """Return an iterator of the values of each document, and an iterator with the number of remaining documents as length hint.
+        """Return an iterator of the values of each document, and an iterator whose length hint is the rest's length.
 
         Args:
             fields: the values of each field.

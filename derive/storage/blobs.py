@@ -1,7 +1,7 @@
 """Blobs: the files of segments, written once, under names that are never reused.
 
-`Blobs` is the whole interface between storage and the place of segments, so another place than a local folder is
-possible. Readers receive Arrow's own file objects, so no byte of a segment passes through Python.
+`Blobs` is the whole interface between storage and the place of segments, so segments can be in another place than a
+local folder. Readers get Arrow's own file objects, so Python does not copy the bytes of a segment.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Blobs(Protocol):
         """Return the paths of the blobs below a folder that match a pathlib pattern."""
 
     def delete(self, paths: Iterable[str]) -> int:
-        """Delete blobs, skipping missing ones, and return the number of paths."""
+        """Delete the existing blobs among these, and return the number of paths."""
 
 
 @cache
 def _files() -> Any:
-    """Return Arrow's file system, imported at the first use because the import is slow."""
+    """Return Arrow's file system, which is imported on first use, because the import is slow."""
     from pyarrow.fs import LocalFileSystem
 
     return LocalFileSystem()
@@ -115,7 +115,7 @@ def blobs_of(root: Path) -> Blobs:
 
 
 def is_there(blobs: Blobs, path: str) -> bool:
-    """Return true if a blob exists, even if it cannot be read."""
+    """Return true if a blob exists, even if the blob cannot be read."""
     try:
         blobs.open(path).close()
     except (FileNotFoundError, NotADirectoryError):

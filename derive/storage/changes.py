@@ -1,9 +1,8 @@
 """Notifications of commits, so that waiting callers do not poll the metadata database.
 
 A commit notifies waiting threads of this process at once, and other processes through the signal of the data folder.
-A waiting process without a signal polls SQLite's data version, which lies in shared memory and takes microseconds to
-read.
-A process with a signal polls too, but rarely.
+Without a signal, a waiting process polls SQLite's data version, which is in shared memory and takes microseconds to
+read. With a signal, it also polls, but rarely.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _LOOK_SECONDS = 0.02
 """Poll interval of a caller without a commit signal."""
 
 _DOUBT_SECONDS = 1.0
-"""Poll interval of a caller with a commit signal: a process may be killed between its commit and the signal."""
+"""Poll interval of a caller with a commit signal, because a process may be killed between its commit and the signal."""
 
 
 class Mark(NamedTuple):
@@ -53,14 +52,14 @@ class Changes:
         self._wakes = 0
 
     def mark(self) -> Mark:
-        """Return the present position. A caller takes the mark first, and checks its condition afterwards."""
+        """Return the present position. A caller calls this before it checks its condition."""
         return Mark(self._metadata.notifications, self._metadata.version())
 
     def wait(self, mark: Mark, seconds: float) -> bool:
         """Wait until a commit follows a mark.
 
-        A change without a notification, such as the passage of time, is seen at the next notification or at the time
-        limit.
+        A change without a notification, such as the progress of time, ends the wait only at the next notification or
+        at the time limit.
 
         Args:
             mark: position before the wait.
@@ -73,7 +72,7 @@ class Changes:
         return self._wait(lambda: metadata.notifications != mark.own or metadata.version() != mark.others, seconds)
 
     def wakes(self) -> Wakes:
-        """Return the present wake-ups. A caller takes them first, and checks its condition afterwards."""
+        """Return the present wake-ups. A caller calls this before it checks its condition."""
         return Wakes(self._metadata.wakes(), self._wakes)
 
     def wake_others(self) -> None:
@@ -98,7 +97,7 @@ class Changes:
         return self._wait(lambda: self.wakes() != wakes, seconds)
 
     def settle(self) -> None:
-        """Sync all commits so far, before a caller reports them to a client that relies on them."""
+        """Sync all commits so far; a caller does this before it reports commits to a client."""
         self._metadata.settle()
 
     def _wait(self, is_over: Callable[[], bool], seconds: float) -> bool:

@@ -1,8 +1,8 @@
 """Compaction: merge small segments into large ones, and reduce unneeded history per key.
 
-A merge of segments changes no readable contents at any time. A move of `since` deletes the history below it, and keeps
-the contents at and above it exact (law L3). A replaced file is kept for a grace period, and until no reader can be
-using it.
+A merge of segments changes no readable contents at any time. A move of `since` deletes the history below `since`, and
+keeps the contents at and above `since` exact (law L3). A replaced file is kept for a grace period, and until no reader
+can use it.
 """
 
 from __future__ import annotations
@@ -102,17 +102,17 @@ def compact(
     Args:
         store: store of the collection.
         spec: the collection.
-        since: reduce the history below this timestamp, as far as it is final and unneeded; None to keep all history.
+        since: timestamp below which history is reduced, as far as it is final and not needed; None to keep all history.
         fewest: smallest number of consecutive small segments that are merged.
         grace: shortest time for which replaced files are kept, microseconds.
-        wait: wait for another process that compacts in this data folder.
+        wait: whether to wait for another process that compacts in this data folder.
         fold_sizes: limits for the amount of history in memory.
 
     Returns:
-        The outcome; None if another process compacts and `wait` is False.
+        The outcome; None if another process compacts and `wait` is false.
 
     Raises:
-        FlowError: the disk is full or broken; no data is lost.
+        FlowError: the disk is full or broken; no data are lost.
     """
     spec = store.tables.as_stored(spec)
     with _alone(store, wait=wait) as is_alone:
@@ -213,7 +213,7 @@ def _merge(store: Maintainable, spec: CollectionSpec, group: Sequence[Segment]) 
 
 @contextmanager
 def _new_files(store: Maintainable, spec: CollectionSpec) -> Iterator[str]:
-    """Yield a prefix for the names of new files, which is recorded until the block has committed or removed them."""
+    """Yield a prefix for the names of new files; it is recorded until the block has committed or removed the files."""
     name = f"{COMPACTED}{uuid.uuid4()}"
     store.history.begin_files(spec.name, name)
     yield name
@@ -224,7 +224,7 @@ def _new_files(store: Maintainable, spec: CollectionSpec) -> Iterator[str]:
 def _scratch(store: Maintainable) -> Iterator[Path]:
     """Yield an empty folder on the data folder's disk, and remove it afterwards.
 
-    A crash leaves it to the next compaction.
+    After a crash, the next compaction removes the folder.
     """
     folder = store.root / "compaction"
     with translated(folder):

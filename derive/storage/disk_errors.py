@@ -1,4 +1,4 @@
-"""Translate errors of the disk and of SQLite into messages for people."""
+"""Translates errors of the disk and of SQLite to messages for people."""
 
 from __future__ import annotations
 

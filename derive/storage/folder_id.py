@@ -24,7 +24,7 @@ class FolderIdentity:
 
     Attributes:
         id: identifier of the folder; empty for none.
-        former: identifiers of the folders that it was restored from, the newest first.
+        former: identifiers of the folders from whose backups it was restored, the newest first.
     """
 
     id: str = ""
@@ -46,7 +46,7 @@ def identity_of(root: Path) -> FolderIdentity:
 
 
 def known_folder_id(root: Path) -> str:
-    """Return the identifier of a data folder; empty if it has none, or the file cannot be read."""
+    """Return the identifier of a data folder; empty if there is none, or if the file cannot be read."""
     try:
         return (root / FILE).read_text().strip()
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -54,7 +54,7 @@ def known_folder_id(root: Path) -> str:
 
 
 def folder_id(root: Path) -> str:
-    """Return the identifier of a data folder, and write a new one if it has none; copies of the folder share it.
+    """Return the identifier of a data folder; write a new identifier if there is none. Copies of a folder share it.
 
     Returns:
         The identifier; empty if there is none, and the folder is not writable.
@@ -63,7 +63,7 @@ def folder_id(root: Path) -> str:
 
 
 def write_folder_id(root: Path, identifier: str) -> str:
-    """Write the identifier of a data folder durably, unless it has one.
+    """Write the identifier of a data folder durably, unless the folder has an identifier.
 
     Returns:
         The identifier of the folder; empty if there is none, and the folder is not writable.

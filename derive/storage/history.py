@@ -1,11 +1,11 @@
-"""History: earlier contents of collections, which compaction rewrites or reduces, and the removal of its files.
+"""History: earlier contents of collections, which compaction rewrites or reduces; and the removal of files.
 
 Contents below `since` are unknown. `since` moves only up to the least frontier of the read capabilities.
 
-An uncommitted file is garbage once no process can be writing it, and a replaced file is garbage once no process can be
-reading it. Capabilities decide both, so every file of a crashed process is removed eventually.
+An uncommitted file is garbage when no process can write it any longer. A replaced file is garbage when no process can
+read it any longer. Capabilities show both, so in the end every file of a crashed process is removed.
 
-Only files that the metadata has recorded can be garbage: as a segment, or by the identifier of their writer. All other
+Only a file that the metadata has recorded, as a segment or by the identifier of its writer, can be garbage. All other
 files stay, because they may be newer than the metadata; `flowctl verify` lists them.
 """
 
@@ -62,18 +62,19 @@ class History:
 
     def begin_files(self, name: str, identifier: str) -> None:
         """Record that files of a collection are about to be written; an identifier is the beginning of their names."""
-        with self._metadata.transaction(synced=False) as db:  # verify reports the files after a loss of power
+        # no sync: after a loss of power, `flowctl verify` reports the files
+        with self._metadata.transaction(synced=False) as db:
             begin_writer(db, identifier, name)
 
     def end_files(self, identifier: str) -> None:
-        """Delete the record of `begin_files`: each of the files is committed or removed."""
+        """Delete the record of `begin_files`, after each of the files was committed or removed."""
         with self._metadata.transaction(synced=False) as db:
             forget_writer(db, identifier)
 
     def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
         """Replace segments by others with the same updates.
 
-        Return False if an old one is no longer part of the collection.
+        Return False if an old segment is no longer part of the collection.
         The old files stay until `Garbage.collect_replaced` removes them.
         """
         with self._metadata.transaction() as db:
@@ -115,7 +116,7 @@ def _frontiers(db: apsw.Connection, name: str) -> Frontiers | None:
 _IDENTIFIER = len(str(UUID(int=0)))
 
 _REMEMBERED = 86_400_000_000
-"""Shortest time for which identifiers of writers are kept, microseconds: an abandoned worker may still write."""
+"""Shortest time for which identifiers of writers are kept, microseconds; an abandoned worker may still write."""
 
 GRACE = 600_000_000
 """Shortest time for which replaced files are kept, microseconds."""
@@ -134,12 +135,12 @@ class Garbage:
         self._metadata = metadata
 
     def known(self, name: str) -> set[str]:
-        """Return the paths of a collection's segments and of its replaced files, relative to the data folder."""
+        """Return the paths of the segments and the replaced files of a collection, relative to the data folder."""
         with self._metadata.snapshot() as db:
             return known_paths(db, name, collection_folder(name))
 
     def collect_replaced(self, before: int) -> int:
-        """Remove files that were replaced before this wall-clock time, microseconds, and that have no reader.
+        """Remove files that were replaced before a wall-clock time (microseconds), and that have no reader.
 
         Returns:
             The number of removed files.
@@ -156,7 +157,7 @@ class Garbage:
         return len(paths)
 
     def collect_uncommitted(self, name: str) -> int:
-        """Remove uncommitted files that runs of a task have written into its collection, also from before a reset.
+        """Remove uncommitted files that runs of a task have written into its collection, also before a reset.
 
         Files without a known writer stay. Only the exclusive writer of the collection may call this, because files of a
         transaction in progress count as garbage.
@@ -177,7 +178,7 @@ class Garbage:
     def collect_abandoned(self, name: str) -> int:
         """Remove files of incomplete ingestions into a collection, and return their number.
 
-        The call is cheap if every ingestion has completed.
+        The call is fast if every ingestion has completed.
         """
         with self._metadata.transaction() as db:
             release_expired(db)
@@ -187,7 +188,7 @@ class Garbage:
     def collect_unfinished(self) -> int:
         """Remove all files of incomplete compactions and ingestions, and return their number.
 
-        No other process may be compacting. The call is cheap if every compaction and ingestion has completed.
+        No other process may compact meanwhile. The call is fast if every compaction and ingestion has completed.
         """
         with self._metadata.transaction() as db:
             release_expired(db)
@@ -198,8 +199,8 @@ class Garbage:
     def _collect(self, abandoned: Sequence[str], unfinished: Sequence[str]) -> int:
         """Remove files of incomplete ingestions and compactions by their identifiers, and delete the identifiers.
 
-        A table may have had another name, and so another folder, when its files were written. A process that died after
-        its commit has left only its identifier.
+        A table may have had another name, and so another folder, when its files were written. A process that was killed
+        after its commit has left only its identifier.
         """
         if not abandoned and not unfinished:
             return 0
@@ -216,7 +217,7 @@ class Garbage:
         return removed
 
     def unknown(self) -> list[str]:
-        """Return the paths of the files below `collections` that belong to no collection and have no known writer."""
+        """Return the paths of files in `collections` that belong to no collection and have no known writer."""
         paths = self._blobs.list(FOLDER, "**/*")
         with self._metadata.snapshot() as db:
             known, begun = all_paths(db), all_writers(db)

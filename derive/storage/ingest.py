@@ -1,8 +1,8 @@
 """Ingestion: load the documents of a file into a collection, all of them or none.
 
-A file is streamed, validated, stamped with timestamps and written to segments with constant memory. One metadata commit
-at the end adds the segments to the collection. A write capability keeps the collection from being sealed past the
-stamped timestamps meanwhile.
+The documents of a file are read as a stream, validated, given timestamps and written to segments, with constant memory.
+At the end, one metadata commit adds the segments to the collection. Until then, a write capability keeps `upper` of the
+collection at or below these timestamps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from derive.storage.segments.writer import SegmentWriter
 from derive.time.source_read import Segment
 
 SKEW = 60_000_000
-"""Tolerance for a document's own time beyond the present, microseconds: clocks of machines differ."""
+"""Tolerance for a document's own time after the present, microseconds, because clocks of machines differ."""
 
 _BATCH, _BATCH_BYTES = 5_000, 8 << 20
 """Limits of a batch, in documents and in bytes."""
@@ -74,7 +74,7 @@ class Ingestion:
         spec: the collection.
         clock: JSON pointer to an RFC 3339 time in each document, to load history; None to stamp the present.
         progress: called with the number of documents read so far.
-        renew_seconds: interval for the renewal of the write capability, even while the input pauses.
+        renew_seconds: interval for the renewal of the write capability, also while the input has a pause.
         door: kind of writer.
 
     Raises:
@@ -129,7 +129,9 @@ class Ingestion:
         try:
             with translated(store.root), store.capabilities.renewed(capability, self._renew_seconds):
                 if file is not None and file.load_id is not None:
-                    # Checked with the capability: a load that commits later does not move `upper` past its frontier.
+                    # Checked after the acquisition of the capability: a later commit of another load does not move
+                    # `upper` past its
+                    # frontier.
                     require_new(store.load(collection, file.load_id), file)
                 last = self._write(name, lines, writer, capability)
                 segments = writer.close()
@@ -163,7 +165,7 @@ class Ingestion:
         for batch in _batches(name, lines):
             numbers, documents, keys = self._valid(batch, problems)
             if problems.count and self._get_clock is None:
-                _find_unwritable(numbers, documents, problems)  # report further defects, but write nothing
+                _find_unwritable(numbers, documents, problems)  # report more defects, but write nothing
                 continue
             clocks, seqs = self._stamp(numbers, documents, history, problems)
             if problems.count:
@@ -182,7 +184,10 @@ class Ingestion:
         return last
 
     def _valid(self, batch: list[Line], problems: _Problems) -> tuple[list[int], list[Document], list[bytes]]:
-        """Return the valid documents of a batch with line numbers and packed keys; record the errors of the others."""
+        """Return the valid documents of a batch with line numbers and packed keys.
+
+        Record the errors of other documents.
+        """
         numbers: list[int] = []
         documents: list[Document] = []
         is_valid = self._validator.is_valid
@@ -192,7 +197,7 @@ class Ingestion:
             try:
                 document = parse(text) if isinstance(text, bytes) else text
             except ValueError as exc:
-                # Orjson's message quotes no value.
+                # The message of orjson quotes no value.
                 is_shown = self._redactor is None or isinstance(exc, orjson.JSONDecodeError)
                 problems.add(number, f"not JSON: {exc}" if is_shown else "not JSON")
                 continue
@@ -271,7 +276,7 @@ def _find_unwritable(numbers: list[int], documents: list[Document], problems: _P
 
 
 class _History:
-    """Assigns positions to documents by their own times, which must not decrease; equal times get ascending numbers.
+    """Assigns positions to documents: their own times, which must not decrease, and numbers for equal times.
 
     Attributes:
         present: the present time.

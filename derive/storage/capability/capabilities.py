@@ -1,10 +1,10 @@
 """Capabilities to read, to write, and to run a task, and the operations on them.
 
-Capabilities are durable, are checked at every use, and have an identifier that another process can use. The commit of a
-capability that expires is durable once any later commit is, because a loss of power ends it anyway.
+Capabilities are durable, are checked at every use, and have an identifier that another process can use. A capability
+that expires is committed without a sync, because a loss of power ends such a capability.
 
-A task has a read capability on each of its sources beyond the end of a run. A task that was stopped for a week
-therefore still finds its unprocessed documents. The capability moves up in the commit that advances the task.
+A task keeps a read capability on each of its sources after the end of a run. So a task that was stopped for a week
+still finds its unprocessed documents. The commit that advances the task also moves the capability up.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.positions import KeptHistory
 
 Request: TypeAlias = tuple[Collection[GlobalId], int]
-"""Identifiers of the collections that a holder reads, and the first timestamp that the holder reads."""
+"""The first timestamp that a holder reads, by identifier of the collection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Update:
 
     Attributes:
         capability: write capability.
-        updates: row updates with timestamps at or above the capability's frontier and below the new one.
+        updates: row updates with timestamps at or above the capability's frontier, and below the new frontier.
         frontier: the new frontier.
     """
 
@@ -82,7 +82,7 @@ class Downgrade:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Begin the lifetime of a capability again."""
+    """Restart the lifetime of a capability."""
 
     capability: Capability
 
@@ -131,7 +131,7 @@ class Capabilities:
         Args:
             collection: identifier of the collection.
             purpose: description of the use, for people.
-            lasts: acquire capabilities that never expire.
+            lasts: whether the capabilities never expire.
 
         Raises:
             UsageError: the identifier is unknown.
@@ -185,7 +185,7 @@ class Capabilities:
             return clone(db, capability.id)
 
     def take(self, identifier: str) -> Capability:
-        """Make this process the holder of a capability that another process has acquired.
+        """Let this process hold a capability that another process has acquired.
 
         Raises:
             FencedError: the capability was dropped, or has expired.
@@ -194,7 +194,7 @@ class Capabilities:
             return take(db, identifier)
 
     def downgrade(self, capability: Capability, frontier: int) -> Capability:
-        """Move a capability up to a frontier, and renew it; `since` or `upper` may follow.
+        """Move a capability up to a frontier, and renew it; `since` or `upper` may move up, too.
 
         Raises:
             FencedError: the capability was dropped, or has expired.
@@ -205,7 +205,7 @@ class Capabilities:
         return moved
 
     def renew(self, *capabilities: Capability) -> None:
-        """Begin the lifetime of capabilities again.
+        """Restart the lifetime of capabilities.
 
         Raises:
             FencedError: a capability was dropped, or has expired.
@@ -213,9 +213,9 @@ class Capabilities:
         self.perform([Renew(capability) for capability in capabilities])
 
     def release(self, *capabilities: Capability) -> None:
-        """Drop capabilities; dropped and expired ones are skipped.
+        """Drop capabilities; dropped and expired capabilities are skipped.
 
-        The contents of a dropped table are deleted with the last capability to read them.
+        The contents of a dropped table are deleted with its last read capability.
         """
         self.perform([Release(capability) for capability in capabilities])
 
@@ -266,7 +266,7 @@ class Capabilities:
 
     @contextmanager
     def keep_all(self) -> Iterator[None]:
-        """Keep all files that are part of a collection when the block begins, while the block runs."""
+        """While the block runs, keep all files that are part of a collection at its begin."""
         with self._metadata.transaction(synced=False) as db:
             query = "SELECT name, since FROM collection WHERE since < ?"
             rows: list[Any] = db.execute(query, (END_OF_TIME,)).fetchall()
@@ -283,7 +283,7 @@ class Capabilities:
 
     @contextmanager
     def renewed(self, capability: Capability, every: float = RENEW_SECONDS) -> Iterator[None]:
-        """Renew a capability every so many seconds while the block runs."""
+        """Renew a capability at an interval of seconds while the block runs."""
         with Renewals(self._metadata, every).renewed(capability.id):
             yield
 
@@ -292,8 +292,8 @@ class Capabilities:
     ) -> dict[int, list[Capability]]:
         """Give holders read capabilities on exactly the requested collections, in one commit.
 
-        Each new capability begins at the requested timestamp, at most at the last known one; or at `since`, if the
-        history is compacted up to a later timestamp. Dropped collections are skipped.
+        Each new capability begins at the requested timestamp, or at the last known timestamp if this is earlier; or at
+        `since`, if the history is compacted up to a later timestamp. Dropped collections are skipped.
 
         Args:
             present: the present capabilities by holder, which are moved up, renewed or dropped.
@@ -313,7 +313,7 @@ class Capabilities:
 class KeptCapability:
     """A read capability of this process, renewed in the background until it is closed.
 
-    A process that cannot write the metadata has no capability: it relies on the grace period of replaced files.
+    A process that cannot write the metadata has no capability, and relies on the grace period of replaced files.
 
     Args:
         metadata: metadata database.
@@ -324,7 +324,7 @@ class KeptCapability:
 
     Attributes:
         frontier: timestamp that `since` does not pass.
-        relation: the relation that can be read; another one may have the name later.
+        relation: the relation that can be read; another relation may have the name later.
 
     Raises:
         UsageError: nothing is stored under this name.
@@ -407,7 +407,7 @@ class KeptCapability:
         self.close()
 
     def _release(self, identifier: str) -> None:
-        # A capability that cannot be dropped expires, and that of a fenced server ends with its process.
+        # A capability that cannot be dropped expires; a capability of a fenced server ends with its process.
         with suppress(FlowError), self._metadata.transaction(synced=False) as db:
             release(db, identifier)
 
@@ -439,19 +439,19 @@ class RetainedCapabilities:
         return {capability.collection for capability in self._present.get(holder, ())}
 
     def request(self, requests: Mapping[int, Request]) -> set[int]:
-        """Give holders capabilities as `Capabilities.retain` does; return the holders that had capabilities before."""
+        """Give holders capabilities like `Capabilities.retain`; return the holders that had capabilities before."""
         with self._lock:
             begun = requests.keys() & self._requests.keys()
             self._retain(requests)
         return begun
 
     def renew(self, requests: Mapping[int, Request] | None = None) -> None:
-        """Renew the capabilities of all holders; `requests` are the changed requests of some of them."""
+        """Renew the capabilities of all holders; `requests` has the changed requests of some holders."""
         with self._lock:
             self._retain({**self._requests, **(requests or {})})
 
     def release(self, *holders: int) -> None:
-        """Drop the capabilities of holders, if they have any; those that cannot be dropped now expire."""
+        """Drop the capabilities of holders; capabilities that cannot be dropped now will expire."""
         with self._lock:
             dropped = {holder: self._present.pop(holder) for holder in holders if holder in self._present}
             for holder in holders:
@@ -473,7 +473,7 @@ class RetainedCapabilities:
 class Renewals:
     """Capabilities of this process in one data folder, which one thread renews in one commit.
 
-    A capability that has expired, because the process was stopped for longer than its lifetime, stays ended.
+    A capability that has expired, because the process was stopped for longer than the lifetime, is not renewed.
 
     Args:
         metadata: metadata database; the thread has a connection of its own.
@@ -516,8 +516,8 @@ class Renewals:
         while not done.wait(self._every):
             with self._lock:
                 ids = list(self._ids)
-            # A failure is not reported: the next attempt may succeed, and otherwise the holder finds the capability
-            # expired. No sync is needed, because a loss of power ends it anyway.
+            # A failure is not reported: the next attempt may succeed; if not, the holder finds that the capability has
+            # expired. No sync is needed, because a loss of power ends the capability.
             with (
                 suppress(FlowError),
                 closing(Metadata(self._metadata.path, guard=self._metadata.guard)) as metadata,
@@ -614,16 +614,17 @@ class TaskCapabilities:
     ) -> dict[str, KeptHistory]:
         """Replace the read capabilities of a task by capabilities on exactly the given sources, at these frontiers.
 
-        A transform that has begun, and has lost history that it needs, gets no capability: it must not seem kept later.
+        A transform that has begun, and has lost history that it needs, gets no capability, because a later run must
+        find that the history is lost.
 
         Args:
             task: name of the task.
             needs: source and first needed timestamp of each transform, by state key.
-            capability: capability to run the task; None if the caller is no run.
-            relations: relations that each started transform reads: the present one, and the next one if it switches.
-                Other transforms read the relation with the source's name.
+            capability: capability to run the task; None if the caller is not a run.
+            relations: the relations that each started transform reads: the present relation, and after a switch the
+                next one. Other transforms read the relation with the source's name.
             begun: state keys of the transforms that have begun to read.
-            keeps: keep the previous capabilities too, because the task may return to those sources.
+            keeps: whether to keep the previous capabilities, too, because the task may read the previous sources again.
 
         Returns:
             The history of the source that each transform finds, by state key.
@@ -691,11 +692,11 @@ class TaskCapabilities:
     ) -> None:
         """Replace the read capabilities of materialized views and indexes, in one commit.
 
-        A view has them until it is dropped, and an index until `release_index`.
+        A view keeps the capabilities until it is dropped, and an index until `release_index`.
 
         Args:
-            views: names of the inputs and the first timestamp that is read, by the view's identifier.
-            indexes: the same by the index's identifier.
+            views: for each view (by identifier), the names of its inputs and the first timestamp that it reads.
+            indexes: for each index (by identifier), the names of its inputs and the first timestamp that it reads.
         """
         with self._metadata.transaction() as db:
             for identifier, (names, frontier) in views.items():

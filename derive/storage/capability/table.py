@@ -3,15 +3,18 @@
 A read capability keeps the collection's `since` from passing its frontier, and keeps replaced files. A write capability
 keeps the collection's `upper` from passing its frontier, so the collection is not sealed while a writer works.
 
-A capability belongs to a process or to a task. A process has capabilities that expire: such a capability ends when its
-process, if visible, has ended, or when it was not renewed in time. Ingesting processes can write one collection at the
-same time. A task holds a read capability on each of its sources as long as the task exists; materialized views and
-indexes do the same under names of their own. A task's write capabilities are exclusive: they are acquired with the run
-capability in one transaction, and end with it. A new run capability fences the previous run (law L5). A task whose
-process is visible and alive keeps its run capability however late it is, and can only be fenced.
+A capability belongs to a process or to a task.
 
-All functions take a transaction of the metadata database. The table refers to collections by name, and a rename
-changes it; values of `Capability` refer to collections by identifier.
+- The capabilities of a process expire: such a capability ends when it is not renewed in time, or when its process has
+  ended (if the process is visible). Several processes can ingest into one collection at the same time.
+- A task holds a read capability on each of its sources as long as the task exists. Materialized views and indexes also
+  hold read capabilities, under names of their own.
+- The write capabilities of a task are exclusive. One transaction acquires them together with the run capability, and
+  they end together. A new run capability fences the previous run (law L5). If the process of a task is visible and
+  alive, the run capability does not expire, and can only be fenced.
+
+All functions take a transaction of the metadata database. The table names collections by name, and a rename changes
+these names; values of `Capability` name collections by identifier.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ LIFETIME = 60_000_000
 """Time after which a capability of a process expires unless it is renewed, microseconds."""
 
 RENEW_SECONDS = 15.0
-"""Interval for the renewal of capabilities."""
+"""Interval of the renewals of capabilities, in seconds."""
 
 Kind: TypeAlias = Literal["read", "write", "run"]
 """Kind of a capability: `read` bounds `since`, `write` bounds `upper`, and `run` is the right to run a task."""
@@ -45,7 +48,7 @@ class Capability:
     """A capability in the state of its last read from the table.
 
     Attributes:
-        id: identifier, a UUID; any process that knows it can use the capability.
+        id: identifier, a UUID; any process that knows the identifier can use the capability.
         kind: see `Kind`.
         collection: identifier of the collection; 0 for a run capability.
         frontier: timestamp that `since` or `upper` does not pass. `END_OF_TIME` is the empty frontier, at which nothing
@@ -79,8 +82,8 @@ class TaskCapability:
     Attributes:
         id: identifier, a UUID.
         task: name of the task.
-        epoch: number of this run capability of the task.
-        frontiers: lower bound of the written timestamps by collection, which its `upper` does not pass.
+        epoch: number of the run capability among all run capabilities of the task.
+        frontiers: for each collection, a lower bound of the written timestamps, which its `upper` does not pass.
     """
 
     id: str
@@ -137,7 +140,7 @@ def acquire(
         name: name of the collection.
         frontier: timestamp.
         purpose: description of the use, for people.
-        lasts: the capability never expires.
+        lasts: whether the capability never expires.
     """
     expires = None if lasts else wall_clock() + LIFETIME
     return find(db, _insert(db, kind, collection=name, frontier=frontier, expires=expires, purpose=purpose))
@@ -156,7 +159,7 @@ def find(db: apsw.Connection, identifier: str) -> Capability:
 
 
 def is_live(db: apsw.Connection, identifier: str) -> bool:
-    """Return true if a capability has neither ended nor been fenced."""
+    """Return true if a capability has not ended and was not fenced."""
     return db.execute("SELECT 1 FROM capability WHERE id = ?", (identifier,)).get is not None
 
 
@@ -174,14 +177,14 @@ def require_live(db: apsw.Connection, capability: Capability) -> str:
 
 
 def renew(db: apsw.Connection, identifier: str) -> None:
-    """Begin the lifetime of a capability again, unless it has ended or does not expire; all files may still be read."""
+    """Restart the lifetime of a capability, unless it has ended or does not expire; replaced files stay protected."""
     db.execute(
         "UPDATE capability SET expires = ? WHERE id = ? AND expires IS NOT NULL", (wall_clock() + LIFETIME, identifier)
     )
 
 
 def downgrade(db: apsw.Connection, identifier: str, frontier: int) -> Capability:
-    """Move a capability up to a frontier, and renew it; files that were replaced before are no longer read.
+    """Move a capability up to a frontier, and renew it; files that were replaced before lose their protection.
 
     Raises:
         FencedError: the capability was dropped, or has expired.
@@ -231,7 +234,9 @@ def release(db: apsw.Connection, identifier: str) -> None:
 
 
 def release_expired(db: apsw.Connection) -> None:
-    """Drop expired capabilities and those of ended processes; uncommitted files of their writers become garbage.
+    """Drop expired capabilities, and capabilities of ended processes.
+
+    Uncommitted files of these writers become garbage.
 
     Args:
         db: a write transaction.
@@ -267,7 +272,7 @@ def release_writers(db: apsw.Connection, name: str) -> None:
 
 
 def least_write_frontier(db: apsw.Connection, name: str) -> int | None:
-    """Return the least frontier of a collection's writers, which its `upper` cannot pass; None without writers."""
+    """Return the least frontier of a collection's writers, which `upper` cannot pass; None without writers."""
     frontier: int | None = db.execute(
         "SELECT min(frontier) FROM capability WHERE collection = ? AND kind = 'write'", (name,)
     ).get
@@ -275,7 +280,7 @@ def least_write_frontier(db: apsw.Connection, name: str) -> int | None:
 
 
 def read_capabilities(db: apsw.Connection, name: str) -> tuple[Capability, ...]:
-    """Return the read capabilities on a collection by frontier: the least of each task, and all of processes."""
+    """Return the read capabilities on a collection, by frontier: for each task the lowest, and all of processes."""
     rows: list[Any] = db.execute(
         f"{_QUERY} WHERE capability.collection = ? AND kind = 'read' ORDER BY frontier, task, holder", (name,)
     ).fetchall()
@@ -295,7 +300,7 @@ def write_capabilities(db: apsw.Connection, name: str) -> tuple[Capability, ...]
 
 
 def reading_since(db: apsw.Connection) -> dict[str, int]:
-    """Return, for each collection, the time from which on it is being read: files replaced later may be in use."""
+    """Return, for each collection, the time from which on it is read; files that were replaced later may be in use."""
     rows: list[Any] = db.execute(
         "SELECT collection, at, holder FROM capability WHERE kind = 'read' AND at IS NOT NULL ORDER BY at DESC"
     ).fetchall()
@@ -354,7 +359,7 @@ def acquire_run(
 
 
 def require_run(db: apsw.Connection, capability: TaskCapability, names: Sequence[str] = ()) -> None:
-    """Raise an error if a run capability has ended or was fenced; renew it otherwise.
+    """Renew a run capability; raise an error if it has ended or was fenced.
 
     Args:
         db: a write transaction.
@@ -397,7 +402,7 @@ def downgrade_run(db: apsw.Connection, capability: TaskCapability, name: str, fr
 
 
 def release_run(db: apsw.Connection, task: str) -> None:
-    """Drop the capabilities to run a task and to write for it; its read capabilities keep no replaced files."""
+    """Drop the capabilities to run a task and to write its output; its read capabilities protect no replaced files."""
     _release_run(db, task)
     db.execute("UPDATE capability SET at = NULL WHERE task = ?", (task,))
 
@@ -456,7 +461,7 @@ def release_inputs(db: apsw.Connection, task: str) -> dict[tuple[str, str], int]
 
 
 def downgrade_inputs(db: apsw.Connection, task: str, needs: Mapping[str, int], *, may_step_back: bool = False) -> None:
-    """Move a task's read capabilities to the needed frontiers, by transform; back only if `may_step_back`."""
+    """Move a task's read capabilities to the needed frontiers, by transform; move them back only if `may_step_back`."""
     now = wall_clock()
     db.executemany(
         "UPDATE capability SET frontier = iif(?, ?2, max(frontier, ?2)), at = ? WHERE task = ? AND transform = ?"
@@ -466,7 +471,7 @@ def downgrade_inputs(db: apsw.Connection, task: str, needs: Mapping[str, int], *
 
 
 def rewind_inputs(db: apsw.Connection, task: str, transforms: Collection[str] | None = None) -> None:
-    """Move a task's read capabilities back to the `since` of their sources; the task is not running.
+    """Move the read capabilities of a task that does not run back to the `since` of their sources.
 
     Args:
         db: a write transaction.
@@ -484,7 +489,7 @@ def rewind_inputs(db: apsw.Connection, task: str, transforms: Collection[str] | 
 
 
 def rename_inputs(db: apsw.Connection, task: str, keys: Mapping[str, str]) -> None:
-    """Give a task's read capabilities new state keys, by old state key."""
+    """Give the read capabilities of a task new state keys, by old state key."""
     db.executemany(
         "UPDATE capability SET transform = ? WHERE task = ? AND transform = ? AND kind = 'read'",
         [(new, task, old) for old, new in keys.items()],

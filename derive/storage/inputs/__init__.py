@@ -1,1 +1,1 @@
-"""Input formats of ingestion: each is a generator of numbered lines (`line.Line`)."""
+"""Input formats of ingestion; each format is a generator of numbered lines (`line.Line`)."""

@@ -30,12 +30,12 @@ def csv_rows(
 ) -> Iterator[Line]:
     """Yield the documents of a CSV stream with a header: a column is a field with the type that the schema infers.
 
-    An empty cell is omitted. Numbers are JSON numbers where the schema allows them. A row of more than `most_bytes` is
-    an error, and reading stops there.
+    An empty cell is omitted. A number becomes a JSON number if the schema allows numbers. A row of more than
+    `most_bytes` is an error, and the stream ends at it.
 
     Raises:
-        DocumentError: the header is empty, names a column twice or lacks a required one; or the stream is no CSV in
-            UTF-8.
+        DocumentError: the header is empty, names a column twice, or lacks a required column; or the stream is not CSV
+            in UTF-8.
     """
     csv.field_size_limit(_LARGEST_CELL)
     texts = _Texts(stream, most_bytes)
@@ -125,7 +125,7 @@ def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> Non
 
 
 def _types(header: Sequence[str], spec: CollectionSpec) -> list[frozenset[str]]:
-    """Return the possible types of each column's values before redaction."""
+    """Return the types that the values of each column may have before redaction."""
     if spec.redaction is not None:
         members = map(infer(spec.input_schema).member, header)
         return [frozenset({"string"}) if member is None else member.types for member in members]

@@ -1,7 +1,7 @@
 """Numbered lines of an input: JSON Lines, and files that are compressed with gzip or zstd.
 
-The content of a file tells its compression, and not its name: no JSON or CSV in UTF-8 begins like these formats.
-Standard input therefore works too.
+The content of a file, and not its name, shows the compression, because no JSON or CSV in UTF-8 begins like these
+formats. So standard input can be compressed, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class UnfitError(Exception):
 
 
 Line: TypeAlias = tuple[int, "bytes | Document | DocumentError"]
-"""A line number (or row number), from 1, and the JSON text of the document, the document, or its error.
+"""A line number (or row number), from 1; and the JSON text of the document, the parsed document, or its error.
 
 A large document is a text in every input format, so that the length of texts bounds a batch.
 """
@@ -62,7 +62,7 @@ def too_large(limit: int, noun: str = "the document") -> DocumentError:
 
 
 def too_many_values(texts: Iterable[bytes], limit: int) -> DocumentError | None:
-    """Return the error of JSON texts with more values than a parser has memory for; None if there are not too many.
+    """Return the error of JSON texts with too many values for the memory of a parser; None for other texts.
 
     Args:
         texts: JSON text of a document, or of parts of it.
@@ -87,7 +87,7 @@ _BOM = b"\xef\xbb\xbf"
 def json_lines(stream: BinaryIO, most_bytes: int = MOST_DOCUMENT_BYTES) -> Iterator[Line]:
     """Yield the documents of a JSON Lines stream; blank lines and a byte order mark are skipped.
 
-    A line of more than `most_bytes` is an error, and reading stops there. A line of too many values is an error too.
+    A line of more than `most_bytes` is an error, and the stream ends at it. A line of too many values is an error, too.
     """
     lines = iter(partial(stream.readline, most_bytes + 2), b"")
     for number, line in enumerate(lines, start=1):
@@ -100,7 +100,7 @@ def json_lines(stream: BinaryIO, most_bytes: int = MOST_DOCUMENT_BYTES) -> Itera
 
 
 SUFFIXES = {".gz": "gzip", ".zst": "zstd"}
-"""Codec that a file name's suffix promises."""
+"""The codec of a file according to the suffix of its name."""
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")

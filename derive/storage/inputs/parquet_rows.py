@@ -3,8 +3,9 @@
 NaN and infinities are refused, because JSON has no number for them. A decimal becomes the JSON number with the same
 digits. A decimal that a double cannot hold becomes a string if the schema allows strings.
 
-A dictionary page holds a value once for any number of rows. One row of each row group is therefore read first, with
-byte columns as dictionaries: the longest dictionary value bounds the size of a row.
+A dictionary page holds a value once for any number of rows, so the size of a page does not bound the size of rows. So
+one row of each row group is read first, with byte columns as dictionaries: the longest dictionary value bounds the size
+of a row.
 
 Times of INT96 are read twice. As nanoseconds they overflow outside the years 1677 to 2262, and as microseconds they
 lose digits. Both columns together give the exact time.
@@ -51,7 +52,7 @@ _MICROS = 1_000_000
 
 
 def text_type(nanos: pa.DataType, micros: pa.DataType) -> pa.DataType:
-    """Return the type of a column with texts for the times of INT96.
+    """Return the type of a column in which texts replace the times of INT96.
 
     Args:
         nanos: type of the column read as nanoseconds.
@@ -77,7 +78,7 @@ def text_type(nanos: pa.DataType, micros: pa.DataType) -> pa.DataType:
 
 
 def with_texts(nanos: Any, micros: Any) -> Any:
-    """Return an array with RFC 3339 texts, without an offset, instead of the times of INT96.
+    """Return an array in which RFC 3339 texts, without an offset, replace the times of INT96.
 
     Args:
         nanos: the column read as nanoseconds, modulo 2**64.
@@ -158,7 +159,7 @@ def converter(kind: Any, shape: Shape | None) -> Convert:
 
 
 def exceeds(batch: pa.RecordBatch, most: int) -> bool:
-    """Return whether a batch may have more than `most` values. For a batch of one row the answer is exact."""
+    """Return whether a batch may have more than `most` values; for a batch of one row, the answer is exact."""
     return batch.nbytes * 8 > FEW_VALUES and sum(_count(column, most) for column in batch.columns) > most
 
 
@@ -181,7 +182,7 @@ def _count(array: Any, most: int) -> int:
 
 
 def int96_converter(nanos: Any, micros: Any, shape: Shape | None) -> Convert:
-    """Return a function from pairs of INT96 arrays, as `with_texts` takes them, to JSON values.
+    """Return a function from pairs of INT96 arrays (see `with_texts`) to JSON values.
 
     Args:
         nanos: Arrow type of the column read as nanoseconds.
@@ -321,7 +322,7 @@ def _lists(items: Convert, array: Any) -> list[JSON]:
 
 
 def _maps(keys: Convert, items: Convert, array: Any) -> list[JSON]:
-    """Return objects without null values; a key that is no string becomes its JSON text."""
+    """Return objects without null values; a key that is not a string becomes its JSON text."""
     offsets = array.offsets.to_pylist()
     first, count = offsets[0], offsets[-1] - offsets[0]
     names = [key if isinstance(key, str) else dump_exact(key).decode() for key in keys(array.keys.slice(first, count))]
@@ -382,7 +383,7 @@ class ParquetBatches:
 
     Raises:
         OSError: the file cannot be read.
-        pa.ArrowException: it is no Parquet file.
+        pa.ArrowException: the file is not a Parquet file.
     """
 
     def __init__(self, path: str) -> None:
@@ -473,11 +474,11 @@ _HIDDEN = "a value that has no JSON form, which is not shown as the schema redac
 def parquet_rows(path: str, spec: CollectionSpec, most_bytes: int = MOST_DOCUMENT_BYTES) -> Iterator[Line]:
     """Yield the documents of a Parquet file: a column is a property, and a null is omitted.
 
-    A value without an exact JSON form makes its row a `DocumentError` that names the column. A row of more than
-    `most_bytes`, or of too many values, is a `DocumentError` too.
+    For a value without an exact JSON form, the row is a `DocumentError` that names the column. A row of more than
+    `most_bytes`, or of too many values, is a `DocumentError`, too.
 
     Raises:
-        DocumentError: the file is no Parquet file or damaged, or a column's type has no JSON form.
+        DocumentError: the file is damaged or not a Parquet file, or the type of a column has no JSON form.
     """
     read = 0
     try:

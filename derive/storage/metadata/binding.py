@@ -1,7 +1,7 @@
 """Binding of a collection's name to the key and the logical partitions of its stored documents.
 
 The binding is fixed from the first document on, because packed keys and folders depend on it. A collection without
-documents, such as a derived one after a reset, takes the key and partitions of the catalog.
+documents, such as a derived collection after a reset, takes the key and partitions of the catalog.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def bind(db: apsw.Connection, spec: CollectionSpec) -> None:
 
 
 def find_conflict(db: apsw.Connection, spec: CollectionSpec) -> StorageError | None:
-    """Return the error with which `bind` refuses a collection that has documents; None if it does not.
+    """Return the error with which `bind` refuses a collection that has documents; None if `bind` accepts it.
 
     Writers without documents do not count, because they may have ended.
     """

@@ -1,11 +1,11 @@
 """Collections in the metadata database: frontiers, descriptions, errors of views, and the relation of a name.
 
-An error exists from one timestamp up to another: an update inserts it, and another one retracts it. Compaction deletes
-retracted errors. The first timestamp of a present error is kept, however old it is.
+An error of a view exists from one timestamp up to another: one update inserts the error, and another update retracts
+it. Compaction deletes retracted errors, and keeps the first timestamp of a present error.
 
 A name stands for one relation at a time. The relation of a name changes when a table is dropped and recreated, when
-another table gets the name, and when a reset begins a new history. Readers keep the number, and use a name only to find
-it.
+another table gets the name, and when a reset begins a new history. Readers use a name only once, to find the number of
+the relation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def write_errors(db: apsw.Connection, identifier: int, updates: Sequence[ErrorUp
     Args:
         db: the write transaction.
         identifier: identifier of a materialized view.
-        updates: error updates ordered by timestamp; an inserted error is absent before, and a retracted one present.
+        updates: error updates ordered by timestamp; each inserts an absent error, or retracts a present one.
     """
     for update in updates:
         error = (identifier, update.sqlstate, update.message)
@@ -51,7 +51,7 @@ def write_errors(db: apsw.Connection, identifier: int, updates: Sequence[ErrorUp
 
 
 def standing_errors(db: apsw.Connection, identifier: int) -> dict[tuple[str, str], int]:
-    """Return the errors at the last known time: the first timestamp of each, by SQLSTATE and message."""
+    """Return the errors at the last known time: for each SQLSTATE and message, the first timestamp."""
     rows: list[Any] = db.execute(
         "SELECT sqlstate, message, since FROM failure WHERE collection = ? AND until = ?", (identifier, END_OF_TIME)
     ).fetchall()
@@ -70,7 +70,7 @@ def first_error(db: apsw.Connection, name: str, begin: int, end: int) -> tuple[i
 
 
 def standing_error(db: apsw.Connection, name: str) -> tuple[int, ViewError] | None:
-    """Return the first timestamp of the errors at the last known time, and one of them; None for none."""
+    """Return the first timestamp of the errors at the last known time, and one error; None without errors."""
     row: Any = db.execute(
         "SELECT min(failure.since) OVER (), failure.since, sqlstate, message FROM failure"
         " JOIN collection ON collection.id = failure.collection"
@@ -111,7 +111,7 @@ def relation_of(db: apsw.Connection, name: str) -> int | None:
 
 
 def name_of_relation(db: apsw.Connection, relation: int) -> str | None:
-    """Return the name of a relation; None if nothing of it is left."""
+    """Return the name of a relation; None if the relation was deleted."""
     name: str | None = db.execute("SELECT name FROM collection WHERE relation = ?", (relation,)).get
     return name
 
@@ -123,7 +123,7 @@ def replaces_nothing(db: apsw.Connection, name: str, relation: int) -> bool:
 
 
 def describe_fate(db: apsw.Connection, name: str, relation: int) -> str:
-    """Describe what happened to a relation that once had a name, and which relation has the name now."""
+    """Return a text: the fate of a relation that once had a name, and the relation that has the name now."""
     now: Any = db.execute(
         "SELECT upper, named, columns IS NOT NULL OR EXISTS (SELECT 1 FROM segment WHERE collection = name)"
         " OR EXISTS (SELECT 1 FROM task WHERE task.name = collection.name) FROM collection WHERE name = ?",
@@ -184,19 +184,22 @@ def advance_since(db: apsw.Connection, name: str, since: int) -> None:
 
 
 def empty_collection(db: apsw.Connection, name: str) -> None:
-    """Begin a new history of a collection, as a reset does; the files of the former one wait for the next run."""
+    """Begin a new history of a collection, as in a reset; the next run removes the files of the former history."""
     _begin_history(db, name)
     discard_segments(db, name)
 
 
 def truncate_collection(db: apsw.Connection, name: str) -> None:
-    """Begin a new history of an ingested collection; the files of the former one wait for compaction."""
+    """Begin a new history of an ingested collection; compaction removes the files of the former history."""
     replace_segments(db, name, read_segments(db, name, BEGINNING), [])
     _begin_history(db, name)
 
 
 def delete_collection(db: apsw.Connection, name: str) -> bool:
-    """Delete a collection and its capabilities; return False if it has documents, writers or files again."""
+    """Delete a collection and its capabilities.
+
+    Return False if the collection has documents, writers or files again.
+    """
     for table in ("segment", "replaced", "discarded", "abandoned"):
         if db.execute(f"SELECT 1 FROM {table} WHERE collection = ?", (name,)).get:
             return False

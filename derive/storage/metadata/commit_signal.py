@@ -1,8 +1,8 @@
 """The commit signal of a data folder: notifications of commits between processes of one machine.
 
-Sending the signal touches the metadata database, and the kernel notifies the watching processes (inotify, on Linux).
-The kernel queues notifications, and drops a watch when its process ends. Where the kernel cannot watch files, listeners
-must poll.
+To send the signal, a process touches the metadata database, and the kernel notifies the watching processes (inotify, on
+Linux). The kernel queues notifications, and drops a watch when its process ends. If the kernel cannot watch files,
+listeners must poll.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Listener:
                 pass
 
     def listen(self, seconds: float) -> None:
-        """Wait for an event since `forget`, at most so many seconds."""
+        """Wait for an event after the last `forget`, at most for a number of seconds."""
         self._poll.poll(math.ceil(seconds * 1000))
 
 
@@ -79,13 +79,13 @@ class CommitSignal:
         self._resting: list[Listener] = []
 
     def send(self) -> None:
-        """Notify all listeners; errors are ignored, because listeners poll too."""
+        """Notify all listeners; errors are ignored, because listeners also poll."""
         with suppress(OSError):
             os.utime(self._file)
 
     @contextmanager
     def listener(self) -> Iterator[Listener | None]:
-        """Yield a listener for exclusive use in the block; None where the kernel cannot watch files."""
+        """Yield a listener for exclusive use in the block; None if the kernel cannot watch files."""
         with self._turn:
             listener = self._resting.pop() if self._resting else None
         if listener is None:
@@ -94,7 +94,7 @@ class CommitSignal:
         try:
             yield listener
         finally:
-            if listener is not None:  # a listener is cheap to create, and takes milliseconds to close
+            if listener is not None:  # kept for later: a listener takes milliseconds to close
                 with self._turn:
                     self._resting.append(listener)
 

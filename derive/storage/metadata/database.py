@@ -1,7 +1,7 @@
 """The metadata database: the single place where a commit happens.
 
-One SQLite database in WAL mode with `synchronous=FULL`. A segment file is part of a collection if and only if a row
-here says so, and everything that must happen together happens in one transaction of this database.
+The database is a SQLite database in WAL mode with `synchronous=FULL`. A segment file is part of a collection if and
+only if a row of this database says so. Changes that must happen together are one transaction of this database.
 """
 
 from __future__ import annotations
@@ -225,12 +225,12 @@ _MOST_WAKES = 1 << 31
 """Modulus of the count of wake-ups, which SQLite stores as an integer of 32 bits."""
 
 _LOG_BYTES = 8 << 20
-"""Size to which SQLite truncates the write-ahead log after a checkpoint."""
+"""Size in bytes to which SQLite truncates the write-ahead log after a checkpoint."""
 
 
 @contextmanager
 def _of_flowctl(path: Path) -> Iterator[None]:
-    """Translate errors as `translated` does. Add hints if the database is foreign or damaged."""
+    """Translate errors like `translated`; add hints if the database is foreign or damaged."""
     try:
         with translated(path):
             yield
@@ -251,15 +251,15 @@ class Metadata:
 
     Args:
         path: path of the database; created if missing.
-        durable: sync commits to survive a loss of power.
+        durable: whether commits are synced, so that they survive a loss of power.
         patience: time limit for locks of other processes, milliseconds.
         access: `read` for a read-only database; `none` for a missing one, which reads as empty.
-        guard: callback before each use; raises an error if the database must not be used any more.
+        guard: callback before each use; it raises an error if the database must no longer be used.
 
     Attributes:
         can_write: true if the database is writable.
-        guard: as above.
-        admit: called in each write transaction before any write; raises an error to refuse it.
+        guard: the argument `guard`.
+        admit: called in each write transaction before the first write; it raises an error to refuse the transaction.
         notifications: number of notifications in this process, mostly commits.
         commit_signal: signal that is sent after commits for which other processes wait.
     """
@@ -337,12 +337,12 @@ class Metadata:
     def transaction(self, *, wakes: bool = False, synced: bool = True) -> Iterator[apsw.Connection]:
         """Open a write transaction, which commits when the block ends and rolls back after an error.
 
-        Commits reach the disk in order. A commit without sync is therefore durable once any later commit of any process
-        is, and a loss of power can lose it only together with all later commits.
+        Commits reach the disk in order. So a commit without a sync is durable as soon as a later commit of any process
+        is durable, and a loss of power can lose the commit only together with all later commits.
 
         Args:
-            wakes: wake waiting tasks of other processes.
-            synced: wait for the disk.
+            wakes: whether to wake waiting tasks of other processes.
+            synced: whether to wait for the disk.
         """
         with self._turn, _of_flowctl(self.path):
             self.guard()
@@ -376,7 +376,7 @@ class Metadata:
         self.notify(others=wakes)
 
     def _require_present(self) -> None:
-        """Raise an error if the file was removed from its path: no process would read the commit.
+        """Raise an error if the file was removed from its path, because no process would read the commit.
 
         Raises:
             StorageError: the file was removed or replaced, for example by `flowctl restore`.
@@ -391,7 +391,7 @@ class Metadata:
 
     @contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
-        """Open a read transaction: all reads in the block see one state of the database."""
+        """Open a read transaction, in which all reads see one state of the database."""
         with self._turn, _of_flowctl(self.path):
             self.guard()
             self._db.execute("BEGIN")
@@ -402,13 +402,13 @@ class Metadata:
                     self._db.execute("COMMIT")
 
     def version(self) -> int:
-        """Return SQLite's data version, which changes with commits of other connections; costs microseconds."""
+        """Return SQLite's data version, which changes with commits of other connections; a call takes microseconds."""
         with self._turn, _of_flowctl(self.path):
             version: int = self._db.execute("PRAGMA data_version").get
         return version
 
     def wakes(self) -> int:
-        """Return the number of wake-ups by other connections, from an arbitrary start; costs microseconds."""
+        """Return the number of wake-ups by other connections, from an arbitrary start; a call takes microseconds."""
         with self._turn, _of_flowctl(self.path):
             count: int = self._db.execute("PRAGMA user_version").get
             return (count - self._own_wakes) % _MOST_WAKES
@@ -433,12 +433,12 @@ class Metadata:
             self.commit_signal.send()
 
     def wait(self, notifications: int, seconds: float) -> None:
-        """Wait until the number of notifications differs from `notifications`, at most so many seconds."""
+        """Wait until the number of notifications differs from `notifications`, at most for a number of seconds."""
         with self._notified:
             self._notified.wait_for(lambda: self.notifications != notifications, seconds)
 
     def close(self) -> None:
-        """Close the connection after the present uses by other threads."""
+        """Close the connection, after its present uses by other threads have ended."""
         self.commit_signal.close()
         with self._turn:
             self._db.close()
@@ -457,7 +457,7 @@ def _inode_of(file: Path) -> tuple[int, int] | None:
 
 
 def _connect_to_read(path: Path) -> apsw.Connection:
-    """Return a connection to a read-only database, where not even the log's files can be written."""
+    """Return a connection to a read-only database, in a folder where the files of the log cannot be written."""
     log = Path(f"{path}-wal")
     if not log.exists():  # a copy or a read-only folder: no process changes it
         return apsw.Connection(

@@ -1,7 +1,7 @@
 """Definitions of SQL in the metadata database: names with their tables, changed in the transaction of a commit.
 
-An item has a name and a description; an item with rows also has a table, of the same identifier. Storage keeps
-descriptions as texts, which only SQL reads.
+An item has a name and a description; an item with rows also has a table with the same identifier. For Storage, a
+description is a text, which only SQL parses.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class NewTable:
         id: identifier, from `Tables.new_ids`.
         name: name in Storage.
         columns: columns in order; the first one is the key.
-        inputs: identifiers of the inputs of a materialized view, whose history the view holds; None for a table.
+        inputs: identifiers of the inputs of a materialized view, whose history the view keeps; None for a table.
     """
 
     id: GlobalId
@@ -85,7 +85,7 @@ class NewTable:
     inputs: Collection[GlobalId] | None = None
 
     def begun_at(self, clock: int) -> Table:
-        """Return the table as it is when its history begins at a timestamp."""
+        """Return the table in its first state, if its history begins at a timestamp."""
         return Table(
             self.id, self.name, self.columns, tuple(column.pointer for column in self.columns[:1]), clock, clock
         )
@@ -96,7 +96,7 @@ class Definitions:
     """Definitions of one commit: changes of items, and of the tables of items.
 
     Attributes:
-        items: change of the items; None to change tables only.
+        items: change of the items; None to change only tables.
         created: new tables; their names are free after the drops and renames.
         dropped: identifiers of tables to drop.
         renamed: new names in Storage by identifier; tables may swap names.
@@ -125,7 +125,7 @@ def define(db: apsw.Connection, definitions: Definitions, clock: int) -> None:
     for identifier in definitions.dropped:
         end_writing(db, identifier)
     forget_unread(db)
-    for identifier in definitions.renamed:  # free all names before they are assigned
+    for identifier in definitions.renamed:  # release all names before names are assigned
         name = str(name_of(db, identifier))
         rename(db, name, aside_name(name, identifier))
     for table in definitions.created:
@@ -140,7 +140,7 @@ def define(db: apsw.Connection, definitions: Definitions, clock: int) -> None:
 
 
 def stage(db: apsw.Connection, new: NewTable) -> None:
-    """Add a new table in the state of a dropped table, so that segments can be written before its commit."""
+    """Add a new table in the state of a dropped table, so that its segments can be written before the commit."""
     if read_table(db, new.id) is None:
         table = new.begun_at(END_OF_TIME)
         insert_table(db, aside_name(new.name, new.id), table.columns, table.key, END_OF_TIME, new.id)
@@ -163,7 +163,7 @@ def _create(db: apsw.Connection, new: NewTable, clock: int) -> None:
 
 
 def _first_time(db: apsw.Connection, inputs: Collection[GlobalId], clock: int) -> int:
-    """Return the first time of a view: the newest complete time of its inputs. If they never change, return `clock`."""
+    """Return the first time of a view: the newest complete time of its inputs, or `clock` if they never change."""
     since, upper = BEGINNING, END_OF_TIME
     for identifier in inputs:
         name = name_of(db, identifier)
@@ -175,7 +175,7 @@ def _first_time(db: apsw.Connection, inputs: Collection[GlobalId], clock: int) -
 
 
 def free(db: apsw.Connection, name: str) -> None:
-    """Free a name as `make_way` does.
+    """Release a name, like `make_way`.
 
     Raises:
         UsageError: the name is in use.
@@ -204,7 +204,7 @@ def change_items(db: apsw.Connection, change: ItemChanges) -> None:
     """Apply a change of the items, in a write transaction."""
     db.executemany("DELETE FROM item WHERE id = ?", [(identifier,) for identifier in change.removed])
     for identifier in change.renamed:  # two items may swap names
-        db.execute("UPDATE item SET name = char(0) || id WHERE id = ?", (identifier,))  # no item's name
+        db.execute("UPDATE item SET name = char(0) || id WHERE id = ?", (identifier,))  # a name that no item has
     for identifier, name in change.renamed.items():
         db.execute("UPDATE item SET name = ? WHERE id = ?", (name, identifier))
     for identifier, description in change.described.items():

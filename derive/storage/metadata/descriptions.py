@@ -25,7 +25,7 @@ class Collection:
         segments: number of segments.
         bytes: size of the segments.
         failure: for a materialized view with an error at the last known time, the first timestamp and the error.
-        relation: permanent identifier of its history; 0 if unknown.
+        relation: permanent identifier of the relation, which is its history; 0 if unknown.
     """
 
     name: str
@@ -67,15 +67,15 @@ class TaskState:
     Attributes:
         name: name of the task.
         shards: number of shards.
-        positions: position of each transform, by state key: the adjusted timestamp below which its source is processed.
-        tokens: attempt that last committed the shard's part of a transaction, by shard number.
+        positions: for each transform (by state key), the adjusted timestamp below which its source is processed.
+        tokens: for each shard (by number), the attempt that last committed its part of a transaction.
         error: JSON of the error that stopped the task; None for none.
         documents_in: number of processed documents.
         documents_out: number of published documents.
         transactions: number of transactions with documents.
-        places: source and offset of each position, by state key.
+        places: for each transform (by state key), the source and the offset of its position.
         fingerprints: fingerprint of each part of the derivation, which changes with an edit.
-        edits: edits of parts since the task's output began.
+        edits: edits of parts after the output of the task began.
     """
 
     name: str
@@ -93,13 +93,13 @@ class TaskState:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """The circumstances of a derivation's transaction on which its documents depend, beside its sources.
+    """The facts, besides its sources, on which the documents of a derivation's transaction depend.
 
     Attributes:
         definition: the definition in force.
-        is_regular: true if the documents do not depend on the extent of the transaction (law L1): all inputs have one
-            priority, and no document was read from below the output's `upper`.
-        clamp: the output's `upper` before the transaction, below which it published nothing.
+        is_regular: true if the documents do not depend on the extent of the transaction (law L1), because all inputs
+            have one priority, and no document was read from below the output's `upper`.
+        clamp: the output's `upper` before the transaction, below which the transaction published no documents.
         begins: adjusted timestamp from which each input was read, by state key.
     """
 
@@ -111,7 +111,7 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class PastPart:
-    """A part of a derivation's past: consecutive transactions whose extents do not matter, or one other transaction.
+    """A part of a derivation's past: consecutive regular transactions, or one other transaction.
 
     Attributes:
         number: number of the part, ascending with time.
@@ -143,8 +143,8 @@ class TaskCommit:
         documents_in: number of documents processed in this transaction.
         documents_out: number of documents published in this transaction.
         needs: first timestamp that each transform still needs of its source, by state key.
-        may_step_back: positions may move back, because the task's endpoint has its own checkpoint.
-        derived: circumstances of a derivation's transaction; None for other tasks.
+        may_step_back: whether positions may move back, because the task's endpoint has its own checkpoint.
+        derived: facts about a derivation's transaction; None for other tasks.
     """
 
     positions: Mapping[str, int]
@@ -170,7 +170,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The note of a task's parts at the start of a run, and of later edits; both as in `TaskState`."""
+    """The note of a task's fingerprints at the start of a run, and of later edits; both as in `TaskState`."""
 
     fingerprints: Mapping[str, str]
     edits: Sequence[Edit]
@@ -182,7 +182,7 @@ class Divided:
 
     Attributes:
         shards: number of shards.
-        tokens: attempt of each shard's state, by shard number; a shard without state has none.
+        tokens: for each shard (by number) with state, the attempt that prepared the state.
     """
 
     shards: int
@@ -224,9 +224,9 @@ class TaskMove:
     """Progress of a task with its updates.
 
     Attributes:
-        capability: capability to run the task and to write those collections.
+        capability: capability to run the task, and to write the collections of `updates`.
         commit: progress of the task; None for none.
-        updates: at most one per collection, with timestamps at or above the capability's frontier for it.
+        updates: at most one update of each collection, with timestamps at or above the capability's frontier for it.
     """
 
     capability: TaskCapability
@@ -235,7 +235,7 @@ class TaskMove:
 
     @property
     def is_more(self) -> bool:
-        """Return true if the move does more than advance time."""
+        """Return true if the move has more effects than the progress of time."""
         return self.commit is None or bool(self.commit.shards) or any(update.segments for update in self.updates)
 
     def moved(self) -> TaskCapability:

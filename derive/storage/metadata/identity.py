@@ -1,11 +1,11 @@
-"""Identity checks: the metadata database must belong to its data folder, and be the latest.
+"""Identity checks: the metadata database must belong to its data folder, and must be its latest database.
 
-A missing or empty database is accepted only in an empty folder. Elsewhere the database was lost, and a new one would
-make all other files garbage.
+A missing or empty database is accepted only in an empty folder. In other folders the database was lost, and with a new
+database all other files would be garbage.
 
-The database has the folder's identifier and a count of commits. The file `commits` has the count too, written after
-each durable commit. The file may be behind the database after a crash. The file is ahead only if the database is older
-than the folder, such as one from a backup.
+The database has the identifier of the folder and a count of commits. The file `commits` also has the count, which is
+written after each durable commit. After a crash, the file may be behind the database. The file is ahead of the database
+only if the database is older than the folder: for example, if the database comes from a backup.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def traces(root: Path) -> list[str]:
 
 
 def require_new(path: Path, is_there: str | None = None) -> None:
-    """Raise an error if a metadata database is empty and its folder is not.
+    """Raise an error if a metadata database is empty and its folder has other files of flowctl.
 
     Args:
         path: path of the database.
@@ -88,7 +88,7 @@ def require_restored(root: Path) -> None:
 
 
 def require_known(path: Path) -> None:
-    """Raise an error if a database is missing or empty while its folder has other files. This costs one system call.
+    """Raise an error if a database is missing or empty while its folder has other files; this takes one system call.
 
     Raises:
         StorageError: the folder has other files of flowctl.
@@ -98,7 +98,7 @@ def require_known(path: Path) -> None:
     except FileNotFoundError:
         is_empty = True
     except OSError:
-        return  # opening the database reports the error
+        return  # the open call of the database reports the error
     if is_empty:
         require_new(path)
 
@@ -124,7 +124,7 @@ class CommitCount:
                     os.fchown(self._descriptor, owner.st_uid, owner.st_gid)
 
     def write(self, count: int) -> None:
-        """Write the count of a durable commit; a lost write only weakens a check."""
+        """Write the count of a durable commit; without this write, the next check finds fewer faults."""
         with suppress(OSError):
             os.pwrite(self._descriptor, f"{count:>{_DIGITS}}\n".encode(), 0)
 
@@ -160,7 +160,7 @@ def require_own(root: Path, db: apsw.Connection, counted: int | None, *, accept_
         root: the data folder.
         db: a transaction of its metadata.
         counted: result of `read_commits` before the database was read.
-        accept_older: accept an outdated database.
+        accept_older: whether to accept an outdated database.
 
     Raises:
         StorageError: the database is foreign or outdated.
@@ -197,7 +197,7 @@ def take_identity(root: Path, db: apsw.Connection) -> str:
 
 
 def disown_files(db: apsw.Connection, counted: int | None = None) -> None:
-    """Delete the records of writers: their files may belong to commits that this database does not have.
+    """Delete the records of writers, because their files may belong to commits that this database lacks.
 
     Args:
         db: a write transaction of the metadata.

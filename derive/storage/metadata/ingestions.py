@@ -1,8 +1,8 @@
 """Ingestions in the metadata database: the loads that `flowctl ingest` has committed into each collection.
 
-A row is written in the commit that adds the documents of a load. A load with an identifier is therefore ingested once,
-also if it is repeated after a crash or by two processes at once. Rows belong to a relation: a collection that was
-emptied has had no loads.
+The commit that adds the documents of a load also writes a row about the load. So a load with an identifier is ingested
+once, even if it is repeated after a crash, or by two processes at once. The rows belong to a relation: a collection
+that was truncated has no loads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from derive.storage.timeline import wall_clock
 from derive.time.source_read import Segment
 
 _MOST_UNNAMED = 1_000
-"""Number of ingestions without an identifier that are remembered for each collection, the latest ones."""
+"""Number of the latest ingestions without an identifier that are recorded for each collection."""
 
 _QUERY = (
     "SELECT collection.name, load_id, at, ingestion.name, digest, documents, bytes, writer, clock_min, undone"
@@ -34,8 +34,8 @@ class LoadedFile:
     Attributes:
         name: name of the file, for people.
         load_id: identifier of the load, unique in its collection; None without one.
-        digest: function that reads the input to its end, and returns the SHA-256 of the content in hexadecimal; empty
-            if the content has no digest.
+        digest: function that reads the input to its end, and returns the SHA-256 of the content in hexadecimal digits;
+            empty if the content has no digest.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Load:
         bytes: size of the segments that the ingestion wrote.
         writer: identifier of the write capability, with which the names of these segments begin.
         clock_min: first timestamp of the documents; None without documents.
-        undone: wall-clock time at which the load was undone, microseconds; None if it was not.
+        undone: wall-clock time at which the load was undone, microseconds; None for a present load.
     """
 
     collection: str

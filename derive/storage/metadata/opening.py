@@ -1,10 +1,10 @@
-"""Open a data folder: check its host, its owner, its access rights and its completeness.
+"""Opens a data folder, after checks of its host, its owner, its access rights and its completeness.
 
-SQLite's write-ahead log needs shared memory, which machines on a network file system do not share. Every process with
-open metadata therefore shares its machine's lock, `host.lock`, and touches the file regularly. A machine that has been
-silent for too long loses the lock, and fails at its next check.
+SQLite's write-ahead log needs memory that all processes share, so processes of two machines must not use one folder on
+a network file system. So all processes of a machine with open metadata share a lock, `host.lock`, and touch this file
+regularly. A machine that has not touched the file for too long loses the lock, and fails at its next check.
 
-Times are compared on the clock of the file system, so the clocks of machines need not agree.
+Times are read from the clock of the file system, so the clocks of machines may differ.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Host:
     boot: str
 
     def is_same(self, other: Host) -> bool:
-        """Return true if the two share memory."""
+        """Return true if the two hosts share memory."""
         return self.boot == other.boot if self.boot and other.boot else self.name == other.name
 
 
@@ -74,7 +74,7 @@ def this_host() -> Host:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """Content of a lock file: the machine, the start of its use, and its processes by an identifier per use."""
+    """Content of a lock file: the machine, the start of its use, and its processes by identifier of the use."""
 
     host: Host
     since: str
@@ -82,11 +82,11 @@ class _Use:
 
 
 class HostLock:
-    """This process's share of its machine's lock on a data folder, acquired by the constructor.
+    """The share of this process in its machine's lock on a data folder; the constructor acquires the share.
 
     Args:
         root: the data folder.
-        host: this machine; tests pass others.
+        host: this machine; tests pass other machines.
 
     Raises:
         StorageError: another machine uses the folder.
@@ -161,7 +161,7 @@ class HostLock:
         with translated(self._file):
             descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
             try:
-                if os.geteuid() == 0:  # as SQLite does: the folder's owner must be able to write the file
+                if os.geteuid() == 0:  # like SQLite: the owner of the folder must be able to write the file
                     owner = self._root.stat()
                     os.fchown(descriptor, owner.st_uid, owner.st_gid)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -233,7 +233,7 @@ class _Beats:
             with self._turn:
                 locks = list(self._locks)
             for lock in locks:
-                with suppress(FlowError):  # the next user of the folder gets the error
+                with suppress(FlowError):  # the next use of the folder raises the error
                     lock.beat()
             del locks
 
@@ -255,14 +255,14 @@ def is_data_folder(folder: Path) -> bool:
 def open_metadata(
     root: Path, host: Host, *, durable: bool, reading: bool, accept_older: bool = False
 ) -> tuple[Metadata, HostLock | None]:
-    """Open the metadata of a data folder; return it with this machine's lock, which a read-only folder has not.
+    """Open the metadata of a data folder; return it with this machine's lock, or None for a read-only folder.
 
     Args:
         root: the data folder; created if missing, unless `reading`.
         host: this machine.
-        durable: sync commits to survive a loss of power.
-        reading: open for reading only: a missing folder is empty, and a read-only folder suffices.
-        accept_older: accept a database that is older than the files beside it.
+        durable: whether commits are synced, so that they survive a loss of power.
+        reading: whether to open only for reads: then a missing folder is empty, and a read-only folder suffices.
+        accept_older: whether to accept a database that is older than the files beside it.
 
     Raises:
         StorageError: another machine uses the data folder, the folder cannot be used, or its metadata database is
@@ -303,7 +303,7 @@ def _require_own(metadata: Metadata, counted: int | None, *, accept_older: bool)
 
 
 def _settle_identity(metadata: Metadata, counted: int | None) -> None:
-    """Give a data folder and its metadata one identifier, if an older version has created them without one."""
+    """Give a data folder and its metadata an identifier, if an older version has created them without an identifier."""
     root = metadata.path.parent
     with metadata.snapshot() as db:
         identifier, commits = identity_of(db)

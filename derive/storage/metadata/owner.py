@@ -1,8 +1,15 @@
 """Owners: each collection has one kind of writer, and all other kinds are refused.
 
-A plain collection belongs to `flowctl ingest`, a derived one to its task, a table to SQL statements, a source of SQL to
-its feeder, and a materialized view to its dataflow. The owner follows from rows of the metadata database. Each writer
-checks the owner in its own write transaction, so two kinds of writers cannot both become the owner.
+| collection | owner |
+|---|---|
+| ingested collection | `flowctl ingest` |
+| derived collection | its task |
+| table | SQL statements |
+| source of SQL | its feeder |
+| materialized view | its dataflow |
+
+Rows of the metadata database determine the owner. Each writer checks the owner in its own write transaction, so two
+kinds of writers cannot both become the owner.
 """
 
 from __future__ import annotations
@@ -69,7 +76,7 @@ def owner_of(db: apsw.Connection, name: str) -> Owner:
 
 
 def owner_of_documents(db: apsw.Connection, name: str) -> Owner:
-    """Return the owner of a collection of documents: its present writer, or its past one."""
+    """Return the owner of a collection of documents: the present writer, or the past writer."""
     is_task: int | None = db.execute(
         "SELECT task IS NOT NULL FROM capability WHERE collection = ? AND kind = 'write' ORDER BY task IS NULL LIMIT 1",
         (name,),

@@ -1,9 +1,9 @@
 """The past of derivations in the metadata database: under which definition, and in which transactions, they derived.
 
-A derivation's documents follow from its sources, from its definition, and where timestamps were raised to the output's
-`upper`, also from the extents of its transactions. A replay needs all of these. Consecutive transactions of one
-definition whose extents do not matter are one part, so a commit usually reads one row here and writes none: the end of
-the last part is the present position of the task.
+The documents of a derivation depend on its sources and on its definition. If a timestamp was raised to the `upper` of
+the output, they also depend on the extents of transactions. A replay needs all of these. Consecutive regular
+transactions of one definition are one part, whose end is the present position of the task. So a commit usually reads
+one row about the past, and writes no row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def record_part(db: apsw.Connection, task: str, derived: Derived, documents: int
     Args:
         db: the write transaction of the commit.
         task: name of the derivation.
-        derived: circumstances of the transaction.
+        derived: facts about the transaction.
         documents: number of documents that it has processed.
     """
     last: Any = db.execute(
@@ -34,7 +34,7 @@ def record_part(db: apsw.Connection, task: str, derived: Derived, documents: int
     number = 0
     if last is not None:
         number, digest, was_regular, is_open = last
-        # Without documents, only time has moved, which any part of the same definition may do.
+        # Without documents, only time has moved, so the transaction fits every part of the same definition.
         is_same = digest == derived.definition.digest and is_open
         if is_same and (not documents or (was_regular and derived.is_regular)):
             return
@@ -80,7 +80,10 @@ def forget_past(db: apsw.Connection, task: str) -> None:
 
 
 def read_past(db: apsw.Connection, task: str) -> list[PastPart]:
-    """Return the recorded parts of a derivation's past, in order; none before its next commit in an older folder."""
+    """Return the recorded parts of a derivation's past, in order.
+
+    A folder of an older version has none before a commit.
+    """
     positions = db.execute("SELECT positions FROM task WHERE name = ?", (task,)).get
     rows: list[Any] = db.execute(
         "SELECT number, spec, is_regular, clamp, upper, begins, ends FROM history"

@@ -28,13 +28,13 @@ def show_process(name: str) -> str:
 
 
 def is_local(name: str) -> bool:
-    """Return true if a process is in this process's PID namespace, so that its end is visible here."""
+    """Return true if a process is in the PID namespace of this process, so that its end is visible."""
     host, _, namespace, _ = _parts(name)
     return host == socket.gethostname() and namespace in ("", _namespace())
 
 
 def is_dead(name: str) -> bool:
-    """Return true if a process is known to have ended; an invisible process is not."""
+    """Return true if a process is known to have ended; the end of an invisible process is not known."""
     _, pid, _, began = _parts(name)
     if not is_local(name):
         return False
@@ -58,7 +58,7 @@ def kill(name: str) -> bool:
 
 
 def lock_holder(status: os.stat_result, kind: Literal["FLOCK", "POSIX"]) -> int | None:
-    """Return the process with an exclusive lock of this kind on a file; None if there is none, or it is invisible."""
+    """Return the process with an exclusive lock of this kind on a file; None without one, or if it is invisible."""
     desired = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with suppress(OSError):
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
@@ -71,7 +71,7 @@ def lock_holder(status: os.stat_result, kind: Literal["FLOCK", "POSIX"]) -> int 
 def has_open(pid: int, status: os.stat_result) -> bool:
     """Return true if a process has a file open.
 
-    The holder of a lock may have closed the file, if it has forked a child that still has it open.
+    The holder of a lock may have closed the file, if a child process still has the file open.
     """
     for entry in Path(f"/proc/{pid}/fd").glob("*"):
         with suppress(OSError):

@@ -51,8 +51,8 @@ def _label(segment: Segment) -> str:
 def replace_segments(db: apsw.Connection, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> None:
     """Replace segments by others; the old files wait for removal.
 
-    The time of the replacement is not before the acquisition of any present read capability on the collection, also if
-    the wall clock was set back in between: its holder may read the old files.
+    The time of the replacement is not before the acquisition of a present read capability on the collection, even if
+    the wall clock was set back, because the holder of the capability may read the old files.
     """
     acquired: int = db.execute(
         "SELECT coalesce(max(at), 0) FROM capability WHERE collection = ? AND kind = 'read'", (name,)
@@ -95,7 +95,7 @@ def known_paths(db: apsw.Connection, name: str, folder: str) -> set[str]:
     Args:
         db: a transaction.
         name: name of the collection.
-        folder: folder whose files are included too, because a table that was renamed keeps its files there.
+        folder: folder whose files are included, too, because a renamed table keeps its files in this folder.
     """
     below = (f"{folder}/", f"{folder}0")  # "0" is the character after "/"
     rows: list[Any] = db.execute(
@@ -118,7 +118,7 @@ def forget_replaced(db: apsw.Connection, paths: Sequence[str]) -> None:
 
 
 def abandoned_by(db: apsw.Connection, name: str | None = None) -> list[str]:
-    """Return the identifiers of incomplete ingestions into a collection, or into any."""
+    """Return the identifiers of incomplete ingestions into a collection, or into all collections."""
     rows: list[Any] = db.execute(
         "SELECT id FROM abandoned WHERE collection = coalesce(?, collection)", (name,)
     ).fetchall()
@@ -134,15 +134,15 @@ def forget_abandoned(db: apsw.Connection, identifiers: Sequence[str]) -> None:
 
 
 def begin_writer(db: apsw.Connection, identifier: str, name: str) -> None:
-    """Record a writer of a collection's files, whose names begin with its identifier, in a transaction.
+    """Record a writer, in a transaction; the names of its files begin with its identifier.
 
-    Only the files of recorded writers can be garbage.
+    Only files of recorded writers can be garbage.
     """
     db.execute("INSERT OR IGNORE INTO writer VALUES (?, ?, ?)", (identifier, name, wall_clock()))
 
 
 def writers_of(db: apsw.Connection, name: str | None = None) -> set[str]:
-    """Return the identifiers of recorded writers of a collection, or of any."""
+    """Return the identifiers of recorded writers of a collection, or of all collections."""
     rows: list[Any] = db.execute("SELECT id FROM writer WHERE collection = coalesce(?, collection)", (name,)).fetchall()
     return {row[0] for row in rows}
 

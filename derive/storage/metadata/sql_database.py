@@ -1,9 +1,9 @@
-"""Names of SQL of formats before 11: in a database of their own, `sql.db`.
+"""Names of SQL in formats before 11, which are in a separate database, `sql.db`.
 
-The upgrade to format 11 moves them into the metadata database, in the transaction that raises the format, and removes
-`sql.db` after it. Before format 11, a change of names and rows was a prepared change in `sql.db`, then rows with a
-commit marker in Storage, then the change of names, then the change of the tables' names. A killed process may have left
-any of these states: the upgrade completes or discards the change.
+The upgrade to format 11 moves the names into the metadata database, in the transaction that raises the format, and then
+removes `sql.db`. Before format 11, a change of names and rows had four steps: a prepared change in `sql.db`, rows with
+a commit marker in Storage, the change of names, and the change of the tables' names. A killed process may have left
+any of these states, so the upgrade completes or discards the change.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def absorb(db: apsw.Connection, root: Path) -> None:
 
 
 def remove_absorbed(root: Path) -> None:
-    """Remove a moved `sql.db`; the main file is the last one, so that a killed process is followed by another call."""
+    """Remove a moved `sql.db`; the main file is removed last, so that after a crash another call removes the rest."""
     if (root / FILE).exists():
         for suffix in ("-wal", "-shm"):
             (root / f"{FILE}{suffix}").unlink(missing_ok=True)
@@ -77,7 +77,7 @@ def remove_absorbed(root: Path) -> None:
 
 @contextmanager
 def _still(names: apsw.Connection) -> Iterator[None]:
-    """Open a write transaction, in which no server of an older version can change the names."""
+    """Open a write transaction during which no server of an older version can change the names."""
     names.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -152,7 +152,7 @@ def _marked(db: apsw.Connection, root: Path) -> int:
 
 
 def _arrange(db: apsw.Connection, items: list[tuple[int, str, str, str, str]]) -> None:
-    """Drop, rename and alter the tables of the metadata until they are those of the items."""
+    """Drop, rename and alter the tables of the metadata until they equal the tables of the items."""
     names = dict(_tables_of(items))
     columns = {row[0]: _columns(row[4]) for row in items if row[1] == "table"}
     stored: list[Any] = db.execute(
@@ -195,7 +195,7 @@ def _rename(db: apsw.Connection, name: str, new_name: str) -> None:
 
 
 def _drop(db: apsw.Connection, identifier: int, name: str) -> None:
-    """Drop a table, and free its name; maintenance deletes its contents later."""
+    """Drop a table, and release its name; maintenance deletes its contents later."""
     db.execute("DELETE FROM capability WHERE task = ? AND kind = 'read'", (f"view:{identifier}",))
     db.execute("UPDATE collection SET upper = ?, maintained = 0 WHERE id = ?", (END_OF_TIME, identifier))
     db.execute(
@@ -208,7 +208,7 @@ def _drop(db: apsw.Connection, identifier: int, name: str) -> None:
 
 
 def _make_way(db: apsw.Connection, name: str) -> bool:
-    """Free a name of a dropped table or of a declared collection without documents; return False if it is in use."""
+    """Release a name of a dropped table or of a declared collection without documents; return False if it is in use."""
     row: Any = db.execute(
         "SELECT id, columns IS NOT NULL, upper, EXISTS (SELECT 1 FROM segment WHERE collection = name) OR EXISTS"
         " (SELECT 1 FROM capability WHERE collection = name AND kind = 'write') OR EXISTS"

@@ -53,7 +53,7 @@ def take_over(
     frontier: int,
     identifier: int | None = None,
 ) -> int | None:
-    """Turn a collection of the same key that was never written into a table, because a catalog has declared the table.
+    """Convert a collection that was never written to a table of the same key, because a catalog has declared the table.
 
     The collection keeps its relation, for its readers.
 
@@ -76,7 +76,7 @@ def _described(columns: Sequence[TableColumn]) -> str:
 
 
 def read_table(db: apsw.Connection, identifier: int) -> Table | None:
-    """Return a table; None if the identifier is unknown, or nothing of the table is left."""
+    """Return a table; None if the identifier is unknown, or the table was deleted."""
     row: Any = db.execute(f"{_QUERY} AND id = ?", (identifier,)).fetchone()
     return _table(row) if row else None
 
@@ -105,7 +105,7 @@ def name_of(db: apsw.Connection, identifier: int) -> str | None:
 
 
 def rename(db: apsw.Connection, name: str, new_name: str) -> None:
-    """Bind a collection to another name, in a write transaction; its files stay where they are."""
+    """Bind a collection to another name, in a write transaction; its files are not moved."""
     db.execute("PRAGMA defer_foreign_keys = ON").fetchall()
     db.execute("UPDATE collection SET name = ?, named = ? WHERE name = ?", (new_name, wall_clock(), name))
     for table in _REFERENCES:
@@ -113,10 +113,10 @@ def rename(db: apsw.Connection, name: str, new_name: str) -> None:
 
 
 def make_way(db: apsw.Connection, name: str) -> bool:
-    """Free a name, in a write transaction in which expired capabilities were dropped.
+    """Release a name, in a write transaction in which expired capabilities were dropped.
 
     A dropped table gets another name, because it may have readers. A declared collection that was never written is
-    deleted; the next collection of the name takes its place for its readers.
+    deleted; for its readers, the next collection of the name replaces it.
 
     Returns:
         False if another collection has the name and keeps it.
@@ -146,7 +146,7 @@ def begin_view(db: apsw.Connection, identifier: int, names: Collection[str], fro
         db: a write transaction.
         identifier: identifier of the table.
         names: names of the inputs.
-        frontier: first timestamp, raised to the greatest `since` of the inputs.
+        frontier: first timestamp; it is raised to the greatest `since` of the inputs.
     """
     sinces = [known[0] for known in (frontiers_of(db, name) for name in names) if known]
     db.execute(
@@ -157,7 +157,7 @@ def begin_view(db: apsw.Connection, identifier: int, names: Collection[str], fro
 
 
 def end_writing(db: apsw.Connection, identifier: int) -> None:
-    """Move the `upper` of a table to the end of time, and drop its writers and a view's read capabilities."""
+    """Move the `upper` of a table to the end of time, and drop the capabilities of writers and of a view's inputs."""
     release_inputs(db, view_holder(identifier))
     db.execute("UPDATE collection SET upper = ?, maintained = 0 WHERE id = ?", (END_OF_TIME, identifier))
     release_writers(db, str(name_of(db, identifier)))
@@ -185,7 +185,7 @@ def forget_unread(db: apsw.Connection) -> None:
 
 
 def append(db: apsw.Connection, identifier: int, updates: Sequence[RowUpdate]) -> None:
-    """Add updates to a table, with sequence numbers that continue those of their timestamps."""
+    """Add updates to a table; their sequence numbers continue the numbers of the same timestamps."""
     if updates:
         first = next_seq(db, identifier, min(update.clock for update in updates))
         db.executemany(
@@ -200,7 +200,7 @@ def append(db: apsw.Connection, identifier: int, updates: Sequence[RowUpdate]) -
 def next_seq(db: apsw.Connection, identifier: int, clock: int) -> int:
     """Return a sequence number above those of all updates of a table from a timestamp on.
 
-    Such updates exist only while a write capability holds the table's `upper` back.
+    Such updates exist only while a write capability keeps the `upper` of the table back.
     """
     number: int = db.execute(
         "SELECT max("
