@@ -220,7 +220,7 @@ def _names(at: LocatedValue, files: CatalogFiles, written_in: str) -> ImportMap 
         return None
     names = import_map(text, url, written_in)
     if names is None:
-        message = f"{show(url)} is not understood: it must be a JSON object whose 'imports' are one"
+        message = f"{show(url)} is not valid: the file must be a JSON object, and its 'imports' a JSON object"
         files.report(Issue("E018", message, at.position))
     return names
 

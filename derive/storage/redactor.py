@@ -16,10 +16,10 @@ def redactor_of(spec: CollectionSpec, root: Path) -> Redactor | None:
     Args:
         spec: the collection.
         root: the data folder. Without a salt in the catalog, the identifier of the folder in which the history began is
-            the salt; copies and restored backups share that identifier.
+            the salt; copies and restored backups share this identifier.
 
     Raises:
-        StorageError: there is no such identifier, and none can be written.
+        StorageError: the folder has no identifier, and an identifier cannot be written.
     """
     if spec.redaction is None:
         return None

@@ -1,6 +1,6 @@
 """Roles: interfaces of a data folder, one for each kind of user.
 
-`Store` implements all of them. A function that takes a role accepts another store or a short fake.
+`Store` implements all of them. A function that takes a role also accepts another store, or a short fake.
 """
 
 from __future__ import annotations
@@ -215,7 +215,10 @@ class Maintainable(Readable, Protocol):
         parts: Mapping[str, SomeOf[str]] | None = None,
         undone: tuple[str, str] | None = None,
     ) -> None:
-        """Delete the derived data and the progress of tasks; of others, of some inputs; undo a load."""
+        """Delete the derived data and the progress of tasks, and the progress of some inputs of other tasks.
+
+        Undo a load.
+        """
 
 
 class Operable(Runnable, Sealable, Maintainable, Protocol):

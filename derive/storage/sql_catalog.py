@@ -1,7 +1,7 @@
 """The catalog of SQL in a data folder: items, replicas, and the fence between servers.
 
-A lock file allows one SQL server at a time. A network file system may give away the lock of a slow server, and a person
-may remove the file. Each server therefore has an epoch, and every write transaction compares it.
+A lock file allows one SQL server at a time. But a network file system may give the lock of a slow server to another
+server, and a person may remove the file. So each server has an epoch, which every write transaction compares.
 
 Items change in the commits of `Tables.append`, together with the tables and rows of the same transaction.
 """

@@ -1,8 +1,8 @@
 """The Storage interface: durable time-varying collections, and the tasks that write them.
 
-The operations are those of the formalism: `create`, `acquire_…`, `update_and_downgrade` and `subscribe_at`. `seal` is
-an update without rows, and `commit_task` updates collections and advances a task. Each operation is one transaction of
-the metadata database, and durable when it returns unless its docstring says otherwise.
+The main operations are `create`, `acquire_…`, `update_and_downgrade` and `subscribe_at`. `seal` is an update without
+rows, and `commit_task` updates collections and advances a task. Each operation is one transaction of the metadata
+database, and is durable when it returns, unless its docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ class Store:
     Args:
         root: the data folder; created if missing, unless `reading`.
         wall: returns the wall-clock time in microseconds.
-        durable: sync commits; False for temporary data, such as a test's.
+        durable: whether commits are synced; false for temporary data, such as the data of a test.
         elapsed: monotonic clock, as for `Timeline`.
         host: the machine; tests pass others.
-        reading: open for reading only: no folder is created, and a read-only folder suffices.
-        accept_older: accept a metadata database that is older than the files beside it.
+        reading: whether to open only for reads: then no folder is created, and a read-only folder suffices.
+        accept_older: whether to accept a metadata database that is older than the files beside it.
 
     Raises:
         StorageError: another machine uses the data folder, the folder cannot be used, or its metadata database is
@@ -114,7 +114,7 @@ class Store:
         history: history, which compaction rewrites.
         garbage: garbage collector of files.
         changes: notifications of commits.
-        tables: tables: multisets of rows, which are collections too.
+        tables: tables, which are multisets of rows, and also collections.
         capabilities: capabilities to read and to write, by identifier.
         task_capabilities: capabilities of tasks, materialized views and indexes.
         fence: fence against earlier SQL servers.
@@ -154,9 +154,9 @@ class Store:
             self._lock.release()
 
     def accept_metadata(self) -> None:
-        """Accept a metadata database that is older than the folder; none of the present files is garbage then.
+        """Accept a metadata database that is older than the folder; then the present files are not garbage.
 
-        The store was opened with `accept_older`.
+        The store must have been opened with `accept_older`.
         """
         counted = read_commits(self.root)
         with self._metadata.transaction() as db:
@@ -175,7 +175,7 @@ class Store:
                 bind(db, spec)
 
     def find_conflict(self, spec: CollectionSpec) -> StorageError | None:
-        """Return the error with which `create` would refuse a collection that has documents; None if it would not."""
+        """Return the error with which `create` would refuse a collection that has documents; None for no error."""
         with self._metadata.snapshot() as db:
             return find_conflict(db, spec)
 
@@ -201,7 +201,7 @@ class Store:
             return replaces_nothing(db, name, relation)
 
     def describe_fate(self, name: str, relation: int) -> str:
-        """Describe the fate of a relation that once had the name, and the present relation of the name."""
+        """Return a text: the fate of a relation that once had the name, and the relation that has the name now."""
         with self._metadata.snapshot() as db:
             return describe_fate(db, name, relation)
 
@@ -223,7 +223,7 @@ class Store:
             spec: the collection.
             selector: selection of logical partitions; None for all.
             begin: first timestamp of interest.
-            relation: relation to read, whatever its present name; None for the relation with the spec's name.
+            relation: relation to read, which may have been renamed; None for the relation with the spec's name.
 
         Raises:
             StorageError: the collection was stored with other partition fields.
@@ -254,8 +254,8 @@ class Store:
     def seal(self, names: Sequence[str], frontier: int) -> dict[str, int]:
         """Advance collections without updates to `frontier`, or as far as write capabilities allow.
 
-        The timeline assigns no timestamp below `frontier` any more. The call also renews the run capabilities of
-        this process. The commit is durable once any later commit is.
+        The timeline must no longer assign a timestamp below `frontier`. The call also renews the run capabilities of
+        this process. The commit is durable as soon as a later commit is durable.
 
         Returns:
             The `upper` of each collection, by name.
@@ -267,7 +267,7 @@ class Store:
     def seal_now(self, names: Sequence[str]) -> int:
         """Read the present, and advance collections to it as far as write capabilities allow, in one commit.
 
-        The commit is durable once any later commit is: no durable state is built on it before.
+        The commit is durable as soon as a later commit is durable; before that, no durable state depends on it.
         """
         with self._metadata.transaction(synced=False) as db:
             now = self.timeline.pass_now(db)
@@ -295,7 +295,7 @@ class Store:
             return owner_of(db, name)
 
     def require_open(self, name: str, door: Door) -> None:
-        """Raise an error if a kind of writer may not write a collection now; acquiring a capability checks again.
+        """Raise an error if a kind of writer may not write a collection now; `acquire_write` checks this again.
 
         Raises:
             OwnedError: the collection belongs to another writer.
@@ -309,12 +309,12 @@ class Store:
     # Ingesting
 
     def acquire_write(self, name: str, *, history: bool = False, door: Door = Door.INGEST) -> Capability:
-        """Acquire the capability to ingest into a collection, which its process renews and releases.
+        """Acquire the capability to ingest into a collection; the process of the caller renews and releases it.
 
         Args:
             name: the collection.
-            history: documents have their own times, from the collection's `upper` on; else they are stamped with the
-                present.
+            history: whether documents have their own times, from the collection's `upper` on; otherwise, their time is
+                the present.
             door: kind of writer.
 
         Raises:
@@ -349,8 +349,8 @@ class Store:
             capability: write capability on the collection; its frontier is at most every timestamp in `segments`.
             segments: durable files.
             frontier: the new frontier, above every timestamp in `segments`.
-            ascending: require that all stored documents are earlier than these.
-            is_last: drop the capability in the same commit.
+            ascending: whether to require that all stored documents are earlier than the new documents.
+            is_last: whether to drop the capability in the same commit.
             file: input to record as a load, with all of its segments; None to record none.
 
         Returns:
@@ -369,7 +369,7 @@ class Store:
             insert_update(db, CollectionUpdate(name, segments, frontier), capability.frontier, ascending=ascending)
             moved = downgrade(db, capability.id, frontier)
             advance_upper(db, name, frontier)
-            # A document's own time may be slightly beyond the present, and later timestamps must be above it.
+            # A document's own time may be slightly after the present, and later timestamps must be above this time.
             if ascending:
                 assign_up_to(db, frontier - 1)
             if is_last:
@@ -403,7 +403,7 @@ class Store:
             truncate_collection(db, name)
 
     def drop(self, name: str, *, force: bool = False) -> None:
-        """Remove an ingested collection with its files; after a crash, it is there, empty or gone.
+        """Remove an ingested collection with its files; a crash may leave the collection, or an empty collection.
 
         Args:
             name: the collection.
@@ -411,7 +411,7 @@ class Store:
 
         Raises:
             OwnedError: the collection belongs to another writer.
-            HeldError: the collection has readers, or was written meanwhile.
+            HeldError: the collection has readers, or was written during the removal.
         """
         with self._metadata.transaction(wakes=True) as db:
             release_expired(db)
@@ -458,7 +458,7 @@ class Store:
             shards: number of shards for a task that has never run.
             outputs: names of the collections that the task writes.
             purpose: description of the use, for people; None for a run.
-            if_free: fail if another process holds the capability.
+            if_free: whether to fail if another process holds the capability.
 
         Returns:
             The capability and the state of the task, including the last commits of the fenced run.
@@ -486,12 +486,13 @@ class Store:
     ) -> TaskCapability:
         """Advance a task and the collections that it writes, all or none, in one commit (law L2).
 
-        A commit that only advances time is durable once any later commit is.
+        A commit that only advances time is durable as soon as a later commit is durable.
 
         Args:
-            capability: capability to run the task and to write those collections.
+            capability: capability to run the task, and to write the collections of `updates`.
             commit: progress of the task; None for none.
-            updates: at most one per collection, with timestamps at or above the capability's frontier for it.
+            updates: at most one update of each collection, with timestamps at or above the capability's frontier for
+                it.
 
         Returns:
             The capability at its new frontiers.
@@ -507,7 +508,7 @@ class Store:
         """Advance several tasks and the collections that they write, all or none, in one commit.
 
         Args:
-            moves: at most one per task.
+            moves: at most one move of each task.
 
         Returns:
             The capability of each task at its new frontiers.
@@ -528,7 +529,7 @@ class Store:
             renew_runs(db)
 
     def release_task(self, capability: TaskCapability) -> None:
-        """Release the capability to run a task, unless it was fenced; the task then bounds no `upper`."""
+        """Release the capability to run a task, unless it was fenced; then the task no longer bounds an `upper`."""
         with self._metadata.transaction(wakes=True) as db:
             if is_live(db, capability.id):
                 release_run(db, capability.task)
@@ -555,7 +556,7 @@ class Store:
 
         Args:
             names: names of the tasks.
-            parts: inputs of other tasks that begin again, as state keys by task name.
+            parts: for other tasks (by name), the state keys of the inputs that begin again.
             undone: collection and identifier of a load to undo in the same commit; None for none.
 
         Raises:

@@ -22,8 +22,8 @@ _FEWEST_ROWS = 10_000
 class TableCompaction:
     """Maintains the tables of one data folder, for the process that writes them.
 
-    Deleting history rewrites the whole rest of a table. It is therefore done when the table has doubled since the last
-    time, and costs about as much as writing the rows.
+    To delete history, the whole rest of a table is written again. This is done each time the size of the table has
+    doubled, so the total cost is about the cost of writing the rows.
 
     Args:
         store: the data folder.
@@ -40,7 +40,7 @@ class TableCompaction:
         """Maintain all tables.
 
         Args:
-            since: timestamp before which history is unneeded, except for read capabilities.
+            since: timestamp before which history is not needed, except by read capabilities.
 
         Raises:
             FlowError: the disk is full or broken; no data is lost.
@@ -58,7 +58,7 @@ class TableCompaction:
         forgets = since > table.since and known.documents >= max(_FEWEST_ROWS, 2 * self._left[table.id])
         if not forgets and known.segments < self._segments[table.id] + _FEWEST:
             return
-        from derive.storage.compaction import compact  # import only when there is work
+        from derive.storage.compaction import compact  # imported only if there is work
 
         desired = since if forgets else None
         done = compact(self._store, table.spec, since=desired, fewest=_FEWEST, grace=self._grace, wait=False)

@@ -28,7 +28,7 @@ _SCHEMAS: Mapping[str, JSON] = {
     "double precision": {"type": "number"},  # NaN and infinities are texts; a column of numbers parses them
     "jsonb": {},
 }
-"""JSON schemas of values by SQL type; other types are texts, and arrays are arrays of these."""
+"""JSON schemas of values by SQL type; values of other types are texts, and arrays have elements of these schemas."""
 
 
 def _schema_of(kind: str) -> JSON:
@@ -121,14 +121,14 @@ class RowUpdate:
 def in_order(updates: Iterable[RowUpdate]) -> list[RowUpdate]:
     """Return the updates of one commit ordered by timestamp, with retractions before insertions.
 
-    A reader with a unique key of its own therefore sees the inserted row last. A row that was inserted and retracted at
-    one time, as by a transaction that changes a table which it has created, has one update at most.
+    So a reader with a unique key sees the inserted row last. A row that was inserted and retracted at one time has at
+    most one update; this happens if a transaction creates and changes a table.
     """
     return sorted(_net(list(updates)), key=lambda update: 2 * update.clock + (update.diff > 0))
 
 
 def _net(updates: list[RowUpdate]) -> list[RowUpdate]:
-    """Return updates in which the insertion and the retraction of a row are replaced by their sum."""
+    """Return updates in which one sum replaces the insertion and the retraction of a row."""
     retracted = {(update.clock, update.text, update.key) for update in updates if update.diff < 0}
     counts = Counter[tuple[int, str, bytes]]()
     if retracted:

@@ -1,7 +1,7 @@
 """Tables of a data folder: multisets of rows that are written often, a few at a time.
 
-A commit is one transaction of the metadata, for any number of tables, so it syncs the disk once. Its rows become
-segments later, together with those of other commits. Readers see both as one table.
+A commit is one transaction of the metadata, for any number of tables, so it syncs the disk once. Later, the rows of
+several commits are written to segments together. Readers see both kinds of rows as one table.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class TableFile:
     """Durable segments of a table that are not committed yet.
 
     Attributes:
-        capability: write capability that keeps the segments from removal; it bounds no frontier.
+        capability: write capability that protects the segments from removal; it bounds no frontier.
         segments: segments of the table.
         writer: writer of the segments.
     """
@@ -80,7 +80,7 @@ class TableFile:
 
 
 def appended_rows(updates: Sequence[RowUpdate], first: int) -> list[AppendedRow]:
-    """Return the updates of one commit as rows in order. Their sequence numbers begin at `first`."""
+    """Return the updates of one commit as rows in order; their sequence numbers begin at `first`."""
     return [
         (update.clock, number, update.diff, update.key, update.text)
         for number, update in enumerate(in_order(updates), start=first)
@@ -103,7 +103,8 @@ class TableFiles:
         """Write segments of a table.
 
         Args:
-            table: table of the rows; its files get its name, also if it is not yet bound to the name.
+            table: table of the rows; the files get the name of the table, even if the table is not yet bound to the
+                name.
             rows: rows, ordered by timestamp and sequence number.
         """
         from derive.storage.segments.rows import WrittenRows
@@ -162,10 +163,10 @@ def pieces_of(rows: Sequence[AppendedRow]) -> list[AppendedRow]:
 
 
 MANY_ROWS = 20_000
-"""Number of updates of a table from which they are written to a segment: of one commit, or of all appended updates."""
+"""Number of updates of a table (of one commit, or appended ones) from which they are written to a segment."""
 
 Change: TypeAlias = tuple[str, bytes, int]
-"""Text of a row, its packed key, and its diff; as in `RowUpdate`."""
+"""Text, packed key and diff of a row, as in `RowUpdate`."""
 
 
 class Tables:
@@ -186,7 +187,7 @@ class Tables:
     # Look-ups
 
     def new_ids(self, count: int) -> list[GlobalId]:
-        """Return new identifiers for definitions: a loss of power that forgets them also undoes the definitions."""
+        """Return new identifiers for definitions, without a sync: a loss of power also undoes the definitions."""
         with self._metadata.transaction(synced=False) as db:
             return [new_identifier(db) for _ in range(count)]
 
@@ -215,14 +216,14 @@ class Tables:
     def of_relation(self, relation: int) -> Table | None:
         """Return the table of a relation, dropped or not.
 
-        Return None if the relation is no table, or nothing of it is left.
+        Return None if the relation is not a table, or was deleted.
         """
         with self._metadata.snapshot() as db:
             name = name_of_relation(db, relation)
             return None if name is None else find_table(db, name)
 
     def as_stored(self, spec: CollectionSpec) -> CollectionSpec:
-        """Return a collection of a catalog with the kind of the stored collection, which may be a table."""
+        """Return a collection of a catalog as the kind of collection that is stored, which may be a table."""
         with self._metadata.snapshot() as db:
             is_table = find_table(db, spec.name) is not None
         return replace(spec, kind="consolidated") if is_table else spec
@@ -251,7 +252,8 @@ class Tables:
             columns: columns in order.
             key: names of the key columns; the first column if empty.
             at: first `since` and `upper`; the present if None.
-            view_of: names of the inputs of a materialized view, which the view holds from there on; None for a table.
+            view_of: names of the inputs of a materialized view, whose history the view keeps from `at` on; None for a
+                table.
 
         Raises:
             UsageError: the name is in use.
@@ -291,7 +293,7 @@ class Tables:
         Args:
             clock: timestamp, at or above the `upper` of all changed tables.
             changes: changes by table.
-            advance: further tables for which this timestamp becomes final.
+            advance: other tables for which this timestamp becomes final.
             definitions: definitions of SQL; the changed tables may be new.
 
         Raises:
@@ -309,14 +311,15 @@ class Tables:
     def commit(self, updates: Sequence[TableUpdate], door: Door = Door.SERVER) -> None:
         """Write to tables and move their `upper`, all or none, in one commit.
 
-        An update without rows and without an expected `upper` is skipped if its table was dropped, or is already later.
+        An update without rows and without an expected `upper` is skipped if its table was dropped, or has a later
+        `upper`.
 
         Args:
             updates: at most one per table.
             door: kind of writer.
 
         Raises:
-            FrontierError: the `upper` of a table is not the expected one, or a timestamp is out of bounds.
+            FrontierError: the `upper` of a table is not the expected `upper`, or a timestamp is out of bounds.
             OwnedError: a table belongs to another writer.
             StorageError: a table was dropped.
         """
@@ -344,9 +347,9 @@ class Tables:
         self._flush_many({update.id: len(update.updates) for update in updates if update.id not in files})
 
     def _flush_many(self, counts: Mapping[GlobalId, int]) -> None:
-        """Write the appended rows of each table that has many of them to a segment.
+        """Write the appended rows of each table with many appended rows to a segment.
 
-        The rows are committed already, so a failure is no error of their commit; the next flush writes them.
+        The rows are committed already, so a failure is not an error of the commit; the next flush writes the rows.
         """
         self._appended.update(counts)
         for identifier in counts:
@@ -398,7 +401,8 @@ class Tables:
         try:
             with self._metadata.transaction() as db:
                 can_adopt = is_live(db, file.capability.id)
-                # Another process may have done the same, or appended updates at the last timestamp that was read.
+                # Another process may have written the same rows, or appended updates at the last timestamp that was
+                # read.
                 is_done = can_adopt and len(read_appended(db, identifier, BEGINNING, end)) == len(rows)
                 if is_done:
                     delete_appended(db, identifier, end)

@@ -1,6 +1,6 @@
 """Logs of tasks: one JSON object per line, appended by the driver and by workers on any machine.
 
-A log is for people and not transactional: work that is rolled back and repeated is logged twice.
+A log is for people, and is not transactional: work that is rolled back and repeated is logged twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 """Levels, from the least to the most important."""
 
 Entry: TypeAlias = dict[str, Any]
-"""An entry: `at` (RFC 3339), `level`, `task`, `message` and further fields; `by` is `lambda` for a lambda's message."""
+"""An entry: `at` (RFC 3339), `level`, `task`, `message` and other fields; `by` is `lambda` for messages of lambdas."""
 
 MOST_BYTES = 16 << 20
 """Size at which a log's file is rotated."""
@@ -34,7 +34,7 @@ MOST_BYTES = 16 << 20
 _MOST_CHARACTERS = 10_000
 
 _LOOK_SECONDS, _LISTEN_SECONDS = 0.2, 1.0
-"""Poll interval for logs: without notifications of the file system, and with them."""
+"""Poll intervals for logs: without notifications of the file system, and with notifications."""
 
 
 def log_file(root: Path, task: str) -> Path:
@@ -43,7 +43,7 @@ def log_file(root: Path, task: str) -> Path:
 
 
 class TaskLog:
-    """The log of one task, to append to.
+    """Appends entries to the log of one task.
 
     Args:
         root: the data folder.
@@ -78,7 +78,7 @@ class TaskLog:
             os.close(descriptor)
 
     def _turn_over(self, descriptor: int) -> None:
-        """Rotate the file, unless another process just did."""
+        """Rotate the file, unless another process has just rotated it."""
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if self._file.stat().st_ino == os.fstat(descriptor).st_ino:
             self._file.replace(f"{self._file}.1")
@@ -153,7 +153,7 @@ class LogChanges:
             self._listener.forget()
 
     def wait(self) -> None:
-        """Wait until an entry may have been added since `begin`."""
+        """Wait until an entry may have been added after `begin`."""
         if self._listener is not None:
             self._listener.listen(_LISTEN_SECONDS)
             return
@@ -163,7 +163,10 @@ class LogChanges:
 
 
 def internal(root: Path, task: str, error: Exception) -> FlowError:
-    """Return an exception of a task as a FlowError, and write the traceback of an unexpected one to the task's log."""
+    """Return an exception of a task as a FlowError.
+
+    Write the traceback of an unexpected exception to the task's log.
+    """
     if isinstance(error, FlowError):
         return error
     TaskLog(root, task).write("error", "".join(traceback.format_exception(error)))

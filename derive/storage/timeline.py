@@ -3,9 +3,9 @@
 Timestamps never decrease, and an assigned timestamp is later than every time that was read before. The second rule
 keeps a sealed collection sealed.
 
-The timeline follows the wall clock. If the wall clock is set back, the timeline continues by a monotonic clock;
-otherwise no tick would end until the wall clock has caught up. The timeline then runs slightly slower than the wall
-clock, so that the wall clock catches up after many small corrections.
+The timeline follows the wall clock. If the wall clock is set back, the timeline follows a monotonic clock, because
+otherwise no tick would end until the wall clock has caught up. Meanwhile the timeline runs slightly slower than the
+wall clock, so that the wall clock catches up, even after many small corrections.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ClockReading(NamedTuple):
 
 
 def last_assigned(db: apsw.Connection) -> int:
-    """Return the last timestamp that was assigned, or below which contents were read."""
+    """Return the last timestamp that was assigned, or below which contents were read, whichever is later."""
     clock: int = db.execute("SELECT clock FROM timeline").get
     return clock
 
@@ -69,7 +69,7 @@ def wall_clock() -> int:
 
 
 def since_boot() -> tuple[str, int]:
-    """Return the identifier of this boot and the microseconds since, including sleep."""
+    """Return the identifier of this boot, and the microseconds after the boot, including sleep."""
     return boot(), time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1000
 
 
@@ -83,7 +83,7 @@ class Timeline:
     Args:
         metadata: metadata database with the last timestamp.
         wall: wall clock; tests pass their own.
-        elapsed: monotonic clock; None for the machine's, or for a stopped one if `wall` is a test's.
+        elapsed: monotonic clock; None for the clock of the machine, or for a stopped clock if a test has passed `wall`.
 
     Attributes:
         wall: wall clock.
@@ -100,7 +100,7 @@ class Timeline:
     def assign(self, count: int) -> int:
         """Assign `count` consecutive timestamps to new documents; return the first.
 
-        The assignment is durable once any later commit is, such as the commit of the documents.
+        The assignment is durable as soon as a later commit is durable, such as the commit of the documents.
         """
         with self._metadata.transaction(synced=False) as db:
             first = self.advance(db)

@@ -279,7 +279,7 @@ UNFIT = [
     (
         "[code/util.ts, code/deno.json]",
         "E018",
-        "code/deno.json has no object of imports: it must be a JSON object whose 'imports' are one",
+        "code/deno.json is not valid: the file must be a JSON object, and its 'imports' a JSON object",
     ),
 ]
 

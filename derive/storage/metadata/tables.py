@@ -240,7 +240,7 @@ def read_appended(
         identifier: identifier of the table.
         begin: first timestamp.
         end: timestamp after the last one.
-        within: filter on updates: their text contains one text of each of these lists.
+        within: filter on updates: the text of an update must contain one text of each of these lists.
     """
     desired = "".join(f" AND ({' OR '.join(['instr(doc, ?)'] * len(parts)) or 'false'})" for parts in within)
     rows: list[Any] = db.execute(
@@ -279,7 +279,7 @@ def read_between(
 ) -> TableRead | None:
     """Return the updates of a table with timestamps in `[begin, end)`; None if the table does not exist.
 
-    `within` filters as in `read_appended`.
+    `within` filters like in `read_appended`.
     """
     known = _known(db, identifier)
     if known is None:

@@ -1,7 +1,7 @@
 """Tasks in the metadata database: their state, and their commits with the updates of collections.
 
-A task has an epoch: the number of run capabilities so far. It never decreases, even after a reset: a task that was
-reset keeps its name and its epoch, and has no shards.
+A task has an epoch: the number of its run capabilities so far. The epoch never decreases: a task that was reset keeps
+its name and its epoch, and has no shards.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def advance_task(db: apsw.Connection, name: str, commit: TaskCommit) -> None:
 
 
 def _check_positions(db: apsw.Connection, name: str, commit: TaskCommit) -> None:
-    """Raise an error if a transform would move back in its source, and so derive documents twice.
+    """Raise an error if a transform would move back in its source, because it would then derive documents twice.
 
     Positions are adjusted timestamps: source timestamps plus an offset that the catalog may change.
     """

@@ -1,9 +1,14 @@
 """Undo of loads: removal of the documents of a load that no reader has read.
 
-Contents below `upper` do not change for a reader (law L3). So a load is undone only if no task has processed its first
-timestamp, no running task may be reading it, no endpoint may have its rows, and no process, view or index holds a
-capability to read the collection: the frontier of such a capability does not tell how far its holder has read. The time
-of the load stays final.
+Contents below `upper` do not change for a reader (law L3). So a load is undone only if all of these hold:
+
+- No task has processed the first timestamp of the load.
+- No running task may be reading the load.
+- No endpoint may have rows of the load.
+- No process, view or index holds a capability to read the collection, because the frontier of such a capability does
+  not show how far its holder has read.
+
+The time of the load stays final.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ class ReadLoadError(StorageError):
 
 
 def undo_load(db: apsw.Connection, collection: str, load_id: str) -> None:
-    """Remove the documents of a load from its collection; do nothing if it was undone already.
+    """Remove the documents of a load from its collection; do nothing if the load was undone already.
 
     Args:
         db: a write transaction, in which readers may have been reset.
@@ -80,7 +85,7 @@ def _require_unread(db: apsw.Connection, load: Load, clock: int) -> None:
         clock: its first timestamp.
 
     Raises:
-        ReadLoadError: there are such readers.
+        ReadLoadError: the load has such readers.
     """
     capabilities = read_capabilities(db, load.collection)
     tasks = {held.task: held.frontier for held in capabilities if held.task is not None and ":" not in held.task}

@@ -1,4 +1,4 @@
-"""Timestamps of stored documents: the first one in an interval, and the number of documents.
+"""Timestamps of stored documents: the first timestamp in an interval, and the number of documents.
 
 The descriptions of segments usually suffice, so the modules that read files are imported only on demand.
 """

@@ -1,16 +1,19 @@
 """Typed columns: scalar fields of documents beside their JSON text.
 
-A reader of few fields need not parse documents, tools such as DuckDB and pandas find typed columns, and Parquet's
-statistics describe a file. A column has one type, but JSON values are more varied: a column of numbers holds both 1 and
-1.0, null differs from absent, and integers have any size.
+Typed columns have three uses. A reader of few fields need not parse documents, tools such as DuckDB and pandas find
+typed columns, and Parquet's statistics describe a file.
 
-The column `flow_exact` therefore has one byte per typed column: a code for the difference between the column and the
-document. `flow_exact` is null for a row whose typed columns are all exact, where null means absent. Reads by column
-therefore always equal reads by document.
+A column has one type, but JSON values are more varied: a column of numbers holds both 1 and 1.0, null differs from
+absent, and integers have any size. So the column `flow_exact` has one byte per typed column: a code for the difference
+between the column and the document. `flow_exact` is null for a row whose typed columns are all exact; in such a row,
+null means absent. With these codes, reads of columns equal reads of documents.
 
-A field has no column, and is read from the document, in four cases: it may be an array, an object or of several types;
-it has the name of a column of every segment, without regard to case (as in Spark and DuckDB); it is a logical
-partition, which the file's folder names; or the limit of columns is reached.
+A field has no column, and is read from the document, in four cases:
+
+- The field may be an array, an object or of several types.
+- The name of the field is the name of a column of every segment, without regard to case (as in Spark and DuckDB).
+- The field is a logical partition, which the name of the file's folder contains.
+- The limit of columns is reached.
 """
 
 from __future__ import annotations
@@ -35,10 +38,10 @@ Kind: TypeAlias = Literal["string", "integer", "number", "boolean"]
 """Type of a typed column."""
 
 MakeFields: TypeAlias = "Callable[[Sequence[Document]], pa.StructArray | None]"
-"""Function from documents to their typed columns, as one array; None if their collection has none."""
+"""Function from documents to their typed columns, as one array; None if the collection has no typed columns."""
 
 MakeColumnFields: TypeAlias = "Callable[[Columns], pa.StructArray | None]"
-"""Function from documents as columns to their typed columns, as one array; None if their collection has none."""
+"""Function from documents as columns to their typed columns, as one array; None without typed columns."""
 
 Codes: TypeAlias = np.ndarray
 """Codes of `flow_exact`, as uint8."""
@@ -57,7 +60,7 @@ in a column of integers. LOOK: only the document has the value.
 """
 
 MOST_COLUMNS = 100
-"""Largest number of typed columns in a segment: each has a fixed cost."""
+"""Largest number of typed columns in a segment, because each column has a fixed cost."""
 
 _TAKEN = frozenset({"clock", "seq", "diff", "key", "doc", EXACT})
 _KINDS: dict[frozenset[str], Kind] = {
@@ -80,7 +83,7 @@ _MISSING = type(MISSING)
 _NONE = type(None)
 _I64 = 1 << 63
 _MOST_EXACT = 1 << 53
-"""Bound up to which every integer is a double."""
+"""Bound up to which a double can hold every integer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class TypedColumn:
 
 
 def column_of(projection: ProjectionSpec) -> TypedColumn | None:
-    """Return the column of a projection, other projections aside; None if the field must be read from the document."""
+    """Return the column of a projection considered alone; None if the field must be read from the document."""
     kind = _KINDS.get(projection.types - {"null"})
     is_apart = projection.is_partition or projection.pointer in ("", UUID_POINTER)
     if kind is None or is_apart or projection.field.lower() in _TAKEN or not projection.field:
@@ -185,9 +188,9 @@ def unpack_codes(exact: pa.BinaryArray) -> Codes | None:
 
 
 def compile_fields(collection: CollectionSpec) -> MakeFields:
-    """Return a function from documents to their typed columns as one array; it returns None without columns.
+    """Return a function from documents to their typed columns as one array; the function returns None without columns.
 
-    The function works by column, so checks are done once per column instead of once per value.
+    The function works column by column, so that a check is done once per column, and not once per value.
     """
     compiled = [(column.kind, compile_values(column.pointer)) for column in typed_columns(collection)]
     if not compiled:
@@ -201,7 +204,7 @@ def compile_fields(collection: CollectionSpec) -> MakeFields:
 
 
 def compile_column_fields(collection: CollectionSpec) -> MakeColumnFields:
-    """Return a function like that of `compile_fields`, for documents as columns."""
+    """Return a function like the result of `compile_fields`, for documents as columns."""
     typed = [(column.kind, parse_pointer(column.pointer)) for column in typed_columns(collection)]
     if not typed:
         return lambda _: None
@@ -214,7 +217,7 @@ def compile_column_fields(collection: CollectionSpec) -> MakeColumnFields:
 
 
 def _encode_column(kind: Kind, values: Sequence[JSON], kinds: Kinds) -> tuple[pa.Array, Codes | None]:
-    """Encode values whose Python types are known, as `encode` does."""
+    """Encode values whose Python types are known, like `encode`."""
     if type(values) is WrittenColumn and kind == ("string" if values.numbers is None else "number"):
         is_integer = values.is_integer
         return values.array, None if is_integer is None else is_integer.astype(np.uint8) * np.uint8(OTHER_NUMBER)

@@ -1,7 +1,7 @@
 """Multisets: the sums of diffs of equal rows, and their documents with deletion markers.
 
-A sum of zero leaves no row. A row's diff is one byte in files of every kind of collection, so that they have one format
-and older files stay readable; a greater sum becomes several rows. Counts above 127 are rare.
+A sum of zero leaves no row. The diff of a row is one byte in the files of all kinds of collections, so that all files
+have one format and older files stay readable. A greater sum becomes several rows; counts above 127 are rare.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from derive.errors import StorageError
 from derive.storage.segments.rows import DIFF, DOC, KEY, TRANSFORM, ReadRows, ascending
 
 MOST_DIFF = 127
-"""Greatest diff of one row; the least is its negative."""
+"""Greatest diff of one row; the least diff is its negative."""
 
 _GROUP = (KEY, DOC, TRANSFORM)
 _COLUMNS = pa.schema([*map(ReadRows.SCHEMA.field, _GROUP), pa.field(DIFF, pa.int64())])
@@ -47,7 +47,7 @@ class Consolidation:
         return zip(keys, texts, counts, strict=True)
 
     def rows_at(self, clock: int) -> ReadRows:
-        """Return rows at one timestamp with the same sums, in storage order."""
+        """Return rows with the same sums, all at one timestamp, in storage order."""
         sums = self._sums.column(DIFF).to_numpy()
         pieces = -(-np.abs(sums) // MOST_DIFF)
         indices = np.repeat(np.arange(len(sums)), pieces)
@@ -81,7 +81,7 @@ def times_present(collection: str, text: str, count: int) -> int:
     """Return the count of a document whose diffs sum to `count`.
 
     Raises:
-        StorageError: the sum is negative: more retractions than insertions.
+        StorageError: the sum is negative, because there are more retractions than insertions.
     """
     if count < 0:
         raise StorageError(f"'{collection}' has {-count} more retractions than insertions of a document: {text[:500]}")
@@ -96,7 +96,7 @@ def _summed(tables: list[pa.Table]) -> pa.Table:
 
 
 def _numbered(keys: pa.Array) -> np.ndarray:
-    """Return, for each of the sorted keys, how many equal keys precede it."""
+    """Return, for each of the sorted keys, the number of equal keys before it."""
     count = len(keys)
     differ = pc.not_equal(keys.slice(1), keys.slice(0, max(count - 1, 0))).to_numpy(zero_copy_only=False)
     starts = np.flatnonzero(np.concatenate([[True], differ])) if count else np.array([], dtype=np.int64)

@@ -1,13 +1,13 @@
-"""Fold the history below a time: keep all that reads at or after that time need.
+"""Folds the history before a time: keeps the documents that reads at or after this time need.
 
-A read at a time T reduces each key's documents up to T fully, from the left. A prefix of these can be replaced by its
-full reduction, in the same order, and every later read returns the same bytes. Partial reductions would change sums of
+A read at a time T reduces the documents of each key up to T fully, from the left. If the full reduction of a prefix
+replaces the prefix, every later read still returns the same bytes. Partial reductions would change sums of
 floating-point numbers. A deleted key leaves no document. The folded document has the position (clock, seq) of the last
 document that it replaces.
 
-The fold checks its result. A key keeps its documents if a second reduction would change the result, if they cannot be
-reduced, or if the result is invalid. A key also keeps its documents after its first change of logical partition,
-because a reader of one partition must find its documents there.
+The fold checks its result. A key keeps its documents if a second reduction would change the result, if the documents
+cannot be reduced, or if the result is invalid. A key also keeps its documents after its first change of logical
+partition, because a reader of one partition must find the documents in this partition.
 
 A reduced collection keeps one document per key, and a multiset keeps one row per document.
 
@@ -51,12 +51,12 @@ class _Key:
     """State of a key.
 
     Attributes:
-        value: reduction of its documents so far; `MISSING` once it is deleted.
+        value: reduction of the documents so far; `MISSING` after a deletion.
         partition: logical partition of its first document.
-        folded: number of reduced documents: those before the first one of another partition.
+        folded: number of reduced documents, which are the documents before the first document of another partition.
         is_open: true until a document of another partition is seen.
         text: JSON text that replaces the folded documents; empty for none.
-        keeps: true if the documents stay as they are.
+        keeps: true if the documents stay unchanged.
         seen: number of documents that were written or dropped.
     """
 
@@ -106,7 +106,7 @@ class ReducedFold:
             return
         try:
             known.value = self._combiner.full_step(known.value, document)
-        except ReductionError:  # readers get the error
+        except ReductionError:  # readers of the key get the error
             known.keeps, known.value = True, MISSING
 
     def _finish(self, known: _Key) -> None:
@@ -178,7 +178,7 @@ class BucketFold(Protocol):
 
         Args:
             read: returns all rows of some keys below `since`, in storage order, with the logical partition's number as
-                `transform`. It may be called repeatedly.
+                `transform`. The function may be called repeatedly.
         """
         ...
 
@@ -254,7 +254,7 @@ class Fold:
 
 
 def by_partition(segments: Sequence[Segment]) -> dict[str, list[Segment]]:
-    """Group segments by logical partition: the JSON text of its values."""
+    """Group segments by logical partition, which the JSON text of its values identifies."""
     partitions: dict[str, list[Segment]] = {}
     for segment in segments:
         partitions.setdefault(orjson.dumps(list(segment.partition)).decode(), []).append(segment)
@@ -283,7 +283,7 @@ def _bucket_rows(bucket: Path) -> Iterator[ReadRows]:
 
 
 def _runs(parts: Iterator[ReadRows], run_rows: int) -> Iterator[list[ReadRows]]:
-    """Yield groups of consecutive parts with at least `run_rows` rows each, except the last."""
+    """Yield groups of consecutive parts; each group, except the last, has at least `run_rows` rows."""
     gathered: list[ReadRows] = []
     for rows in parts:
         gathered.append(rows)

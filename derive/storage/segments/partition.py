@@ -1,7 +1,7 @@
 """Logical partitions: the partition of a document, and the Hive-style folder of its segments.
 
-A label, the JSON array of a partition's values in field order, identifies the partition in the metadata database. The
-folder name is for people and for DuckDB, pandas or Spark.
+A label, the JSON array of a partition's values in field order, identifies the partition in the metadata database.
+People, and DuckDB, pandas or Spark, use the name of the folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FOLDER = "collections"
 """Folder of the segments of all collections."""
 
 COMPACTED, INGESTED = "compact-", "ingest-"
-"""Prefixes of the files of compaction and ingestion; the capability's id follows `ingest-`."""
+"""Prefixes of the files of compaction and ingestion; the identifier of the capability follows `ingest-`."""
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """Folder name of a null partition value in Hive's convention."""
@@ -41,7 +41,7 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _NAME_MAX = 200
 
 _OWN = "@"
-"""Suffix of a collection's folder: no collection name contains it, so no other collection is inside."""
+"""Suffix of a collection's folder; no collection name contains it, so the folder has no other collection."""
 
 
 def compile_label(collection: CollectionSpec) -> Callable[[Document], str]:
@@ -123,7 +123,7 @@ def _text_column(columns: Columns, tokens: tuple[str, ...], default: tuple[JSON,
 
 
 def collection_folder(name: str) -> str:
-    """Return the folder of a collection, relative to the data folder; it holds files of no other collection."""
+    """Return the folder of a collection, relative to the data folder; the folder has files of no other collection."""
     return "/".join([FOLDER, *(_safe(token) for token in name.split("/"))]) + _OWN
 
 
@@ -133,7 +133,7 @@ def own_path(kind: str, task: str) -> str:
 
 
 def partition_folder(fields: Sequence[str], values: Sequence[JSON]) -> str:
-    """Return the folder of a logical partition below its collection's, such as `outcome=approve`; empty for none.
+    """Return the folder of a logical partition in the collection's folder, such as `outcome=approve`; empty for none.
 
     >>> partition_folder(["outcome", "n"], ["approve", None])
     'outcome=approve/n=__HIVE_DEFAULT_PARTITION__'
@@ -151,7 +151,10 @@ def _value(value: JSON) -> str:
 
 
 def _safe(text: str) -> str:
-    """Percent-encode characters with a meaning in paths or for Hive readers; the encoding is injective."""
+    """Percent-encode characters with a meaning in paths or for Hive readers.
+
+    Different texts have different encodings.
+    """
     encoded = quote(text, safe=" +@,;()!") if text not in (".", "..") else text.replace(".", "%2E")
     if len(encoded) <= _NAME_MAX:
         return encoded

@@ -1,9 +1,9 @@
-"""Read segments in order, with constant memory: selected columns, and rows that meet conditions.
+"""Reads segments in order, with constant memory: selected columns, and rows that meet conditions.
 
-A file may lack a column if it is older than the column or than the catalog. Its documents are then parsed and the
-columns computed from them, so readers see no difference.
+A file that is older than a column, or than the catalog, may lack the column. Then the column is computed from the
+parsed documents, so readers see no difference.
 
-Segments are sorted, so reading several of them in order is a merge by row groups.
+Segments are sorted, so an ordered read of several segments is a merge by row groups.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class RowFilter:
         self._conditions = [(schema.get_field_index(one.column), one) for one in conditions]
 
     def of(self, number: int) -> pa.ChunkedArray | None:
-        """Return the mask of matching rows of a row group; None if all match, and length 0 if none does."""
+        """Return the mask of matching rows of a row group; None if all rows match, and empty if no row matches."""
         if not self._conditions:
             return None
         group = self._file.metadata.row_group(number)
@@ -120,15 +120,17 @@ _BESIDE = [name for name in ReadRows.STORED if name != DOC]
 class Selection:
     """Columns to read from segments besides the sort columns.
 
-    Rows of several reads are mixed, so reads share column slots: a row has the columns of its read.
+    Rows of several reads are mixed, so the reads share column slots: a row has the columns of its read.
 
     Attributes:
         kinds: type of each slot.
         columns: column of each slot by the index of a read, None for an empty slot; None to read documents only.
-        has_documents: read all documents; otherwise only those with inexact columns, or to be validated.
+        has_documents: whether to read all documents; otherwise, only documents with inexact columns, or to be
+            validated.
         schemas: fingerprint of the schema by the index of a read, to mark documents that must still be validated; None
             for no marks.
-        marks_deletions: convert retractions to documents with a deletion marker, and counts to repeated rows.
+        marks_deletions: whether to convert retractions to documents with a deletion marker, and counts to repeated
+            rows.
     """
 
     kinds: tuple[Kind, ...] = ()
@@ -187,7 +189,7 @@ class SelectedColumns:
     def read(self, number: int, clock_begin: int, clock_end: int, mask: pa.ChunkedArray | None = None) -> pa.Table:
         """Return the rows of a row group with timestamps in an interval.
 
-        The columns are `ReadRows.STORED` and the selected ones.
+        The columns are `ReadRows.STORED` and the selected columns.
 
         Args:
             number: number of the row group.
@@ -227,7 +229,7 @@ class SelectedColumns:
     def _rows(
         self, number: int, names: Sequence[str], clock_begin: int, clock_end: int, mask: pa.ChunkedArray | None
     ) -> pa.Table:
-        # Parquet may match a name with a dot to a nested column too, and read both.
+        # Parquet may also match a name with a dot to a nested column, and read both columns.
         has_many = self._file.metadata.row_group(number).num_rows > _FEW_ROWS
         desired = list(names)
         if self._selection.marks_deletions and DIFF not in desired:
@@ -261,7 +263,7 @@ class SelectedColumns:
         return arrays, told
 
     def _made(self, stored: pa.Table) -> SelectedArrays:
-        """Return the columns as computed from the documents."""
+        """Return the columns, computed from the documents."""
         return made_columns(self._columns, self._selection.kinds, parse_texts(_array(stored.column(DOC))))
 
 
@@ -321,7 +323,7 @@ def read_sorted(
         conditions: filters that all must match.
 
     Yields:
-        Batches of up to `most_rows` rows and about 16 MiB; their division has no meaning.
+        Batches of up to `most_rows` rows and about 16 MiB; the division into batches has no meaning.
 
     Raises:
         SegmentError: a file is missing, damaged or cannot be read.

@@ -9,7 +9,7 @@
 | `ContentRows` | contents of a collection at a time on their way to a reader |
 
 A layout names the columns of a record batch and gives access to them, so that other modules need not know the names.
-Its cost is per batch, not per document.
+The cost of a layout is per batch, and not per document.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def ascending(columns: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def sort_batch(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """Sort the rows of a batch by columns, twice as fast as `sort_by`, which converts to a table first."""
+    """Sort the rows of a batch by columns; this is twice as fast as `sort_by`, which first converts to a table."""
     return batch.take(pc.sort_indices(batch, sort_keys=ascending(columns)))
 
 
@@ -42,7 +42,7 @@ Column: TypeAlias = Any
 CLOCK, ADJUSTED, TRANSFORM, SEQ, NUMBER = "clock", "adjusted", "transform", "seq", "number"
 DIFF, KEY, SOURCE_KEY, DOC, PARTITION = "diff", "key", "source_key", "doc", "partition"
 FIELDS, UNCHECKED = "fields", "unchecked"
-"""Optional columns beyond a layout.
+"""Optional columns in addition to a layout.
 
 The documents' typed columns as one array (see `derive.storage.segments.columns`), and whether the reader must still
 validate each document.
@@ -105,7 +105,7 @@ class Rows:
         return self if fields is None else type(self)(self.batch.append_column(FIELDS, fields))
 
     def slice(self, begin: int, count: int | None = None) -> Self:
-        """Return `count` rows from index `begin` on, or all from there, without a copy."""
+        """Return `count` rows, or all rows, from index `begin` on, without a copy."""
         return type(self)(self.batch.slice(begin, count))
 
     def take(self, indices: Column) -> Self:
@@ -125,7 +125,7 @@ R = TypeVar("R", bound=Rows)
 
 
 def concat(parts: Sequence[R]) -> R:
-    """Concatenate the rows of several parts, at least one."""
+    """Concatenate the rows of one or more parts."""
     return type(parts[0])(pa.concat_batches([part.batch for part in parts]))
 
 
@@ -202,7 +202,7 @@ class StoredRows(_Clocked, _Changes):
 
 
 class WrittenRows(StoredRows):
-    """Rows to write into a segment, with the label of each one's logical partition."""
+    """Rows to write into a segment, each with the label of its logical partition."""
 
     __slots__ = ()
     SCHEMA = _schema(CLOCK, SEQ, DIFF, KEY, DOC, PARTITION)
@@ -234,7 +234,7 @@ class WrittenRows(StoredRows):
         return self.batch.column(PARTITION)
 
     def published_keys(self) -> KeyRows:
-        """Return their keys, once per tick: documents of one key and tick are numbered from 0."""
+        """Return each published key once per tick; documents of one key and tick are numbered from 0."""
         seqs = self.batch.column(SEQ).to_numpy()
         firsts = self if not seqs.any() else self.filter(seqs == 0)
         return KeyRows(firsts.batch.select(KeyRows.SCHEMA.names))
@@ -244,7 +244,7 @@ class WrittenRows(StoredRows):
         return StoredRows(self.batch.select(StoredRows.SCHEMA.names)).with_fields(self.fields)
 
     def at(self, clock: int) -> WrittenRows:
-        """Return these rows with the same timestamp for all."""
+        """Return these rows, all with the same timestamp."""
         clocks = pa.array(np.full(len(self), clock))
         return WrittenRows(self.batch.set_column(0, self.SCHEMA.field(CLOCK), clocks))
 
@@ -269,7 +269,7 @@ class ReadRows(_Changes):
     """Sort columns of documents in a collection, where `transform` has another meaning."""
 
     STORED: ClassVar[tuple[str, ...]] = (CLOCK, SEQ, KEY, DIFF, DOC)
-    """Columns of a segment that are read, typed ones aside."""
+    """Columns of a segment that are read, except typed columns."""
 
     @staticmethod
     def of(adjusted: Column, transforms: Column, seqs: Column, keys: Column, texts: Column) -> ReadRows:
@@ -343,7 +343,7 @@ class ReadRows(_Changes):
         return ReadRows.from_columns(*(self.batch.column(name) for name in (*self.ORDER, DIFF)), texts)
 
     def written(self, label: str) -> WrittenRows:
-        """Return rows to write into one logical partition, with the adjusted timestamp as their timestamp."""
+        """Return rows to write into one logical partition; their timestamp is the adjusted timestamp."""
         clocks, seqs, keys = (self.batch.column(name) for name in self.STORED_ORDER)
         labels = pa.repeat(pa.scalar(label), len(self))
         rows = WrittenRows.from_columns(clocks, seqs, self.batch.column(DIFF), keys, self.texts, labels)
@@ -369,7 +369,7 @@ class ContentRows(_Keyed):
 class NumberedRows(_Clocked, _Keyed):
     """Published documents of one tick, numbered in the order of processing.
 
-    A negative number marks a document that is already combined and stays separate from the one before it.
+    A negative number marks a document that is already combined, and stays separate from the previous document.
     """
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Read files of segments, and report defects with the file's name, its collection and a remedy.
+"""Reads files of segments, and reports defects with the file's name, its collection and a remedy.
 
 Pages have checksums, so damage by the disk is detected.
 """
@@ -46,7 +46,7 @@ def open_segment(root: Path, segment: Segment) -> Iterator[pq.ParquetFile]:
 
 @contextmanager
 def readable(segment: Segment) -> Iterator[None]:
-    """Translate errors of reading a segment's file into `SegmentError`."""
+    """Translate read errors of a segment's file to `SegmentError`."""
     try:
         yield
     except FileNotFoundError as exc:

@@ -1,6 +1,6 @@
-"""External sort: in memory as long as the rows fit, then with sorted runs on disk that are merged.
+"""External sort: sorts in memory if the rows fit, and otherwise merges sorted runs on disk.
 
-One batch of each sequence is loaded. All rows up to the least end of these batches precede every unloaded row, so they
+One batch of each sequence is loaded. Rows up to the least end of these batches precede every other row, so they
 are sorted in Arrow and yielded. The merge compares whole sort keys, so rows with equal first columns need not fit in
 memory.
 """
@@ -49,12 +49,12 @@ class Spill:
         """
         with translated(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            # An unbuffered file cannot fail to flush when it is closed.
+            # Unbuffered: `close` has no data to flush, so it cannot fail.
             return self._files.enter_context(TemporaryFile(dir=self.folder, buffering=0))
 
 
 SortKey: TypeAlias = tuple[Any, ...]
-"""Values of the sort columns, or a prefix of them: a lower bound of every key with that prefix."""
+"""Values of all sort columns, or of the first ones; a prefix is a lower bound of every key that begins with it."""
 
 
 class Cursor:
@@ -156,7 +156,7 @@ class Sorter:
         self._schema = schema
         self._order = order
         self._spill = spill
-        self._most_bytes = spill.memory // 4  # sorting copies the rows
+        self._most_bytes = spill.memory // 4  # a sort copies the rows
         self._batch_bytes = self._most_bytes // _RUNS
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0

@@ -1,4 +1,4 @@
-"""Documents as columns of JSON text: parsed, written, and made from columns of values."""
+"""Documents as columns of JSON text: parses and writes them, and makes them from columns of values."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def write_texts(documents: Sequence[JSON], most_bytes: int = MOST_BYTES, *, leve
     Args:
         documents: parsed documents.
         most_bytes: capacity of a column.
-        levels: number of levels of the document around each part.
+        levels: number of levels of the document that surround each part.
 
     Raises:
         DocumentError: the texts exceed 2 GiB, or a document has more than `MOST_LEVELS` levels.
@@ -73,7 +73,7 @@ def write_texts(documents: Sequence[JSON], most_bytes: int = MOST_BYTES, *, leve
     count = len(documents)
     if count == 0:
         return pa.array([], pa.string())
-    # JSON text without spaces contains no line break: strings escape it.
+    # JSON text without spaces contains no line break, because strings escape line breaks.
     mixed: list[JSON] = [_BORDER] * (2 * count - 1)
     mixed[::2] = documents
     for _ in range(_MOST_AROUND + levels):
@@ -122,13 +122,13 @@ def write_columns(columns: Columns, most_bytes: int = MOST_BYTES) -> pa.StringAr
         pieces.append(texts)
     pieces.append(before)
     size = sum(count * len(piece) if isinstance(piece, str) else piece.nbytes for piece in pieces)
-    if size > most_bytes:  # approximate, because offsets are included
+    if size > most_bytes:  # approximate, because the size includes offsets
         raise DocumentError(f"{count:,} documents that belong together take more than 2 GiB")
     return pc.binary_join_element_wise(*pieces, "")
 
 
 def _write_scalars(column: Sequence[JSON], end: str) -> pa.StringArray | None:
-    """Return the JSON text of each value, followed by `end`; None if texts contain commas or values need other code."""
+    """Return the JSON text of each value, followed by `end`; None if texts contain commas, or for other types."""
     try:
         text = orjson.dumps(column)
     except TypeError:  # an integer exceeds 64 bits

@@ -1,4 +1,4 @@
-"""Write segments: immutable Parquet files of updates, sorted by (clock, seq, key), with typed columns."""
+"""Writes segments: immutable Parquet files of updates, sorted by (clock, seq, key), with typed columns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from derive.time.source_read import Segment
 class Background:
     """Runs pieces of work one after the other in a thread; after a failure all later calls raise its error.
 
-    Encoding a row group releases Python's lock, so it uses an idle processor while the caller continues.
+    The encoder of a row group releases Python's lock, so it can use an idle processor while the caller continues.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Background:
         self._error: BaseException | None = None
 
     def begin(self, work: Callable[[], None]) -> None:
-        """Start work in the thread after the previous work has ended; run it here if no thread can start.
+        """Start work in the thread after the previous work has ended; if no thread can start, run the work here.
 
         Raises:
             BaseException: error of the previous work.
@@ -91,7 +91,7 @@ class WriteSizes:
 
     Attributes:
         row_group: number of rows in a row group.
-        buffer_bytes: limit for the buffered rows of all open files, bytes; as many again may be in encoding.
+        buffer_bytes: limit for the buffered rows of all open files, bytes; the encoder may hold the same size again.
         file_rows: approximate limit for the rows of a file.
         open_files: limit for the number of open files.
     """
@@ -125,9 +125,9 @@ class _OpenFile:
         self.clock_min = 0
         self.last: tuple[int, int, bytes] | None = None
         self.sink = blobs.create(self.path)
-        # Neighbouring integers are often close: delta encoding halves the space and saves time.
+        # Neighbouring integers are often close, so delta encoding halves the space and saves time.
         encoding = {field.name: "DELTA_BINARY_PACKED" for field in schema if field.type == pa.int64()}
-        # Keys share prefixes, and so do texts of many fields, such as times.
+        # Keys share prefixes, like the texts of many fields, such as times.
         texts = [field.name for field in list(schema)[len(StoredRows.SCHEMA) :] if field.type == pa.string()]
         encoding |= dict.fromkeys([KEY, *texts], "DELTA_BYTE_ARRAY")
         try:
@@ -189,7 +189,7 @@ class _OpenFile:
 
     def abort(self) -> None:
         for file in (self.writer, self.sink):
-            with suppress(Exception):  # the disk may be full, and the file is removed anyway
+            with suppress(Exception):  # ignored: the disk may be full, and the file is removed
                 file.close()
 
 
@@ -201,7 +201,7 @@ class SegmentWriter:
     Args:
         root: the data folder.
         collection: the collection.
-        name: prefix of the file names, unique to this writer for all time.
+        name: prefix of the file names, which no other writer ever uses.
         sizes: sizes of the writer.
         is_valid: all documents are validated against the collection's write schema, which the files record.
     """
@@ -282,7 +282,7 @@ class SegmentWriter:
     def abort(self) -> None:
         """Remove all written files; files that cannot be removed become garbage.
 
-        Errors of the removal are ignored, so that the error that led to it is reported.
+        Errors of the removal are ignored, so that the error that caused the removal is reported.
         """
         self._background.join()
         while self._open:
