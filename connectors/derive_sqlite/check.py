@@ -1,16 +1,16 @@
 """Checks of a derivation's SQL before it runs: migrations, columns, shared tables, and rows of other shuffle keys.
 
-A document without a shuffle key may come to any shard, and each shard has its own tables. So the rows that it finds in
-a table that a lambda writes, and the shard of its own writes, depend on the number of shards (law L1). Tables that only
+Shared tables: any shard may process a document without a shuffle key, and each shard has its own tables. So the rows
+that the document finds in a table that lambdas write depend on the number of shards (law L1). Tables that only
 migrations fill are the same on all shards.
 
-SQL names a published property only by its column, and SQLite accepts any name. A closed schema refuses a misspelt one
-only when documents come; an open schema never does.
+Columns: the name of a result column is the name of a published property, and SQLite accepts every name. A closed schema
+refuses a misspelt name only at the first document; an open schema accepts the name.
 
-A document finds on its shard the rows that earlier documents of its shuffle key wrote. Rows of other keys are there
-only if they share the shard, so results that depend on them change when a shard is split (law L1). SQLite's authorizer
-reports the columns that a statement reads; the columns that hold the shuffle key are found from the INSERTs and
-comparisons of lambdas. A statement that reads none of these columns cannot restrict itself to its own key.
+Rows of other shuffle keys: a document finds on its shard the rows that earlier documents of its shuffle key wrote. It
+finds rows of another key only if this key has the same shard, so results that depend on such rows change when a shard
+is split (law L1). SQLite's authorizer reports the columns that a statement reads. The INSERTs and comparisons of
+lambdas show which columns hold the shuffle key. A statement that reads none of these columns reads rows of all keys.
 
 The check yields notes and no errors, because the other rows may not affect the result.
 """
@@ -44,7 +44,7 @@ _SHUFFLE_HINT = "shuffle by the fields that are the key of the table: shuffle: {
 
 
 def check_tables(programs: Sequence[Program]) -> list[Issue]:
-    """Return an issue for each statement that uses a table of a shard, although its documents may come to any shard.
+    """Return an issue for each statement that uses a table of a shard, although any shard may process its documents.
 
     Args:
         programs: programs of all transforms of a derivation.
@@ -60,7 +60,7 @@ def check_tables(programs: Sequence[Program]) -> list[Issue]:
 
 def _issues(program: Program, written: dict[str, str]) -> Iterator[Issue]:
     script = program.transform.script
-    assert script is not None  # otherwise there would be no program
+    assert script is not None  # a transform without a script has no program
     for step in program.steps:
         problem = _problem(step.statement, written)
         if problem:
@@ -102,7 +102,8 @@ def check_columns(spec: DerivationSpec, program: Program) -> Iterator[Issue]:
         if len(columns) == 1 and columns[0].lower().startswith("json"):
             continue  # the column is the whole document
         published = {column: _property(column, step.statement, projections) for column in columns}
-        if any(declared.get(name, False) is False for name in published.values()):  # else nothing to infer
+        # otherwise there is nothing to infer
+        if any(declared.get(name, False) is False for name in published.values()):
             shown = {column: name for column, name in published.items() if redactor is None or not redactor.hides(name)}
             yield from _check_column(shown, program, step.statement, spec.name, infer(schema))
 
@@ -125,7 +126,7 @@ def _check_column(
 
 
 def _property(column: str, statement: Statement, projections: Sequence[ProjectionSpec]) -> str:
-    """Return the property that a column becomes: the field of its parameter, or a property of the column's name."""
+    """Return the property of a result column: the field of its parameter, or a property with the name of the column."""
     projection = find_projection(column[1:], projections) if column[1:] in statement.parameters else None
     return projection.field if projection and column[0] == "$" else column
 
@@ -138,7 +139,7 @@ def _hint(name: str, shape: Shape) -> str:
 
 
 def _near(name: str, known: set[str]) -> str | None:
-    """Return the known name that is so close that a misspelling is likely; None if no name is."""
+    """Return the known name that is so close that a misspelling is likely; None if no name is so close."""
     guess = suggest(name, known)
     return guess if guess and distance(name, guess) <= max(1, len(name) // _NEAR) else None
 
@@ -149,7 +150,7 @@ _WRITING = frozenset({"INSERT", "REPLACE"})
 
 
 def check_other_keys(spec: DerivationSpec, programs: Sequence[Program], db: apsw.Connection) -> list[Issue]:
-    """Return a note for each statement whose result depends on rows of other keys, as far as its text shows.
+    """Return a note for each statement whose text shows that its result depends on rows of other keys.
 
     Args:
         spec: the derivation.
@@ -210,7 +211,7 @@ def _keys_of(spec: DerivationSpec, program: Program) -> set[str]:
 
 
 def _learn(statement: Statement, keys: set[str], tables: dict[str, _Table]) -> None:
-    """Record the columns that hold the shuffle key, as far as a statement shows them."""
+    """Record the columns of which a statement shows that they hold the shuffle key."""
     tokens = tokens_of(statement.text)
     target = _target_of(tokens)
     for name in statement.writes & tables.keys():
@@ -314,7 +315,7 @@ def _lowered(statement: Statement) -> set[tuple[str, str]]:
 
 
 def _seen(statement: Statement, tables: dict[str, _Table]) -> list[_Table]:
-    """Return the tables from which a statement reads rows. The row that an INSERT adds does not count."""
+    """Return the tables from which a statement reads rows; the new row of an INSERT does not count."""
     tokens = tokens_of(statement.text)
     own = _target_of(tokens) if tokens and tokens[0].word in _WRITING else None
     sources = {
@@ -398,7 +399,7 @@ def check_sql(spec: DerivationSpec) -> list[Issue]:
 
 
 def _empty_state() -> apsw.Connection:
-    """Return an in-memory database like that of a new shard: in a transaction, with the runtime's own tables."""
+    """Return a database in memory like the database of a new shard: in a transaction, with the runtime's tables."""
     database = apsw.Connection(":memory:")
     database.execute("BEGIN")
     for table in STATE_TABLES:

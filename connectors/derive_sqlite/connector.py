@@ -1,6 +1,6 @@
 """The connector: checks a derivation's SQL, and opens sessions.
 
-Every catalog asks every connector for its configuration schema, so all other modules are imported only when used.
+Every catalog needs the configuration schema of every connector, so all other modules are imported only when used.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SqliteConnector:
         return SqliteSession(spec, database, log)
 
     def fields_read(self, spec: DerivationSpec) -> list[list[str]] | None:
-        """Return the fields that lambdas name; None if random values or messages of SQL depend on whole documents."""
+        """Return the fields that lambdas read; None if random values or messages of SQL depend on whole documents."""
         from connectors.derive_sqlite.console import mentions_console
         from connectors.derive_sqlite.program import fields_of
         from derive.lambda_sql.determinism import calls_chance

@@ -1,7 +1,7 @@
 """The function `console_log` of lambdas: messages in the task's log, with the transform and the document.
 
-SQLite has a function `log`, the logarithm, so the name is that of TypeScript. The function returns its argument. A
-message is no result: it does not change what a lambda publishes.
+The name is not `log`, because SQLite has a function `log`, the logarithm. The function returns its argument. A message
+does not change the documents that a lambda publishes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Console:
         self._count = 0
 
     def begin(self, transform: int, clock: int, document: Document) -> None:
-        """Start with another document; migrations come before the first one.
+        """Start with another document; migrations run before the first document.
 
         Args:
             transform: index of the transform that reads the document.
@@ -54,7 +54,7 @@ class Console:
         self._document, self._count = (transform, document), 0
 
     def register(self, database: apsw.Connection) -> None:
-        """Add the function to a connection. Triggers and views cannot call it, because they are stored."""
+        """Add the function to a connection. Triggers and views cannot call the function, because they are stored."""
         database.create_scalar_function(CONSOLE_LOG, self._say, 1, flags=apsw.SQLITE_DIRECTONLY)
 
     def _say(self, *arguments: apsw.SQLiteValue) -> apsw.SQLiteValue:
@@ -75,7 +75,7 @@ class Console:
 
 
 def _shown(value: apsw.SQLiteValue) -> str:
-    """Return a value of SQL as text: a text as it is, and other values as JSON, a BLOB in base64."""
+    """Return a value of SQL as text: a text unchanged, a BLOB in base64, and other values as JSON."""
     if isinstance(value, str):
         return value
     return dump_exact(b64encode(value).decode() if isinstance(value, bytes) else value).decode()

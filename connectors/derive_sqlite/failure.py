@@ -1,6 +1,6 @@
-"""Failures: find the statement of a block that failed on a document, and the reason, after the failure.
+"""Failures: finds, after a failure, the statement of a block that failed on a document, and the reason.
 
-Recording the statement beforehand would cost time for every document.
+A record of each statement before its execution would cost time for every document.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def _constant(step: Step) -> str:
 
 
 def _find_by_trying(failure: Failure, db: apsw.Connection) -> Step | None:
-    """Run the steps again, and return the one that fails with the same message; None if several do, or none does.
+    """Run the steps again, and return the step that fails with the same message; None for no step or several.
 
-    Some errors end the transaction, and outside a transaction no statement may be run.
+    Some errors end the transaction; then no statement may run, because changes would be committed.
     """
     failing = []
     for step in failure.program.steps:

@@ -1,7 +1,7 @@
 """Programs: a transform's block of SQL, compiled to run for each document.
 
-For RETURNING, SQLite creates a temporary table and a statement journal on each run, which takes longer than inserting a
-row. If one row is inserted and only parameters are returned, `changes()` is enough to know whether the row was written.
+For RETURNING, SQLite creates a temporary table and a statement journal on each run, which takes longer than the insert
+of a row. If one row is inserted and only parameters are returned, a SELECT with `changes()` returns the same row.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _RETURNS_PARAMETERS = re.compile(
     r"INSERT (?:OR \w+ )?INTO \S+ (?:\( \) )?VALUES \( \) (?:ON .*)?RETURNING (\$\S+(?: , \$\S+)*)(?: ;)?",
     re.IGNORECASE | re.DOTALL,
 )
-"""Tokens outside brackets of an INSERT of one row that returns parameters, with `_` for quoted tokens."""
+"""Pattern of an INSERT of one row that returns parameters: its tokens outside brackets, with `_` for quoted tokens."""
 
 _QUOTES = "'\"`["
 
@@ -85,7 +85,7 @@ def split_returning(db: apsw.Connection, statement: Statement) -> list[Statement
 
 
 def _writes_one_table(db: apsw.Connection, statement: Statement) -> bool:
-    """Return whether a statement writes one table, and no view.
+    """Return whether a statement writes one table, which is not a view.
 
     `changes()` does not count rows of a view's INSTEAD OF triggers.
     """
@@ -94,7 +94,7 @@ def _writes_one_table(db: apsw.Connection, statement: Statement) -> bool:
 
 
 SCHEMA = "sqlite_master"
-"""The table with SQLite's schema: a statement that changes a definition writes to it, too."""
+"""The table with SQLite's schema; a statement that changes a definition also writes to this table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Step:
         sql: equivalent SQL that runs faster.
         parameters: names of the parameters of `sql` in binding order, without `$`.
         binding: binding of the statement's parameters.
-        columns: the same binding from columns of the fields that `fields_of` returns.
+        columns: the same binding, from columns of the fields that `fields_of` returns.
         make: function from a row to a document; None if the statement returns no rows.
         layout: layout of its rows as columns; None if they cannot be columns.
     """
@@ -131,9 +131,11 @@ class Program:
         sql: SQL of all steps as one text.
         binding: binding of the parameters of all steps, in order.
         columns: the same binding from columns of the fields that `fields_of` returns.
-        make: function from a row of the one statement that returns rows to a document; None if there is none.
+        make: function from a row to a document, for the only statement that returns rows; None without such a
+            statement.
         layout: layout of these rows as columns; None if they cannot be columns.
-        together: whether `sql` can run as a whole; rows of two statements could not be distinguished.
+        together: whether `sql` can run as a whole; if two statements return rows, their rows could not be
+            distinguished.
         asks_row_ids: whether the lambda asks for the last inserted row id, which may be another document's.
     """
 
@@ -198,7 +200,7 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
 
 
 def _counts_of_others(script: Script, statement: Statement, before: Sequence[Step], what: str) -> Iterator[Issue]:
-    """Yield an issue if a statement calls `changes()` before any statement of the same document has changed a row."""
+    """Yield an issue if a statement calls `changes()` before a statement of the same document has changed a row."""
     if "changes" in statement.calls and not any(_changes_rows(step.statement) for step in before):
         written = re.compile("changes", re.IGNORECASE).search(script.text, statement.begin)
         begin = written.start() if written else statement.begin
@@ -209,12 +211,12 @@ def _counts_of_others(script: Script, statement: Statement, before: Sequence[Ste
 
 
 def _changes_rows(statement: Statement) -> bool:
-    """Return whether a statement sets the result of `changes()`; a schema change does not."""
+    """Return whether a statement sets the result of `changes()`; a schema change does not set it."""
     return bool(statement.writes) and SCHEMA not in statement.writes
 
 
 def fields_of(spec: DerivationSpec, transform: TransformSpec) -> list[str]:
-    """Return the fields of its source that a transform's lambda may name, each once, without the publication time."""
+    """Return the fields of the source that a lambda may read, each once, without the publication time."""
     text = transform.script.text if transform.script else ""
     named = mentioned_projections(text, spec.sources[transform.input.source].projections)
     return [projection.field for projection in named if projection.pointer != PUBLISHED_AT]
@@ -236,7 +238,7 @@ def _instructions(guard: Guard, sql: str, statement: Statement) -> list[tuple[An
 
 
 def _repeated(script: Script, statement: Statement, fields: Mapping[str, ProjectionSpec], what: str) -> Iterator[Issue]:
-    """Yield an issue for each property that two columns of a statement become, as with `a.*, b.*`."""
+    """Yield an issue for each property that two columns of a statement would set, as in `a.*, b.*`."""
     names = property_names(statement.columns, _selected(fields))
     seen: set[str] = set()
     for index, (column, name) in enumerate(zip(statement.columns, names, strict=True)):

@@ -1,4 +1,4 @@
-"""Rows: convert the rows that a statement returns to published documents, one by one or many as columns."""
+"""Rows: converts the rows that a statement returns to published documents, one by one, or many as columns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MakeDocument: TypeAlias = Callable[[Row], Document]
 _CLOSING = {"{": "}", "[": "]"}
 _FIRST, _LAST = itemgetter(slice(1)), itemgetter(slice(-1, None))
 _DEEP = 2 * MOST_LEVELS
-"""Minimum number of characters of a text that is nested too deeply: each level has two brackets."""
+"""Minimum number of characters of a text that is nested too deeply, because each level has two brackets."""
 
 _STRUCTURED = frozenset({"array", "object"})
 
@@ -44,8 +44,8 @@ def compile_row(
 ) -> MakeDocument:
     """Compile a function from a result row to the published document.
 
-    A column that is a parameter becomes the property of its field, with a value that the field's schema allows: a
-    boolean stays a boolean, and text that looks like JSON stays text if only text is allowed.
+    A column that is a parameter becomes the property of its field. The value has a type that the schema of the field
+    allows: a boolean stays a boolean, and text that looks like JSON stays text if only text is allowed.
 
     Args:
         columns: names of the result columns.
@@ -61,7 +61,7 @@ def compile_row(
 
 
 def _compile_document(layout: RowLayout) -> MakeDocument:
-    """Build the function as source text, with one expression per property: most values need no call."""
+    """Compile the function from source text, with one expression per property, because most values need no call."""
     converted = dict(layout.converted)
     terms = []
     for index, name in enumerate(layout.names):
@@ -109,7 +109,7 @@ class RowLayout:
 
 
 def compile_layout(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]) -> RowLayout | None:
-    """Return the layout of result columns as `compile_row` takes them; None if two share a property."""
+    """Return the layout of result columns, for the arguments of `compile_row`; None if two columns share a property."""
     layout = _layout_of(columns, parameters)
     return None if _is_document(columns) or len(set(layout.names)) < len(columns) else layout
 
@@ -138,7 +138,7 @@ def _value(value: Any, *, is_parsed: bool) -> JSON:
 def _values(column: Sequence[Any], kinds: Kinds, *, is_parsed: bool) -> list[JSON]:
     """Convert the values of a column to JSON."""
     if is_parsed and kinds == {str} and _are_structured(column):
-        with suppress(ValueError):  # some texts are no JSON, and stay text
+        with suppress(ValueError):  # texts that are not JSON stay text
             return list(map(orjson.loads, column))
     return [_value(value, is_parsed=is_parsed) for value in column]
 
@@ -169,7 +169,7 @@ def _round_trips(projection: ProjectionSpec) -> bool:
     """Return whether SQLite returns a field's value unchanged."""
     if _may_be_structured(projection):
         return False
-    # Base64 is decoded to bytes, and text with a number format may be infinite; JSON numbers are finite.
+    # A text in base64 is decoded to bytes, and a text with the format of a number may be an infinity.
     return "string" not in projection.types or (
         projection.content_encoding != "base64" and projection.format != "number"
     )
@@ -198,7 +198,7 @@ def _parsed(text: str) -> JSON:
 
 
 def _check_levels(text: bytes, value: JSON) -> None:
-    """Raise if a value parsed from a text has too many levels; few texts have enough brackets to be checked."""
+    """Raise an error if a value that was parsed from a text has too many levels."""
     if len(text) >= _DEEP and text.count(b"[") + text.count(b"{") >= MOST_LEVELS and is_too_deep(value):
         raise LambdaError(f"the lambda published a value that cannot be a document: {TOO_DEEP}")
 
@@ -219,12 +219,12 @@ def _whole_document(row: Row, *, is_shown: bool = True) -> Document:
 
 
 PART, FEW = 9_984, 256
-"""Number of published documents, and of rows, in one batch; a multiple of rows."""
+"""Number of published documents in one batch, and number of rows that are transposed together."""
 _ROW, _CAUSE = itemgetter(0), itemgetter(1)
 
 
 class Gathered:
-    """Rows as columns, collected until a batch is full, and the index of the document that caused each row.
+    """Collects rows as columns until a batch is full, with the index of the document that caused each row.
 
     Rows are transposed in small groups, which stay in the processor's caches; this costs a third of the time.
     """
@@ -235,7 +235,7 @@ class Gathered:
         self._rows: list[Row] = []
 
     def is_filled(self, counted: Iterator[tuple[Row, int]], last: int) -> bool:
-        """Collect rows, each with the number of documents that were left; the last document's index is `last`.
+        """Collect rows, each with the number of remaining documents; `last` is the index of the last document.
 
         Returns:
             Whether a batch is full; if not, there are no more rows.
@@ -244,7 +244,7 @@ class Gathered:
             taken: list[tuple[Row, int]] = []
             try:
                 taken.extend(itertools.islice(counted, FEW - len(self._rows)))
-            finally:  # also if a lambda has failed
+            finally:  # also after a failed lambda
                 self._rows.extend(map(_ROW, taken))
                 self.causes.extend(map(last.__sub__, map(_CAUSE, taken)))
             if len(self._rows) < FEW:

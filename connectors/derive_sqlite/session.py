@@ -1,11 +1,11 @@
 """A session: compiled lambdas over one shard's state, which migrations prepare.
 
-If an edit were skipped silently, the catalog and the state would differ. So every applied migration is compared with
-the text that was applied.
+If an edit of an applied migration were ignored, the catalog and the state would differ. So every migration is compared
+with the text that was applied.
 
-Consecutive documents of one transform go to SQLite in a single `executemany` over an iterator. SQLite pulls the next
-document only when the rows of the one before are finished, so the current row always belongs to the document pulled
-last. The length hint of the iterator identifies this document, without work for documents that return no row.
+Consecutive documents of one transform are passed to SQLite by a single `executemany` over an iterator. SQLite takes the
+next document only after the last row of the previous document, so a row always belongs to the last document that was
+taken. The length hint of the iterator identifies this document, without work for documents that return no row.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from derive.protocol.derive import Log, PublishedColumns, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
 
 _OTHER_VALUES = re.compile(r"""\b(union|intersect|except)\b|["'`\[]\$""", re.IGNORECASE)
-"""Parts of a statement with which a column that is named as a parameter may have other values."""
+"""Parts of a statement after which a column with the text of a parameter may have other values than the parameter."""
 
 _TABLE = f"CREATE TABLE IF NOT EXISTS {MIGRATIONS} (script_index INTEGER PRIMARY KEY NOT NULL, script TEXT NOT NULL)"
 
@@ -47,7 +47,7 @@ def apply_migrations(guard: Guard, watch: Watch, migrations: tuple[Script, ...],
 
     Args:
         guard: inactive guard of a shard's state.
-        watch: inactive watch; a statement has the time limit of a document.
+        watch: inactive watch; the time limit of a statement is the time limit of a document.
         migrations: migrations of the catalog.
         task: name of the derivation in errors.
         position: position of the derivation, for errors about removed migrations.
@@ -160,11 +160,11 @@ class SqliteSession:
 
     @property
     def flushes(self) -> bool:
-        """Return False: statements publish for a document."""
+        """Return False: only documents cause publications."""
         return False
 
     def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
-        """Run the lambdas over a batch, by runs of one transform, or document by document if runs are short."""
+        """Run the lambdas over a batch: for runs of documents of one transform, or document by document for short runs."""
         if self._alternates(batch):
             yield from self._run_alternating(batch)
             return
@@ -208,7 +208,7 @@ class SqliteSession:
                 yield cause, document
 
     def _alternating(self, batch: ReadBatch) -> Iterator[tuple[list[Row], list[int]]]:
-        """Yield groups of rows, and the index of the document that caused each."""
+        """Yield groups of rows, each row with the index of the document that caused it."""
         transforms = batch.transforms
         rows: list[Row] = []
         causes: list[int] = []
@@ -314,7 +314,7 @@ class SqliteSession:
         return explain(failure, self._guard, self._watch)
 
     def _feed(self, run: _Run, batch: ReadBatch) -> tuple[Iterator[tuple[Any, ...]], Iterator[object]]:
-        """Return the parameter values per document, and an iterator whose length hint counts the documents left."""
+        """Return the parameter values of each document, and an iterator whose length hint counts the other documents."""
         feed, left = self._feed_values(run, batch)
         return (self._feed_without_row_ids(feed) if run.program.asks_row_ids else feed), left
 
@@ -390,7 +390,7 @@ class SqliteSession:
         return given
 
     def copied(self, transform: int) -> list[dict[str, str]]:
-        """Return, for each statement that publishes, the fields that it selects as they are, by property."""
+        """Return, for each statement that publishes, the fields that it selects unchanged, by property."""
         program = self._programs[transform]
         projections = self._sources[transform]
         published = []
@@ -421,7 +421,7 @@ class _Run:
     Attributes:
         program: program of the transform.
         begin: index of the first document in the batch.
-        end: index behind the last one.
+        end: index after the last document.
         taken: number of the transform's documents before this run.
     """
 

@@ -1,6 +1,7 @@
-"""Stubs: initial SQL files that a catalog names and that do not exist yet.
+"""Stubs: initial contents of SQL files that a catalog names and that do not exist yet.
 
-A stub passes `flowctl check`: a lambda's stub selects the fields of its source, a migration's does nothing yet.
+A stub passes `flowctl check`: the stub of a lambda selects the fields of its source, and the stub of a migration is
+empty.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Files for the authors of modules: types of documents, a stub of the module, and `deno.json` for editors.
 
-`deno.json` is written if it does not exist. An existing file belongs to the author: it is never edited, and missing
+`deno.json` is written if it does not exist. An existing file belongs to the author, so it is not edited, and missing
 entries are reported.
 """
 
@@ -21,7 +21,7 @@ from derive.protocol.authoring import GENERATED, GENERATED_FOLDER, GeneratedFile
 from derive.protocol.specs import DerivationSpec
 
 RESERVED = ("constructor", "flush", "reset", "startCommit")
-"""Members of the class with a meaning of their own; no transform's method may have these names."""
+"""Members of the class that the runtime uses; the method of a transform must not have these names."""
 
 _MEMBERS = """\
     constructor(_open: { state: unknown }) {}
@@ -113,7 +113,7 @@ class Settings:
 
     Attributes:
         path: path of the file.
-        text: content to write, equal to the existing content if the file is complete; None to leave it alone.
+        text: content to write, equal to the existing content if the file is complete; None to leave the file unchanged.
         note: an action for the author, if needed.
     """
 
@@ -127,7 +127,7 @@ def settings_of(root: Path, named: str = "") -> Settings:
 
     Args:
         root: folder of the project.
-        named: path of the file that the catalog names; empty for the one in the root.
+        named: path of the file that the catalog names; empty for the file in the root.
 
     Raises:
         FlowError: the file exists and cannot be read.

@@ -77,7 +77,7 @@ class SoundModules:
 
 
 def _digest(spec: DerivationSpec) -> str:
-    """Return a digest of all inputs of a check."""
+    """Return a digest of everything on which the result of a check depends."""
     return hashlib.sha256(f"{digest_of(spec)} {_lookers()}".encode()).hexdigest()[:32]
 
 
@@ -106,7 +106,7 @@ class _Report:
 
     Attributes:
         message: its text, without the excerpt of the code.
-        place: the first line that names a position.
+        place: the first line with a position.
         length: number of underlined characters.
         project: name of the project folder.
         is_of_type: whether it is a type error; otherwise a module cannot be loaded.
@@ -138,7 +138,7 @@ def check_names(spec: DerivationSpec) -> list[Issue]:
 def check_modules(specs: Sequence[DerivationSpec], sound: SoundModules) -> list[Issue]:
     """Return all errors of `deno check` for modules, given the types of their collections.
 
-    One run checks all of them, because most of the time is TypeScript's start.
+    One run checks all modules, because the start of TypeScript takes most of the time.
 
     Args:
         specs: the derivations.
@@ -173,7 +173,7 @@ def _join(parent: Path, projects: Iterable[str]) -> None:
     for name in projects:
         settings = parent / name / "deno.json"
         joined = orjson.loads(settings.read_bytes())
-        imports = joined.pop("imports").items() - guard_imports().items()  # these keep Node's types
+        imports = joined.pop("imports").items() - guard_imports().items()  # these modules keep Node's types
         del joined["scopes"]
         scopes[f"./{name}/"] = {
             key: f"./{name}/{target[2:]}" if target.startswith("./") else target for key, target in imports
@@ -264,7 +264,7 @@ def _import_position(module: Script, library: re.Match[str] | None) -> Position:
 
 
 def _class_issues(module: Script, reports: list[tuple[int, _Report]]) -> list[Issue]:
-    """Return issues for lines of `check.ts`, which check the class as a whole."""
+    """Return the issues of errors in `check.ts`, whose lines check the class as a whole."""
     lines = {line for line, _ in reports}
     if 1 in lines:
         message = "the module exports no class 'Derivation'"

@@ -43,7 +43,7 @@ class ImportedFile:
 
     Attributes:
         path: path relative to the folder of the module, normalized, with slashes.
-        content: bytes of the file; None if it is the module itself, by its own name, or was not loaded.
+        content: bytes of the file; None if it was not loaded, or if it is the module itself, by its own name.
         outside: whether the file is outside the project's folder, and was not loaded.
     """
 
@@ -164,4 +164,4 @@ SELECT field.key AS field, entry.key AS key,
 FROM {{schema}}.flow_typescript AS stored, json_each(stored.state) AS field
 LEFT JOIN json_each(CASE field.type WHEN 'object' THEN field.value ELSE '{{{{}}}}' END) AS entry
 """
-"""The state of a shard as rows: a property, a key in it if its value is an object, and the value as JSON."""
+"""The state of a shard as rows: a property, a key within it if its value is an object, and the value as JSON."""

@@ -1,6 +1,6 @@
 """The connector: type-checks a derivation's module, and opens sessions.
 
-Every catalog asks every connector for its configuration schema, so all other modules are imported only when used.
+Every catalog needs the configuration schema of every connector, so all other modules are imported only when used.
 """
 
 from __future__ import annotations

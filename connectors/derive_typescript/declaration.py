@@ -15,7 +15,7 @@ from derive.schema.shape import ALL, ANYTHING, Inference, Shape, intersect, type
 _ORDER = ("object", "array", "boolean", "integer", "fractional", "string", "null")
 _NAME = re.compile(r"[^\W\d_]\w*")
 _LARGEST = 1.7e308
-"""Larger numbers are infinite in JavaScript, and have no literal."""
+"""Greatest number in JavaScript; larger numbers are infinite, and have no literal."""
 
 
 def quoted(text: str) -> str:
@@ -28,7 +28,7 @@ def quoted(text: str) -> str:
 
 
 def member(name: str) -> str:
-    """Return the name of a member in source code, quoted if it is no identifier that begins with a letter."""
+    """Return the name of a member in source code, quoted unless it is an identifier that begins with a letter."""
     return name if _NAME.fullmatch(name) and name.isidentifier() else quoted(name)
 
 
@@ -90,11 +90,11 @@ def named_schemas(schema: JSON, name: str, taken: set[str]) -> dict[int, NamedSc
 
     Args:
         schema: self-contained schema of the document.
-        name: name of its own type, which is the prefix of the other names.
+        name: name of the document's type, which is the prefix of the other names.
         taken: names in use; the function adds the new ones.
 
     Returns:
-        Named schemas by the identity (`id`) of each schema. The document's own is included if it is recursive.
+        Named schemas by the identity (`id`) of each schema. The schema of the document is included if it is recursive.
     """
     schemas: dict[int, tuple[str, dict[str, JSON]]] = {}
     for pointer, subschema in subschemas(schema):
@@ -150,7 +150,7 @@ def _reachable(begin: int, edges: dict[int, set[int]]) -> set[int]:
 
 
 def _references(schema: dict[str, JSON]) -> Iterator[str]:
-    """Yield references in a schema and below it. Definitions are skipped: they count where they are referred to."""
+    """Yield references in a schema and below it; definitions are skipped, because references lead to them."""
     used = {keyword: value for keyword, value in schema.items() if keyword not in _DEFINITIONS}
     for pointer, subschema in subschemas(used):
         below = parse_pointer(pointer)
@@ -176,7 +176,7 @@ def declare(schema: JSON, name: str, taken: set[str]) -> list[str]:
     shapes = {named_schema.name: inference.define(named_schema.schema) for named_schema in named.values()}
     root = named.get(id(schema))
     if root is None:
-        # A collection's documents are objects, whatever its schema says.
+        # The documents of a collection are objects, even if the schema does not say so.
         shapes = {name: intersect(inference.define(schema), _OBJECTS), **shapes}
     elif root.name != name:
         shapes = {name: Shape(name=root.name), **shapes}
@@ -189,7 +189,7 @@ def declare(schema: JSON, name: str, taken: set[str]) -> list[str]:
 
 
 def _endless(names: Mapping[str, frozenset[str]]) -> set[str]:
-    """Return names that refer to themselves without a property or an item in between; TypeScript refuses such types."""
+    """Return names of types that TypeScript refuses: they refer to themselves without a property or item in between."""
     recursive = set()
     for begin in names:
         seen: set[str] = set()
@@ -246,7 +246,7 @@ def _alternatives(shape: Shape, indent: str) -> list[str]:
 
 
 def _in_place(shape: Shape) -> frozenset[str]:
-    """Return the names of types that can stand for the whole shape."""
+    """Return the names of types that can replace the whole shape."""
     own = [] if shape.name is None else [shape.name]
     return frozenset(own).union(*(_in_place(alternative) for alternative in shape.alternatives))
 

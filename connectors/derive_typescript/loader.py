@@ -1,4 +1,4 @@
-"""Loading the code of a derivation in TypeScript: one module, and the files that it imports.
+"""Loads the code of a derivation in TypeScript: one module, and the files that it imports.
 
 Only files of the project are followed, by relative paths and by names of the import map; Deno finds libraries. Missing
 files, and files outside the project, are reported by `deno check` with the position of their import.
@@ -35,7 +35,7 @@ def plain_json(text: str) -> str:
 
 
 def parse_jsonc(text: str) -> JSON:
-    """Return the value of a text; None if it is no JSON, with or without comments."""
+    """Return the value of a text; None if the text is not JSON, with or without comments."""
     try:
         return json.loads(plain_json(text))
     except ValueError:
@@ -110,7 +110,7 @@ def _imports(text: str, path: str, names: ImportMap) -> list[str]:
 
 
 def _named(specifier: str, names: ImportMap) -> str:
-    """Resolve a specifier by an import map; of several matching entries, the longest one counts."""
+    """Resolve a specifier by an import map; of several matching entries, the longest entry is used."""
     fitting = [
         (name, to) for name, to in names if name == specifier or (name[-1:] == "/" and specifier.startswith(name))
     ]
@@ -119,11 +119,11 @@ def _named(specifier: str, names: ImportMap) -> str:
 
 
 def named_libraries(files: CatalogFiles, url: str) -> ImportMap:
-    """Return the libraries that have names in the `imports` of the nearest `deno.json`.
+    """Return the libraries that the `imports` of the nearest `deno.json` name.
 
     Args:
         files: loads the `deno.json`.
-        url: URL of the file that contains the module; only a local file has a `deno.json` above it.
+        url: URL of the file that contains the module; only a local file can have a `deno.json` in a folder above it.
     """
     for folder in Path(url).parents if Path(url).is_absolute() else ():
         for name in _SETTINGS:

@@ -1,4 +1,4 @@
-"""The kit of materialize connectors: a connector implements four functions, and the kit does the rest.
+"""The kit of materialize connectors: a connector implements a few methods, and the kit implements the protocol.
 
 `connector.py` defines the protocols `MaterializeConnector` and `Session`, `requests.py` the requests to a connector,
 and `stored.py` the rows that it stores.

@@ -1,8 +1,8 @@
 """Conversion of Load and Store messages into keys and rows: packed tuples become columns of values.
 
 Source: the tuple layer specification of FoundationDB (design/tuple.md). `derive.document.key` packs, and unpacks single
-tuples. Here regular expressions split many tuples into their elements, and a column of elements of one kind is decoded
-at once, which is several times as fast.
+tuples. This module splits many tuples by regular expressions, and decodes a column of elements of one kind at once,
+which is several times as fast.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _integer(element: bytes) -> int:
 
 
 def _floats(elements: Sequence[bytes]) -> Column:
-    # So that bytes sort as numbers, the sign bit is inverted, and all bits of negative numbers are.
+    # The sign bit is inverted, and for negative numbers all bits, so that bytes sort like numbers.
     joined = b"".join(elements)
     if min(joined[1::9]) >= _SIGN:
         mask = _POSITIVE * len(elements)
@@ -310,7 +310,7 @@ def _columns(store: pb.TransactionRequest.Store, arena: bytes, binding: Binding)
 
 
 def _joined(slices: Sequence[flow_pb2.Slice], arena: bytes, width: int) -> list[list[Value]] | None:
-    """Return the columns of tuples that are consecutive in the arena, without slicing them; None if they are not."""
+    """Return the columns of tuples that are consecutive in the arena, without slices; None for other tuples."""
     begins, ends = [one.begin for one in slices], [one.end for one in slices]
     if begins[1:] != ends[:-1]:
         return None  # the bytes in between could look like tuples

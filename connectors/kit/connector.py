@@ -21,27 +21,28 @@ from derive.protocol.entry_points import entry_points_of, load
 from derive.suggest import suggest
 
 BEGIN_FROM_NOTHING = b"\xf8\xff\xff\xff\x0f\x01"
-"""The checkpoint of a session that makes the runtime start from nothing, without its recorded positions."""
+"""The checkpoint with which a session lets the runtime start from nothing, without its recorded positions."""
 
 
 class Session(Protocol):
     """One stream of transactions over a range of keys, with its resources of the endpoint.
 
-    A transaction is `load` any number of times, `loaded`, `prepare`, `store` any number of times, and `commit`. No two
-    methods run at the same time, with one exception: `load` of the next transaction may be called while `commit` runs
-    in another thread.
+    The calls of a transaction are `load` (any number of times), `loaded`, `prepare`, `store` (any number of times), and
+    `commit`. No two methods run at the same time, with one exception: `load` of the next transaction may be called
+    while `commit` runs in another thread.
     """
 
     @property
     def checkpoint(self) -> bytes:
-        """Return the last committed checkpoint, as it was given to `prepare`; empty if the endpoint stores none."""
+        """Return the last committed checkpoint, as passed to `prepare`; empty if the endpoint stores no checkpoints."""
 
     def load(self, binding: int, keys: Sequence[tuple[Value, ...]]) -> None:
         """Request the documents of keys; `loaded` returns the existing ones.
 
         Args:
             binding: index of a binding without delta updates.
-            keys: values of the key's fields. A key occurs once in a transaction, and is not being committed.
+            keys: values of the key's fields. A key occurs once in a transaction, and not in the transaction that is
+                being committed.
         """
 
     def loaded(self) -> Iterator[tuple[int, Sequence[bytes]]]:
@@ -76,7 +77,7 @@ class CancellableSession(Protocol):
     """An optional protocol of a session that can be cancelled when its stream ends."""
 
     def cancel(self) -> None:
-        """Make a running operation fail, if that is possible. Called once, from another thread."""
+        """Let a running operation fail, if possible. Called once, from another thread."""
 
 
 @runtime_checkable
@@ -138,7 +139,7 @@ class MaterializeConnector(Protocol):
 
 
 ENTRY_POINTS = "derive.materialize"
-"""Entry point group: each names a class that implements `MaterializeConnector` and takes no arguments."""
+"""Entry point group; each entry names a class that implements `MaterializeConnector` and takes no arguments."""
 
 
 def installed_materialize_connectors() -> dict[str, str]:

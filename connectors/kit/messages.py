@@ -1,4 +1,4 @@
-"""Conversion of protocol messages into a connector's requests, and of its answers into messages."""
+"""Converts messages of the protocol to requests to a connector, and answers of the connector to messages."""
 
 from __future__ import annotations
 

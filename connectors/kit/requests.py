@@ -23,7 +23,7 @@ class StoredRows:
         value_columns: for each other field, its values.
         documents: whole documents as JSON; they may be empty if the binding does not materialize them.
         exists: whether the endpoint has a row with this key.
-        deleted: whether the row with this key is to be deleted; a missing row is ignored.
+        deleted: whether to delete the row with this key; a missing row is ignored.
     """
 
     key_columns: Sequence[Sequence[Value]]
@@ -197,10 +197,10 @@ class Binding:
         document: name of the field that holds whole documents, or None.
         field_config: the author's configuration of fields, by name.
         delta_updates: whether documents are stored without loading previous ones.
-        generation: name of the history of the rows: `FIRST` until the binding starts over, then a name that is never
-            used again; empty with delta updates, and for a connector that does not refill. While the endpoint has rows
-            of another generation, readers see these rows and sessions store beside them, until the runtime declares
-            the refill complete.
+        generation: name of the history of the rows: `FIRST` until the binding starts over, then a unique name; empty
+            with delta updates, and for a connector that cannot refill. While the endpoint has rows of another
+            generation, readers see these rows, and sessions store new rows beside them. This ends when the runtime
+            declares the refill complete.
     """
 
     resource: JSON
@@ -237,8 +237,8 @@ class Application:
         materialization: the materialization.
         version: version of the materialization, which changes with every edit.
         dry_run: whether to only plan the changes.
-        begun: indexes of bindings with stored rows, by the runtime's state; if the endpoint has a checkpoint, their
-            tables must exist, because lost rows would not be stored again.
+        begun: indexes of bindings with stored rows, according to the runtime's state. If the endpoint has a checkpoint,
+            the tables of these bindings must exist, because lost rows would not be stored again.
         completed: identities of refills that are complete: they replace rows in one transaction, which fences
             all sessions. A refill that has replaced the rows already stays as it is.
     """
@@ -256,10 +256,10 @@ class Applied:
 
     Attributes:
         description: text about the actions that were or would be done; empty if there are none.
-        refilling: indices of bindings that are being refilled: sessions store beside their rows.
+        refilling: indices of bindings that are being refilled: sessions store new rows beside the present rows.
         contents: for each binding, the identity of the rows that sessions load and store; empty if the binding has
-            never started over. Each new refill, which has no rows yet, has a new identity, and keeps it after it has
-            replaced the old rows.
+            never started over. Each new refill has a new identity, which its rows keep after they have replaced the
+            old rows.
     """
 
     description: str
@@ -277,7 +277,7 @@ class Opening:
         key_begin: least hash of the session's keys.
         key_end: greatest hash of the session's keys, inclusive.
         driver_checkpoint: the previous session's checkpoint for the runtime, with merge patches applied, as JSON; empty
-            if there is none. After a crash it may be that of the commit before the last one.
+            without one. After a crash, it may be the checkpoint of the commit before the last commit.
     """
 
     materialization: Materialization
@@ -289,7 +289,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class DriverCheckpoint:
-    """A checkpoint that the runtime stores for a session, and passes to the next one.
+    """A checkpoint that the runtime stores for a session, and passes to the next session.
 
     Attributes:
         json: a JSON value.

@@ -42,7 +42,10 @@ _IDLE_SECONDS = 300.0
 """Time in seconds after which a connection without calls is closed."""
 
 _PING_SECONDS, _PATIENCE_SECONDS = 60.0, 20.0
-"""Interval of pings to clients, and time to answer one, in seconds; otherwise the connection is closed."""
+"""Interval of pings to clients, and time limit of their answers, in seconds.
+
+Without an answer, the connection is closed.
+"""
 
 _GRACE_SECONDS = 5.0
 
@@ -155,7 +158,7 @@ class ConfigurationCheck:
         self._resource = _compile(spec.resource_schema)
 
     def check(self, config: JSON, resources: Iterable[JSON]) -> None:
-        """Validate the configuration of an endpoint, and those of bindings.
+        """Validate the configurations of an endpoint and of its bindings.
 
         Raises:
             UsageError: a configuration fails its schema.
@@ -274,7 +277,7 @@ class Servicer:
 
 
 def _check_paths(bindings: Sequence[ValidatedBinding]) -> None:
-    """Check that no two bindings have the same path: each would store its rows among the other's."""
+    """Check that no two bindings have the same path, because their rows would be mixed."""
     indexes: dict[tuple[str, ...], int] = {}
     for index, binding in enumerate(bindings):
         other = indexes.setdefault(binding.resource_path, index)

@@ -1,7 +1,7 @@
-"""One stream of transactions: messages, in the protocol's order, become calls of a connector's session.
+"""One stream of transactions: converts messages, in the protocol's order, to calls of a connector's session.
 
 One thread receives messages and calls the session; a second thread runs `commit`, so that `load` can run beside it.
-Their responses go through an outbox, so that Committed is sent at once, whatever the first thread waits for.
+Both threads put responses into an outbox, so that Committed is sent at once, even if the first thread waits.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Outbox:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Discard messages from now on: the client is gone."""
+        """Discard messages from now on, because the connection to the client is lost."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -184,7 +184,7 @@ class Transactions:
 
 
 def name_of(request: pb.TransactionRequest) -> RequestName:
-    """Return the name of a request's message.
+    """Return the name of the message in a request.
 
     Raises:
         ProtocolError: the request holds no message, or several.

@@ -3,8 +3,8 @@
 Integers are HUGEINT, of 128 bits, unless a schema bounds them to 64. Numbers are DOUBLE, the only type for fractions of
 any size; an integer without an equal double is refused.
 
-DuckDB lets only one process open a file. So the file is open only while it is read or written, and other processes,
-such as other shards or readers of the rows, can open it in between.
+Only one process can have a file of DuckDB open. So the file is open only while it is read or written, and other
+processes, such as other shards or readers of the rows, can open it at other times.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ DUCKDB = Dialect(
     mark="$",
     widenings=frozenset({("BIGINT", "HUGEINT")}),
     widens_keys=False,
-    most_columns=1000,  # DuckDB has no bound; with twice as many, a transaction takes three times as long
-    most_commented=200,  # a comment's cost grows with the number of the table's columns
+    most_columns=1000,  # DuckDB has no limit; with twice as many columns, a transaction takes three times as long
+    most_commented=200,  # the time for a comment grows with the number of columns of the table
 )
 
 
@@ -81,7 +81,7 @@ def encoder_of(column: Column) -> Encoder:
         return lambda values: _hugeints(checked(values))
     if column.kind is Kind.NUMBER:
         return lambda values: _doubles(checked(values))
-    if column.kind is Kind.TIMESTAMP:  # DuckDB reads no small t or z
+    if column.kind is Kind.TIMESTAMP:  # DuckDB does not accept a lowercase t or z
         return lambda values: [None if value is None else value.upper() for value in checked(values)]
     return checked
 
@@ -116,7 +116,7 @@ _BY_TEXT: tuple[tuple[str, type[FlowError], str], ...] = (
     ("ead-only", DeniedError, "let this user write the file, and files beside it"),
     ("not a valid DuckDB database", EndpointError, "name another file, or restore this one"),
 )
-"""Parts of DuckDB's messages, which are more specific than its classes of errors."""
+"""Parts of DuckDB's messages; the messages are more specific than the classes of errors."""
 
 
 def explain(path: str, exc: duckdb.Error) -> FlowError:
@@ -136,7 +136,7 @@ _PATIENCE = 20.0
 
 _PAUSE = 0.01
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {"autoinstall_known_extensions": "false"}
-"""The connector needs no extension that is not installed, and a server may have no network."""
+"""No downloads of extensions: the connector needs none, and a server may have no network."""
 
 
 @cache
@@ -159,10 +159,10 @@ class DatabaseFile:
 
     @contextmanager
     def opened(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield a connection that no other session has meanwhile.
+        """Yield a connection that no other session uses meanwhile.
 
         Raises:
-            BusyError: other processes, or threads of this one, have the file for too long.
+            BusyError: other processes, or threads of this process, have used the file for too long.
         """
         if not self._lock.acquire(timeout=_PATIENCE):
             raise BusyError(f"DuckDB database '{self.path}' is in use by other sessions", hint="flowctl retries")
@@ -291,7 +291,7 @@ class DuckdbTransfer:
             f" JOIN ({_cast(table.keys)}) AS wanted ON {_matches(table)}"
             f" WHERE stored.{quote(table.document)} IS NOT NULL"
         )
-        # Others may open the file while the documents are sent.
+        # Other processes may open the file while the documents are sent.
         with translated(self._file.path), self._file.opened() as connection:
             connection.register("staged", desired)
             rows = connection.execute(statement).fetchall()
@@ -362,13 +362,13 @@ def _arrow(columns: Sequence[Column], values: Columns) -> pa.Table:
     for column, some in zip(columns, values, strict=True):
         try:
             arrays.append(pa.array(some, _ARROW.get(column.type, "string")))
-        except (OverflowError, pa.ArrowInvalid):  # an integer that is read from its digits
+        except (OverflowError, pa.ArrowInvalid):  # an integer beyond 64 bits is read from its digits
             arrays.append(pa.array([None if value is None else str(value) for value in some], "string"))
     return pa.table(arrays, names=[f"c{number}" for number in range(len(columns))])
 
 
 def _together(staged: Sequence[tuple[str, pa.Table]]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield each distinct statement once with the rows of all its occurrences, because many rows cost little."""
+    """Yield each distinct statement once, with the rows of all its occurrences, because this is faster."""
     import pyarrow as pa
 
     tables: dict[tuple[str, str], list[pa.Table]] = {}

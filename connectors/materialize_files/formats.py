@@ -1,4 +1,4 @@
-"""Columns and formats of a file: JSON Lines and CSV here, Parquet in its own module."""
+"""Columns and formats of a file: JSON Lines and CSV; Parquet has its own module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Kind: TypeAlias = Literal["boolean", "integer", "number", "string", "json"]
 """`json` is for objects, arrays, and values of several types: each is its JSON text."""
 
 DELETED = "flow_deleted"
-"""Name of the last column: whether the row's key is deleted."""
+"""Name of the last column, which says whether the row's key is deleted."""
 
 
 def kind_of(field: Field) -> Kind:
@@ -80,7 +80,7 @@ def _show(value: Value) -> str:
 
 
 class Sink(Protocol):
-    """A file that rows are added to."""
+    """A file to which rows are added."""
 
     def add(self, rows: StoredRows) -> None:
         """Add rows."""

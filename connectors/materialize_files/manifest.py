@@ -1,7 +1,7 @@
-"""The committed state: versions of one small JSON file, each created by linking it; errors of the file system.
+"""The committed state: versions of one small JSON file, each created by a hard link; and errors of the file system.
 
-There is no lock, so no process waits for a stopped one. A version holds the whole state: for each range of keys, the
-session that may commit, its checkpoint, and the files that its last transaction publishes.
+There is no lock, so no process waits for a stopped process. A version holds the whole state: for each range of keys,
+the session that may commit, its checkpoint, and the files that its last transaction publishes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 @contextmanager
 def reporting(doing: str) -> Iterator[None]:
-    """Translate an OSError in the block into an error that names the action.
+    """Translate an OSError in the block to an error that names the action.
 
     Raises:
         DiskFullError: there is no space left.
@@ -121,10 +121,10 @@ class Manifest:
             try:
                 return self._read(number)
             except FileNotFoundError:
-                continue  # removed, as there are newer versions
+                continue  # removed, because there are newer versions
 
     def open(self, begin: int, end: int, session: str) -> Version:
-        """Make a session the owner of a range, and fence all sessions of overlapping ranges.
+        """Let a session own a range, and fence all sessions of overlapping ranges.
 
         The range starts with the committed state of the smallest range that contains it.
 

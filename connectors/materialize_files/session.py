@@ -1,8 +1,8 @@
 """A stream of transactions into files.
 
 Rows are written to staged files, which are hidden from readers. The commit creates a version of the manifest that names
-the files, and then they are renamed to their final names. The next session renames remaining files, so the files of a
-transaction appear all, once, or not at all.
+the files, and then renames the files to their final names. The next session renames remaining files, so readers see
+each file of a transaction once, or no file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from derive.durable import make_folders, sync
 from derive.errors import EndpointError
 
 HIDDEN = ".flow"
-"""Name of the hidden folder in an endpoint's folder for everything except output."""
+"""Name of the hidden folder in an endpoint's folder, with all files except output."""
 
 _STAGED = ".staged"
 
@@ -68,7 +68,7 @@ class FilesSession:
         raise EndpointError("files have delta updates only")
 
     def loaded(self) -> Iterator[tuple[int, Sequence[bytes]]]:
-        """Return an empty iterator: nothing is loaded."""
+        """Return an empty iterator: no documents are loaded."""
         return iter(())
 
     def prepare(self, flow_checkpoint: bytes) -> DriverCheckpoint | None:

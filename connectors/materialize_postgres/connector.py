@@ -1,7 +1,7 @@
 """The connector `materialize-postgres`, which closes connections of fenced sessions that still hold locks.
 
 A process that is stopped or disconnected within a transaction keeps its locks as long as the server believes that it
-runs. Its transaction can no longer commit, so closing its connection loses nothing.
+runs. Its transaction can no longer commit, so no data are lost when its connection is closed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PATIENCE = "3s"
 
 
 def make_way(endpoint: Endpoint, fence: Fence) -> None:
-    """Release the locks that other sessions hold on a range's checkpoints, and name this session for its successors.
+    """End sessions that hold locks on the checkpoints of a range, and name this session, so that a successor finds it.
 
     Args:
         endpoint: connection without a transaction.

@@ -1,14 +1,15 @@
 """A connection to a PostgreSQL server: the transfer of rows and documents, and the translation of errors.
 
-Few rows are staged in memory, and the commit is sent as one pipeline, without waits for the answers between. It takes
-one round trip, and a process that is stopped meanwhile keeps no lock.
+Few rows are staged in memory. Then the commit is one pipeline, which takes one round trip, and a process that is
+stopped during the commit keeps no lock.
 
-Many rows are sent by COPY as they arrive, in a transaction that begins with them: new rows into their table, others
-into a temporary table, from which one statement moves them. A thread sends them, so that the next rows are prepared
-while the server stores these. A process that is stopped meanwhile keeps its locks; its successor closes its connection.
+Many rows are sent by COPY as they arrive, in a transaction that begins with the first of them. New rows are sent to
+their table, and other rows to a temporary table, from which one statement moves them. A thread sends rows, so that the
+next rows are prepared while the server stores the previous ones. A process that is stopped keeps its locks, and its
+successor closes its connection.
 
-Many documents are loaded by a second connection while the first one has the previous commit: no keys that are being
-committed are loaded.
+Many documents are loaded by a second connection while the first connection commits the previous transaction. The two do
+not conflict, because keys that are being committed are not loaded.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ _BY_TEXT = (
     (re.compile('database ".*" does not exist'), "3D000"),
     (re.compile("too many (clients|connections)|remaining connection slots"), "53"),
 )
-"""SQLSTATE of a refused connection by a part of its message: psycopg has no code for it."""
+"""SQLSTATE of a refused connection, by a part of its message, because psycopg has no code for it."""
 
 
 def explain(where: str, exc: psycopg.Error) -> FlowError:
@@ -146,7 +147,7 @@ class Staging:
         return new if new[0] else None, others if others[0] else None
 
     def copy_others(self, connection: psycopg.Connection[Any], texts: Iterable[bytes]) -> None:
-        """Store rows that may exist already, given in the text format of COPY, through a temporary table."""
+        """Store rows that may exist already, in the text format of COPY, through a temporary table."""
         if not self._is_created:
             target = POSTGRES.table(self._table.path)
             connection.execute(
@@ -160,7 +161,7 @@ class Staging:
         connection.execute(self._truncate)
 
     def write(self, cursor: psycopg.Cursor[Any]) -> None:
-        """Store and delete everything that is staged."""
+        """Store and delete all staged rows."""
         for columns in self.take():
             if columns is not None:
                 cursor.executemany(self._insert, list(zip(*columns, strict=True)))
@@ -172,7 +173,7 @@ class Staging:
 def _select(table: Table) -> str:
     """Return a statement for the documents of some keys, as bytes of their texts; its parameters are arrays of texts.
 
-    A join would be planned by estimates, and usually reads the whole table. These statements look up each key.
+    PostgreSQL would plan a join by estimates, and usually read the whole table. These statements look up each key.
     """
     document = "NULL" if table.document is None else f"stored.{quote(table.document)}"
     text = f"convert_to({document}::text, 'UTF8')"
@@ -199,7 +200,7 @@ def _is_any(table: Table) -> str:
 
 
 def _matching(table: Table) -> tuple[str, str]:
-    """Return a table of keys whose parameters are arrays of texts, and the condition that joins rows to it."""
+    """Return SQL of a table of keys, whose parameters are arrays of texts, and the condition that joins rows to it."""
     arrays = ", ".join(f"${number}::text[]" for number in range(1, len(table.keys) + 1))
     names = ", ".join(f"key_{number}" for number in range(len(table.keys)))
     conditions = " AND ".join(
@@ -211,7 +212,7 @@ def _matching(table: Table) -> tuple[str, str]:
 _FEW_ROWS = 200
 _FEW_BYTES = 64 << 10
 _MOST_BYTES = 64 << 20
-"""Maximum bytes of sent rows that are kept in memory in case they must be sent again."""
+"""Maximum bytes of sent rows that are kept in memory, because they may have to be sent again."""
 
 _KEYS_AT_ONCE = 4_000
 _MOST_AHEAD_BYTES = 16 << 20
@@ -229,7 +230,7 @@ class PostgresTransfer:
     Args:
         where: name of the database in messages.
         connection: connection to it.
-        another: function that opens one more connection.
+        another: function that opens another connection.
         tables: tables of the rows.
         fence: the fence of their commits.
     """
@@ -255,10 +256,14 @@ class PostgresTransfer:
         self._sent: deque[Future[None]] = deque()
 
     def load(self, index: int, keys: Columns) -> Iterable[bytes]:
-        """Return the documents of some keys; of many, the first are loaded at once and the others on demand."""
+        """Return the documents of some keys.
+
+        If they are many, the first are loaded at once, and the others on demand.
+        """
         many = bool(keys) and len(keys[0]) > _FEW_ROWS
         if many and self._reading is None:
-            with suppress(psycopg.OperationalError):  # without a spare connection of the server, both share one
+            # if the server has no free connection, loads and commits share one
+            with suppress(psycopg.OperationalError):
                 self._reading = self._another()
         if not many or self._reading is None:
             return self._load(index, keys, self._connection)
@@ -335,7 +340,7 @@ class PostgresTransfer:
         """Send many rows, in the transaction of the next commit."""
         if not (self._copying or self._has_begun):
             self._connection.execute("BEGIN")
-            # The checkpoint's row is locked from here on, so that a successor waits for this session, or
+            # From now on the row of the checkpoint is locked, so that a successor waits for this session, or
             # ends it.
             self._connection.execute(self._hold, renewal(self._fence, b"")[1:])
         if new:
@@ -354,8 +359,8 @@ class PostgresTransfer:
 class _Copying:
     """A running COPY of new rows into one table at a time.
 
-    COPY refuses rows whose keys exist already. So sent rows are kept until COPY succeeds; otherwise they are sent again
-    as rows that replace others.
+    COPY refuses rows whose keys exist already. So sent rows are kept until COPY succeeds; if it fails, they are sent
+    again as rows that replace other rows.
     """
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Conversion of a binding to the table that it needs: constraints of its fields, and migrations of its columns."""
+"""Converts a binding to the table that it needs: constraints of fields, and migrations of columns."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def document_column(name: str, collection: SourceCollection, dialect: Dialect) -
 
 
 def collisions(columns: Mapping[str, Column], dialect: Dialect) -> dict[str, list[str]]:
-    """Return the fields whose columns have the same name in the database, by that name."""
+    """Return the fields whose columns have the same name in the database, by this name."""
     names: dict[str, list[str]] = {}
     for field, column in columns.items():
         names.setdefault(dialect.naming.fold(column.name), []).append(field)
@@ -149,9 +149,9 @@ class Migration:
     """The change of a table.
 
     Attributes:
-        table: table after the change; each column has the kind as which its values are stored.
+        table: table after the change; the kind of each column is the kind of its stored values.
         statements: statements to execute in one transaction, in order.
-        faults: reasons against the change, by field; then no statement may be executed. The empty field is the table.
+        faults: reasons against the change, by field (empty for the table); with a fault, no statement may be executed.
         changes: differences of an existing table.
     """
 
@@ -323,7 +323,7 @@ def room_for(binding: ProposedBinding, existing: ExistingTable | None, dialect: 
 
 
 def _one_per_location(keys: tuple[Column, ...], binding: ProposedBinding) -> tuple[Column, ...]:
-    """Return one column for each location of the key: that of the location's first field."""
+    """Return one column for each location of the key: the column of the location's first field."""
     fields = binding.collection.fields
     chosen = {fields[column.field].pointer: column for column in reversed(keys)}
     return tuple(chosen[pointer] for pointer in binding.collection.key if pointer in chosen)
@@ -359,7 +359,7 @@ def _collided(
 ) -> Iterator[tuple[str, Constraint]]:
     """Yield constraints that forbid all fields of a column except one.
 
-    The allowed field is one of the key, or one whose column exists.
+    The allowed field is a field of the key, or a field whose column exists.
     """
     for names in collisions(columns, dialect).values():
         there = existing.columns if existing else {}

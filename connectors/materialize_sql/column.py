@@ -1,8 +1,8 @@
-"""Tables and columns, needed and existing: their names, and kinds of columns.
+"""Needed and existing tables and columns: names, and kinds of values.
 
 A field may have any name, but databases limit the length of names and reserve words. A name that the database would
-refuse or silently shorten gets a suffix that depends on the whole name only, so that a field's column always has the
-same name.
+refuse or shorten gets a suffix, which depends only on the whole name, so that a field's column always has the same
+name.
 """
 
 from __future__ import annotations
@@ -125,14 +125,14 @@ def kind_of(
 def key_kind_of(
     types: Collection[str], *, must_exist: bool, minimum: float | None = None, maximum: float | None = None
 ) -> Kind:
-    """Return the kind of a key's column: two keys are equal in the column if and only if they are equal.
+    """Return the kind of a key's column, in which two values are equal if and only if the keys are equal.
 
-    So a text is stored as written in any format. A component that may be null, which primary keys refuse, or of several
-    types, is stored as JSON text.
+    So a text is stored unchanged, whatever its format. A component that may be null, which primary keys refuse, or that
+    may have several types, is stored as JSON text.
 
     Args:
         types: JSON types of the component.
-        must_exist: whether every document has it.
+        must_exist: whether every document has the component.
         minimum: lower bound of numbers, if known.
         maximum: upper bound of numbers, if known.
     """
@@ -148,7 +148,7 @@ class Column:
     Attributes:
         field: field of the column's values.
         name: name in the table.
-        kind: kind of the values; in an existing table, the kind as which they are stored.
+        kind: kind of the values; in an existing table, the kind of the stored values.
         type: name of the type in the database.
         is_key: whether the column is a component of the key.
         not_null: whether every row has a value.
@@ -189,7 +189,7 @@ class Table:
 
     @property
     def values(self) -> tuple[Column, ...]:
-        """Return the columns outside the key, including the document's."""
+        """Return the columns outside the key, including the column of the document."""
         return tuple(column for column in self.columns if not column.is_key)
 
 
@@ -202,7 +202,7 @@ class ExistingColumn:
         type: type as the database writes it.
         not_null: whether the column refuses NULL.
         comment: its comment; empty if there is none.
-        has_default: whether an inserted row without a value gets one.
+        has_default: whether an inserted row without a value gets a default.
     """
 
     name: str

@@ -109,10 +109,10 @@ class Preparation:
         self._notes[migration.table.path[-1]] = note
 
     def _note(self, index: int, binding: Binding, table: Table) -> Note:
-        """Return the note of a binding's table. If there is none, derive a note from the runtime's state.
+        """Return the note of a binding's table; without a note, compute one from the runtime's state.
 
-        The rows belong to the binding's generation if it is the first one, if rows were stored before there were notes,
-        or if there are no rows. In the last case, checkpoints of former rows do not count.
+        The rows belong to the binding's generation in three cases: it is the first generation; the rows are older than
+        notes; or there are no rows. In the last case, checkpoints of former rows do not count.
         """
         note = self._notes.get(table.path[-1])
         if note is not None:
@@ -145,13 +145,13 @@ class Preparation:
         """Require that all completed refills have replaced rows, or replace the rows now.
 
         Raises:
-            EndpointError: one is not there; another one may have begun.
+            EndpointError: a refill is missing; another refill may have begun.
         """
         if not self._request.completed <= {note.rows.contents for note in self._notes.values()}:
             raise not_ready(self._dialect, "a refill that has to replace rows no longer exists")
 
     def _identity(self, index: int, binding: Binding) -> str:
-        """Return the identity of the rows that sessions store a binding into."""
+        """Return the identity of the rows that sessions of a binding change."""
         note = self._notes.get(binding.resource_path[-1])
         if note is None or not binding.generation:
             return ""
@@ -215,8 +215,8 @@ class SqlConnector:
         name: name of the connector, such as `materialize-sqlite`.
         dialect: dialect of the database.
         endpoint_schema: JSON Schema of an endpoint's configuration.
-        connect: function that connects by a configuration; `for_writing` creates the database where that is usual.
-        encoder: function that returns the encoder of a column, from packed values to those of a transfer.
+        connect: function that connects by a configuration; `for_writing` creates a missing database of a file.
+        encoder: function that returns the encoder of a column, from packed values to values of a transfer.
         schema_of: function that returns the schema of a configuration, as the beginning of its tables' paths.
         schema_statements: function that returns the statements that create a missing schema.
         locked: function that returns a statement that locks a name; None if transactions exclude each other.
@@ -253,7 +253,7 @@ class SqlConnector:
         return validated
 
     def apply(self, request: Application) -> Applied:
-        """Create and change tables, or replace rows by those of refills, in one transaction."""
+        """Create and change tables, or replace rows by the rows of refills, in one transaction."""
         materialization = request.materialization
         with closing(self.connect(materialization.config, for_writing=not request.dry_run)) as endpoint:
             tables = Tables(self.dialect, endpoint, self.schema_of(materialization.config))
@@ -262,7 +262,7 @@ class SqlConnector:
             if request.completed:
                 self.make_way(endpoint, Fence(tables.checkpoints, materialization.name, 0, 0xFFFF_FFFF))
             with endpoint.transaction():
-                if self.locked is not None:  # other sessions may be about to create the table of checkpoints, too
+                if self.locked is not None:  # other sessions may also create the table of checkpoints now
                     endpoint.query(self.locked(literal(CHECKPOINTS)))
                     endpoint.query(self.locked(literal(materialization.name)))
                 preparation = self._preparation(tables, request)

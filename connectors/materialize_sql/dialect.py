@@ -1,4 +1,4 @@
-"""Dialects: names and types of one database for concepts that all databases have, and statements on rows."""
+"""Dialects: names and types of one database for concepts of all databases, and statements on rows."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Dialect:
         title: name of the database in messages.
         naming: rules of its names.
         types: type of a column as the database writes it, by kind.
-        json_key: type of a key's column of JSON text; no other kind has this type, because nothing else distinguishes
-            a column of texts from it.
+        json_key: type of a key's column of JSON text; no other kind has this type, because only the type distinguishes
+            the column from a column of texts.
         bytes_type: type of columns of bytes.
         mark: text before the number of a parameter.
         widenings: pairs of a type and a wider type to which the database can change it without loss.
@@ -76,12 +76,12 @@ class Dialect:
         return self.json_key if is_key and kind is Kind.JSON else self.types[kind]
 
     def kind_in(self, existing: ExistingColumn, kind: Kind, *, is_key: bool) -> Kind | None:
-        """Return the kind as which an existing column stores values; None if it cannot hold all of them.
+        """Return the kind of the values in an existing column; None if the column cannot hold all values.
 
         Args:
             existing: the column.
             kind: kind of the values.
-            is_key: whether it is a column of the key.
+            is_key: whether the column belongs to the key.
         """
         if existing.type == self.type_of(kind, is_key=is_key):
             return kind

@@ -1,10 +1,13 @@
 """The connection to a database, and fences: the rows that refuse former sessions.
 
 The table of checkpoints is in the same database as the rows, so that one transaction changes both. A session that opens
-a range raises the fences of all overlapping ranges; a commit checks its own fence, and otherwise stores nothing. A new
-range within a range with a checkpoint belongs to a split shard: it continues from that checkpoint, because starting
-over would reduce documents twice. A range around others belongs to fewer shards than before. Its first commit deletes
-the others, whose checkpoints are outdated then.
+a range raises the fences of all overlapping ranges. A commit checks its own fence; if the fence was raised, the commit
+stores nothing.
+
+- A new range within a range with a checkpoint belongs to a split shard. It continues from this checkpoint, because a
+  new start would reduce documents twice.
+- A new range around other ranges means that the number of shards has decreased. Its first commit deletes the rows of
+  the other ranges, whose checkpoints are then outdated.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ class Fence:
         key_begin: least hash of the range.
         key_end: greatest hash of the range, included.
         number: number of times the range was opened.
-        narrower: checkpoints of the ranges strictly within this one, which belong to former shards.
+        narrower: checkpoints of the ranges strictly within this range, which belong to former shards.
     """
 
     table: tuple[str, ...]
@@ -73,7 +76,7 @@ def create_checkpoints(dialect: Dialect, path: Sequence[str]) -> str:
 def raise_fence(
     query: Callable[[str, Sequence[Any]], list[tuple[Any, ...]]], dialect: Dialect, fence: Fence
 ) -> tuple[Fence, bytes]:
-    """Take the right to commit to a range, and read its checkpoint, within a transaction.
+    """Acquire the right to commit to a range, and read its checkpoint, within a transaction.
 
     Args:
         query: function that executes a statement with parameters.
@@ -130,7 +133,10 @@ def fence_all(dialect: Dialect, path: Sequence[str]) -> str:
 
 
 def hold(dialect: Dialect, fence: Fence) -> str:
-    """Return a query with one row if the session may still commit; its parameters are `renewal` without checkpoint."""
+    """Return a query with one row if the session may still commit.
+
+    Its parameters are `renewal` without the checkpoint.
+    """
     return f"SELECT 1 FROM {dialect.table(fence.table)} WHERE {_is_ours(dialect, first=1)}"
 
 
@@ -167,7 +173,7 @@ def _is_within(dialect: Dialect) -> str:
 
 @contextmanager
 def translating(errors: type[E], explain: Callable[[str, E], FlowError], name: str) -> Iterator[None]:
-    """Translate errors of a class in the block, by a function of the database's name and the error."""
+    """Translate errors of a class in the block, with a function of the database's name and the error."""
     try:
         yield
     except errors as exc:
@@ -213,8 +219,7 @@ class Transfer(Protocol):
     def load(self, index: int, keys: Columns) -> Iterable[bytes]:
         """Return the documents of some keys, as JSON text, in any order.
 
-        The call runs beside `commit`, and its result is consumed afterwards; until then it must not touch the data of
-        the commit.
+        The call runs beside `commit`, and must not change the data of the commit; the result is read after the commit.
         """
 
     def stage(self, index: int, columns: Columns, change: Change) -> None:
@@ -230,7 +235,7 @@ class Transfer(Protocol):
         """Store the staged rows and the checkpoint in one transaction.
 
         Raises:
-            FencedError: another session has fenced this one; nothing is stored.
+            FencedError: another session has fenced this session; nothing is stored.
         """
 
     def close(self) -> None:

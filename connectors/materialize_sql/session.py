@@ -21,9 +21,9 @@ class SqlSession:
 
     Args:
         checkpoint: checkpoint to continue from.
-        tables: tables of the bindings; each column has the kind as which its values are stored.
+        tables: tables of the bindings; the kind of each column is the kind of its stored values.
         transfer: transfer of rows.
-        encoder: function that returns the encoder of a column, from packed values to those of `transfer`.
+        encoder: function that returns the encoder of a column, from packed values to values of `transfer`.
         contents: identity of the rows of each binding's table.
         narrower: checkpoints of the ranges of keys within the session's range.
     """

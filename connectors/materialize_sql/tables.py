@@ -1,13 +1,14 @@
 """The existing tables of bindings, the changes they need, and tables for bindings that start over.
 
-Readers of a table see the old rows until the transaction that replaces them commits. That transaction deletes the
-rows whose keys are gone, and writes new and changed rows. Equal rows are not written if the table has documents, whose
-texts show every difference of other columns. The table keeps its indexes, views, rights and foreign keys.
+Readers of a table see the old rows until the transaction that replaces them commits. This transaction deletes the rows
+whose keys no longer exist, and writes new and changed rows. If the table has documents, equal rows are not written,
+because the texts of documents show every difference of other columns. The table keeps its indexes, views, rights and
+foreign keys.
 
-The table of checkpoints has a row with a range that contains no key. It stores, for each table of a materialization,
-the generation of its rows and the running refill. Each refill has an identity, which its rows keep when they have
-replaced the old ones. A session returns the identity of its rows to the runtime, whose checkpoints contain it: so a
-checkpoint is never valid for other rows, such as those of a refill that was dropped and begun again.
+In the table of checkpoints, one row has a range that contains no key. It stores, for each table of a materialization,
+the generation of its rows and the running refill. Each refill has an identity, which its rows keep after they have
+replaced the old rows. A session returns the identity of its rows to the runtime, whose checkpoints contain it. So a
+checkpoint is not valid for other rows, such as the rows of a refill that was dropped and begun again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Query: TypeAlias = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Function that executes a statement with parameters, and returns its rows."""
 
 _NO_KEYS = -1
-"""Begin and end of an empty key range: the row of this range has the notes."""
+"""Begin and end of an empty key range; the row of this range has the notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Rows:
 
     Attributes:
         generation: name of the rows' generation; empty if unknown.
-        contents: identity of the rows; empty if they are of the first generation, or older than identities.
+        contents: identity of the rows; empty if the rows belong to the first generation, or are older than identities.
     """
 
     generation: str
@@ -57,7 +58,7 @@ class Note:
 
     Attributes:
         rows: rows of the table itself.
-        refill: rows of the refill that is to replace them; None without a refill.
+        refill: rows of the refill that will replace these rows; None without a refill.
     """
 
     rows: Rows
@@ -102,7 +103,7 @@ def table_beside(table: Table, rows: Rows, naming: Naming) -> Table:
     """Return the table of a refill.
 
     Args:
-        table: table of the binding, with its columns as they are stored.
+        table: table of the binding, with its stored columns.
         rows: rows of the refill.
         naming: rules of the database's names.
     """
@@ -113,7 +114,7 @@ def table_beside(table: Table, rows: Rows, naming: Naming) -> Table:
 
 
 def replacement(table: Table, beside: Table, dialect: Dialect) -> list[str]:
-    """Return the statements that replace a table's rows by those of its refill, and drop the refill.
+    """Return the statements that replace a table's rows by the rows of its refill, and drop the refill.
 
     Rows without a document do not belong to the runtime, and stay.
 
@@ -212,7 +213,7 @@ class Tables:
         """Return the migration of a binding's table.
 
         Raises:
-            EndpointError: the table cannot be changed to the needed one.
+            EndpointError: the table cannot be changed to the needed table.
         """
         path = self.path(binding)
         table = table_of(binding, self.dialect, path)
@@ -237,7 +238,7 @@ class Tables:
         return migrate(beside, self.endpoint.describe(beside.path), self.dialect).is_ready
 
     def stored(self, binding: Binding, notes: Mapping[str, Note]) -> tuple[Table, str]:
-        """Return the table that a session stores a binding into, and the identity of its rows.
+        """Return the table into which a session stores the rows of a binding, and the identity of these rows.
 
         Args:
             binding: binding of the session.

@@ -1,8 +1,8 @@
-"""Conversion of values to those of columns: exact, or refused.
+"""Converts values to values of columns, exactly; a value without an exact conversion is refused.
 
-Packed values are those of JSON, with objects and arrays as bytes of their JSON text. A value that does not fit a
-column's kind is refused with its row: no value is rounded, cut off or stored as another value. Columns are converted as
-a whole, so that types are checked once for all values where possible.
+Packed values are JSON values, with objects and arrays as bytes of their JSON text. A value that does not fit the kind
+of a column is refused with its row, so no value is rounded, cut off or stored as another value. Columns are converted
+as a whole, so that types are checked once for all values, if possible.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from connectors.materialize_sql.column import Kind
 from derive.document.exact import dump_exact
 
 Encoder: TypeAlias = Callable[[Sequence[Value]], Sequence[Any]]
-"""Function from a column's packed values to those of the database; raises `Unfit`."""
+"""Function from a column's packed values to values of the database; it raises `Unfit`."""
 
 _NONE = type(None)
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -38,7 +38,7 @@ class Unfit(Exception):
     """A value that its column cannot hold.
 
     Attributes:
-        row: index of the value among those encoded together.
+        row: index of the value among the values that are encoded together.
         reason: reason of the refusal.
     """
 
@@ -131,7 +131,10 @@ def _matching(pattern: re.Pattern[str], reason: str) -> Encoder:
 
 
 def _timestamps(values: Sequence[Value]) -> Sequence[Any]:
-    """Return timestamps that databases accept; those with more parts than a database reads are converted to UTC."""
+    """Return timestamps that databases accept.
+
+    A timestamp with more parts than a database reads is converted to UTC.
+    """
     texts = _texts(values)
     if None not in map(_TIMESTAMP.fullmatch, filter(_is_there, texts)):
         return texts
@@ -173,7 +176,7 @@ def _jsons(values: Sequence[Value]) -> Sequence[Any]:
 
 
 def json_text(value: Value) -> str | None:
-    """Return the JSON text of a packed value; None for null, which is the column's NULL."""
+    """Return the JSON text of a packed value; None for null, which is NULL in the column."""
     if value is None:
         return None
     return value.decode() if type(value) is bytes else dump_exact(value).decode()

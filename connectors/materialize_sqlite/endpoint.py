@@ -1,12 +1,12 @@
 """SQLite: its names, types and values, the connection to a file, and the transfer of rows.
 
-Tables are STRICT; otherwise SQLite would convert an integer that does not fit 64 bits to a double. Types tell kinds
-apart: INT for booleans, INTEGER for integers that fit, and ANY for JSON values. Numbers in ANY are SQLite's own if
-possible, and texts of digits otherwise; other values are JSON text.
+Tables are STRICT, because SQLite would otherwise convert an integer that does not fit 64 bits to a double. The types of
+columns distinguish kinds: INT for booleans, INTEGER for integers that fit, and ANY for JSON values. Numbers in ANY are
+SQLite's own numbers if possible, and otherwise texts of digits; other values are JSON text.
 
-Rows are staged in memory until the commit, so that the database is locked as briefly as possible; rows beyond the
-memory limit are written in a transaction that begins with them. In most cases, a process that is stopped meanwhile does
-not keep a lock that its successor needs.
+Rows are staged in memory until the commit, so that the database is locked as briefly as possible. Rows beyond the
+memory limit are written in a transaction that begins with the first of them. So a stopped process seldom keeps a lock
+that its successor needs.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def _fold(name: str) -> str:
 
 
 class SqliteDialect(Dialect):
-    """SQLite's dialect: changes other than one more column replace the table by a new one."""
+    """SQLite's dialect: to make a change other than another column, a new table replaces the table."""
 
     def kind_in(self, existing: ExistingColumn, kind: Kind, *, is_key: bool) -> Kind | None:
-        """Return the kind of stored values: a column of numbers may be ANY, but ANY does not hold texts of numbers."""
+        """Return the kind of stored values: ANY can be a column of numbers, but not a column of texts of numbers."""
         if existing.type == "ANY" and self.types[kind] not in ("ANY", "INTEGER"):
             return None
         return Dialect.kind_in(self, existing, kind, is_key=is_key)
@@ -110,13 +110,13 @@ SQLITE = SqliteDialect(
 
 
 def encoder_of(column: Column) -> Encoder:
-    """Return the encoder of a column from packed values to SQLite's."""
+    """Return the encoder of a column from packed values to values of SQLite."""
     if column.type == "ANY":
         checked = encoder(column.kind) if column.kind is not Kind.JSON else list
         text = key_text if column.is_key else json_text
         return lambda values: [_any(value, text) for value in checked(values)]
     if column.type == "TEXT":
-        # A text is stored as written in any format, and so is a number of any size.
+        # A text of any format, and a number of any size, are stored as written.
         return encoder(Kind.DECIMAL if column.kind is Kind.DECIMAL else Kind.TEXT)
     return encoder(column.kind)
 
@@ -170,7 +170,7 @@ def connect(config: Any, *, for_writing: bool) -> SqliteEndpoint:
         database = apsw.Connection(name)
         try:
             database.set_busy_timeout(_PATIENCE)
-            database.execute("PRAGMA legacy_alter_table = ON")  # a table that views read may be replaced
+            database.execute("PRAGMA legacy_alter_table = ON")  # permits the replacement of a table that views read
             if for_writing:
                 database.execute("PRAGMA journal_mode = WAL")
         except BaseException:

@@ -1,7 +1,7 @@
 """The webhook connector: its configuration, constraints that admit whole documents, and transactions as requests.
 
 Documents are stored on disk until the commit, which posts them in order. If one request fails, the commit fails, and
-the runtime sends the same documents again: all are posted at least once.
+the runtime sends the same documents again, so each document is posted at least once.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class WebhookSession:
         return iter(())
 
     def prepare(self, flow_checkpoint: bytes) -> DriverCheckpoint | None:
-        """Set the checkpoint, which distinguishes the requests of this transaction from others."""
+        """Set the checkpoint, which distinguishes the requests of this transaction from other requests."""
         self._checkpoint = flow_checkpoint
         return None
 
@@ -117,7 +117,7 @@ class WebhookSession:
         self._waiting.truncate()
 
     def cancel(self) -> None:
-        """Stop repetitions: a successor posts newer documents, and older ones must not follow them."""
+        """Stop repetitions, because a successor posts newer documents, and older documents must not follow them."""
         self._cancelled.set()
         self._sender.interrupt()
 
@@ -149,7 +149,7 @@ class WebhookSession:
             raise EndpointGoneError("the stream ended while documents were posted") from None
 
     def _identity(self, index: int, body: bytes) -> str:
-        """Return an identifier that is the same each time a request is repeated, in any process."""
+        """Return an identifier that is the same for all repetitions of a request, in any process."""
         identity = hashlib.sha256()
         for part in (self._name.encode(), self._range.encode(), self._checkpoint, b"%d" % index, body):
             identity.update(b"%d:" % len(part) + part)
@@ -157,7 +157,7 @@ class WebhookSession:
 
 
 def _as_header(name: str) -> str:
-    """Return a name as headers allow it: UTF-8, with one character per byte."""
+    """Return a name in the form that headers allow: UTF-8, with one character per byte."""
     return name.encode().decode("latin-1")
 
 

@@ -1,7 +1,7 @@
-"""Requests that are repeated until they are answered: their configuration, connections and time limits.
+"""Sends requests, and repeats each request until it is answered: configuration, connections and time limits.
 
-The timeout of a socket bounds a single read: a host that sends one byte at a time would delay the end of an answer for
-ever.
+The timeout of a socket bounds only a single read. So each answer has its own time limit, because a host could send one
+byte at a time without an end.
 """
 
 from __future__ import annotations
@@ -168,7 +168,8 @@ def answered(connection: Connection, seconds: float, most_bytes: int) -> tuple[H
 def interrupt(connection: Connection) -> None:
     """Interrupt the running operation of a connection, from any thread."""
     if (at_work := connection.reached) is not None:
-        with suppress(OSError):  # the shutdown of a TLS socket would drop its keys while another thread reads
+        # not `shutdown` of the TLS socket, which would drop its keys while another thread reads
+        with suppress(OSError):
             socket.socket.shutdown(at_work, socket.SHUT_RDWR)
 
 
@@ -192,7 +193,7 @@ def _limited(connection: Connection, seconds: float) -> Iterator[None]:
         raise
     finally:
         timer.cancel()
-    if is_over:  # a body without a length may look complete
+    if is_over:  # a body without a length may look complete after an interruption
         raise TimeoutError("timed out")
 
 

@@ -33,7 +33,7 @@ class GeneratedFile:
     Attributes:
         path: absolute path.
         text: content.
-        is_stub: true for a file that authors continue, which is written only if it does not exist.
+        is_stub: true for a file that authors complete, which is written only if it does not exist.
     """
 
     path: Path
@@ -55,7 +55,7 @@ class Generation:
 
 
 def stub_file(script: Script, missing: Collection[str], text: str) -> list[GeneratedFile]:
-    """Return the file of a script with this initial text.
+    """Return a list with the file of a script, with this initial text.
 
     The list is empty if the file is not among the missing files (absolute paths).
     """
@@ -99,7 +99,7 @@ class CatalogFiles(Protocol):
         """Return the project's folder."""
 
     def script(self, at: LocatedValue, what: str, *, may_be_inline: bool = True) -> Script | None:
-        """Return code that is written inline or, if the string has no white space, in the named file.
+        """Return code: the string itself, or, if the string has no white space, the content of the file that it names.
 
         Args:
             at: the string.
@@ -107,7 +107,7 @@ class CatalogFiles(Protocol):
             may_be_inline: if false, the string always names a file.
 
         Returns:
-            The code; None if the file cannot be loaded, which is reported.
+            The code; None if the file cannot be loaded, and then an issue is reported.
         """
 
     def text(self, url: str) -> str:
@@ -146,8 +146,8 @@ class DeriveAuthoring(Protocol):
             files: loader of files, and report for issues.
 
         Returns:
-            The derivation's `connector_config`, which can be pickled and is opaque to others; None if it cannot be
-                built, which is reported.
+            The derivation's `connector_config`, which can be pickled and which only the connector reads; None if it
+            cannot be built, and then issues are reported.
         """
 
     def check(self, specs: Sequence[DerivationSpec]) -> list[Issue]:

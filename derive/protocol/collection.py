@@ -27,7 +27,7 @@ class CollectionSpec:
         key: JSON pointers of the key.
         key_defaults: value of each key pointer for documents that lack it.
         write_schema: JSON Schema of published documents (2020-12, self-contained: every `$ref` resolves inside).
-        read_schema: JSON Schema of documents for readers, likewise.
+        read_schema: JSON Schema of documents for readers (2020-12, self-contained).
         projections: projections, sorted by field.
         position: position in the catalog.
         write_positions: position of each keyword of `write_schema`, by its JSON pointer.
@@ -80,7 +80,7 @@ class SelectorSpec:
 
 
 def _among(value: JSON, values: tuple[JSON, ...]) -> bool:
-    # JSON's booleans are no numbers, but Python's True equals 1.
+    # A boolean of JSON is not a number, but Python's True equals 1.
     return any(isinstance(value, bool) == isinstance(other, bool) and value == other for other in values)
 
 
@@ -96,12 +96,12 @@ class InputSpec:
         selector: selection of logical partitions.
         not_before: timestamp of the first document to process; None for no bound.
         not_after: timestamp from which documents are no longer processed; None for no bound.
-        priority: priority; higher ones are read first.
+        priority: priority; inputs with a higher priority are read first.
         read_delay: microseconds added to a document's timestamp before it may be processed.
         backfill: number that the author raises to read the source from its start again.
         feedback: true if the source lies on a cycle with the task, so that it is read one tick later.
-        follows: true to continue with any relation that has the source's name; false to stop the task when the relation
-            changes.
+        follows: true to continue with every relation that gets the name of the source; false to stop the task when the
+            relation of the name changes.
     """
 
     index: int

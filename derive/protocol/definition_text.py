@@ -1,8 +1,8 @@
-"""Definitions of derivations as JSON texts, which a data folder keeps to explain what an earlier definition published.
+"""Definitions of derivations as JSON texts, which a data folder keeps to explain documents of earlier definitions.
 
-The text has everything on which published documents depend, and nothing else: no positions in files, no limits of a
-run. Two catalogs that derive the same documents for the same reasons therefore have the same text in most cases; a
-difference without effect, such as an edited description, costs one more text.
+The text has all properties on which published documents depend, without positions in files and limits of a run. So two
+catalogs that derive the same documents have the same text in most cases. After an edit without an effect on documents,
+such as an edited description, one more text is stored.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Definition:
 def definition_of(spec: DerivationSpec) -> Definition:
     """Return the definition of a derivation.
 
-    Salts of hashes are secret, so a text has digests of them. A configuration of a connector without `StoresConfig`
-    cannot be restored.
+    Salts of hashes are secret, so a text has digests of the salts. The configuration of a connector without
+    `StoresConfig` cannot be restored.
     """
     written = _write(DerivationSpec, replace(spec, connector_config=None))
     for collection in (written["collection"], *written["sources"].values()):
@@ -67,7 +67,7 @@ def restored(text: str, present: DerivationSpec) -> DerivationSpec | None:
         present: the derivation as the catalog defines it now, with its limits and its salt.
 
     Returns:
-        The derivation; None if its connector cannot restore configurations, or its salt is not the present one.
+        The derivation; None if its connector cannot restore configurations, or if its salt is not the present salt.
     """
     if definition_of(present).text == text:
         return present
@@ -100,7 +100,7 @@ _STORED = Position("(a definition in the data folder)")
 
 @lru_cache(maxsize=64)
 def _hints(kind: type) -> dict[str, Any]:
-    """Return the types of the fields of a dataclass that its text has."""
+    """Return the types of the fields of a dataclass that are in its text."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in fields(kind) if field.name not in _LEFT_OUT}
 
@@ -155,7 +155,7 @@ def _read_fields(kind: type, written: Mapping[str, Any]) -> Any:
     known = {name: _read(hint, written[name]) for name, hint in _hints(kind).items() if name in written}
     for field in fields(kind):
         if field.name not in known and field.default is MISSING and field.default_factory is MISSING:
-            known[field.name] = _STORED  # all other fields that are left out have a default
+            known[field.name] = _STORED  # all other fields without an entry in the text have a default
     return kind(**known)
 
 

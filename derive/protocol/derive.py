@@ -1,7 +1,7 @@
 """The derive protocol between the runtime and a connector.
 
 A connector is stateless and creates sessions; a session serves one shard for one transaction. A session receives
-batches of documents, because crossing a process boundary or executing a statement per document would be slow.
+batches of documents, because a call of another process, or a statement, for each document would be slow.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ class ReadBatch:
 
     Attributes:
         transforms: index of the transform that reads each document. For a session that requests it, the index after the
-            last one marks the end of a tick; its timestamp is the last of the tick, and its document is empty.
+            last transform marks the end of a tick, with the last timestamp of the tick and an empty document.
         clocks: adjusted timestamps, microseconds: the time `now` of a lambda.
         published: timestamps of the documents, microseconds: the field `flow_published_at`.
         documents: documents that are parsed and valid under their source's read schema; read-only. With `fields`, each
-            access is slow, for messages only.
-        fields: for a connector that reads fields (`ReadsFields`) where documents are not needed: the values of each
-            transform's own documents, by transform and then by field in the connector's order. A missing value is the
-            schema's default, or None.
-        written: returns a slice of the documents as the text of a JSON array, if that is available; None otherwise. A
-            connector that only forwards documents avoids their parsing, which the first access to `documents` causes.
+            access is slow, so only messages should use them.
+        fields: for a connector that reads fields (`ReadsFields`), and if documents are not needed: for each transform,
+            and then for each field in the connector's order, the values in the documents of the transform. A missing
+            value is the schema's default, or None.
+        written: returns a slice of the documents as the text of a JSON array, if the text is available; None otherwise.
+            With it, a connector that only forwards documents avoids the parsing, which the first access to `documents`
+            causes.
     """
 
     transforms: Sequence[int]
@@ -117,7 +118,7 @@ class ColumnSession(Protocol):
         """Run the lambdas over a batch, and publish the same documents as `invoke`.
 
         Returns:
-            The published documents, some thousand at a time; None, without running anything, to fall back to `invoke`.
+            The published documents, some thousand at a time; None, before any lambda has run, to fall back to `invoke`.
 
         Raises:
             LambdaError: a lambda failed.
@@ -160,9 +161,9 @@ class DeriveRuntime(Protocol):
 
 @runtime_checkable
 class ReadsFields(Protocol):
-    """Optional interface of a `DeriveRuntime`: its lambdas declare the fields that they need.
+    """Optional interface of a `DeriveRuntime` whose lambdas declare the fields that they need.
 
-    The runtime then avoids parsing and moving documents where possible. Other connectors receive documents.
+    If possible, the runtime then does not parse and move documents. Other connectors receive documents.
     """
 
     def fields_read(self, spec: DerivationSpec) -> Sequence[Sequence[str]] | None:
@@ -175,7 +176,7 @@ class ReadsFields(Protocol):
 
 @runtime_checkable
 class ExplainableSession(Protocol):
-    """Optional interface of a session: it describes its lambdas and its state, for explanations of documents."""
+    """Optional interface of a session that describes its lambdas and its state, for explanations of documents."""
 
     def given(self, transform: int, document: Document, published: int) -> Mapping[str, Any]:
         """Return the values that the lambda of a transform takes from a document, by parameter.
@@ -195,14 +196,14 @@ class ExplainableSession(Protocol):
         """
 
     def state(self) -> JSON:
-        """Return state that is in no table, as it would be committed now; None for none."""
+        """Return the state that is in no table, in the form of a commit; None without such a state."""
 
 
 @runtime_checkable
 class StoresConfig(Protocol):
-    """Optional interface of a `DeriveRuntime`: its configurations can be stored, for replays under a former definition.
+    """Optional interface of a `DeriveRuntime` whose configurations are stored, for replays under former ones.
 
-    A configuration is then a frozen dataclass whose fields are JSON values, bytes, `Script`, or tuples, mappings and
+    Such a configuration is a frozen dataclass whose fields are JSON values, bytes, `Script`, or tuples, mappings and
     dataclasses of these. Positions are not stored.
     """
 
@@ -212,13 +213,13 @@ class StoresConfig(Protocol):
 
 @runtime_checkable
 class ShowsState(Protocol):
-    """Optional interface of a `DeriveRuntime`: its state is not in tables of the catalog's author.
+    """Optional interface of a `DeriveRuntime` whose state is not in tables of the catalog's author.
 
     Tables whose names begin with `flow_` are never shown.
     """
 
     def state_views(self) -> Mapping[str, str]:
-        """Return a SELECT for each table to show instead, by name; `{schema}` in it names a shard's database.
+        """Return a SELECT for each table to show, by name of the table; `{schema}` in it stands for a shard's database.
 
         The statement may fail if the shard has no state.
         """

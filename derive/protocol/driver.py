@@ -1,6 +1,7 @@
 """`materialize.Driver` in gRPC: a typed client, a service, and the transfer of errors.
 
-Our own connectors send the error itself besides status code and text. Other connectors send only these.
+The connectors of this project send the error itself, in addition to the status code and the text. Other connectors send
+only the code and the text.
 
 This module defines all properties of the transport that both sides share: paths of methods, and the length of messages.
 """
@@ -105,9 +106,9 @@ def connection_limits(most: int, silent_seconds: float, idle_seconds: float) -> 
     """Return options of a server, so that silent connections cannot use up its descriptors.
 
     Args:
-        most: maximum number of connections; others are closed at once, and gRPC clients try again.
+        most: maximum number of connections; other connections are closed at once, and gRPC clients try again.
         silent_seconds: time in seconds for the handshakes of TLS and HTTP/2.
-        idle_seconds: time in seconds after which a connection without calls is closed; clients connect again.
+        idle_seconds: time in seconds after which a connection without calls is closed; its client connects again.
     """
     return (
         ("grpc.max_allowed_incoming_connections", most),
@@ -163,7 +164,7 @@ def _serialized(request: pb.TransactionRequest | bytes) -> bytes:
 
 
 def open_channel(address: str) -> grpc.Channel:
-    """Return a channel to the connector at `host:port`, which connects at its first use."""
+    """Return a channel to the connector at `host:port`; the channel connects on first use."""
     return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
 
 

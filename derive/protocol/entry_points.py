@@ -1,8 +1,8 @@
 """Installed connectors, each an entry point of a package.
 
-`importlib.metadata` supports every kind of installation, and takes longer than most commands. Packages nearly always
-lie unpacked in the folders of Python's path, where reading one small file of each suffices. If the path has other
-entries, `importlib.metadata` is used.
+`importlib.metadata` supports every kind of installation, but takes longer than most commands. Nearly all packages are
+unpacked folders in Python's path, and one small file of each package is enough. If the path has other entries,
+`importlib.metadata` is used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def entry_points_of(group: str) -> dict[str, str]:
     texts: dict[str, str] = {}
     for folder in folders:
         for package, text in _texts(folder):
-            texts.setdefault(package, text)  # the first one on the path is imported
+            texts.setdefault(package, text)  # Python imports the first package of a name on the path
     return {name: value for text in texts.values() for name, value in _read(text, group).items()}
 
 
@@ -57,7 +57,7 @@ def load_all(value: str) -> None:
 
 
 def _folders() -> list[str] | None:
-    """Return the folders of packages; None if packages may be elsewhere too, such as in an archive."""
+    """Return the folders of packages; None if packages may also be in other places, such as an archive."""
     if any(hasattr(finder, "find_distributions") for finder in sys.meta_path if finder is not PathFinder):
         return None
     paths = [path or os.curdir for path in sys.path if os.path.exists(path or os.curdir)]
@@ -68,7 +68,7 @@ def _folders() -> list[str] | None:
 def _texts(folder: str) -> Iterator[tuple[str, str]]:
     """Yield the normalized name of each package in a folder, and the text of its entry points."""
     names: list[str] = []
-    with suppress(OSError):  # nothing can be imported from an unreadable folder either
+    with suppress(OSError):  # Python cannot import packages from an unreadable folder either
         names = os.listdir(folder)
     for kind in _INFO:
         for name in names:

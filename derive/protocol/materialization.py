@@ -1,8 +1,8 @@
 """Materializations: collections whose reduced documents are kept in another system, its endpoint, and constraints.
 
-A configuration contains passwords. It is written with references, `${env:NAME}` and `${file:PATH}`, which are resolved
-when a connector is started: a spec that is shown, compared or stored has no resolved values. Because passwords may be
-written in clear nevertheless, the repr of a configuration is `***`.
+A configuration contains passwords. The author writes references to them, `${env:NAME}` and `${file:PATH}`. References
+are resolved when a connector is started, so a spec that is shown, compared or stored has no resolved values. Because an
+author may still write a password in clear, the repr of a configuration is `***`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class EndpointConfig:
         url: URL of its file, the base of relative file names.
         position: position in the file.
         positions: position of each of its values, by JSON pointer.
-        hidden: texts that are secrets besides those that `written` reveals.
+        hidden: secret texts in addition to the secrets that `written` shows.
     """
 
     written: JSON
@@ -47,8 +47,8 @@ class EndpointConfig:
         """Return the configuration with resolved references, for the connector only.
 
         Raises:
-            TaskError: a variable is not set, a file cannot be read, or the configuration is encrypted; with the
-                position.
+            TaskError: a variable is not set, a file cannot be read, or the configuration is encrypted; the error has
+                the position.
         """
         if isinstance(self.written, dict) and ENCRYPTED in self.written:
             hint = "decrypt it to a file that is not shared, or refer to its secrets by '${env:NAME}' or '${file:PATH}'"
@@ -102,7 +102,7 @@ class LocalEndpoint:
         config: its configuration.
         position: position of the command.
         env: additional environment variables: an object of strings, which may be secrets.
-        folder: working folder: that of the catalog's file.
+        folder: working folder, which is the folder of the catalog's file.
     """
 
     command: tuple[str, ...]

@@ -1,7 +1,7 @@
 """The order of messages on a stream of transactions.
 
-Both sides keep a `StreamOrder`: each records the messages that it receives, and those that it is about to send. A
-message out of order is an error that names the state and the message.
+Both sides keep a `StreamOrder`: each side records the messages that it has received, and messages before it sends them.
+A message out of order is an error that names the state and the message.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _AWAITED: Mapping[str, str] = {"load": "opened", "prepare": "opened", "store": "
 class StreamOrder:
     """The progress of both directions of one stream.
 
-    The two directions may be recorded by two threads, one each.
+    Two threads may use an instance, one for each direction.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Secrets: references in a configuration, their values, and their removal from messages.
 
-`${env:NAME}` is an environment variable, `${env:NAME:-text}` one with a default, and `${file:PATH}` the content of a
-file without its last line break. `$${` is the text `${`. All other texts with a dollar are unchanged.
+`${env:NAME}` is an environment variable, `${env:NAME:-text}` is a variable with a default, and `${file:PATH}` is the
+content of a file without its last line break. `$${` is the text `${`. All other texts with a dollar are unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_BYTES = 1 << 20
 """Size limit for a file with a secret, bytes."""
 
 _SHORTEST = 3
-"""Shortest text that is hidden: shorter ones are no secrets, and their removal would spoil messages."""
+"""Shortest text that is hidden; shorter texts are no secrets, and their removal would spoil messages."""
 
 
 def references(text: str) -> list[str]:
@@ -69,7 +69,7 @@ def reveal(value: JSON, url: str, positions: Mapping[str, Position], position: P
 
 
 def escaped(value: JSON) -> JSON:
-    """Return a value with escaped references, which `reveal` turns into `value`."""
+    """Return a value with escaped references; `reveal` converts the result to `value`."""
     if isinstance(value, dict):
         return {name: escaped(member) for name, member in value.items()}
     if isinstance(value, list):
@@ -97,7 +97,7 @@ def hide(text: str, secrets: Collection[str]) -> str:
 def hide_in_line(line: str) -> str:
     """Return a line of a file with hidden secrets; other text keeps its position.
 
-    A single line has no context, so a value counts as a secret by the name before it.
+    A single line has no context, so the name before a value decides whether the value is a secret.
 
     >>> hide_in_line("password: hunter2, name: a")
     'password: ***    , name: a'

@@ -1,8 +1,8 @@
-"""Validated values that a catalog builds to.
+"""The validated values of a catalog.
 
-Definitions (`…Def`, in `derive.catalog.definitions`) are checked and become these `…Spec` values, the only ones that
-the runtime sees. Names are resolved, schemas are bundled, durations are integers, and illegal states cannot be built.
-All values are immutable and can be pickled to a Spark worker.
+Definitions (`…Def`, in `derive.catalog.definitions`) are checked and converted to these `…Spec` values; the runtime
+sees no definitions. Names are resolved, schemas are bundled, durations are integers, and illegal states cannot be
+built. All values are immutable, and can be pickled for a Spark worker.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class DerivationSpec:
     Attributes:
         collection: the derived collection.
         connector: name of the derive connector, such as `sqlite`.
-        connector_config: the connector's own configuration, opaque to others.
+        connector_config: configuration of the connector, which only the connector reads.
         transforms: transforms in catalog order.
         sources: collections that the transforms read, by name.
         tick: microseconds of `shards.maxTxnDuration`.
@@ -192,7 +192,7 @@ class IngestStep:
 class VerifyStep:
     """Test step: the reduced documents of `collection` (in `selector`'s partitions) are `documents`.
 
-    In a test with a schedule the comparison is at `time`, and in other tests once the documents can no longer change.
+    In a test with a schedule, documents are compared at `time`; in other tests, when they can no longer change.
     """
 
     collection: str
@@ -230,7 +230,7 @@ class TestSpec:
         end: timestamp of the end in a test with a schedule; None for a test that ends without further work.
     """
 
-    __test__ = False  # for pytest, which collects classes by this name
+    __test__ = False  # pytest would collect a class of this name as a test
 
     name: str
     steps: tuple[TestStep, ...]

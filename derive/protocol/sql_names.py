@@ -20,7 +20,7 @@ def is_internal(name: str) -> bool:
 
 
 def aside_name(name: str, identifier: int) -> str:
-    """Return the name in Storage of a dropped table that has lost its name, or of a new one before its commit.
+    """Return the name in Storage of a dropped table that has lost its name, or of a new table before its commit.
 
     >>> aside_name("sql/public/t", 7)
     '@7/sql/public/t'
@@ -29,7 +29,7 @@ def aside_name(name: str, identifier: int) -> str:
 
 
 def intended_name(name: str) -> str:
-    """Return the former name of a table that has lost its name; other names unchanged.
+    """Return the former name of a table that has lost its name; return other names unchanged.
 
     >>> intended_name("@7/sql/public/t")
     'sql/public/t'

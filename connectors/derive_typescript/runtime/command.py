@@ -1,4 +1,4 @@
-"""Running Deno: its binary, its permissions, and its environment."""
+"""Runs Deno: its binary, its permissions, and its environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BY_NAME = re.compile(rb"""["'`](?:node:)?module["'`]""")
 """Names of Node's module that returns all other modules."""
 
 NO_NETWORK = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
-"""Environment without a network for `deno check`, which ignores options about it: a proxy that does not exist."""
+"""Environment without a network for `deno check`: a proxy that does not exist, because options are ignored."""
 
 
 def deno() -> str:
@@ -46,7 +46,7 @@ def run_deno(
     Args:
         arguments: its command line arguments.
         folder: its working folder.
-        settings: further environment variables.
+        settings: additional environment variables.
     """
     return subprocess.run(
         [deno(), *arguments],
@@ -61,7 +61,7 @@ def run_deno(
 
 
 def needs_guards(spec: DerivationSpec) -> bool:
-    """Return whether a module may load Node's modules by name, or use libraries; both need all guards."""
+    """Return whether a module may load Node's modules by name, or may use libraries; both cases need all guards."""
     config = config_of(spec)
     texts = [config.module.text.encode(), *(file.content or b"" for file in config.imports)]
     return uses_libraries(spec) or any(_BY_NAME.search(text) for text in texts)

@@ -1,7 +1,8 @@
 """A running Deno process: frames sent and received over its wire, and idle processes between sessions.
 
-A frame begins and ends with a token that only this process and the harness know, with its length in between. So bytes
-that a module writes are detected before they are stored, and bytes written inside a frame invalidate the frame.
+A frame has a token that only this process and the harness know at its begin and at its end, and its length in between.
+So bytes that a module writes are detected before they are stored, and bytes written inside a frame invalidate the
+frame.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _TOKEN_BYTES = 16
 _LENGTH_BYTES = 6
 _HEAD_BYTES = _TOKEN_BYTES + 1 + _LENGTH_BYTES
 _READ_BYTES = 1 << 16
-"""Larger reads would allocate and release system memory for each answer."""
+"""Number of bytes of one read; larger reads would allocate and release system memory for each answer."""
 
 ANSWER, LOG = b"A", b"L"
 """Kinds of frames."""
@@ -46,11 +47,11 @@ _SHOWN_BYTES = 100
 
 
 class Late(Exception):
-    """No answer came within the time limit."""
+    """No answer has arrived within the time limit."""
 
 
 class Foreign(Exception):
-    """Bytes that are not a frame came: the module wrote to its process's output; `args` hold their beginning."""
+    """Bytes that are not a frame have arrived: the module wrote to its output; `args` has the first bytes."""
 
 
 class Wire:
@@ -61,7 +62,7 @@ class Wire:
         token: the token of the process.
 
     Attributes:
-        token: the token of the process, which is sent first.
+        token: the token of the process, which is the first message to it.
     """
 
     def __init__(self, descriptor: int, token: bytes | None = None) -> None:
@@ -76,7 +77,7 @@ class Wire:
         return b"".join((self.token, ANSWER, len(text).to_bytes(_LENGTH_BYTES, "big"), text))
 
     def receive(self, deadline: float) -> tuple[bytes, bytes]:
-        """Return the kind and the text of the next frame; both empty if the process is gone.
+        """Return the kind and the text of the next frame; both are empty if the process has ended.
 
         Args:
             deadline: time of the monotonic clock, in seconds.
@@ -123,13 +124,13 @@ _TAIL_BYTES = 4_000
 _PIPE_BYTES = 1 << 20
 
 _OUTSIDE_MEGABYTES, _CORE_MEGABYTES = 1024, 32
-"""Address space that Deno itself reserves: about 550 MB on two cores, partly per core, and mostly unused."""
+"""Address space that Deno itself reserves, fixed and per core: about 550 MB on two cores, mostly unused."""
 
 _PROCESSORS = 4
 """Maximum average number of processors that Deno may keep busy; one thread runs the module."""
 
 _RENEWED_SECONDS = 1.0
-"""Interval between renewals of the processor time limit: renewing takes longer than reading a short answer."""
+"""Interval between renewals of the processor time limit; a renewal takes longer than the read of a short answer."""
 
 _PATIENCE = 5.0
 """Seconds to wait for the end of a killed process."""
@@ -146,9 +147,10 @@ class DenoProcess:
 
     Attributes:
         log: receives the module's messages.
-        version: version of its state; None if its module keeps none.
+        version: version of its state; None if its module keeps no state.
         shard: name of the state's shard.
-        abilities: whether the class overrides each of `flush`, `startCommit` and `reset`, once a session was opened.
+        abilities: for each of `flush`, `startCommit` and `reset`, whether the class overrides it; set by the first
+            session.
     """
 
     def __init__(self, spec: DerivationSpec, digest: str) -> None:
@@ -156,8 +158,8 @@ class DenoProcess:
         self.version: str | None = None
         self.shard = ""
         self.abilities: dict[str, bool] = {}
-        # A Popen pipe would not do: a fork would copy its lock, which the waiting thread holds, and block
-        # forever.
+        # Not a pipe of Popen: a fork would copy the lock of the pipe, which the waiting thread holds, and would
+        # block forever.
         self._stderr, child = os.pipe()
         pipe = subprocess.PIPE
         folder = project_folder(spec, digest)
@@ -179,7 +181,7 @@ class DenoProcess:
         self._limit(spec.limits.heap_megabytes)
         self._limited_until = 0.0  # monotonic clock
         for descriptor in (self._stdin, self._stdout):
-            with suppress(OSError, AttributeError):  # Linux only; elsewhere pipes keep their size
+            with suppress(OSError, AttributeError):  # Linux only; on other systems, pipes keep their size
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._sending = threading.Lock()  # held while a line is sent, and while the descriptor is closed
         self._ended = False
@@ -187,17 +189,17 @@ class DenoProcess:
         self._tail = bytearray()
         self._listener = threading.Thread(target=self._listen, name="deno-stderr", daemon=True)
         self._listener.start()
-        with suppress(OSError):  # the process is gone; the first answer reports it
+        with suppress(OSError):  # the process has ended; the first answer reports this
             self._write(self._wire.token)
 
     def _limit(self, heap: int) -> None:
         """Limit the memory of the process outside V8's heap: buffers, and WebAssembly memory."""
         most = (2 * heap + _OUTSIDE_MEGABYTES + _CORE_MEGABYTES * (os.cpu_count() or 1)) << 20
-        with suppress(OSError, AttributeError):  # Linux only; elsewhere only the heap is limited
+        with suppress(OSError, AttributeError):  # Linux only; on other systems, only the heap is limited
             resource.prlimit(self._process.pid, resource.RLIMIT_DATA, (most, most))
 
     def _limit_time(self, seconds: float) -> None:
-        """Limit the processor time of the process from now on: if its parent dies, nothing else ends it."""
+        """Limit the processor time of the process from now on, so that the process ends after a kill of its parent."""
         now = time.monotonic()
         if now < self._limited_until:
             return
@@ -235,7 +237,7 @@ class DenoProcess:
                 rest = rest[os.write(self._stdin, rest) :]
 
     def ask(self, question: Any, seconds: float) -> bytes:
-        """Send a question, and return the text of its answer; empty if the process is gone.
+        """Send a question, and return the text of its answer; empty if the process has ended.
 
         Raises:
             Late: no answer came within `seconds`.
@@ -248,7 +250,7 @@ class DenoProcess:
         return self.receive(seconds)
 
     def receive(self, seconds: float) -> bytes:
-        """Return the text of the next answer; empty if the process is gone.
+        """Return the text of the next answer; empty if the process has ended.
 
         Messages of the module go to the log.
 
@@ -286,7 +288,7 @@ class DenoProcess:
         return status, self._tail.decode("utf-8", "replace").strip()
 
     def abandon(self) -> None:
-        """Forget the process: it belongs to the parent process of this fork."""
+        """Forget the process, because it belongs to the parent process of this fork."""
         self._process.returncode = 0
         os.close(self._stderr)
 
@@ -331,9 +333,9 @@ class Pool:
     def take(self, digest: str, version: str | None, shard: str = "") -> DenoProcess | None:
         """Return the idle process of this project that was used last; None if there is none.
 
-        A module that keeps state may hold some of it where no constructor clears it. So its process is reused only at
-        exactly the version it committed, or for empty state if it can reset itself. A process that served this shard at
-        another version was rolled back, and is ended.
+        A module may keep a part of its state in variables that no constructor clears. So the process of a module with
+        state is reused only for the version that it has committed; or for an empty state, if the module has `reset`. A
+        process that served this shard at another version was rolled back, and is ended.
 
         Args:
             digest: digest of the project.
@@ -373,7 +375,7 @@ class Pool:
             process.end()
 
     def forget(self) -> None:
-        """Drop the processes after a fork: they, and the lock's holder, belong to the parent."""
+        """Drop the processes after a fork, because the processes and the holder of the lock belong to the parent."""
         self._lock = threading.Lock()
         idle, self._idle = self._idle, []
         for _, process in idle:
@@ -394,19 +396,22 @@ os.register_at_fork(after_in_child=POOL.forget)
 
 
 FRAME_DOCUMENTS = 250
-"""Number of documents that Deno processes before its garbage collector runs; each takes 50 % longer with 1,000."""
+"""Number of documents that Deno processes before its garbage collector runs.
+
+With 1,000, each document takes 50 % longer.
+"""
 
 _FIRST_FRAME = 100
 _FRAME_BYTES = 4_000_000
 
 
 def send_batch(process: DenoProcess, batch: ReadBatch, ends: list[int], as_columns: bool) -> None:
-    """Send a batch in frames, bounded in documents and, by the size of the last frame, in bytes.
+    """Send a batch in frames with limits: a number of documents, and bytes as estimated from the previous frame.
 
     Args:
         process: the receiving process.
         batch: the batch.
-        ends: list that gets, before each frame is sent, the index behind its last document.
+        ends: list to which the index after the last document of each frame is added before the frame is sent.
         as_columns: whether to ask for columns if documents have the same properties.
     """
     begin = 0
@@ -417,7 +422,7 @@ def send_batch(process: DenoProcess, batch: ReadBatch, ends: list[int], as_colum
         try:
             process.send(frame)
         except (OSError, ValueError):
-            return  # the process is gone or closed; the reader of its answers reports it
+            return  # the process has ended or was closed; the reader of its answers reports this
         begin += count
         count = max(1, min(FRAME_DOCUMENTS, count * _FRAME_BYTES // len(frame)))
 

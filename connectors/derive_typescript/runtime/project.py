@@ -1,13 +1,13 @@
-"""The folder Deno runs in: its files, and their preparation: the checked import graph and cached libraries.
+"""Projects: the folders in which Deno runs, with the files of a module, a checked import graph and cached libraries.
 
-Deno loads any file that an import names, without permission, and its type checker shows parts of the file. So the graph
-is checked before a module is checked, fetched for, or run.
+Deno loads every file that an import names, without permission, and its type checker shows parts of such a file. So the
+import graph is checked before a module is type-checked or run, and before its libraries are fetched.
 
 Each file of the harness becomes a function that returns the file's exports; imports from other files read these
 results.
 
-A guard replaces a module of Node that reveals the real time, randomness or the machine in all imports: it has all of
-its names, and the listed ones in the form that `node/guard.ts` gives them.
+Some modules of Node reveal the real time, randomness or the machine. A guard replaces such a module in all imports: the
+guard has all names of the module, and the listed names in the form that `node/guard.ts` defines.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Graph:
 
 
 def look_into(projects: Mapping[Path, DerivationSpec], root: Path) -> list[Graph]:
-    """Return the import graph of each module, without fetching anything.
+    """Return the import graph of each module, without downloads.
 
     Args:
         projects: derivations by project folder.
@@ -76,7 +76,7 @@ def _failure(spec: DerivationSpec, said: str) -> Graph:
 
 
 class _Walk:
-    """A traversal from one project's module along its imports."""
+    """A traversal of the imports of one project's module."""
 
     def __init__(
         self, modules: Mapping[str, Any], redirects: Mapping[str, str], folder: Path, spec: DerivationSpec
@@ -114,7 +114,7 @@ class _Walk:
     def _is_fine(self, specifier: str) -> bool:
         """Return whether a module may import a file; add an issue otherwise."""
         scheme, _, rest = specifier.partition(":")
-        if scheme == "npm":  # the path of a file in a package might lead outside the package
+        if scheme == "npm":  # the path of a file in a package may lead outside the package
             return ".." not in unquote(rest).replace("\\", "/").split("/")
         path = self._path(specifier)
         if path is None:
@@ -157,11 +157,13 @@ def _dependencies(node: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[s
 
 _UNUSED_SECONDS = 30 * 86_400.0
 _COMPLETE = "complete"
-"""A file that marks a project whose import graph is checked and complete."""
+"""Name of the file that marks a project whose import graph is checked and complete."""
 
 
 def project_folder(spec: DerivationSpec, digest: str) -> Path:
-    """Return the folder of a derivation's project, created if needed; the path, which a module can see, never changes.
+    """Return the folder of a derivation's project, created if needed.
+
+    The path is constant, because a module can see it.
 
     Args:
         spec: the derivation.
@@ -213,7 +215,7 @@ _REGISTRY = (
 def cache_modules(spec: DerivationSpec) -> list[str]:
     """Fetch the libraries that a module imports (`npm:`, `jsr:` and `https:`); no other function fetches.
 
-    The libraries stay in `cache_folder`; checking and running use them without a network.
+    The libraries stay in `cache_folder`; `deno check` and `deno run` use them without a network.
 
     Returns:
         Deno's output, a line for each fetched library.
@@ -342,7 +344,7 @@ UNGUARDED = "node:worker_threads"
 """A specifier that Deno resolves before it consults the import map."""
 
 _PREFIXED_ONLY = ("sqlite",)
-"""Modules whose only name begins with `node:`."""
+"""Modules that can be imported only with the prefix `node:`."""
 
 
 @cache
@@ -362,7 +364,7 @@ def guard_imports() -> dict[str, str]:
 
 @cache
 def guard_scopes() -> dict[str, dict[str, str]]:
-    """Return the guards' own import map: they import the original modules."""
+    """Return the import map of the guards, which import the original modules."""
     return {f"./{FOLDER}/": {name: f"node:{module}" for module in _GUARDED for name in _names(module)}}
 
 
@@ -389,13 +391,16 @@ def _text(module: str, names: list[str]) -> str:
 
 
 def _all() -> str:
-    """Return a module that loads every guard, and directs libraries' imports to the guards."""
+    """Return a module that loads every guard, and that directs the imports of libraries to the guards."""
     imports = "".join(f"import './{_file(module)}';\n" for module in _GUARDED)
     return f"import './workers.ts';\n{imports}import './libraries.ts';\n"
 
 
 def _libraries() -> str:
-    """Return the module that directs libraries to the guards; its table is not exported, so it cannot be changed."""
+    """Return the module that directs libraries to the guards.
+
+    Modules cannot change its table, which is not exported.
+    """
     table = ", ".join(f"['{module}', '{_file(module)}']" for module in _GUARDED)
     text = (Path(__file__).parent / FOLDER / "libraries.ts").read_text()
     return text.replace("/* each module, and the file of its guard */", table)
@@ -406,7 +411,7 @@ def _file(module: str) -> str:
 
 
 AUTHOR = "author/" + 8 * "up/"
-"""Folder of the author's module in the project; the parts above leave room for imports from parent folders."""
+"""Folder of the author's module in the project; it is nested, so that imports from parent folders have a place."""
 
 MODULE = "module.ts"
 """The module's name in this folder."""
@@ -432,7 +437,7 @@ def place_in(module: Script, path: str, line: int, column: int, length: int = 0)
 
 
 def _shown(module: Script, path: str) -> str:
-    """Return the path of a project's file as the author knows it."""
+    """Return the path by which the author knows a file of the project."""
     if path == AUTHOR + MODULE:
         return module.position.file
     beside = posixpath.relpath(path, AUTHOR)
@@ -466,7 +471,7 @@ def authored(module: Script, text: str) -> str:
 
 
 CHECK = "check.ts"
-"""The root file of `deno check`; `check.py` knows its lines."""
+"""The root file of `deno check`; `check.py` depends on its lines."""
 
 INTERFACES = "interfaces.ts"
 """The file of the types that the author's module imports."""
@@ -505,7 +510,7 @@ def digest_of(spec: DerivationSpec) -> str:
 
 
 def _files(spec: DerivationSpec) -> dict[str, bytes]:
-    options = {"noImplicitOverride": False}  # allows `flush`, `startCommit` and `reset` without `override`
+    options = {"noImplicitOverride": False}  # permits `flush`, `startCommit` and `reset` without `override`
     settings = {"imports": _imports(spec), "scopes": guard_scopes(), "lock": False, "compilerOptions": options}
     config = config_of(spec)
     return {
@@ -533,7 +538,7 @@ def path_of(file: ImportedFile) -> str:
 
 
 def _imports(spec: DerivationSpec) -> dict[str, str]:
-    """Return the import map: Node's modules lead to their guards, also by the author's names."""
+    """Return the import map: Node's modules lead to their guards, also if the author gives them names."""
     guards = guard_imports()
     named = {name: guards.get(target, _settled(target)) for name, target in config_of(spec).import_map}
     fixed = {name: path for name, path in guards.items() if name.startswith("node:")}

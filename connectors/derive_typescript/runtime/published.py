@@ -1,6 +1,6 @@
 """Published documents of a session, collected from its answers; values that the runtime does not accept.
 
-The search for such values runs only if an answer does not parse, so valid documents cost nothing.
+The search for such values runs only if an answer does not parse, so valid documents take no extra time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Wide:
 
 
 def fault_in(text: bytes) -> Fault | None:
-    r"""Return the first fault of a JSON text; None if the text has no fault or another one.
+    r"""Return the first fault of a JSON text; None if the text has no fault, or another kind of fault.
 
     >>> fault_in(rb'[[{"a": ["\ud83d"]}]]').at(2)
     '/a/0'
@@ -106,7 +106,7 @@ class AnsweredDocuments:
     """Documents that were published one by one.
 
     Attributes:
-        causes: for each, the index of the document that caused it.
+        causes: for each document, the index of the document that caused it.
         documents: the documents; may be empty.
     """
 
@@ -119,7 +119,7 @@ class AnsweredColumns:
     """Documents that have the same properties; none if there are no properties.
 
     Attributes:
-        causes: for each, the index of the document that caused it.
+        causes: for each document, the index of the document that caused it.
         names: names of the properties.
         texts: for each property, the values as a JSON array.
     """

@@ -41,15 +41,16 @@ class State:
     """One shard's state, inside the transaction of its database.
 
     Args:
-        database: the shard's database, or an in-memory one if documents have no shard.
+        database: the database of the shard, or an in-memory database if documents have no shard.
 
     Attributes:
-        place: name of the state's shard; empty if writes do not persist until the next transaction.
+        place: name of the shard of the state; empty if the writes are not kept for the next transaction.
     """
 
     def __init__(self, database: apsw.Connection) -> None:
         self._database = database
-        self.place = os.path.dirname(os.path.dirname(database.filename))  # each attempt has a folder in the shard's
+        # each attempt has a folder in the folder of the shard
+        self.place = os.path.dirname(os.path.dirname(database.filename))
 
     def version(self) -> str | None:
         """Return the version of the committed state; None if there is none."""
@@ -122,7 +123,7 @@ class TypeScriptSession:
         self._log = log
         self._digest = digest_of(spec)
         self._process: DenoProcess | None = None
-        self._ends: list[int] = []  # for each frame of the current batch, the index behind its last document
+        self._ends: list[int] = []  # for each frame of the current batch, the index after its last document
         self._unanswered = False
         self._committed = False
 
@@ -177,7 +178,7 @@ class TypeScriptSession:
         self._unanswered = False
 
     def given(self, transform: int, document: Document, published: int) -> dict[str, Any]:
-        """Return nothing: a method gets the whole document."""
+        """Return no values: a method gets the whole document."""
         return {}
 
     def copied(self, transform: int) -> None:
@@ -208,7 +209,7 @@ class TypeScriptSession:
         self._committed = True
 
     def close(self) -> None:
-        """Return the process to the pool; end it if an answer is pending or it is ahead of its state."""
+        """Return the process to the pool; end it if an answer is pending, or if its state is not committed."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -240,7 +241,7 @@ class TypeScriptSession:
         return process
 
     def _begin(self) -> tuple[DenoProcess, dict[str, Any]]:
-        """Return a process, and the process's answer to the message that opens a session."""
+        """Return a process, and its answer to the message that opens a session."""
         question = {"open": {"state": self._state.value(), "forget": self._state.version() is None}}
         waiting = self._process = POOL.take(self._digest, self._state.version(), self._state.place)
         if waiting is not None:
@@ -274,7 +275,7 @@ class TypeScriptSession:
     def _receive(
         self, process: DenoProcess, batch: ReadBatch, index: int, *, as_columns: bool
     ) -> tuple[int, AnsweredDocuments | AnsweredColumns]:
-        """Return the index behind the next answered documents, the first of which is at `index`, and their results."""
+        """Return the results of the next answered documents, from `index` on, and the index after the last of them."""
         text = self._text(process, batch, index)
         first, *texts = text.split(b"\n")
         try:
@@ -326,7 +327,7 @@ class TypeScriptSession:
         return {"error": {"index": 0, "message": f"{fault.at(2)} of the state {fault.reason}", "stack": ""}}
 
     def _no_document(self, process: DenoProcess, batch: ReadBatch, index: int, text: bytes) -> FlowError:
-        """Return the error of an answer with a value that JavaScript accepts as JSON and the runtime does not."""
+        """Return the error of an answer with a value that JavaScript accepts as JSON, but not the runtime."""
         fault = fault_in(text)
         if not text or fault is None:
             return self._gone(process, text)
@@ -378,7 +379,7 @@ class TypeScriptSession:
         )
 
     def _somewhere(self, batch: ReadBatch, index: int) -> tuple[str, str, Position]:
-        """Return the transforms that a frame runs from its document at `index` on: one of them has failed."""
+        """Return the transforms of the documents of a frame from `index` on; one of these transforms has failed."""
         end = next((end for end in self._ends if end > index), len(batch.documents))
         name, method, document = self._at(batch, index)
         position = member_position(self._module, method)
