@@ -164,7 +164,7 @@ class SqliteSession:
         return False
 
     def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
-        """Run the lambdas over a batch: for runs of documents of one transform, or document by document for short runs."""
+        """Run the lambdas over a batch: by runs of one transform, or document by document if runs are short."""
         if self._alternates(batch):
             yield from self._run_alternating(batch)
             return
@@ -314,7 +314,7 @@ class SqliteSession:
         return explain(failure, self._guard, self._watch)
 
     def _feed(self, run: _Run, batch: ReadBatch) -> tuple[Iterator[tuple[Any, ...]], Iterator[object]]:
-        """Return the parameter values of each document, and an iterator whose length hint counts the other documents."""
+        """Return the values of each document, and an iterator whose length hint is the number of remaining documents."""
         feed, left = self._feed_values(run, batch)
         return (self._feed_without_row_ids(feed) if run.program.asks_row_ids else feed), left
 
