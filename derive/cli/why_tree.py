@@ -89,7 +89,7 @@ def _equality(explained: Trace) -> Iterator[tuple[int, str]]:
     yield 2, f"replayed: NOT equal to what is stored ({counts})"
     if explained.difference is not None:
         stored, made = explained.difference
-        yield 4, "stored is nothing" if stored is None else f"stored is {_time(stored.clock)}  {stored.text}"
+        yield 4, "no document is stored" if stored is None else f"stored is {_time(stored.clock)}  {stored.text}"
         yield 4, f"the replay gives {made or 'nothing at this time'}"
     for reason in explained.reasons:
         yield 4, f"reason: {reason}"
