@@ -21,7 +21,6 @@ from derive.lambda_sql.parameter import (
     PUBLISHED_AT,
     Binding,
     ColumnBinding,
-    compile_binding,
     compile_columns,
     find_projection,
     mentioned_projections,
@@ -190,7 +189,7 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
         what=what,
         steps=tuple(steps),
         sql="".join(step.sql for step in steps),
-        binding=compile_binding(used),
+        binding=Binding(used),
         columns=compile_columns(used, named),
         make=returning[0].make if returning else None,
         layout=returning[0].layout if returning else None,
@@ -265,7 +264,7 @@ def _compile_step(
     sql = "".join(_shortened(guard, part) for part in parts)
     parameters = tuple(name for part in parts for name in part.parameters)
     bound = [fields[name] for name in statement.parameters]
-    binding, by_column = compile_binding(bound), compile_columns(bound, named)
+    binding, by_column = Binding(bound), compile_columns(bound, named)
     columns = statement.columns
     if not columns:
         return Step(statement, sql, parameters, binding, by_column, None, None)

@@ -76,6 +76,9 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
 @contextmanager
 def _stored(folder: Path) -> Iterator[Maintainable | None]:
     """Yield the data folder of the catalog, open for reading; None if there is none, or it cannot be read."""
+    if not folder.exists():
+        yield None  # without the imports below, which take as long as a small catalog
+        return
     from derive.cli.console import note
     from derive.errors import StorageError
     from derive.storage.metadata.opening import is_data_folder

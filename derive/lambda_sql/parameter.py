@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -140,55 +141,61 @@ _INTEGER = re.compile(r"([+-]?\d+)(\.0+)?", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|Infinity)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Binding:
     """The values of a sequence of parameters.
 
+    The functions are made at their first use: a check of a catalog binds no document.
+
     Attributes:
-        values: function from a document and its timestamp to the tuple of values.
-        properties: names of the properties, if every document has all of them and SQLite accepts them unchanged.
+        projections: the projections that the parameters name, in this order.
     """
 
-    values: Callable[[Document, int], tuple[Value, ...]]
-    properties: tuple[str, ...] = ()
+    projections: Sequence[ProjectionSpec]
+
+    @cached_property
+    def values(self) -> Callable[[Document, int], tuple[Value, ...]]:
+        """Return a function from a document and its timestamp to the tuple of values.
+
+        The function is compiled from source text with one expression per parameter, like named tuples in the standard
+        library. A call per parameter and document would take longer than SQLite's own work.
+        """
+        names: dict[str, Any] = {"wide": _wide}
+        terms = []
+        for index, projection in enumerate(self.projections):
+            name = _plain_property(projection)
+            if name is None:
+                names[f"get{index}"] = compile_getter(projection)
+                terms.append(f"get{index}(document, published)")
+                continue
+            names[f"default{index}"] = projection.default[0] if projection.default else None
+            is_required = projection.exists == "must"
+            fetched = f"document[{name!r}]" if is_required else f"document.get({name!r}, default{index})"
+            is_number = "fractional" in projection.types
+            terms.append(f"value if type(value := {fetched}) is float else wide(value)" if is_number else fetched)
+        body = "".join(f"({term}), " for term in terms)
+        values: Callable[[Document, int], tuple[Value, ...]] = eval(f"lambda document, published: ({body})", names)
+        return values
+
+    @cached_property
+    def _fetch(self) -> Callable[[Document], Any] | None:
+        """Return a getter of the properties, if every document has all of them and SQLite accepts them unchanged."""
+        names = [
+            _plain_property(projection)
+            for projection in self.projections
+            if projection.exists == "must" and "fractional" not in projection.types
+        ]
+        if not names or len(names) < len(self.projections) or None in names:
+            return None
+        return itemgetter(*names)
 
     def feed(self, documents: Iterable[Document], published: Iterable[int]) -> Iterator[tuple[Value, ...]]:
         """Yield the values of each document; the document is taken from its iterator together with the values."""
-        if not self.properties:
+        if self._fetch is None:
             return map(self.values, documents, published)
-        fetched = map(itemgetter(*self.properties), documents)
+        fetched = map(self._fetch, documents)
         # An itemgetter of one name returns no tuple.
-        return zip(fetched, strict=True) if len(self.properties) == 1 else fetched
-
-
-def compile_binding(projections: Sequence[ProjectionSpec]) -> Binding:
-    """Compile the binding of parameters that name these projections, in this order.
-
-    The function is compiled from source text with one expression per parameter, like named tuples in the standard
-    library. A call per parameter and document would take longer than SQLite's own work.
-    """
-    names: dict[str, Any] = {"wide": _wide}
-    terms = []
-    for index, projection in enumerate(projections):
-        name = _plain_property(projection)
-        if name is None:
-            names[f"get{index}"] = compile_getter(projection)
-            terms.append(f"get{index}(document, published)")
-            continue
-        names[f"default{index}"] = projection.default[0] if projection.default else None
-        fetched = f"document[{name!r}]" if projection.exists == "must" else f"document.get({name!r}, default{index})"
-        is_number = "fractional" in projection.types
-        terms.append(f"value if type(value := {fetched}) is float else wide(value)" if is_number else fetched)
-    body = "".join(f"({term}), " for term in terms)
-    values: Callable[[Document, int], tuple[Value, ...]] = eval(f"lambda document, published: ({body})", names)
-    properties = [
-        _plain_property(projection)
-        for projection in projections
-        if projection.exists == "must" and "fractional" not in projection.types
-    ]
-    if len(properties) < len(projections) or None in properties:
-        return Binding(values)
-    return Binding(values, tuple(str(name) for name in properties))
+        return zip(fetched, strict=True) if len(self.projections) == 1 else fetched
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from derive.errors import Issue, LambdaError
 from derive.lambda_sql.determinism import Chance, calls_chance
 from derive.lambda_sql.functions import PER_DOCUMENT
 from derive.lambda_sql.guard import Guard
-from derive.lambda_sql.parameter import Binding, compile_binding, named_fields
+from derive.lambda_sql.parameter import Binding, named_fields
 from derive.lambda_sql.resource_limits import FAILURES, Watch, hint_of, reason_of, show_document
 from derive.lambda_sql.statements import Statement, first_issue, read_block
 from derive.position import Position, Script
@@ -148,7 +148,7 @@ def _compile(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> _C
     fields = named_fields(script, statement, transform, spec.sources[transform.input.source].projections)
     if isinstance(fields, list):
         return fields
-    return _Compiled(statement, compile_binding([fields[name] for name in statement.parameters]))
+    return _Compiled(statement, Binding([fields[name] for name in statement.parameters]))
 
 
 def _columns_differ(script: Script, what: str, columns: Sequence[str], kinds: Sequence[str]) -> Issue:

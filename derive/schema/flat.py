@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from derive.document.columns import Columns, Kinds, are_finite
 from derive.document.pointer import JSON, parse_pointer
-from derive.schema.dialect import ANNOTATIONS, subschemas
+from derive.schema.dialect import ANNOTATIONS, schemas_in
 
 Column: TypeAlias = Sequence[JSON]
 """Values of one property, one for each document."""
@@ -135,7 +135,7 @@ class _Object:
 
 def _objects(schema: JSON) -> list[_Object] | None:
     """Return the assertions of a schema on a document; None if columns cannot prove them all."""
-    if any(not _RENAMING.isdisjoint(subschema) for _, subschema in subschemas(schema)):
+    if any(not _RENAMING.isdisjoint(subschema) for subschema in schemas_in(schema)):
         return None
     try:
         return [_object(part) for part in _parts(schema, schema)]

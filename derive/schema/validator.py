@@ -16,7 +16,7 @@ from derive.document.exact import dump_exact
 from derive.document.pointer import JSON, escape
 from derive.errors import SchemaError, SchemaViolation
 from derive.position import Position
-from derive.schema.dialect import has_redactions, subschemas
+from derive.schema.dialect import has_redactions, schemas_in
 from derive.schema.shape import type_of
 
 _VALIDATOR = b"1 "
@@ -143,10 +143,10 @@ KEYWORD_OF = {_FRACTIONAL: "type"}
 
 def standard(schema: JSON) -> JSON:
     """Return the schema without `type: fractional`, which no meta-schema knows; the same object if it has none."""
-    if not any("fractional" in _types(subschema) for _, subschema in subschemas(schema)):
+    if not any("fractional" in _types(subschema) for subschema in schemas_in(schema)):
         return schema
     copied = deepcopy(schema)
-    for _, subschema in list(subschemas(copied)):
+    for subschema in schemas_in(copied):
         types = _types(subschema)
         if "fractional" in types:
             subschema["type"] = [*(kind for kind in types if kind not in ("fractional", "integer", "number")), "number"]
@@ -196,8 +196,9 @@ class Validator:
 
     def __init__(self, schema: JSON, name: str) -> None:
         self._name = name
-        self._named = _names_in(schema) if has_redactions(schema) else None
-        self._validator = _compile(schema, name)
+        is_redacted = has_redactions(schema)
+        self._named = _names_in(schema) if is_redacted else None
+        self._validator = _compile(schema, name, mask=_MASK if is_redacted else None)
         self.is_valid: Callable[[JSON], bool] = self._validator.is_valid
 
     def violation(
@@ -234,7 +235,7 @@ class Validator:
 
 def _names_in(schema: JSON) -> frozenset[str]:
     """Return the names of properties that a schema itself has."""
-    return frozenset(name for _, part in subschemas(schema) for name in part.get("properties", ()))
+    return frozenset(name for part in schemas_in(schema) for name in part.get("properties", ()))
 
 
 def _first(errors: list[jsonschema_rs.ValidationError]) -> jsonschema_rs.ValidationError:
@@ -267,7 +268,7 @@ def _nearest(pointer: str, positions: Mapping[str, Position]) -> Position | None
 
 
 def _compile(
-    schema: JSON, name: str, registry: jsonschema_rs.Registry | None = None
+    schema: JSON, name: str, *, registry: jsonschema_rs.Registry | None = None, mask: str | None = None
 ) -> jsonschema_rs.Draft202012Validator:
     try:
         return jsonschema_rs.Draft202012Validator(
@@ -277,7 +278,7 @@ def _compile(
             keywords=KEYWORDS,
             registry=registry,
             retriever=_refuse,
-            mask=_MASK if has_redactions(schema) else None,
+            mask=mask,
         )
     except (ValueError, jsonschema_rs.ValidationError) as exc:
         hint = _QUOTE_NULL if _has_bare_null(exc) else None
@@ -342,4 +343,4 @@ def compile_part(schema: JSON, pointer: str, *, name: str) -> Callable[[JSON], b
         registry = jsonschema_rs.Registry([(_WHOLE, standard(schema))])
     except (ValueError, jsonschema_rs.ReferencingError) as exc:
         raise SchemaError(f"the schema of '{name}' is not a JSON Schema: {_reason(exc)}") from exc
-    return _compile({"$ref": f"{_WHOLE}#{quote(pointer, safe='/~')}"}, name, registry).is_valid
+    return _compile({"$ref": f"{_WHOLE}#{quote(pointer, safe='/~')}"}, name, registry=registry).is_valid

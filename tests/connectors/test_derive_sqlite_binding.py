@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlite_derivation import CLOCK, field
 
 from derive.document.pointer import MISSING, compile_pointer
-from derive.lambda_sql.parameter import compile_binding, compile_columns, compile_getter, mentioned_projections
+from derive.lambda_sql.parameter import Binding, compile_columns, compile_getter, mentioned_projections
 from derive.protocol.specs import ProjectionSpec
 
 S = "string"
@@ -65,14 +65,14 @@ S = "string"
 def test_field_is_converted_to_an_sqlite_value(
     projection: ProjectionSpec, document: dict[str, Any], value: object
 ) -> None:
-    binding = compile_binding([projection])
+    binding = Binding([projection])
     bound = next(binding.feed([document], [CLOCK]))
     assert bound == (value,)
     assert type(bound[0]) is type(value) or value == 1
 
 
 def test_binding_without_parameters_is_an_empty_tuple_for_each_document() -> None:
-    assert list(compile_binding([]).feed([{}, {"x": 1}], [1, 2])) == [(), ()]
+    assert list(Binding([]).feed([{}, {"x": 1}], [1, 2])) == [(), ()]
 
 
 FIELDS = [
@@ -102,7 +102,7 @@ DOCUMENTS = st.fixed_dictionaries(
 
 @given(st.lists(st.sampled_from(FIELDS)), st.lists(DOCUMENTS, max_size=5))
 def test_compiled_binding_equals_single_getters(fields: list[ProjectionSpec], documents: list[dict[str, Any]]) -> None:
-    binding = compile_binding(fields)
+    binding = Binding(fields)
     getters = [compile_getter(each) for each in fields]
     expected = [tuple(get(document, CLOCK) for get in getters) for document in documents]
     assert list(binding.feed(documents, [CLOCK] * len(documents))) == expected
@@ -134,7 +134,7 @@ def test_binding_of_columns_equals_binding_of_documents(
 
     feed, left = compile_columns(fields, names).feed(columns, clocks)
 
-    expected = list(compile_binding(fields).feed(documents, clocks))
+    expected = list(Binding(fields).feed(documents, clocks))
     for number, values in enumerate(expected, start=1):
         assert next(feed) == values
         assert length_hint(left) == len(documents) - number

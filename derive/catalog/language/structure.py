@@ -83,23 +83,49 @@ _NOT_RUN = "captures"
 
 def settings_without_effect(file: YamlFile) -> list[Issue]:
     """Return notes for the settings of a file without effect, except those that equal the default."""
-    notes = _notes(Located(file, (), file.value), catalog_schema())
+    notes = _notes(Located(file, (), file.value), _paths_to_notes())
     return list(dict.fromkeys(notes))
 
 
-def _notes(at: Located, schema: Schema) -> Iterator[Issue]:
+_COMBINED = ("allOf", "anyOf", "oneOf")
+
+
+@cache
+def _paths_to_notes() -> Schema:
+    """Return the catalog's schema without the parts that lead to no setting without effect, which are most."""
+    pruned = _pruned(catalog_schema())
+    return {"properties": {name: part for name, part in pruned["properties"].items() if name != _NOT_RUN}}
+
+
+def _pruned(schema: Schema) -> Schema:
     if "$ref" in schema:
         schema = catalog_schema()["$defs"][schema["$ref"].rpartition("/")[2]]
-    for keyword in ("allOf", "anyOf", "oneOf"):
+    if NO_EFFECT in schema:
+        return schema
+    combined = {keyword: [part for part in map(_pruned, schema.get(keyword, ())) if part] for keyword in _COMBINED}
+    members = {name: _pruned(member) for name, member in schema.get("properties", {}).items()}
+    single = {
+        keyword: _pruned(schema[keyword])
+        for keyword in ("items", "additionalProperties")
+        if isinstance(schema.get(keyword), dict)
+    }
+    if not any(single.values()):
+        members = {name: member for name, member in members.items() if member}
+    pruned = {**combined, "properties": members, **single}
+    return {keyword: part for keyword, part in pruned.items() if part}
+
+
+def _notes(at: Located, schema: Schema) -> Iterator[Issue]:
+    for keyword in _COMBINED:
         for part in schema.get(keyword, ()):
             yield from _notes(at, part)
     if isinstance(at.value, dict):
-        others = schema.get("additionalProperties")
-        for name, member in at.items():
-            known = schema.get("properties", {}).get(name, others)
-            if member.path[0] != _NOT_RUN and isinstance(known, dict):
-                yield from _note(name, member, known) if NO_EFFECT in known else _notes(member, known)
-    elif isinstance(at.value, list) and isinstance(schema.get("items"), dict):
+        known, others = schema.get("properties", {}), schema.get("additionalProperties")
+        for name in at.value:
+            part = known.get(name, others)
+            if part:
+                yield from _note(name, at[name], part) if NO_EFFECT in part else _notes(at[name], part)
+    elif isinstance(at.value, list) and "items" in schema:
         for element in at.elements():
             yield from _notes(element, schema["items"])
 
