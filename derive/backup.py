@@ -208,7 +208,7 @@ def _forget(copy: Path) -> None:
 def _folders(root: Path, tasks: list[TaskState]) -> dict[Path, str]:
     """Return the last committed attempt of each shard that has taken part in a transaction, by the shard's folder."""
     return {
-        shard_folder(root, task.name, number, task.shards): token
+        shard_folder(root, task.folder, number, task.shards): token
         for task in tasks
         for number, token in task.tokens.items()
     }
@@ -534,7 +534,7 @@ class Verification:
         tasks = read_tasks(db)
         for task in tasks:
             for number in task.tokens:
-                folder = shard_folder(self._root, task.name, number, task.shards)
+                folder = shard_folder(self._root, task.folder, number, task.shards)
                 told = damage(folder, lambda name=task.name, number=number: _token(db, name, number))  # type: ignore[misc]
                 if told:
                     path = str((folder / "state.db").relative_to(self._root))

@@ -194,7 +194,7 @@ def read_command(
     printer = _Printer(_Chosen(spec, where, begin if history else None, limit), show)
     with ExitStack() as stack:
         store = stack.enter_context(closing(_opened(stored_folder(source, data), waits=follow)))
-        versions = Versions(store.tables.as_stored(spec)) if history else None
+        versions = Versions(store.read_as(store.tables.as_stored(spec))) if history else None
         if follow:
             _follow(store, spec, options, printer, versions, in_stream=progress)
             return

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from derive.catalog.loading import Resources
     from derive.cli.applying import Applying
     from derive.cli.console import Progress
+    from derive.cli.shadowing import Shadowing
     from derive.engine.executor import Executor
     from derive.engine.inputs import PendingDocuments
     from derive.engine.run import Run
@@ -42,6 +43,8 @@ _CLUSTER_CORES = 1024
 @catalog_options
 @click.option("--until-idle", is_flag=True, help="Stop once everything ingested so far is processed.")
 @click.option("--watch", is_flag=True, help="Apply edits of the catalog while the run continues.")
+@click.option("--shadow", is_flag=True, help="Derive edited derivations beside the live ones, which they then replace.")
+@click.option("--hold", is_flag=True, help="With --shadow, wait for `flowctl swap` before the replacement.")
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Run only this task (repeatable).")
 @click.option(
     "--accept",
@@ -77,6 +80,8 @@ def command(
     local_documents: int | None,
     until_idle: bool,
     watch: bool,
+    shadow: bool,
+    hold: bool,
     lambda_limits: LambdaLimits,
 ) -> None:
     """Run the catalog's derivations and materializations, until stopped with Ctrl-C.
@@ -94,9 +99,15 @@ def command(
     alternatives. On a terminal, the run asks whether to apply the edit. --accept applies it without a question.
     `flowctl plan` shows the effects of all edits before a run.
 
+    With --shadow, edited derivations and all derivations that read them run twice: as they were, and beside them from
+    history as the catalog defines them now. When the shadows have caught up, they replace the others at one time.
+    `flowctl diff` shows what will differ, and `flowctl shadow drop` gives the shadows up.
+
     \b
     Examples:
       flowctl run --until-idle
+      flowctl run --shadow --until-idle
+      flowctl run --shadow --hold
       flowctl run --accept acmeBank/balances
       flowctl run --watch
       flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
@@ -105,12 +116,13 @@ def command(
     from derive.cli.acceptance import ask_acceptance
     from derive.cli.applying import applying_edits, report_accepted, report_new, report_superseded
     from derive.cli.console import Progress
+    from derive.cli.shadowing import Shadowing, choose_catalog, refuse_options
     from derive.engine.task_reconciler import open_changing_run
     from derive.shard.worker import spare_documents
     from derive.time.extent import Limits
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # supervisors send SIGTERM: treat it as Ctrl-C
-    _refuse_both(watch=watch, until_idle=until_idle)
+    refuse_options(shadow=shadow, hold=hold, watch=watch, until_idle=until_idle, has_tasks=bool(tasks))
     load = partial(_load, source, lambda_limits, tasks or None)
     resources = Resources()
     catalog = load(resources)
@@ -122,6 +134,7 @@ def command(
         spark, executor = _executors(master, folder / "logs" / "spark.log", conf, local_documents)
         stack.callback(prepare_after, spark)
         stack.enter_context(closing(executor))
+        catalog, group = attempt(partial(choose_catalog, store, catalog, tasks, accepted, shadow=shadow, hold=hold))
         others = store.task_capabilities.runs(tasks or catalog.tasks)
         accepted = (*accepted, *attempt(partial(ask_acceptance, store, catalog, tasks or None, accepted)))
         opening = partial(open_changing_run, catalog, store, executor, tasks=tasks or None, shards=shards)
@@ -132,18 +145,12 @@ def command(
         report_new(run.tasks.values())
         report_accepted(run.tasks.values(), accepted)
         spare_documents()
+        shadowing = Shadowing(store, run, reconciler, group, accepted) if group else None
         watching = applying_edits(run, reconciler, load, resources, store.changes.wake)
         applying = stack.enter_context(watching) if watch else None
-        _carry_on(run, threads, applying, until_idle=until_idle)
+        _carry_on(run, threads, applying, shadowing, until_idle=until_idle)
     if observer.failures:
         raise click.exceptions.Exit(1)
-
-
-def _refuse_both(*, watch: bool, until_idle: bool) -> None:
-    from derive.errors import UsageError
-
-    if watch and until_idle:
-        raise UsageError("--watch runs until it is stopped, but --until-idle ends", hint="use one of the two options")
 
 
 def _load(
@@ -175,7 +182,9 @@ def _executors(
     return spark, HybridExecutor(spark, cost_model, note, partial(remember_start, master))
 
 
-def _carry_on(run: Run, threads: int, applying: Applying | None, *, until_idle: bool) -> None:
+def _carry_on(
+    run: Run, threads: int, applying: Applying | None, shadowing: Shadowing | None, *, until_idle: bool
+) -> None:
     """Run tasks until no work is left or Ctrl-C is pressed."""
     from derive.cli.console import note
     from derive.engine.scheduler import Scheduler
@@ -183,9 +192,12 @@ def _carry_on(run: Run, threads: int, applying: Applying | None, *, until_idle: 
     try:
         with Scheduler(run, threads) as scheduler:
             if until_idle:
-                _report_waiting(run.until_idle(scheduler.step))
+                waiting = run.until_idle(scheduler.step)
+                if shadowing is not None and shadowing.finish(scheduler):
+                    waiting = run.until_idle(scheduler.step)
+                _report_waiting(waiting)
             else:
-                _forever(run, scheduler, applying)
+                _forever(run, scheduler, applying, shadowing)
     except KeyboardInterrupt:
         note("stopped; the next run repeats uncommitted work")
         raise click.exceptions.Exit(0 if not until_idle else 130) from None
@@ -200,7 +212,7 @@ def _settings(conf: tuple[str, ...]) -> dict[str, str]:
     return dict(setting.split("=", 1) for setting in conf)
 
 
-def _forever(run: Run, scheduler: Scheduler, applying: Applying | None) -> None:
+def _forever(run: Run, scheduler: Scheduler, applying: Applying | None, shadowing: Shadowing | None) -> None:
     from derive.cli.console import note
     from derive.engine.compaction_thread import CompactionThread
     from derive.errors import FlowError
@@ -212,6 +224,7 @@ def _forever(run: Run, scheduler: Scheduler, applying: Applying | None) -> None:
             try:
                 scheduler.watch()
                 is_applying = applying is not None and applying.advance(scheduler)
+                is_applying = (shadowing is not None and shadowing.advance(scheduler)) or is_applying
                 compaction.check()
                 run.wait(_APPLY_SECONDS if is_applying else _LOOK_SECONDS)
             except FlowError as error:

@@ -14,10 +14,11 @@ from derive.cli.options import catalog_options, open_store, optional_catalog, ou
 if TYPE_CHECKING:
     from derive.engine.edits import Unaccepted
     from derive.engine.inputs import PendingDocuments
-    from derive.errors import FlowError
-    from derive.protocol.specs import DerivationSpec, InputSpec, MaterializationSpec
+    from derive.errors import FlowError, UsageError
+    from derive.protocol.specs import CatalogSpec, DerivationSpec, InputSpec, MaterializationSpec
     from derive.sql.maintenance.recording import Record
     from derive.storage.metadata.descriptions import Edit, TaskState
+    from derive.storage.metadata.swap import Shadow
     from derive.storage.roles import Maintainable, View
     from derive.time.positions import Place
 
@@ -142,6 +143,7 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
     JSON has more: `waiting for` (per transform: number of waiting documents, and the time when the first is due),
     `unaccepted` (edits to accept), and `edit waits for` (transactions that must end before `flowctl run --watch`
     applies an edit to the task, and since when). Edits made after documents were published are listed below the table.
+    While a shadow is derived, `NAME@N` is the shadow of task NAME.
 
     Compute instances of `flowctl sql serve` follow, then views and indexes as of the instance with the highest upper.
     After a server was killed, its last record is shown. In JSON, each instance lists its own dataflows.
@@ -158,6 +160,8 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
     folder = stored_folder(source, data)
     store = open_store(folder, reading=True)
     try:
+        shadows = store.shadows.members()
+        catalog, outdated = _running(store, shadows, catalog)
         rows = [_row(store, spec) for spec in (catalog.tasks.values() if catalog else ())]
         ahead, present = store.timeline.ahead(), store.timeline.present()
     finally:
@@ -171,6 +175,29 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
             " this machine's clock, which was set back; the data folder's time continues from there",
             level="warn",
         )
+    _report_shadows(shadows, {row["task"]: row for row, _ in rows})
+    if outdated is not None:
+        print_error(outdated)
+    _report_tasks(rows)
+
+
+def _running(
+    store: View, shadows: Sequence[Shadow], catalog: CatalogSpec | None
+) -> tuple[CatalogSpec | None, UsageError | None]:
+    """Return the catalog that a run with the shadows runs; or the same catalog, and the error of outdated shadows."""
+    from derive.engine.shadow import running_catalog
+    from derive.errors import UsageError
+
+    try:
+        return catalog and running_catalog(store, shadows, catalog), None
+    except UsageError as error:
+        return catalog, error
+
+
+def _report_tasks(rows: Sequence[tuple[dict[str, Any], FlowError | None]]) -> None:
+    """Print the waits, refills, edits and errors of tasks."""
+    from derive.cli.console import note, print_error
+
     for row, error in rows:
         if wait := row["edit waits for"]:
             own = wait["tasks"] == [row["task"]]
@@ -186,6 +213,19 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
             note(f"{row['task']}: {edit['message']}, {_since(edit['at'])} ({edit['hint']})", task=row["task"])
         if error and row["state"] in ("failed", "waiting"):
             print_error(error)
+
+
+def _report_shadows(shadows: Sequence[Shadow], rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print how far each shadow is, and for what the swap waits."""
+    from derive.cli.console import note
+
+    for shadow in shadows:
+        row, live = rows.get(shadow.name), rows.get(shadow.task)
+        at = f"is at {row['upper']}" if row and row["upper"] else "has derived nothing yet"
+        beside = f", and '{shadow.task}' at {live['upper']}" if live and live["upper"] else ""
+        note(f"{shadow.name}: the shadow of '{shadow.task}' {at}{beside}", task=shadow.name)
+    if any(shadow.is_held for shadow in shadows):
+        note("the shadows replace the live version after: flowctl swap")
 
 
 def _since(at: str | None) -> str:

@@ -158,6 +158,13 @@ def _explain_document(
     if known is None or not known.segments:
         raise UsageError(f"nothing is stored in '{collection}' yet", hint="ingest its sources, and run flowctl run")
     end = known.upper if clock is None else clock + 1
+    begins = _beginning(store, collection)
+    if end <= begins:
+        raise UsageError(
+            f"the contents of '{collection}' before {_time(begins)} are those of a former version, and only the present"
+            " version is explained",
+            hint="ask for a later time; or, right after a swap, run flowctl run first",
+        )
     if end > known.upper or end <= known.since:
         raise FrontierError(
             f"the contents of '{collection}' are exact from {_time(known.since)} on, and final before"
@@ -167,6 +174,11 @@ def _explain_document(
     if explained is None:
         raise _unknown_key(store, spec, key, end)
     return explained
+
+
+def _beginning(store: Store, collection: str) -> int:
+    """Return the first timestamp of the contents of a collection's present version."""
+    return next((version.begins for version in reversed(store.history.versions(collection))), -1)
 
 
 _Above: TypeAlias = "dict[int, list[Trace | None]]"
@@ -200,7 +212,8 @@ def _explain_row(
         raise
     above: _Above = {}
     for index, source in enumerate(explained.sources):
-        if depth > 0 and catalog is not None and source.name in catalog.derivations:
+        is_present = explained.as_of >= _beginning(store, source.name)
+        if depth > 0 and is_present and catalog is not None and source.name in catalog.derivations:
             explainer = Explainer(catalog, store, scratch / str(index))
             keys = [source.key(row) for row in source.rows]
             above[index] = [

@@ -16,6 +16,7 @@ from derive.errors import FencedError, FrontierError, SegmentMissingError, Usage
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.changes import Mark
 from derive.storage.metadata.descriptions import Collection
+from derive.storage.metadata.versions import owner_of_version
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import Condition, read_sorted
 from derive.storage.segments.rows import KEY, ReadRows
@@ -102,11 +103,25 @@ def _kinds_of(value: JSON) -> frozenset[str]:
     return frozenset({"array" if isinstance(value, list) else "object"})
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A read of a collection.
+
+    Attributes:
+        read: segments and timestamps.
+        spec: the collection as the documents of the read version are defined.
+    """
+
+    read: SourceRead
+    spec: CollectionSpec
+
+
 @contextmanager
 def reading(
     store: Readable, spec: CollectionSpec, options: ReadOptions, table: GlobalId | None = None
-) -> Iterator[SourceRead]:
-    """Yield the segments and timestamps of a read; a read capability keeps them while the block runs.
+) -> Iterator[Reading]:
+    """Yield a read of the version in force at its time; a read capability keeps it while the block runs.
+
 
     Args:
         store: store of the collection.
@@ -122,9 +137,11 @@ def reading(
         SegmentError: a file of the collection cannot be read.
     """
     times = [clock for clock in (options.since, options.as_of) if clock is not None]
-    with store.capabilities.keep(spec.name, max(BEGINNING, min(times)) if times else None, table) as capability:
+    frontier = max(BEGINNING, min(times)) if times else None
+    with store.capabilities.keep(spec.name, frontier, table, at=options.as_of) as capability:
+        spec = capability.read_as(spec)
         try:
-            yield _source_read(store, spec, options, capability.relation)
+            yield Reading(_source_read(store, spec, options, capability.relation), spec)
         except SegmentMissingError as exc:
             if store.missing([spec.name]):
                 raise
@@ -184,8 +201,8 @@ def read_rows(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Ge
         UsageError: nothing is stored under the collection's name.
         FrontierError: the requested time is compacted, or not final yet.
     """
-    with reading(store, spec, options) as read:
-        yield from read_sorted(store.root, [read], conditions=options.conditions)
+    with reading(store, spec, options) as versioned:
+        yield from read_sorted(store.root, [versioned.read], conditions=options.conditions)
 
 
 _IDLE_SECONDS = 0.2
@@ -220,6 +237,7 @@ def subscribe_at(
             break
         _wait(store, mark, is_idle)
     relation = begun.relation
+    spec = store.read_as(spec)
     frontier = max(BEGINNING, options.since or BEGINNING)
     with store.capabilities.keep(spec.name, None if options.since is None else frontier) as capability:
         while True:
@@ -251,13 +269,16 @@ def _followed(store: Readable, spec: CollectionSpec, relation: int, frontier: in
     """Return the description of the followed collection, also after a rename.
 
     Raises:
-        FencedError: the collection was reset, or it was dropped and all of its updates were yielded.
+        FencedError: the collection was reset, or it was dropped or replaced and all of its updates were yielded.
     """
     known = store.collection_of(relation)
-    if known is None or frontier >= END_OF_TIME:
+    is_former = known is not None and owner_of_version(known.name) == spec.name
+    if known is None or frontier >= END_OF_TIME or (is_former and frontier >= known.upper):
         raise FencedError(
             f"the subscription ended: {store.describe_fate(spec.name, relation)}",
-            hint="run the command again: the subscription begins with the present rows",
+            hint="read again, from the start: the documents published before belong to the replaced version"
+            if is_former
+            else "run the command again: the subscription begins with the present rows",
         )
     return known
 

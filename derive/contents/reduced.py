@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -21,9 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from derive.contents.reads import ReadOptions, reading
+from derive.document.exact import parse_exact
 from derive.document.pointer import JSON, MISSING
 from derive.errors import ReductionError, UsageError
-from derive.protocol.specs import CollectionSpec
+from derive.protocol.specs import CollectionSpec, Document
 from derive.reduce.combiner import Combiner, key_failure
 from derive.storage.roles import Readable
 from derive.storage.segments.consolidation import times_present
@@ -267,9 +269,9 @@ def read_reduced(
         ReductionError: documents of a key cannot be reduced.
     """
     spec = store.tables.as_stored(spec)
-    with reading(store, spec, options) as read:
-        if read.segments:
-            yield from reduced(store.root, spec, read)
+    with reading(store, spec, options) as versioned:
+        if versioned.read.segments:
+            yield from reduced(store.root, versioned.spec, versioned.read)
 
 
 def reduced_documents(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ContentRows]:
@@ -336,3 +338,65 @@ def reduced_locally(
         if appended is not None:
             sorter.add(appended.batch)
         yield from contents_per_key(spec, map(StoredRows, sorter.take()))
+
+
+_KeyText: TypeAlias = tuple[bytes, str]
+"""Packed key and JSON text."""
+
+
+class Difference(NamedTuple):
+    """A key with different documents.
+
+    Attributes:
+        key: packed key.
+        before: document in the first collection; None if it lacks the key.
+        after: document in the second collection; None if it lacks the key.
+    """
+
+    key: bytes
+    before: Document | None
+    after: Document | None
+
+
+def differing_documents(
+    store: Readable, first: CollectionSpec, second: CollectionSpec, at: int
+) -> Generator[Difference]:
+    """Yield the keys whose documents differ between two collections at a time, in order.
+
+    Args:
+        store: the data folder.
+        first: the collection with the documents before.
+        second: the collection with the documents after.
+        at: the timestamp.
+
+    Raises:
+        FrontierError: the contents of a collection at that time are compacted, or not known yet.
+    """
+    with closing(_documents(store, first, at)) as ours, closing(_documents(store, second, at)) as theirs:
+        before, after = next(ours, None), next(theirs, None)
+        while before is not None or after is not None:
+            if after is None or (before is not None and before[0] < after[0]):
+                assert before is not None
+                yield Difference(before[0], parse_exact(before[1].encode()), None)
+                before = next(ours, None)
+            elif before is None or after[0] < before[0]:
+                yield Difference(after[0], None, parse_exact(after[1].encode()))
+                after = next(theirs, None)
+            else:
+                yield from _difference(before, after)
+                before, after = next(ours, None), next(theirs, None)
+
+
+def _difference(before: _KeyText, after: _KeyText) -> Iterator[Difference]:
+    if before[1] != after[1]:
+        documents = parse_exact(before[1].encode()), parse_exact(after[1].encode())
+        if documents[0] != documents[1]:
+            yield Difference(before[0], *documents)
+
+
+def _documents(store: Readable, spec: CollectionSpec, at: int) -> Generator[_KeyText]:
+    """Yield the packed keys and the texts of a collection's documents at a time, in the order of keys."""
+    with closing(reduced_documents(store, spec, ReadOptions(as_of=at))) as parts:
+        for part in parts:
+            for _, _, key, text in part.tuples():
+                yield key, text

@@ -1,4 +1,7 @@
-"""Changes of a reduced collection: each new document deletes the row of its key, and inserts the new row."""
+"""Changes of a reduced collection: each new document deletes the row of its key, and inserts the new row.
+
+Where a version of the collection ends, the changes are the difference to the contents of the next version.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from derive.errors import FencedError, FrontierError, ReductionError, SegmentMis
 from derive.protocol.specs import CollectionSpec, Document, SelectorSpec
 from derive.reduce.combiner import Combiner, key_failure
 from derive.relations.columns import columns_of, compile_rows
+from derive.storage.metadata.versions import owner_of_version
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.texts import parse_texts
@@ -78,14 +82,15 @@ class ReducedInput:
         self.since = as_of
         self.has_more = False
         self._store = store
-        self._spec = spec
+        self._source = spec
         self._most_updates = most_updates
         self._rows = compile_rows(columns, requested)
         self._place = place
-        self._combiner = Combiner(spec.read_schema, name=spec.name)
         self._frontier = as_of + 1
-        self._capability = store.capabilities.keep(spec.name, as_of)
         self._held: apsw.Connection | None = None
+        self._capability = store.capabilities.keep(spec.name, as_of, at=as_of)
+        self._spec = self._capability.read_as(spec)
+        self._combiner = Combiner(self._spec.read_schema, name=spec.name)
 
     def close(self) -> None:
         """Release the capability to read."""
@@ -107,11 +112,12 @@ class ReducedInput:
         """
         if as_of >= self._capability.upper():
             raise FrontierError(f"'{self._spec.name}' is not yet known at that time")
-        return size_of([read_between(self._store, self._spec, SelectorSpec(), BEGINNING, as_of + 1)]).documents
+        read = read_between(self._store, self._spec, SelectorSpec(), BEGINNING, as_of + 1, self._capability.relation)
+        return size_of([read]).documents
 
     def opener(self, as_of: int, requested: Collection[int] | None, place: Path) -> Callable[[], ReducedInput]:
         """Return a function that opens the collection in another process from a time on, with a file for documents."""
-        return partial(_opened, self._store.root, self._spec, as_of, requested, place)
+        return partial(_opened, self._store.root, self._source, as_of, requested, place)
 
     def adopt(self, as_of: int, place: Path) -> None:
         """Continue from a time with the documents stored in a file, which is deleted on closing."""
@@ -131,22 +137,64 @@ class ReducedInput:
         """
         upper = self._capability.upper()
         if upper <= self._frontier:
-            return self._frontier, []
-        if self._held is None:
-            for _ in self._hydrated():
-                pass
-        assert self._held is not None
+            turned = self._turn()
+            return self._frontier, turned
+        held = self._hydrate()
         updates: list[tuple[int, Row, int]] = []
-        with self._held:
+        with held:
             frontier = upper
             for rows, end in self._read(upper):
-                updates += self._changes(self._held, rows)
+                updates += self._changes(held, rows)
                 if len(updates) >= 2 * self._most_updates:
                     frontier = end
                     break
         self._frontier, self.has_more = frontier, frontier < upper
         self._capability.move(frontier)
         return frontier, updates
+
+    def _hydrate(self) -> apsw.Connection:
+        """Return the database of the stored documents, which are read if nobody has asked for the snapshot."""
+        if self._held is None:
+            for _ in self._hydrated():
+                pass
+        assert self._held is not None
+        return self._held
+
+    def _turn(self) -> list[tuple[int, Row, int]]:
+        """Continue with the next version, if the present one has ended, and return the difference between the two.
+
+        The difference has the first timestamp of the next version, and is empty until that timestamp is final.
+        """
+        former = self._store.collection_of(self._capability.relation)
+        known = self._store.collection(self._spec.name)
+        begin = self._frontier
+        if former is None or owner_of_version(former.name) != self._spec.name or known is None or known.upper <= begin:
+            return []
+        capability = self._store.capabilities.keep(self._spec.name, begin, at=begin)
+        held = self._hydrate()
+        with held:
+            held.execute("CREATE TABLE next (key BLOB PRIMARY KEY, clock INTEGER NOT NULL, doc TEXT NOT NULL)")
+            with closing(reduced_documents(self._store, self._source, ReadOptions(as_of=begin))) as parts:
+                for part in parts:
+                    rows = ((key, clock, text) for clock, _, key, text in part.tuples())
+                    held.executemany("INSERT INTO next VALUES (?, ?, ?)", rows)
+            updates = [(begin, row, -1) for row in self._differing(held, "held", "next")]
+            updates += [(begin, row, 1) for row in self._differing(held, "next", "held")]
+            held.execute("DELETE FROM held; INSERT INTO held SELECT * FROM next; DROP TABLE next").fetchall()
+        self._capability.close()
+        self._capability, self._frontier, self.has_more = capability, begin + 1, known.upper > begin + 1
+        self._spec = capability.read_as(self._source)
+        self._combiner = Combiner(self._spec.read_schema, name=self._spec.name)
+        return updates
+
+    def _differing(self, held: apsw.Connection, ours: str, others: str) -> list[Row]:
+        """Return the rows of documents in one table that another table lacks."""
+        rows: list[Any] = held.execute(
+            f"SELECT ours.clock, ours.doc FROM {ours} ours LEFT JOIN {others} others USING (key)"
+            " WHERE ours.doc IS NOT others.doc OR ours.clock IS NOT others.clock"
+        ).fetchall()
+        texts = pa.array([text for _, text in rows], pa.string())
+        return list(self._rows(parse_texts(texts), [clock for clock, _ in rows]))
 
     def _hydrated(self) -> Generator[tuple[list[Document], Sequence[int]]]:
         """Store and yield the documents at `since`."""
@@ -155,7 +203,7 @@ class ReducedInput:
             "CREATE TABLE held (key BLOB PRIMARY KEY, clock INTEGER NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID"
         )
         self._held = None
-        with held, closing(reduced_documents(self._store, self._spec, ReadOptions(as_of=self.since))) as parts:
+        with held, closing(reduced_documents(self._store, self._source, ReadOptions(as_of=self.since))) as parts:
             for part in parts:
                 held.executemany(
                     "INSERT INTO held VALUES (?, ?, ?)", ((key, clock, text) for clock, _, key, text in part.tuples())
@@ -165,7 +213,7 @@ class ReducedInput:
 
     def _read(self, upper: int) -> Iterator[tuple[list[_Published], int]]:
         """Yield new documents in order, with the frontier below which they are complete."""
-        read = read_between(self._store, self._spec, SelectorSpec(), self._frontier, upper)
+        read = read_between(self._store, self._spec, SelectorSpec(), self._frontier, upper, self._capability.relation)
         pending: list[_Published] = []
         try:
             for rows in read_sorted(self._store.root, [read]):

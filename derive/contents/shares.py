@@ -34,6 +34,7 @@ class Share:
         root: the data folder, which every reading process must see.
         source: the collection.
         read: segments and timestamps of the read.
+        spec: the collection as the documents of the read version are defined.
         number: number of the share of keys, from 0.
         count: number of shares.
     """
@@ -41,6 +42,7 @@ class Share:
     root: Path
     source: Source
     read: SourceRead
+    spec: CollectionSpec
     number: int = 0
     count: int = 1
 
@@ -57,9 +59,9 @@ def shares_at(store: Readable, source: Source, as_of: int) -> list[Share]:
         FrontierError: the contents at that time are compacted, or not known yet.
     """
     table = source.id if isinstance(source, Table) else None
-    with reading(store, spec_of(source), ReadOptions(as_of=as_of), table) as read:
-        count = min(MOST_SHARES, max(1, size_of([read]).documents // _SHARE_DOCUMENTS))
-        return [Share(store.root, source, read, number, count) for number in range(count)]
+    with reading(store, spec_of(source), ReadOptions(as_of=as_of), table) as versioned:
+        count = min(MOST_SHARES, max(1, size_of([versioned.read]).documents // _SHARE_DOCUMENTS))
+        return [Share(store.root, source, versioned.read, versioned.spec, number, count) for number in range(count)]
 
 
 def rows_of_share(share: Share) -> Iterator[list[Row]]:
@@ -72,9 +74,7 @@ def rows_of_share(share: Share) -> Iterator[list[Row]]:
     """
     make = _maker(share.source)
     with TemporaryDirectory(prefix="flow-") as scratch:
-        parts = reduced_locally(
-            share.root, spec_of(share.source), share.read, Path(scratch), share=(share.number, share.count)
-        )
+        parts = reduced_locally(share.root, share.spec, share.read, Path(scratch), share=(share.number, share.count))
         for batch in batches_of(parts):
             yield make(batch, batch.clocks())
 
@@ -85,8 +85,9 @@ def shares_between(store: Readable, source: Source, begin: int, end: int) -> lis
     The caller must hold the capability to read the collection from `begin` on.
     """
     spec = spec_of(source)
+    spec = spec if isinstance(source, Table) else store.read_as(spec)
     read = read_between(store, spec, ReadOptions().selector, begin, end)
-    return [Share(store.root, source, replace(read, segments=(segment,))) for segment in read.segments]
+    return [Share(store.root, source, replace(read, segments=(segment,)), spec) for segment in read.segments]
 
 
 def updates_of_share(share: Share) -> Iterator[list[tuple[Row, int]]]:

@@ -18,9 +18,10 @@ from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.shard.plan import Plan, Shape
 from derive.shard.progress import Message, progress_folder
-from derive.shard.state import publish_epoch, remove_shards
+from derive.shard.state import publish_epoch, remove_shards, remove_state
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import CollectionUpdate, Derived, TaskCommit, TaskState
+from derive.storage.metadata.versions import former_homes
 from derive.storage.roles import Runnable
 from derive.time.extent import Limits, Load, Size, size_of, slice_borders
 from derive.time.frontier import BEGINNING
@@ -105,10 +106,14 @@ class Derivation:
         except OwnedError as error:
             refused = OwnedError(error.message, position=spec.collection.position, hint=error.hint)
             capability, state = store.acquire_task(spec.name, self.shards, if_free=if_free)
-        with publish_epoch(store.root, spec.name, capability.epoch):
+        with publish_epoch(store.root, state.folder, capability.epoch):
             if refused is None:
                 store.garbage.collect_uncommitted(spec.name)
-            remove_shards(store.root, spec.name, state.shards)
+            remove_shards(store.root, state.folder, state.shards)
+            for former in former_homes(state):
+                remove_state(store.root, former)
+            if state.home:
+                store.shadows.settle(state.home)
             shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
         return self._opened(capability, state, refused)
 
@@ -177,6 +182,7 @@ class Derivation:
             slices=slices,
             is_conflict_free=not self.facts.is_shared,
             is_small=limits.is_small(size_of(reads)),
+            home=checkpoint.home,
         )
 
     def commit(self, transaction: Transaction, prepared: Prepared, commit: TaskCommit) -> TaskCapability:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import lcm
 
 from derive.errors import UsageError
@@ -137,11 +138,34 @@ def start_over(
             uppers = _uppers(store, state, ticks) if state else {}
             restart = next_reset(store.root, name, state, parts.get(name, ()), uppers)
             announce(store.root, name, restart)
+        homes = {name: state.home for name in names if (state := store.task(name)) is not None}
         reach("reset.committing")
         store.reset([name for name in names if name not in parts], parts, undone)
         reach("reset.committed")
         for name in names:
+            if homes.get(name):
+                remove_state(store.root, homes[name])
             _clean(store, name, parts.get(name, ()), is_materialized=name in materialized)
+
+
+@contextmanager
+def restarting(store: Maintainable, parts: Mapping[str, Sequence[str]], ticks: Collection[int]) -> Iterator[None]:
+    """Let bindings start over in a metadata transaction of the block, which rewinds them; without it, nothing happens.
+
+    Args:
+        store: the data folder.
+        parts: state keys of the bindings, by materialization.
+        ticks: ticks of all tasks, microseconds.
+    """
+    with epochs_lock(store.root):
+        for name, keys in parts.items():
+            state = store.task(name)
+            settle(store.root, name, state)
+            uppers = _uppers(store, state, ticks) if state else {}
+            announce(store.root, name, next_reset(store.root, name, state, keys, uppers))
+        yield
+        for name in parts:
+            settle(store.root, name, store.task(name))
 
 
 def _uppers(store: Maintainable, state: TaskState, ticks: Collection[int]) -> dict[str, int]:

@@ -133,6 +133,8 @@ class Run:
     Attributes:
         task_graph: its tasks, and their reading relations.
         is_mended: whether the run opens fenced tasks again; otherwise a fenced task ends the run.
+        bounds: timestamps that some tasks do not pass, by name.
+        background: tasks that run only while no other task has work.
     """
 
     def __init__(
@@ -147,6 +149,8 @@ class Run:
         self._observer = observer or SilentObserver()
         self.task_graph = TaskGraph(catalog, tasks, {})
         self._stopped = self.is_mended = False
+        self.bounds: Mapping[str, int] = {}
+        self.background: frozenset[str] = frozenset()
         self._retries = retries or Retries(RETRY_BACKOFF)
         self._missed: dict[str, str] = {}  # by task, the message about a missing file
         self._wakeups = Wakeups(store, self.cycles, self._find_due)
@@ -185,6 +189,10 @@ class Run:
             return None
         waking = {*(due or ()), *retried}
         return [cycle for cycle in self.cycles if any(cycle in self.task_graph.upstream[reader] for reader in waking)]
+
+    def wake(self) -> None:
+        """Let all cycles look for work."""
+        self._wakeups.change(self.cycles)
 
     def wait(self, seconds: float) -> None:
         """Wait for possible work, at most `seconds`."""
@@ -241,6 +249,7 @@ class Run:
             EngineLostError: the executor is lost.
         """
         tasks = [self.tasks[name] for name in cycle]
+        now = min(now, *(self.bounds.get(name, now) for name in cycle))
         self._wakeups.begin(cycle)
         if not all(self._may_run(task) and self._keep_up(task) for task in tasks):
             return False

@@ -171,13 +171,20 @@ class Scheduler:
     def _begin(self, cycle: Cycle) -> bool:
         """Wait until there may be work; return False after the cycle is removed or the scheduler stops."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over(cycle) or (cycle in self._due and cycle not in self._held))
+            self._changed.wait_for(lambda: self._is_over(cycle) or self._may_begin(cycle))
             if self._is_over(cycle):
                 return False
             self._due.discard(cycle)
             self._busy.add(cycle)
             self._begun[cycle] += 1
             return True
+
+    def _may_begin(self, cycle: Cycle) -> bool:
+        if cycle not in self._due or cycle in self._held:
+            return False
+        background = self._run.background
+        others = (self._due - self._held) | self._busy if background.issuperset(cycle) else ()
+        return all(background.issuperset(other) for other in others)
 
     def _is_over(self, cycle: Cycle) -> bool:
         return self._stopping or self._threads.get(cycle) is not threading.current_thread()

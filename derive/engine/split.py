@@ -49,14 +49,14 @@ def split(store: Runnable, name: str, *, is_materialized: bool = False) -> int:
         raise TaskError(f"'{name}' has {before.shards} shards already")
     capability, state = store.acquire_task(name, before.shards, () if is_materialized else [name], purpose=SPLIT)
     count = 2 * state.shards
-    with publish_epoch(store.root, name, capability.epoch):
-        remove_shards(store.root, name, state.shards)
+    with publish_epoch(store.root, state.folder, capability.epoch):
+        remove_shards(store.root, state.folder, state.shards)
     attempt = Attempt(capability.epoch)
     tokens = _divide_kept(store, state, attempt) if is_materialized else _divide_state(store, state, attempt)
     store.note_task(capability, Divided(count, tokens))
     reach("split.committed")
-    with suppress(FencedError), publish_epoch(store.root, name, capability.epoch):  # otherwise a newer run removes them
-        remove_shards(store.root, name, count)
+    with suppress(FencedError), publish_epoch(store.root, state.folder, capability.epoch):
+        remove_shards(store.root, state.folder, count)  # otherwise a newer run removes them
     store.release_task(capability)
     return count
 
@@ -90,7 +90,7 @@ def split_up_to(store: Runnable, name: str, shards: int, *, is_materialized: boo
 
 def _divide_state(store: Runnable, state: TaskState, attempt: Attempt) -> dict[int, str]:
     """Copy the state of each shard to both of its successors; return the token of each successor."""
-    root, name, tokens = store.root, state.name, {}
+    root, name, tokens = store.root, state.folder, {}
     old = [shard_folder(root, name, number, state.shards) for number in state.tokens]
     for (number, token), folder in zip(state.tokens.items(), old, strict=True):
         database = fold(folder, attempt=attempt, committed=token)

@@ -92,7 +92,7 @@ def _begin(
     # without this condition: the task has derived no documents, and may be edited again
     if is_edited and beginning.error is None:
         store.note_task(opened.capability, Edited(opened.fingerprints, edits))
-    return opened.capability, Checkpoint(positions, places, state.shards, state.tokens), beginning
+    return opened.capability, Checkpoint(positions, places, state.shards, state.tokens, state.home), beginning
 
 
 def _compacted(

@@ -31,12 +31,14 @@ class Checkpoint:
         places: for each input (by `state_key`), the relation that its position refers to.
         shards: number of shards with the task's state.
         tokens: for each shard (by number), the name of the attempt whose state the shard must have.
+        home: the task in whose folder the state is; empty for the task's own folder.
     """
 
     positions: Mapping[str, int]
     places: Mapping[str, Place]
     shards: int
     tokens: Mapping[int, str]
+    home: str = ""
 
     def position(self, spec: InputSpec) -> int:
         """Return the adjusted timestamp before which an input has processed all documents."""

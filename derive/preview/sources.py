@@ -85,7 +85,7 @@ def copy_sources(store: Readable, target: Store, specs: Sequence[CollectionSpec]
     with ExitStack() as stack:
         stored = [spec for spec in specs if store.collection(spec.name) is not None]
         reads = [
-            replace(stack.enter_context(reading(store, spec, ReadOptions())), index=index)
+            replace(stack.enter_context(reading(store, spec, ReadOptions())).read, index=index)
             for index, spec in enumerate(stored)
         ]
         copies = [_Copy(target, spec) for spec in stored]

@@ -19,7 +19,7 @@ from derive.document.exact import dump_exact, parse_exact
 from derive.position import Position, Script
 from derive.protocol.derive import StoresConfig
 from derive.protocol.entry_points import find_runtime
-from derive.protocol.specs import DerivationSpec
+from derive.protocol.specs import CollectionSpec, DerivationSpec
 
 _LEFT_OUT = {"position", "write_positions", "read_positions", "disabled", "limits"}
 """Fields of specs without an effect on published documents."""
@@ -84,6 +84,18 @@ def restored(text: str, present: DerivationSpec) -> DerivationSpec | None:
             collection["redaction"]["salt"] = _write(bytes, salt)
     spec: DerivationSpec = _read(DerivationSpec, {**written, _CONFIG: None})
     return replace(spec, connector_config=_read(kind, config), limits=present.limits)
+
+
+def collection_text(spec: CollectionSpec) -> str:
+    """Return the definition of a collection as JSON, without the redaction that precedes storage."""
+    return dump_exact(_write(CollectionSpec, replace(spec, redaction=None))).decode()
+
+
+@lru_cache(maxsize=64)
+def restored_collection(text: str) -> CollectionSpec:
+    """Return the collection that a text of `collection_text` describes."""
+    spec: CollectionSpec = _read(CollectionSpec, parse_exact(text.encode()))
+    return spec
 
 
 def _salt_digest(salt: str | None) -> str | None:

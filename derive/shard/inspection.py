@@ -119,7 +119,7 @@ def _copy(store: View, root: Path, task: str, only: int | None, scratch: Path) -
     """Copy the states; return None if the task was reset or split meanwhile."""
     before = state_of(store, task)
     numbers = range(before.shards) if only is None else [only]
-    folders = {number: shard_folder(root, task, number, before.shards) for number in numbers}
+    folders = {number: shard_folder(root, before.folder, number, before.shards) for number in numbers}
     with ExitStack() as standstill:
         locks = {}
         for number, folder in folders.items():

@@ -108,6 +108,7 @@ class Plan:
             shard combines its own documents, and only keys are compared.
         memory: approximate memory limit of a task for documents that belong together, bytes.
         cycle: for the division `cycle`, the common part; `end` is then the present bound of time.
+        home: the task in whose folder the state is; empty for the derivation's own folder.
     """
 
     spec: DerivationSpec
@@ -126,6 +127,7 @@ class Plan:
     is_conflict_free: bool = False
     memory: int = MEMORY
     cycle: Cycle | None = None
+    home: str = ""
 
     @property
     def tasks(self) -> int:

@@ -96,7 +96,7 @@ def interrupt(plan: Watched) -> None:
 def _state(plan: Plan, shard: int | None, attempt: int) -> AbstractContextManager[apsw.Connection]:
     if shard is None:
         return nullcontext(open_scratch())
-    folder = shard_folder(plan.root, plan.spec.name, shard, plan.shards)
+    folder = shard_folder(plan.root, plan.home or plan.spec.name, shard, plan.shards)
     return open_state(folder, attempt=plan.attempt(attempt), committed=plan.tokens.get(shard))
 
 

@@ -119,9 +119,16 @@ def compact(
         if not is_alone:
             return None
         store.garbage.collect_unfinished()
+        versions = store.history.versions(spec.name)
+        spec = store.read_as(spec)
         before = store.segments(spec)
         if since is not None:
-            _advance(store, spec, since, fold_sizes)
+            known = store.history.frontiers(spec.name)
+            bound = min(since, known.bound) if known else BEGINNING
+            for former in versions[:-1]:
+                if former.ends is not None and bound < former.ends:
+                    _advance(store, replace(former.read_as(spec), name=former.stored), bound, fold_sizes)
+            _advance(store, spec, bound, fold_sizes)
         for group in choose(store.segments(spec), fewest):
             _merge(store, spec, group)
         store.garbage.collect_replaced(wall_clock() - grace)

@@ -41,6 +41,7 @@ from derive.storage.metadata.segment import (
     writers_of,
 )
 from derive.storage.metadata.tables import forget_unread
+from derive.storage.metadata.versions import Version, drop_versions, readable_names, versions_of
 from derive.storage.segments.partition import COMPACTED, FOLDER, INGESTED, collection_folder
 from derive.storage.timeline import wall_clock
 from derive.time.source_read import Segment
@@ -59,6 +60,11 @@ class History:
             if can_write:
                 release_expired(db)
             return _frontiers(db, name)
+
+    def versions(self, name: str) -> list[Version]:
+        """Return the versions of a collection, in order; none if no shadow has replaced it."""
+        with self._metadata.snapshot() as db:
+            return versions_of(db, name)
 
     def begin_files(self, name: str, identifier: str) -> None:
         """Record that files of a collection are about to be written; an identifier is the beginning of their names."""
@@ -86,6 +92,8 @@ class History:
     def advance_since(self, name: str, since: int, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
         """Move `since` up and replace the history below it, in one commit.
 
+        Versions whose contents end at or before the new `since` are removed.
+
         Args:
             name: the collection.
             since: new `since`, at most `upper` and the least frontier of the read capabilities.
@@ -104,13 +112,19 @@ class History:
                 return False
             replace_segments(db, name, old, new)
             advance_since(db, name, since)
+            drop_versions(db, name, since)
             forget_errors(db, name, since)
         return True
 
 
 def _frontiers(db: apsw.Connection, name: str) -> Frontiers | None:
     frontiers = frontiers_of(db, name)
-    return Frontiers(*frontiers, read_capabilities(db, name), write_capabilities(db, name)) if frontiers else None
+    if frontiers is None:
+        return None
+    readers = [reader for stored in readable_names(db, name) for reader in read_capabilities(db, stored)]
+    return Frontiers(
+        *frontiers, tuple(sorted(readers, key=lambda reader: reader.frontier)), write_capabilities(db, name)
+    )
 
 
 _IDENTIFIER = len(str(UUID(int=0)))

@@ -27,6 +27,7 @@ from derive.storage.metadata.descriptions import (
 )
 from derive.storage.metadata.ingestions import Load, LoadedFile
 from derive.storage.metadata.owner import Door
+from derive.storage.shadows import Shadows
 from derive.storage.tables import Tables
 from derive.storage.timeline import Timeline
 from derive.time.frontier import BEGINNING
@@ -53,6 +54,9 @@ class View(Folder, Protocol):
 
     def collection(self, name: str) -> Collection | None:
         """Return the description of a collection; see `Store`."""
+
+    def read_as(self, spec: CollectionSpec) -> CollectionSpec:
+        """Return the definition under which the present documents of a collection are read."""
 
     def upper(self, name: str) -> int:
         """Return the `upper` of a collection."""
@@ -167,6 +171,10 @@ class Runnable(Readable, Protocol):
         """Return the capabilities of tasks."""
 
     @property
+    def shadows(self) -> Shadows:
+        """Return the derivations that run beside the live ones until a swap."""
+
+    @property
     def garbage(self) -> Garbage:
         """Return the garbage collector of files."""
 
@@ -197,6 +205,10 @@ class Maintainable(Readable, Protocol):
     @property
     def history(self) -> History:
         """Return the history, which compaction rewrites."""
+
+    @property
+    def shadows(self) -> Shadows:
+        """Return the derivations that run beside the live ones until a swap."""
 
     @property
     def garbage(self) -> Garbage:

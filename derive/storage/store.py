@@ -86,6 +86,8 @@ from derive.storage.metadata.tasks import (
     write_note,
 )
 from derive.storage.metadata.undo import undo_load
+from derive.storage.metadata.versions import version_at
+from derive.storage.shadows import Shadows
 from derive.storage.sql_catalog import Fence, SqlCatalog
 from derive.storage.tables import Tables
 from derive.storage.timeline import Elapsed, Timeline, assign_up_to, wall_clock
@@ -113,6 +115,7 @@ class Store:
         timeline: source of timestamps.
         history: history, which compaction rewrites.
         garbage: garbage collector of files.
+        shadows: derivations that run beside the live ones until a swap.
         changes: notifications of commits.
         tables: tables, which are multisets of rows, and also collections.
         capabilities: capabilities to read and to write, by identifier.
@@ -140,6 +143,7 @@ class Store:
         self.history = History(self._metadata)
         self._blobs = blobs_of(root)
         self.garbage = Garbage(self._blobs, self._metadata)
+        self.shadows = Shadows(self._metadata, self.garbage)
         self.changes = Changes(self._metadata)
         self.tables = Tables(root, self._metadata, self.timeline)
         self.capabilities = Capabilities(self._metadata, self.tables)
@@ -205,6 +209,12 @@ class Store:
         with self._metadata.snapshot() as db:
             return describe_fate(db, name, relation)
 
+    def read_as(self, spec: CollectionSpec) -> CollectionSpec:
+        """Return the definition under which the present documents of a collection are read."""
+        with self._metadata.snapshot() as db:
+            version = version_at(db, spec.name, None)
+        return version.read_as(spec) if version else spec
+
     def upper(self, name: str) -> int:
         """Return the `upper` of a collection."""
         with self._metadata.snapshot() as db:
@@ -218,6 +228,8 @@ class Store:
         relation: int | None = None,
     ) -> list[Segment]:
         """Return the segments of a collection in selected logical partitions, ordered by timestamp.
+
+        Without a relation, they are those of the present version.
 
         Args:
             spec: the collection.

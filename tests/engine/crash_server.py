@@ -26,7 +26,9 @@ from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.reset import reset
 from derive.engine.run import Run
+from derive.engine.shadow import begin_shadow, find_group, give_up
 from derive.engine.split import split
+from derive.engine.swapping import Swapping
 from derive.engine.task_reconciler import open_changing_run
 from derive.errors import FencedError
 from derive.materialize.stages import AnyPlan
@@ -188,6 +190,25 @@ class Deeds:
         except FencedError:
             return
         raise AssertionError("the older run was not fenced")
+
+    def shadow(self, shards: int) -> None:
+        """Derive shadows of the edited group until they are in force, or run the catalog if they are."""
+        group = find_group(self.store, self.catalog)
+        if group is None:
+            self.run(shards, 1_000_000)
+            return
+        running = begin_shadow(self.store, group, is_held=False)
+        run, reconciler = open_changing_run(running, self.store, InProcessExecutor(), shards=shards)
+        swapping = Swapping(self.store, run, reconciler, group)
+        run.step()
+        while swapping.advance(is_last=True):
+            assert run.step(), "nothing moves"
+        assert swapping.swapped is not None
+        self.work(run)
+
+    def drop_shadow(self) -> None:
+        """Give up the shadows."""
+        give_up(self.store)
 
     def split(self, task: str, shards: int) -> None:
         while (known := self.store.task(task)) and known.shards < shards:

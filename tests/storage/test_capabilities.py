@@ -113,10 +113,10 @@ def test_unstored_collections_cannot_be_read(world: World) -> None:
 
 
 def test_files_stay_during_reads(world: World) -> None:
-    with reading(world.store, spec_of(world), ReadOptions()) as read:
+    with reading(world.store, spec_of(world), ReadOptions()) as found:
         compact(world.store, spec_of(world), grace=0)
         assert files(world) == ["compact"] + ["ingest"] * 4
-        assert sum(len(rows) for rows in read_sorted(world.root, [read])) == 4
+        assert sum(len(rows) for rows in read_sorted(world.root, [found.read])) == 4
     compact(world.store, spec_of(world), grace=0)
 
     assert files(world) == ["compact"]
@@ -126,11 +126,11 @@ def test_files_stay_during_reads_though_the_wall_clock_is_set_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     an_hour_ago = wall_clock() - 3_600_000_000
-    with reading(world.store, spec_of(world), ReadOptions()) as read:
+    with reading(world.store, spec_of(world), ReadOptions()) as found:
         monkeypatch.setattr(segment, "wall_clock", lambda: an_hour_ago)
         assert compact(world.store, spec_of(world), grace=0) is not None
         world.store.garbage.collect_replaced(wall_clock())
-        assert sum(len(rows) for rows in read_sorted(world.root, [read])) == 4
+        assert sum(len(rows) for rows in read_sorted(world.root, [found.read])) == 4
 
 
 def test_idle_task_keeps_no_replaced_files(world: World) -> None:

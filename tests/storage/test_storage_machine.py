@@ -315,7 +315,7 @@ class Machine(RuleBasedStateMachine):
     def begin_to_read_slowly(self, selector: SelectorSpec) -> tuple[ExitStack, SourceRead, Any]:
         stack = ExitStack()
         self.slow_ones.append(stack)
-        read = stack.enter_context(reading(self.store, self.spec, ReadOptions(selector=selector)))
+        read = stack.enter_context(reading(self.store, self.spec, ReadOptions(selector=selector))).read
         frontiers = self.store.history.frontiers(NAME)
         assert frontiers is not None
         self.model.readers[f"slow {id(stack)}"] = max(self.model.upper, self.model.since)

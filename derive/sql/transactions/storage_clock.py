@@ -331,6 +331,8 @@ class StoreClock:
         for identifier in ids:
             spec = self._objects().collections.get(identifier)
             if spec is not None:
+                if any(after < version.begins < before for version in self._store.history.versions(spec.name)):
+                    return True
                 if any(segment.clock_min < before for segment in self._store.segments(spec, begin=after + 1)):
                     return True
                 continue

@@ -20,6 +20,7 @@ import apsw
 
 from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FlowError, FrontierError, UsageError
+from derive.protocol.specs import CollectionSpec
 from derive.storage.capability.table import (
     RENEW_SECONDS,
     Capability,
@@ -47,6 +48,7 @@ from derive.storage.capability.table import (
 from derive.storage.metadata.collection import advance_upper, frontiers_of, name_of_relation, relation_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.tables import forget_unread, name_of, read_table
+from derive.storage.metadata.versions import version_at
 from derive.storage.table_types import GlobalId, RowUpdate, TableColumn, TableUpdate
 from derive.storage.tables import Tables, write_update
 from derive.storage.timeline import assign_up_to
@@ -250,19 +252,22 @@ class Capabilities:
 
     # Renewed capabilities
 
-    def keep(self, name: str, frontier: int | None = None, table: GlobalId | None = None) -> KeptCapability:
+    def keep(
+        self, name: str, frontier: int | None = None, table: GlobalId | None = None, *, at: int | None = None
+    ) -> KeptCapability:
         """Return a read capability on a collection that is renewed until it is closed.
 
         Args:
             name: the collection.
             frontier: first timestamp of the read; None for the present contents.
             table: identifier of a table, whatever its present name; None for the collection with the name.
+            at: timestamp of the contents, which selects the version of the collection; None for the present version.
 
         Raises:
             UsageError: nothing is stored under this name.
             FrontierError: the contents at that timestamp are compacted.
         """
-        return KeptCapability(self._metadata, self._renewals, name, frontier, table)
+        return KeptCapability(self._metadata, self._renewals, name, frontier, table, at)
 
     @contextmanager
     def keep_all(self) -> Iterator[None]:
@@ -321,10 +326,12 @@ class KeptCapability:
         name: name of the collection.
         frontier: first timestamp of the read; None for the present contents.
         table: identifier of a table, whatever its present name; None for the collection with the name.
+        at: timestamp of the contents, which selects the version of the collection; None for the present version.
 
     Attributes:
         frontier: timestamp that `since` does not pass.
         relation: the relation that can be read; another relation may have the name later.
+        version: the version that can be read; None if the collection has never had several.
 
     Raises:
         UsageError: nothing is stored under this name.
@@ -338,12 +345,15 @@ class KeptCapability:
         name: str,
         frontier: int | None,
         table: GlobalId | None = None,
+        at: int | None = None,
     ) -> None:
         self._metadata = metadata
         self._id: str | None = None
         can_write = metadata.can_write
         with metadata.transaction(synced=False) if can_write else metadata.snapshot() as db:
             name = (None if table is None else name_of(db, table)) or name
+            self.version = version_at(db, name, at)
+            name = self.version.stored if self.version else name
             self._name = name
             self.relation = relation_of(db, name) or 0
             frontiers = frontiers_of(db, name)
@@ -362,24 +372,18 @@ class KeptCapability:
             self._stack.enter_context(renewals.renewed(self._id))
 
     def upper(self) -> int:
-        """Return the `upper` of the collection, also after a rename.
+        """Return the `upper` of the relation, also after a rename and after the end of its version.
 
         Raises:
             FencedError: the capability has expired, or the collection was reset.
         """
         with self._metadata.snapshot() as db:
-            if self._id is None:
-                frontiers = frontiers_of(db, self._name)
-                if frontiers is None or not frontiers[0] <= self.frontier <= frontiers[1]:
-                    raise self._ended()
-                return frontiers[1]
-            upper: int | None = db.execute(
-                "SELECT upper FROM collection JOIN capability ON capability.collection = name WHERE capability.id = ?",
-                (self._id,),
-            ).get
-        if upper is None:
+            is_ended = self._id is not None and not is_live(db, self._id)
+            name = None if is_ended else name_of_relation(db, self.relation)
+            frontiers = None if name is None else frontiers_of(db, name)
+        if frontiers is None or (self._id is None and not frontiers[0] <= self.frontier <= frontiers[1]):
             raise self._ended()
-        return upper
+        return frontiers[1]
 
     def move(self, frontier: int) -> None:
         """Move the capability up to a timestamp, at most every `RENEW_SECONDS`, because each move costs a commit.
@@ -395,6 +399,10 @@ class KeptCapability:
                     raise self._ended()
                 downgrade(db, self._id, frontier)
         self.frontier, self._moved = frontier, time.monotonic()
+
+    def read_as(self, spec: CollectionSpec) -> CollectionSpec:
+        """Return the definition under which the contents are read, of a collection that the catalog defines."""
+        return self.version.read_as(spec) if self.version else spec
 
     def close(self) -> None:
         """Drop the capability."""

@@ -305,7 +305,12 @@ def reading_since(db: apsw.Connection) -> dict[str, int]:
         "SELECT collection, at, holder FROM capability WHERE kind = 'read' AND at IS NOT NULL ORDER BY at DESC"
     ).fetchall()
     dead = {process: is_dead(process) for process in {row[2] for row in rows}}
-    return {collection: at for collection, at, process in rows if not dead[process]}
+    reading = {collection: at for collection, at, process in rows if not dead[process]}
+    former: list[Any] = db.execute("SELECT collection, collection || '@' || number FROM version").fetchall()
+    for name, stored in former:  # a reader that began before a swap reads the former version under the present name
+        if name in reading:
+            reading[stored] = min(reading[name], reading.get(stored, reading[name]))
+    return reading
 
 
 # Run capabilities of tasks
@@ -497,9 +502,9 @@ def rename_inputs(db: apsw.Connection, task: str, keys: Mapping[str, str]) -> No
 
 
 def readers(db: apsw.Connection) -> dict[str, set[str]]:
-    """Return the collections on which each task of a catalog has read capabilities."""
+    """Return the collections on which each task of a catalog has read capabilities; shadows are left out."""
     rows: list[Any] = db.execute(
-        "SELECT task, collection FROM capability WHERE kind = 'read' AND task NOT LIKE '%:%'"
+        "SELECT task, collection FROM capability WHERE kind = 'read' AND task NOT LIKE '%:%' AND task NOT LIKE '%@%'"
     ).fetchall()
     collections: dict[str, set[str]] = {}
     for task, collection in rows:

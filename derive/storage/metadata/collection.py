@@ -22,6 +22,7 @@ from derive.storage.capability.table import least_write_frontier, release_writer
 from derive.storage.metadata.descriptions import Collection
 from derive.storage.metadata.ingestions import forget_loads
 from derive.storage.metadata.segment import discard_segments, read_segments, replace_segments
+from derive.storage.metadata.versions import drop_versions, owner_of_version, versions_of
 from derive.storage.table_types import ErrorUpdate
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
@@ -124,6 +125,10 @@ def replaces_nothing(db: apsw.Connection, name: str, relation: int) -> bool:
 
 def describe_fate(db: apsw.Connection, name: str, relation: int) -> str:
     """Return a text: the fate of a relation that once had a name, and the relation that has the name now."""
+    former = name_of_relation(db, relation)
+    if former is not None and owner_of_version(former) == name:
+        (ends,) = (version.ends for version in versions_of(db, name) if version.stored == former)
+        return f"'{name}' was replaced at {format_rfc3339(ends or 0)}"
     now: Any = db.execute(
         "SELECT upper, named, columns IS NOT NULL OR EXISTS (SELECT 1 FROM segment WHERE collection = name)"
         " OR EXISTS (SELECT 1 FROM task WHERE task.name = collection.name) FROM collection WHERE name = ?",
@@ -133,7 +138,7 @@ def describe_fate(db: apsw.Connection, name: str, relation: int) -> str:
     is_taken = now is not None and now[0] < END_OF_TIME and now[2]
     row: Any = db.execute("SELECT name, upper FROM collection WHERE relation = ?", (relation,)).fetchone()
     if row is None:
-        return f"'{name}' was reset{since}"
+        return f"'{name}' was {'replaced' if versions_of(db, name) else 'reset'}{since}"
     former, upper = row
     another = f", and another relation was given its name{since}" if is_taken else ""
     if upper >= END_OF_TIME:
@@ -185,6 +190,7 @@ def advance_since(db: apsw.Connection, name: str, since: int) -> None:
 
 def empty_collection(db: apsw.Connection, name: str) -> None:
     """Begin a new history of a collection, as in a reset; the next run removes the files of the former history."""
+    drop_versions(db, name)
     _begin_history(db, name)
     discard_segments(db, name)
 

@@ -115,7 +115,8 @@ CREATE TABLE task (
     places TEXT NOT NULL DEFAULT '{}',  -- JSON: source and offset of the position by transform
     fingerprints TEXT NOT NULL DEFAULT '{}',    -- JSON: fingerprint at the last run by part
     edits TEXT NOT NULL DEFAULT '[]',   -- JSON array of [part, message, hint, at]
-    epoch INTEGER NOT NULL DEFAULT 0    -- number of run capabilities so far
+    epoch INTEGER NOT NULL DEFAULT 0,   -- number of run capabilities so far
+    home TEXT NOT NULL DEFAULT ''       -- task whose folder has the state, after a swap; empty for its own folder
 ) WITHOUT ROWID;
 CREATE TABLE shard (
     task TEXT NOT NULL REFERENCES task,
@@ -173,6 +174,26 @@ CREATE UNIQUE INDEX ingestion_by_load ON ingestion (relation, load_id) WHERE und
 CREATE INDEX ingestion_by_digest ON ingestion (relation, digest);
 """
 
+_VERSIONS = """
+CREATE TABLE version (                  -- versions of collections, as in `Version`
+    collection TEXT NOT NULL REFERENCES collection,
+    number INTEGER NOT NULL,
+    begins INTEGER NOT NULL,            -- first timestamp of its contents
+    definition TEXT,                    -- JSON of the collection's definition; NULL if the catalog defines it
+    PRIMARY KEY (collection, number)
+) WITHOUT ROWID;
+CREATE TABLE shadow (                   -- members of the group of derivations that a shadow is to replace
+    task TEXT PRIMARY KEY,              -- name of the derivation
+    number INTEGER NOT NULL,            -- number of the version that the shadow derives
+    definition TEXT NOT NULL,           -- digest of the definition that the shadow runs
+    is_held INTEGER NOT NULL            -- 1: the swap waits for `flowctl swap`
+) WITHOUT ROWID;
+"""
+
+_HOME = """
+ALTER TABLE task ADD COLUMN home TEXT NOT NULL DEFAULT '';  -- task whose folder has the state; empty for its own
+"""
+
 _SQL_CATALOG = """
 CREATE TABLE item (                     -- items of SQL: tables, sources, views and indexes
     id INTEGER PRIMARY KEY,             -- that of the table, for an item with rows
@@ -215,7 +236,7 @@ ALTER TABLE collection ADD COLUMN named INTEGER NOT NULL DEFAULT 0; -- time of t
 CREATE UNIQUE INDEX collection_by_relation ON collection (relation);
 """
 
-_UPGRADES = {9: _IDENTITY, 10: _RELATIONS + _SQL_CATALOG, 11: _PAST + _INGESTIONS}
+_UPGRADES = {9: _IDENTITY, 10: _RELATIONS + _SQL_CATALOG, 11: _PAST + _INGESTIONS + _VERSIONS + _HOME}
 """Statements that upgrade a database to the next format, by its present format."""
 
 Access: TypeAlias = Literal["write", "read", "none"]
@@ -324,7 +345,7 @@ class Metadata:
         with self.transaction() as db:
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
                 require_new(self.path, "has no tables")
-                db.execute(_TABLES + _SQL_CATALOG + _PAST + _INGESTIONS)
+                db.execute(_TABLES + _SQL_CATALOG + _PAST + _INGESTIONS + _VERSIONS)
                 db.execute("INSERT INTO format VALUES (?)", (FORMAT,))
             while (version := db.execute("SELECT version FROM format").get) in _UPGRADES:
                 db.execute(_UPGRADES[version])

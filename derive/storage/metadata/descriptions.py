@@ -76,6 +76,7 @@ class TaskState:
         places: for each transform (by state key), the source and the offset of its position.
         fingerprints: fingerprint of each part of the derivation, which changes with an edit.
         edits: edits of parts after the output of the task began.
+        home: the task in whose folder the state is, after a swap; empty for the task's own folder.
     """
 
     name: str
@@ -89,6 +90,12 @@ class TaskState:
     places: Mapping[str, Place] = field(default_factory=dict)
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     edits: tuple[Edit, ...] = ()
+    home: str = ""
+
+    @property
+    def folder(self) -> str:
+        """Return the name of the task in whose folder the state is."""
+        return self.home or self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def record_part(db: apsw.Connection, task: str, derived: Derived, documents: int
             return
         end_part(db, task, derived.clamp)
         number += 1
-    _insert_definition(db, derived.definition)
+    insert_definition(db, derived.definition)
     db.execute(
         "INSERT INTO history VALUES (?, ?, ?, ?, ?, NULL, ?, NULL)",
         (
@@ -54,7 +54,8 @@ def record_part(db: apsw.Connection, task: str, derived: Derived, documents: int
     )
 
 
-def _insert_definition(db: apsw.Connection, definition: Definition) -> None:
+def insert_definition(db: apsw.Connection, definition: Definition) -> None:
+    """Store a definition, unless it is stored already."""
     db.execute("INSERT INTO definition VALUES (?, ?) ON CONFLICT DO NOTHING", (definition.digest, definition.text))
 
 

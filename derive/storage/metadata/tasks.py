@@ -36,13 +36,13 @@ def read_task(db: apsw.Connection, name: str) -> TaskState | None:
     """Return the state of a task; None if it has not run since the last reset."""
     row: Any = db.execute(
         "SELECT shards, positions, error, documents_in, documents_out, transactions, places, fingerprints,"
-        " edits FROM task WHERE name = ? AND shards > 0",
+        " edits, home FROM task WHERE name = ? AND shards > 0",
         (name,),
     ).fetchone()
     numbered: list[Any] = db.execute("SELECT number, token FROM shard WHERE task = ?", (name,)).fetchall()
     if row is None:
         return None
-    shards, positions, error, documents_in, documents_out, transactions, places, fingerprints, edits = row
+    shards, positions, error, documents_in, documents_out, transactions, places, fingerprints, edits, home = row
     return TaskState(
         name,
         shards,
@@ -55,6 +55,7 @@ def read_task(db: apsw.Connection, name: str) -> TaskState | None:
         places={key: Place.of(place) for key, place in orjson.loads(places).items()},
         fingerprints=orjson.loads(fingerprints),
         edits=tuple(Edit(*edit) for edit in orjson.loads(edits)),
+        home=home,
     )
 
 

@@ -1,0 +1,65 @@
+"""`flowctl diff`."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from derive.cli.options import catalog_options, clock_of, open_store, stored_folder
+
+
+@click.command()
+@catalog_options
+@click.option("--collection", "names", multiple=True, metavar="NAME", help="Only this collection (repeatable).")
+@click.option("--as-of", metavar="TIME", help="Compare at this RFC 3339 time.  [default: the latest final one of both]")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N keys of each collection.")
+def command(source: Path, data: Path | None, names: tuple[str, ...], as_of: str | None, limit: int | None) -> None:
+    """Show the keys whose documents a shadow will change, one JSON object per line.
+
+    `before` is the document of the live collection, and `after` that of the shadow; null if one of them lacks the key.
+    A note for each collection gives the number of different keys.
+
+    \b
+    Examples:
+      flowctl diff
+      flowctl diff --collection acmeBank/balances --limit 10
+      flowctl diff | jq 'select(.after == null).key'
+    """
+    from itertools import islice
+
+    from derive.catalog import load_without_tests
+    from derive.cli.console import note
+    from derive.contents.reduced import differing_documents
+    from derive.document.clock import format_rfc3339
+    from derive.document.exact import dump_exact
+    from derive.document.key import unpack
+    from derive.engine.shadow import running_catalog
+    from derive.errors import UsageError
+
+    catalog, asked = load_without_tests(source), clock_of("--as-of", as_of)
+    with closing(open_store(stored_folder(source, data), reading=True)) as store:
+        shadows = store.shadows.members()
+        if not shadows:
+            raise UsageError("there is no shadow", hint="begin one after an edit: flowctl run --shadow")
+        collections = running_catalog(store, shadows, catalog).collections
+        others = {shadow.task: shadow.name for shadow in shadows}
+        for name in names or others:
+            if name not in others:
+                raise UsageError(f"'{name}' has no shadow", hint=f"shadows are derived of: {', '.join(others)}")
+            at = min(store.upper(name), store.upper(others[name])) - 1 if asked is None else asked
+            if at < 0:
+                note(f"{name}: nothing is derived yet")
+                continue
+            count = 0
+            with closing(differing_documents(store, collections[name], collections[others[name]], at)) as differences:
+                for difference in islice(differences, limit):
+                    count += 1
+                    row: dict[str, Any] = {"collection": name, "key": list(unpack(difference.key))}
+                    row |= {"before": difference.before, "after": difference.after}
+                    click.echo(dump_exact(row).decode())
+            is_cut = limit is not None and count == limit
+            what = f"{'at least ' if is_cut else ''}{count:,} key{'' if count == 1 else 's'}"
+            note(f"{name}: {what} of the contents at {format_rfc3339(at)} will differ", collection=name, keys=count)

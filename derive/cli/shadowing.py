@@ -1,0 +1,166 @@
+"""Shadows in `flowctl run --shadow`: their beginning, and reports of the swap."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from derive.engine.swapping import Swapping
+
+if TYPE_CHECKING:
+    from derive.engine.run import Run
+    from derive.engine.scheduler import Scheduler
+    from derive.engine.shadow import Group
+    from derive.engine.task_reconciler import TaskReconciler
+    from derive.protocol.specs import CatalogSpec
+    from derive.storage.store import Store
+
+
+def refuse_options(*, shadow: bool, hold: bool, watch: bool, until_idle: bool, has_tasks: bool) -> None:
+    """Refuse options of `flowctl run` that make no sense together.
+
+    Raises:
+        UsageError: the options contradict each other.
+    """
+    from derive.errors import UsageError
+
+    if watch and until_idle:
+        raise UsageError("--watch runs until it is stopped, but --until-idle ends", hint="use one of the two options")
+    if hold and not shadow:
+        raise UsageError("--hold needs --shadow")
+    if shadow and watch:
+        raise UsageError(
+            "--shadow brings one edit of the catalog into force, but --watch applies every edit at once",
+            hint="use one of the two options",
+        )
+    if shadow and has_tasks:
+        raise UsageError(
+            "--shadow runs all tasks, because all derivations that read an edited one are replaced with it",
+            hint="leave out --task",
+        )
+
+
+def choose_catalog(
+    store: Store,
+    catalog: CatalogSpec,
+    tasks: Collection[str],
+    accepted: Collection[str],
+    *,
+    shadow: bool,
+    hold: bool,
+) -> tuple[CatalogSpec, Group | None]:
+    """Return the catalog to run, and the group whose shadows are derived; None without a shadow.
+
+    Args:
+        store: the data folder.
+        catalog: the catalog.
+        tasks: names of the tasks to run; empty for all.
+        accepted: materializations whose bindings may start over although their connector cannot replace rows at once.
+        shadow: whether to derive shadows of edited derivations.
+        hold: whether the swap waits for `flowctl swap`.
+
+    Raises:
+        UsageError: there are shadows of other definitions, or a run without shadows has one of their tasks; or a
+            binding that reads the group cannot replace its rows.
+    """
+    from derive.engine.shadow import require_no_shadow
+
+    if shadow:
+        return _begin_group(store, catalog, accepted, is_held=hold)
+    require_no_shadow(store.shadows.members(), tasks or catalog.tasks)
+    return catalog, None
+
+
+def _begin_group(
+    store: Store, catalog: CatalogSpec, accepted: Collection[str], *, is_held: bool
+) -> tuple[CatalogSpec, Group | None]:
+    """Begin or continue the shadows of a catalog's edited derivations; see `choose_catalog`."""
+    from derive.cli.console import note
+    from derive.engine.shadow import find_group
+    from derive.engine.swapping import find_restarts, require_replaceable
+    from derive.storage.shadows import other_edit
+
+    group = find_group(store, catalog)
+    if group is None:
+        if store.shadows.members():
+            raise other_edit()
+        note("no derivation was edited since it ran, so there is no shadow")
+        return catalog, None
+    require_replaceable(store, catalog, find_restarts(store, catalog, group.members), accepted)
+    store.create(*group.live_catalog().collections.values())
+    shadows = store.shadows.begin(group.definitions, group.former, is_held=is_held)
+    names = ", ".join(shadow.name for shadow in shadows)
+    note(f"{names} {'is' if len(shadows) == 1 else 'are'} derived beside the live version", shadows=list(group.members))
+    return group.with_shadows(shadows), group
+
+
+class Shadowing:
+    """The swap of a run with shadows, with reports on the terminal.
+
+    Args:
+        store: the data folder.
+        run: the run.
+        reconciler: applies the catalog after the swap.
+        group: the group of derivations.
+        accepted: materializations whose bindings may start over although their connector cannot replace rows at once.
+    """
+
+    def __init__(
+        self, store: Store, run: Run, reconciler: TaskReconciler, group: Group, accepted: Collection[str]
+    ) -> None:
+        self._store, self._group = store, group
+        self._swapping = Swapping(store, run, reconciler, group, accepted)
+        self._is_told = False
+        run.background = frozenset(shadow.name for shadow in store.shadows.members())
+
+    def advance(self, scheduler: Scheduler) -> bool:
+        """Do the next step of the swap; return whether another one is possible soon.
+
+        Raises:
+            UsageError: the shadow was given up by another process.
+        """
+        is_meeting = self._swapping.advance(scheduler)
+        self._report()
+        return is_meeting
+
+    def finish(self, scheduler: Scheduler) -> bool:
+        """Bring the shadows of an idle run to the swap; return whether it is done.
+
+        Raises:
+            UsageError: the shadow was given up by another process.
+        """
+        from derive.cli.console import note
+        from derive.document.clock import format_rfc3339
+
+        is_done = self._swapping.finish(scheduler)
+        self._report()
+        if is_done or self._swapping.error:
+            return is_done
+        at = format_rfc3339(self._swapping.at or 0)
+        meeting = self._store.shadows.meeting()
+        if self._swapping.is_met:
+            note(f"the shadow is complete up to {at}; compare it: flowctl diff; bring it into force: flowctl swap")
+        elif meeting is not None:
+            behind = ", ".join(meeting.behind) or "a member that has failed"
+            note(f"the swap waits for {behind}; continue with: flowctl run --shadow", level="warn")
+        return False
+
+    def _report(self) -> None:
+        from derive.cli.console import note, print_error
+        from derive.document.clock import format_rfc3339
+        from derive.errors import UsageError
+
+        if self._is_told:
+            return
+        if self._swapping.error is not None:
+            self._is_told = True
+            print_error(self._swapping.error)
+        elif self._swapping.swapped is not None:
+            self._is_told = True
+            at = format_rfc3339(self._swapping.swapped)
+            note(f"{', '.join(self._group.members)}: the new version is in force from {at} on", at=at)
+        elif self._swapping.is_over:
+            raise UsageError(
+                "the shadow was given up by another process, so this run ends",
+                hint="see the effect of the edit without a shadow: flowctl plan",
+            )

@@ -1,0 +1,241 @@
+"""The swap of a run with shadows: when all members of a group are at one time, their shadows replace them.
+
+Once every shadow is near, the run chooses the time T, a boundary of all ticks of the group, and no member goes past it.
+When all have come to T, one metadata transaction exchanges the documents and the progress. Bindings that read the group
+start over in the same transaction: their connectors store the new rows beside the old ones, and replace these in one
+transaction of the endpoint.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from math import lcm
+
+from derive.engine.reset import restarting
+from derive.engine.run import Run
+from derive.engine.scheduler import Scheduler
+from derive.engine.shadow import Group
+from derive.engine.stored_bindings import StoredParts
+from derive.engine.task_reconciler import TaskReconciler
+from derive.errors import UsageError
+from derive.failpoint import reach
+from derive.protocol.specs import CatalogSpec, MaterializationSpec
+from derive.storage.metadata.swap import Shadow
+from derive.storage.roles import Maintainable, Operable
+from derive.time.frontier import BEGINNING
+
+_NEAR = 5_000_000
+"""Distance of a shadow to the live collections at which the time of the swap is chosen, microseconds."""
+
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 30.0, 0.02
+"""Longest wait for members that do not advance, and shortest pause before another look, in seconds."""
+
+
+def swap_group(store: Maintainable, group: Group, accepted: Collection[str] = ()) -> int | None:
+    """Replace the live derivations of a group by their shadows; nothing may run them in this process meanwhile.
+
+    Args:
+        store: the data folder.
+        group: the group.
+        accepted: materializations whose bindings may start over although their connector cannot replace rows at once.
+
+    Returns:
+        The timestamp of the swap; None if the group is not ready.
+
+    Raises:
+        UsageError: a binding that reads the group cannot replace its rows at once, and is not accepted.
+    """
+    restarts = find_restarts(store, group.present, group.members)
+    require_replaceable(store, group.present, restarts, accepted)
+    ticks = {task.tick for task in group.present.tasks.values()}
+    with restarting(store, restarts, ticks):
+        reach("swap.committing")
+        at = store.shadows.swap(group.definitions, restarts)
+        reach("swap.committed")
+    return at
+
+
+def find_restarts(store: Maintainable, catalog: CatalogSpec, members: Collection[str]) -> dict[str, list[str]]:
+    """Return the bindings that have read one of the members, as state keys by materialization."""
+    restarts = {}
+    for name in catalog.materializations:
+        state = store.task(name)
+        places = state.places if state else {}
+        keys = sorted(key for key, place in places.items() if place.source in members)
+        if keys:
+            restarts[name] = keys
+    return restarts
+
+
+def require_replaceable(
+    store: Maintainable, catalog: CatalogSpec, restarts: Mapping[str, Collection[str]], accepted: Collection[str]
+) -> None:
+    """Raise an error if a binding that starts over cannot replace its rows at once.
+
+    Raises:
+        UsageError: there is such a binding, of a materialization that is not accepted.
+        FlowError: a connector does not answer.
+    """
+    for name, keys in restarts.items():
+        if name in accepted:
+            continue
+        reason = _obstacle(store, catalog.materializations[name], keys)
+        if reason is not None:
+            raise UsageError(
+                f"the swap waits, because '{name}' {reason}",
+                position=catalog.materializations[name].position,
+                hint=f"to swap nevertheless, add --accept {name}; or give the shadow up: flowctl shadow drop",
+            )
+
+
+def _obstacle(store: Maintainable, spec: MaterializationSpec, keys: Collection[str]) -> str | None:
+    """Return the reason why bindings of a materialization cannot replace their rows at once; None if they can."""
+    from derive.materialize.worker import connectors  # imports gRPC
+
+    state = store.task(spec.name)
+    prints = state.fingerprints if state else {}
+    deltas = [key for key in keys if key in prints and StoredParts.from_text(prints[key]).is_delta]
+    if deltas:
+        return f"would send all delta updates of {', '.join(deltas)} again"
+    if not connectors().connect(spec.endpoint).schemas().refills:
+        return f"cannot replace the rows of {', '.join(keys)} at once: rows of keys that are gone would stay"
+    return None
+
+
+class Swapping:
+    """Brings a run with shadows to the swap.
+
+    Args:
+        store: the data folder.
+        run: the run.
+        reconciler: applies the catalog after the swap.
+        group: the group.
+        accepted: materializations whose bindings may start over although their connector cannot replace rows at once.
+
+    Attributes:
+        at: timestamp at which the members meet; None while the shadows are not near.
+        is_met: whether all members are at this timestamp, and the swap waits for a person.
+        swapped: timestamp of the swap; None before it.
+        error: the error that ended the attempts to swap, if there is one.
+    """
+
+    def __init__(
+        self, store: Operable, run: Run, reconciler: TaskReconciler, group: Group, accepted: Collection[str] = ()
+    ) -> None:
+        self._store, self._run, self._reconciler, self._group = store, run, reconciler, group
+        self._accepted = accepted
+        self.at: int | None = None
+        self.is_met = False
+        self.swapped: int | None = None
+        self.error: UsageError | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the swap is done, or was given up by another process."""
+        return self.swapped is not None or not self._store.shadows.members()
+
+    def advance(self, scheduler: Scheduler | None = None, *, is_last: bool = False) -> bool:
+        """Do the next step of the swap, if it is possible now.
+
+        Args:
+            scheduler: runs the cycles on threads; None if no thread runs them.
+            is_last: whether the run ends soon, so that the members meet although the swap waits for a person.
+
+        Returns:
+            True if the members are meeting, so that the next step will soon be possible.
+
+        Raises:
+            FencedError: another run has fenced this run.
+        """
+        shadows = self._store.shadows.members()
+        if self.swapped is not None or self.error is not None or not shadows:
+            return False
+        if any(task.error for shadow in shadows if (task := self._run.tasks.get(shadow.name))):
+            self._meet(None, shadows)
+            return False
+        is_held = any(shadow.is_held for shadow in shadows)
+        if self.at is None or self.at < self._last(shadows):  # a transaction that had begun may pass the time
+            self._meet(None if is_held and not is_last else self._choose(shadows), shadows)
+            if self.at is None:
+                return False
+        meeting = self._store.shadows.meeting()
+        if meeting is None or meeting.behind:
+            return True
+        self.is_met = is_held
+        if is_held:
+            if not is_last:
+                self._meet(None, shadows)
+            return False
+        with self._held(scheduler) as is_idle:
+            if is_idle:
+                self._swap(shadows)
+        return not is_idle
+
+    def finish(self, scheduler: Scheduler, sleep: Callable[[float], None] = time.sleep) -> bool:
+        """Bring the members of a group without waiting documents to one time, and swap; return whether this is done.
+
+        The swap is not done if a shadow fails, if it waits for a person, or if nothing moves for half a minute.
+        """
+        moved_at = time.monotonic()
+        while self.advance(scheduler, is_last=True):
+            if scheduler.step():
+                moved_at = time.monotonic()
+            elif time.monotonic() - moved_at > _PATIENCE_SECONDS:
+                break
+            else:
+                pause = ((self.at or BEGINNING) - self._store.timeline.present()) / 1e6
+                sleep(min(max(pause, _PAUSE_SECONDS), 1.0))
+        return self.swapped is not None
+
+    def _last(self, shadows: Collection[Shadow]) -> int:
+        """Return the greatest `upper` of all members and their shadows."""
+        return max(self._store.upper(name) for shadow in shadows for name in (shadow.task, shadow.name))
+
+    def _choose(self, shadows: Collection[Shadow]) -> int | None:
+        """Return the time at which the members meet; None while a shadow is not near, or the swap waits for a person.
+
+        Members without a live collection have no time of their own.
+        """
+        live = max(self._store.upper(shadow.task) for shadow in shadows)
+        others = [self._store.upper(shadow.name) for shadow in shadows]
+        if min(others) < live - _NEAR or min(others) <= BEGINNING:
+            return None
+        names = {name for shadow in shadows for name in (shadow.task, shadow.name)}
+        tick = lcm(*(spec.tick for name, spec in self._run.task_graph.catalog.derivations.items() if name in names))
+        return -(-self._last(shadows) // tick) * tick
+
+    def _meet(self, at: int | None, shadows: Collection[Shadow]) -> None:
+        if at is None and self.at is None:
+            return
+        self.at = at
+        names = [name for shadow in shadows for name in (shadow.task, shadow.name)]
+        self._run.bounds = {} if at is None else dict.fromkeys(names, at)
+        if at is None:
+            self._run.wake()
+
+    @contextmanager
+    def _held(self, scheduler: Scheduler | None) -> Iterator[bool]:
+        """Keep all cycles from starting transactions while the block runs; yield whether no transaction is running."""
+        if scheduler is None:
+            yield True
+            return
+        busy = scheduler.hold(self._run.cycles)
+        try:
+            yield not busy
+        finally:
+            scheduler.adopt()
+
+    def _swap(self, shadows: Collection[Shadow]) -> None:
+        try:
+            self.swapped = swap_group(self._store, self._group, self._accepted)
+        except UsageError as error:
+            self.error = error
+        if self.swapped is None:
+            self._meet(None, shadows)
+            return
+        self._run.bounds = {}
+        self._reconciler.find_superseded(self._run)
+        self._reconciler.apply(self._run, self._group.present)
+        reach("swap.applied")

@@ -1,0 +1,219 @@
+"""Shadows in the metadata database: derivations that run beside the live ones, and replace them in one transaction.
+
+A shadow of `x` is the task and collection `x@2`: the number is that of the version which it derives. Shadows of one
+group begin and end together, because at each time all members of the group must be of one version.
+
+The swap exchanges content, and names stay: the segments, the relation, the progress and the past of `x@2` become those
+of `x`, and the former segments of `x` become the collection `x@1`. Both tasks are fenced. The state of the shards stays
+in its folder, which the task records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+import orjson
+
+from derive.protocol.definition_text import Definition
+from derive.storage.capability.table import release_run, rewind_inputs
+from derive.storage.metadata.collection import empty_collection, frontiers_of, new_identifier, upper_of
+from derive.storage.metadata.past import forget_past, insert_definition
+from derive.storage.metadata.tasks import epoch_of, forget_task, read_task, rewind_task
+from derive.storage.metadata.versions import begin_version, describe_version, version_name, versions_of
+from derive.storage.timeline import wall_clock
+from derive.time.frontier import BEGINNING
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """A member of a group of derivations that is to be replaced.
+
+    Attributes:
+        task: name of the live derivation.
+        number: number of the version that the shadow derives.
+        definition: digest of the definition that the shadow runs, with the names of live collections.
+        is_held: whether the swap waits for a person.
+    """
+
+    task: str
+    number: int
+    definition: str
+    is_held: bool
+
+    @property
+    def name(self) -> str:
+        """Return the name of the shadow's task and collection."""
+        return version_name(self.task, self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """How far the members of a group are.
+
+    Attributes:
+        at: timestamp of the swap: the greatest `upper` of the live collections.
+        behind: names of shadows, and of live derivations without an error, that are not at this timestamp yet.
+    """
+
+    at: int
+    behind: tuple[str, ...]
+
+
+def read_shadows(db: apsw.Connection) -> list[Shadow]:
+    """Return the members of the present group, by name; none if there is no shadow."""
+    rows: list[Any] = db.execute("SELECT task, number, definition, is_held FROM shadow ORDER BY task").fetchall()
+    return [Shadow(task, number, digest, bool(is_held)) for task, number, digest, is_held in rows]
+
+
+def begin_shadows(
+    db: apsw.Connection, definitions: Mapping[str, Definition], former: Mapping[str, str], *, is_held: bool
+) -> None:
+    """Record the members of a group, and the definitions under which the live collections are read from now on.
+
+    Args:
+        db: a write transaction without shadows.
+        definitions: definition that each member's shadow runs, by the name of the derivation.
+        former: JSON of the definition of each live collection.
+        is_held: whether the swap waits for a person.
+    """
+    for name, definition in definitions.items():
+        number = max([1, *(version.number for version in versions_of(db, name))]) + 1
+        db.execute("INSERT INTO shadow VALUES (?, ?, ?, ?)", (name, number, definition.digest, int(is_held)))
+        if name in former and frontiers_of(db, name) is not None:
+            describe_version(db, name, former[name])
+
+
+def hold_shadows(db: apsw.Connection, *, is_held: bool) -> None:
+    """Let the swap wait for a person, or no longer."""
+    db.execute("UPDATE shadow SET is_held = ?", (int(is_held),))
+
+
+def drop_shadows(db: apsw.Connection) -> list[str]:
+    """Give up the present group: fence the shadows, and discard their documents; return their names."""
+    shadows = read_shadows(db)
+    for shadow in shadows:
+        db.execute("DELETE FROM capability WHERE task = ?", (shadow.name,))
+        empty_collection(db, shadow.name)
+        forget_task(db, shadow.name)
+        describe_version(db, shadow.task, None)
+    db.execute("DELETE FROM shadow")
+    return [shadow.name for shadow in shadows]
+
+
+def find_meeting(db: apsw.Connection, shadows: Sequence[Shadow]) -> Meeting:
+    """Return how far the members of a group are.
+
+    A live derivation that has failed, or has never run, does not count as behind: it derives nothing more.
+    """
+    at = max((upper_of(db, shadow.task) for shadow in shadows), default=BEGINNING)
+    behind = [shadow.name for shadow in shadows if upper_of(db, shadow.name) < at]
+    for shadow in shadows:
+        live = read_task(db, shadow.task)
+        if live is not None and live.error is None and upper_of(db, shadow.task) < at:
+            behind.append(shadow.task)
+    return Meeting(at, tuple(behind))
+
+
+def swap_shadows(
+    db: apsw.Connection, definitions: Mapping[str, Definition], restarts: Mapping[str, Collection[str]]
+) -> int | None:
+    """Replace the live derivations of the present group by their shadows.
+
+    Args:
+        db: a write transaction.
+        definitions: definition that each member's shadow has run, by the name of the derivation.
+        restarts: bindings that start over because they read the group, as state keys by materialization.
+
+    Returns:
+        The timestamp of the swap; None if the group is not ready, or is another one.
+    """
+    shadows = read_shadows(db)
+    if {shadow.task: shadow.definition for shadow in shadows} != {
+        name: definition.digest for name, definition in definitions.items()
+    }:
+        return None
+    meeting = find_meeting(db, shadows)
+    if not shadows or meeting.behind or any(shadow.is_held for shadow in shadows):
+        return None
+    live = {shadow.name: shadow.task for shadow in shadows}
+    for shadow in shadows:
+        release_run(db, shadow.task)
+        release_run(db, shadow.name)
+        _exchange_documents(db, shadow, meeting.at)
+    for shadow in shadows:
+        _exchange_progress(db, shadow, live, definitions[shadow.task])
+    db.execute("DELETE FROM shadow")
+    for name, keys in restarts.items():
+        rewind_task(db, name, keys)
+        rewind_inputs(db, name, keys)
+    return meeting.at
+
+
+def _exchange_documents(db: apsw.Connection, shadow: Shadow, at: int) -> None:
+    """Give a collection the documents of its shadow, and its former documents to the collection of the version."""
+    name, former = shadow.task, version_name(shadow.task, shadow.number - 1)
+    query = "SELECT name, relation FROM collection WHERE name IN (?, ?)"
+    rows: list[Any] = db.execute(query, (name, shadow.name)).fetchall()
+    relations: dict[str, int] = dict(rows)
+    for other in relations:
+        db.execute("UPDATE collection SET relation = ? WHERE name = ?", (new_identifier(db), other))
+    db.execute(
+        "INSERT INTO collection (name, key, partitions, since, upper, id, relation, named)"
+        " SELECT ?, key, partitions, since, ?, ?, ?, ? FROM collection WHERE name = ?",
+        (former, at, new_identifier(db), relations[name], wall_clock(), name),
+    )
+    db.execute(
+        "UPDATE collection SET (key, partitions, since, upper) = (SELECT key, partitions,"
+        " max(since, collection.since), upper FROM collection AS other WHERE other.name = ?1),"
+        " relation = ?2, named = ?3 WHERE name = ?4",
+        (shadow.name, relations[shadow.name], wall_clock(), name),
+    )
+    for table in ("segment", "replaced"):
+        db.execute(f"UPDATE {table} SET collection = ? WHERE collection = ?", (former, name))
+        db.execute(f"UPDATE {table} SET collection = ? WHERE collection = ?", (name, shadow.name))
+    db.execute("UPDATE discarded SET collection = ? WHERE collection = ?", (name, shadow.name))
+    if not versions_of(db, name):
+        begin_version(db, name, shadow.number - 1, BEGINNING)
+    begin_version(db, name, shadow.number, at)
+
+
+def _exchange_progress(db: apsw.Connection, shadow: Shadow, live: Mapping[str, str], definition: Definition) -> None:
+    """Give a derivation the progress, the past and the read capabilities of its shadow, and a new epoch.
+
+    Args:
+        db: the write transaction.
+        shadow: the shadow.
+        live: names of the live derivations, by the names of the shadows.
+        definition: definition that the shadow has run.
+    """
+    name = shadow.task
+    row: Any = db.execute("SELECT places, fingerprints FROM task WHERE name = ?", (shadow.name,)).fetchone()
+    places, fingerprints = map(orjson.loads, row)
+    places = {key: [live.get(source, source), *rest] for key, (source, *rest) in places.items()}
+    fingerprints = {key: _renamed(key, text, live) for key, text in fingerprints.items()}
+    epoch = max(epoch_of(db, name) or 0, epoch_of(db, shadow.name) or 0) + 1
+    db.execute("INSERT OR IGNORE INTO task (name, shards, positions) VALUES (?, 0, '{}')", (name,))
+    db.execute("DELETE FROM shard WHERE task = ?", (name,))
+    forget_past(db, name)
+    db.execute(
+        "UPDATE task SET (shards, positions, error, documents_in, documents_out, transactions) = (SELECT shards,"
+        " positions, error, documents_in, documents_out, transactions FROM task AS other WHERE other.name = ?1),"
+        " places = ?2, fingerprints = ?3, edits = '[]', epoch = ?4, home = ?1 WHERE name = ?5",
+        (shadow.name, orjson.dumps(places).decode(), orjson.dumps(fingerprints).decode(), epoch, name),
+    )
+    db.execute("UPDATE shard SET task = ? WHERE task = ?", (name, shadow.name))
+    insert_definition(db, definition)
+    db.execute("UPDATE history SET task = ?, definition = ? WHERE task = ?", (name, definition.digest, shadow.name))
+    db.execute("DELETE FROM capability WHERE task = ?", (name,))
+    db.execute("UPDATE capability SET task = ? WHERE task = ?", (name, shadow.name))
+    db.execute("UPDATE capability SET collection = ? WHERE collection = ?", (name, shadow.name))
+    forget_task(db, shadow.name)
+
+
+def _renamed(key: str, fingerprint: str, live: Mapping[str, str]) -> str:
+    """Return the fingerprint of a transform with the live name of its source; that of shared code is unchanged."""
+    source, separator, rest = fingerprint.partition(" ")
+    return fingerprint if key.startswith("/") else f"{live.get(source, source)}{separator}{rest}"

@@ -1,0 +1,167 @@
+"""Versions of collections in the metadata database: at each time, the contents of a collection are of one version.
+
+A shadow replaces the documents of a collection at a timestamp. The former documents stay as a collection under another
+name, `x@1` for the first version of `x`, because contents at earlier times are read from them. The present version has
+the collection's own name. A collection that no shadow has replaced has no row here.
+
+A version may have the definition under which its documents are read: a former version has it, and so has the present
+one while a shadow is being derived from an edited definition. Other versions are read as the catalog defines them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import apsw
+
+from derive.protocol.definition_text import restored_collection
+from derive.protocol.specs import CollectionSpec
+from derive.protocol.sql_names import is_of_sql
+from derive.storage.metadata.descriptions import TaskState
+from derive.storage.timeline import wall_clock
+from derive.time.frontier import BEGINNING
+
+_VERSIONED = re.compile(r"(.+)@[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a collection.
+
+    Attributes:
+        stored: name of the collection with the documents.
+        number: number of the version, from 1.
+        begins: first timestamp of its contents.
+        ends: first timestamp of the next version's contents; None for the present version.
+        definition: JSON of the collection's definition; None if the catalog defines it.
+    """
+
+    stored: str
+    number: int
+    begins: int
+    ends: int | None
+    definition: str | None
+
+    def read_as(self, spec: CollectionSpec) -> CollectionSpec:
+        """Return the definition under which the documents of this version are read.
+
+        Args:
+            spec: the collection as the catalog defines it.
+        """
+        return spec if self.definition is None else replace(restored_collection(self.definition), name=spec.name)
+
+
+def version_name(name: str, number: int) -> str:
+    """Return the name of the collection with the documents of a former version, or of a shadow.
+
+    >>> version_name("shop/large", 2)
+    'shop/large@2'
+    """
+    return f"{name}@{number}"
+
+
+def owner_of_version(name: str) -> str | None:
+    """Return the collection of which a name is a former version or a shadow; None for other names.
+
+    >>> owner_of_version("shop/large@2")
+    'shop/large'
+    """
+    match = None if is_of_sql(name) else _VERSIONED.fullmatch(name)
+    return match and match[1]
+
+
+def former_homes(state: TaskState) -> list[str]:
+    """Return the tasks whose folders had the state of a derivation before its last swap; none without a swap."""
+    if not state.home:
+        return []
+    number = int(state.home.rpartition("@")[2])
+    return [state.name, *(version_name(state.name, before) for before in range(2, number))]
+
+
+def versions_of(db: apsw.Connection, name: str) -> list[Version]:
+    """Return the versions of a collection, in order; none if no shadow has replaced it."""
+    rows: list[Any] = db.execute(
+        "SELECT number, begins, lead(begins) OVER (ORDER BY number), definition FROM version WHERE collection = ?"
+        " ORDER BY number",
+        (name,),
+    ).fetchall()
+    return [
+        Version(name if ends is None else version_name(name, number), number, begins, ends, definition)
+        for number, begins, ends, definition in rows
+    ]
+
+
+def version_at(db: apsw.Connection, name: str, clock: int | None) -> Version | None:
+    """Return the version of a collection's contents at a timestamp; None if it has never had several versions.
+
+    Args:
+        db: a transaction.
+        name: name of the collection.
+        clock: the timestamp; None for the present.
+    """
+    versions = versions_of(db, name)
+    begun = [version for version in versions if clock is None or version.begins <= clock]
+    return begun[-1] if begun else next(iter(versions), None)
+
+
+def describe_version(db: apsw.Connection, name: str, definition: str | None) -> None:
+    """Set the definition under which the present version of a collection is read; None for the catalog's."""
+    versions = versions_of(db, name)
+    if not versions:
+        if definition is not None:
+            begin_version(db, name, 1, BEGINNING, definition)
+    elif definition is None and len(versions) == 1 and versions[0].number == 1:
+        db.execute("DELETE FROM version WHERE collection = ?", (name,))
+    else:
+        db.execute(
+            "UPDATE version SET definition = ? WHERE collection = ? AND number = ?",
+            (definition, name, versions[-1].number),
+        )
+
+
+def begin_version(db: apsw.Connection, name: str, number: int, begins: int, definition: str | None = None) -> None:
+    """Add a version of a collection, which becomes the present one."""
+    db.execute("INSERT INTO version VALUES (?, ?, ?, ?)", (name, number, begins, definition))
+
+
+def readable_names(db: apsw.Connection, name: str) -> list[str]:
+    """Return the names of the collections with the documents of all versions of a collection."""
+    return [name, *(version.stored for version in versions_of(db, name)[:-1])]
+
+
+def drop_versions(db: apsw.Connection, name: str, since: int | None = None) -> None:
+    """Delete the former versions of a collection whose contents end by a timestamp; all of them if it is None.
+
+    No capability to read these contents may exist if the timestamp is given. The files wait for removal.
+    """
+    for version in versions_of(db, name)[:-1]:
+        if since is not None and version.ends is not None and version.ends > since:
+            break
+        _drop(db, name, version, is_discarded=since is None)
+    if since is None:
+        db.execute("DELETE FROM version WHERE collection = ?", (name,))
+
+
+def _drop(db: apsw.Connection, name: str, version: Version, *, is_discarded: bool) -> None:
+    stored = (version.stored,)
+    if is_discarded:
+        db.execute(
+            "INSERT OR IGNORE INTO discarded SELECT path, ?2 FROM segment WHERE collection = ?1"
+            " UNION SELECT path, ?2 FROM replaced WHERE collection = ?1",
+            (version.stored, name),
+        )
+    else:
+        db.execute(
+            "INSERT INTO replaced SELECT path, ?2, max(?3, coalesce((SELECT max(at) FROM capability"
+            " WHERE collection = ?2 AND kind = 'read'), 0)) FROM segment WHERE collection = ?1",
+            (version.stored, name, wall_clock()),
+        )
+        db.execute("UPDATE replaced SET collection = ? WHERE collection = ?", (name, version.stored))
+    for table in ("discarded", "abandoned", "writer"):
+        db.execute(f"UPDATE {table} SET collection = ? WHERE collection = ?", (name, version.stored))
+    for table in ("segment", "replaced", "capability"):
+        db.execute(f"DELETE FROM {table} WHERE collection = ?", stored)
+    db.execute("DELETE FROM collection WHERE name = ?", stored)
+    db.execute("DELETE FROM version WHERE collection = ? AND number = ?", (name, version.number))

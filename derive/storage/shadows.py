@@ -1,0 +1,119 @@
+"""Shadows of one data folder: derivations that run beside the live ones, until they replace them or are given up."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from derive.errors import UsageError
+from derive.failpoint import reach
+from derive.protocol.definition_text import Definition
+from derive.storage.capability.table import release_expired
+from derive.storage.history import Garbage
+from derive.storage.metadata.collection import delete_collection, frontiers_of
+from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.swap import (
+    Meeting,
+    Shadow,
+    begin_shadows,
+    drop_shadows,
+    find_meeting,
+    hold_shadows,
+    read_shadows,
+    swap_shadows,
+)
+
+
+class Shadows:
+    """Shadows of one data folder; all of them belong to one group.
+
+    Args:
+        metadata: metadata database.
+        garbage: garbage collector of files.
+    """
+
+    def __init__(self, metadata: Metadata, garbage: Garbage) -> None:
+        self._metadata, self._garbage = metadata, garbage
+
+    def members(self) -> list[Shadow]:
+        """Return the members of the present group, by name; none if there is no shadow."""
+        with self._metadata.snapshot() as db:
+            return read_shadows(db)
+
+    def begin(self, definitions: Mapping[str, Definition], former: Mapping[str, str], *, is_held: bool) -> list[Shadow]:
+        """Begin shadows of a group, or continue them if they run the same definitions.
+
+        Args:
+            definitions: definition that each member's shadow runs, by the name of the derivation.
+            former: JSON of the definition of each live collection, under which the collection is read from now on.
+            is_held: whether the swap waits for a person.
+
+        Raises:
+            UsageError: there are shadows of other definitions.
+        """
+        with self._metadata.transaction(wakes=True) as db:
+            shadows = read_shadows(db)
+            if not shadows:
+                begin_shadows(db, definitions, former, is_held=is_held)
+            elif {shadow.task: shadow.definition for shadow in shadows} != {
+                name: definition.digest for name, definition in definitions.items()
+            }:
+                raise other_edit()
+            else:
+                hold_shadows(db, is_held=is_held)
+            return read_shadows(db)
+
+    def let_swap(self) -> list[Shadow]:
+        """Let the present group swap as soon as it is ready; return its members, none without a shadow."""
+        with self._metadata.transaction(wakes=True) as db:
+            hold_shadows(db, is_held=False)
+            return read_shadows(db)
+
+    def drop(self) -> list[str]:
+        """Give up the present group, and remove its files; return the names of the shadows."""
+        with self._metadata.transaction(wakes=True) as db:
+            release_expired(db)
+            names = drop_shadows(db)
+        reach("shadow.dropped")
+        for name in names:
+            self.settle(name)
+        return names
+
+    def meeting(self) -> Meeting | None:
+        """Return how far the members of the present group are; None without a shadow."""
+        with self._metadata.snapshot() as db:
+            shadows = read_shadows(db)
+            return find_meeting(db, shadows) if shadows else None
+
+    def swap(self, definitions: Mapping[str, Definition], restarts: Mapping[str, Collection[str]]) -> int | None:
+        """Replace the live derivations of the present group by their shadows, in one commit, and fence both.
+
+        Args:
+            definitions: definition that each member's shadow has run, by the name of the derivation.
+            restarts: bindings that start over because they read the group, as state keys by materialization.
+
+        Returns:
+            The timestamp of the swap; None if the group is not ready, or is another one.
+        """
+        with self._metadata.transaction(wakes=True) as db:
+            release_expired(db)
+            return swap_shadows(db, definitions, restarts)
+
+    def settle(self, name: str) -> None:
+        """Remove the collection of a shadow that has been swapped or given up, with its uncommitted files.
+
+        A collection that is in use by a shadow stays.
+        """
+        with self._metadata.snapshot() as db:
+            if frontiers_of(db, name) is None or any(shadow.name == name for shadow in read_shadows(db)):
+                return
+        self._garbage.collect_uncommitted(name)
+        with self._metadata.transaction() as db:
+            delete_collection(db, name)
+
+
+def other_edit() -> UsageError:
+    """Return the error of shadows that run other definitions than those of the catalog."""
+    return UsageError(
+        "the catalog was edited since the shadow began, so the shadow would bring an outdated definition into force",
+        hint="undo the later edit; or give the shadow up, and begin another one: flowctl shadow drop",
+    )

@@ -1,0 +1,164 @@
+"""`flowctl run --shadow`, `diff`, `swap` and `shadow drop` as commands: what they refuse, what they print, and one live swap."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from conftest import write_catalog
+from forked_flowctl import Flowctl, flowctl
+
+CATALOG = """
+collections:
+  s/orders:
+    schema: {type: object, required: [id, n], properties: {id: {type: integer}, n: {type: integer}}}
+    key: [/id]
+  s/sums:
+    schema:
+      type: object
+      required: [k]
+      reduce: {strategy: merge}
+      properties: {k: {type: string}, sum: {type: integer, reduce: {strategy: sum}}}
+    key: [/k]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: add, source: s/orders, shuffle: any, lambda: "SELECT iif($n % 2, 'odd', 'even') AS k, $n AS sum;"}]
+materializations:
+  s/stored:
+    endpoint: {connector: {image: IMAGE, config: CONFIG}}
+    bindings: [{source: s/sums, resource: RESOURCE}]
+"""
+SQLITE = ("materialize-sqlite", "{path: stored.db}", "{table: sums}")
+DELTAS = ("materialize-sqlite", "{path: stored.db}", "{table: sums, delta_updates: true}")
+
+
+def text_of(image: str, config: str, resource: str, factor: str = "") -> str:
+    text = CATALOG.replace("IMAGE", image).replace("CONFIG", config).replace("RESOURCE", resource)
+    return text.replace("$n AS sum", f"$n{factor} AS sum")
+
+
+def ingest(folder: Path, *numbers: int) -> None:
+    lines = "".join(f'{{"id": {number}, "n": {number}}}\n' for number in numbers)
+    assert flowctl(folder, "ingest", "--collection", "s/orders", "-", text=lines)[0] == 0
+
+
+def sums(folder: Path) -> dict[str, int]:
+    out = flowctl(folder, "collections", "read", "--collection", "s/sums", "--reduce")[1]
+    return {row["k"]: row["sum"] for row in map(json.loads, out.splitlines())}
+
+
+def stored(folder: Path) -> dict[str, int]:
+    with closing(sqlite3.connect(folder / "stored.db")) as database:
+        return dict(database.execute("SELECT k, sum FROM sums").fetchall())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that has derived three orders, and whose lambda is edited."""
+    return begun(tmp_path, SQLITE)
+
+
+def begun(folder: Path, endpoint: tuple[str, str, str]) -> Path:
+    write_catalog(folder, text_of(*endpoint))
+    ingest(folder, 1, 2, 3)
+    assert flowctl(folder, "run", "--until-idle")[0] == 0
+    write_catalog(folder, text_of(*endpoint, factor=" * 10"))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--hold"], "--hold needs --shadow"),
+        (["--shadow", "--watch"], "--shadow brings one edit of the catalog into force"),
+        (["--shadow", "--task", "s/sums"], "--shadow runs all tasks"),
+    ],
+)
+def test_shadow_refuses_options(options: list[str], message: str, tmp_path: Path) -> None:
+    write_catalog(tmp_path, text_of(*SQLITE))
+    status, _, err = flowctl(tmp_path, "run", *options)
+    assert status == 2
+    assert message in err
+
+
+def test_commands_without_a_shadow_say_so(tmp_path: Path) -> None:
+    write_catalog(tmp_path, text_of(*SQLITE))
+    ingest(tmp_path, 1)
+    for command in (["diff"], ["swap"], ["shadow", "drop"]):
+        status, _, err = flowctl(tmp_path, *command)
+        assert status == 2
+        assert "there is no shadow" in err
+    status, _, err = flowctl(tmp_path, "run", "--shadow", "--until-idle")
+    assert status == 0
+    assert "no derivation was edited since it ran" in err
+
+
+def test_held_shadow_is_shown_and_replaces_after_swap(folder: Path) -> None:
+    status, _, err = flowctl(folder, "run", "--shadow", "--hold", "--until-idle")
+    assert status == 0, err
+    assert "compare it: flowctl diff; bring it into force: flowctl swap" in err
+    _, out, err = flowctl(folder, "status", "-o", "json")
+    assert [json.loads(line)["task"] for line in out.splitlines()] == ["s/sums", "s/sums@2", "s/stored"]
+    assert "s/sums@2: the shadow of 's/sums' is at 20" in err
+    assert "the shadows replace the live version after: flowctl swap" in err
+    status, _, err = flowctl(folder, "run", "--until-idle")
+    assert status == 2
+    assert "a run without it would apply the edit at once" in err
+    _, out, err = flowctl(folder, "diff", "--limit", "1")
+    assert json.loads(out) == {
+        "collection": "s/sums",
+        "key": ["even"],
+        "before": {"k": "even", "sum": 2},
+        "after": {"k": "even", "sum": 20},
+    }
+    assert "s/sums: at least 1 key of the contents at 20" in err
+    assert sums(folder) == stored(folder) == {"odd": 4, "even": 2}
+    assert flowctl(folder, "swap")[0] == 0
+    ingest(folder, 5)
+    assert flowctl(folder, "run", "--until-idle")[0] == 0
+    assert sums(folder) == stored(folder) == {"odd": 90, "even": 20}
+    assert flowctl(folder, "verify", "--replay")[0] == 0
+
+
+def test_delta_updates_are_not_sent_again_unless_accepted(tmp_path: Path) -> None:
+    folder = begun(tmp_path, DELTAS)
+    status, _, err = flowctl(folder, "run", "--shadow", "--until-idle")
+    assert status == 2
+    assert "'s/stored' would send all delta updates of s/sums -> sums again" in err
+    assert sums(folder) == {"odd": 4, "even": 2}
+    assert flowctl(folder, "run", "--shadow", "--until-idle", "--accept", "s/stored")[0] == 0
+    assert sums(folder) == {"odd": 40, "even": 20}
+
+
+def wait_for(process: Flowctl, told: Path, condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, told.read_text()
+        assert time.monotonic() < deadline, told.read_text()
+        time.sleep(0.05)
+
+
+def test_run_swaps_while_documents_arrive(folder: Path) -> None:
+    told = folder / "told"
+    with told.open("ab") as stream:
+        command = ["run", "--shadow", "--shards", "1", "--source", str(folder / "flow.yaml")]
+        process = Flowctl(command, stderr=stream)
+    numbers = iter(range(4, 1000))
+    count = 3
+    while "the new version is in force" not in told.read_text():
+        count = next(numbers)
+        ingest(folder, count)
+        assert process.poll() is None, told.read_text()
+    ingest(folder, count + 1)
+    every = range(1, count + 2)
+    expected = {"odd": 10 * sum(n for n in every if n % 2), "even": 10 * sum(n for n in every if not n % 2)}
+    wait_for(process, told, lambda: sums(folder) == expected)
+    wait_for(process, told, lambda: stored(folder) == expected)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 0

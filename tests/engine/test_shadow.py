@@ -1,0 +1,367 @@
+"""Shadows: an edited group is derived from history beside the live one, and replaces it at one time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from conftest import World
+from edited_catalogs import BASE, SECOND, catalog_of
+from stateful_catalogs import Derived, text_of
+
+from derive.contents.reads import ReadOptions, read_rows, subscribe_at
+from derive.contents.reduced import differing_documents, reduced_documents
+from derive.contents.reduced_input import ReducedInput
+from derive.engine.executor import InProcessExecutor
+from derive.engine.reset import reset
+from derive.engine.run import Run
+from derive.engine.shadow import find_group, give_up, require_no_shadow
+from derive.engine.split import split
+from derive.engine.swapping import Swapping, swap_group
+from derive.engine.task_reconciler import open_changing_run
+from derive.errors import FencedError, FrontierError, UsageError
+from derive.protocol.specs import CatalogSpec
+from derive.storage.compaction import compact
+
+CHAIN = {"copies": Derived("numbers", 0), "again": Derived("copies", 0)}
+EDITED = {"copies": Derived("numbers", 1), "again": Derived("copies", 0)}
+THIRD = {"copies": Derived("numbers", 2, "another"), "again": Derived("copies", 3)}
+MEMBERS = ("a/copies", "a/again")
+
+
+class Scene:
+    """A folder in which a catalog has derived two batches of documents."""
+
+    def __init__(self, folder: Path, defined: Mapping[str, Derived] = CHAIN, shards: int = 1) -> None:
+        self.folder, self.shards, self.batches = folder, shards, 0
+        self.world = World(folder / "data", catalog_of(folder, text_of(defined)), wall=BASE)
+        for _ in range(2):
+            self.ingest()
+            self.world.step(shards=shards)
+
+    def ingest(self) -> None:
+        first = 3 * self.batches
+        self.batches += 1
+        self.world.ingest("a/numbers", [{"id": first + n, "n": n % 2} for n in range(3)], clock=None)
+        self.world.wall += 5 * SECOND
+
+    def shadow(self, defined: Mapping[str, Derived] = EDITED, *, is_held: bool = False) -> Shadowed:
+        """A run of an edited catalog with shadows."""
+        return Shadowed(self.world, catalog_of(self.folder, text_of(defined)), self.shards, is_held=is_held)
+
+    def fresh(self, catalog: CatalogSpec) -> World:
+        """A folder in which only this catalog has run over the same documents."""
+        world = World(self.folder / f"fresh-{self.batches}", catalog, wall=BASE)
+        for batch in range(self.batches):
+            world.ingest("a/numbers", [{"id": 3 * batch + n, "n": n % 2} for n in range(3)], clock=None)
+            world.wall += 5 * SECOND
+        world.step(shards=1)
+        return world
+
+    def go_on(self) -> None:
+        """Derive another batch with the present catalog, in another run."""
+        self.ingest()
+        self.world.step(shards=self.shards)
+
+
+class Shadowed:
+    """A run with shadows."""
+
+    def __init__(self, world: World, edited: CatalogSpec, shards: int, *, is_held: bool) -> None:
+        group = find_group(world.store, edited)
+        assert group is not None
+        self.world, self.edited, self.group = world, edited, group
+        world.catalog = group.with_shadows(world.store.shadows.begin(group.definitions, group.former, is_held=is_held))
+        self.run: Run
+        self.run, reconciler = open_changing_run(world.catalog, world.store, InProcessExecutor(), shards=shards)
+        self.swapping = Swapping(world.store, self.run, reconciler, group)
+
+    def meet(self) -> bool:
+        """Step until the swap is done or waits; return whether it is done."""
+        self.run.step()
+        while self.swapping.advance(is_last=True):
+            assert self.run.step(), "nothing moves"
+        return self.swapping.swapped is not None
+
+    def swap(self) -> int:
+        assert self.meet()
+        at = self.swapping.swapped
+        assert at is not None
+        self.world.catalog = self.edited
+        self.run.step()
+        self.run.close()
+        return at
+
+    def errors(self) -> dict[str, str]:
+        return {name: task.error.message for name, task in self.run.tasks.items() if task.error}
+
+
+def contents(world: World, name: str, at: int, catalog: CatalogSpec | None = None) -> list[tuple[bytes, str]]:
+    options = ReadOptions(as_of=at)
+    parts = reduced_documents(world.store, (catalog or world.catalog).collections[name], options)
+    return [(key, text) for part in parts for _, _, key, text in part.tuples()]
+
+
+def test_shadow_replaces_an_edited_chain_at_one_time(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, shards=2)
+    world = scene.world
+    before = {name: contents(world, name, world.store.upper(name) - 1) for name in MEMBERS}
+    shadowed = scene.shadow()
+    assert set(shadowed.run.tasks) == {*MEMBERS, "a/copies@2", "a/again@2"}
+    at = shadowed.swap()
+    scene.go_on()
+    fresh = scene.fresh(shadowed.edited)
+    assert world.digest() == fresh.digest()
+    for name in MEMBERS:
+        assert contents(world, name, at - 1) == before[name]
+        assert contents(world, name, at) == contents(fresh, name, at) != before[name]
+        assert world.store.task(name) == fresh.store.task(name) or world.store.task(f"{name}@2") is None
+
+
+def test_shadow_is_continued_by_another_run(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    first = scene.shadow(is_held=True)
+    first.run.step()
+    first.run.close()
+    scene.ingest()
+    second = scene.shadow()
+    state = scene.world.store.task("a/copies@2")
+    assert state is not None
+    assert state.documents_in == 6
+    second.swap()
+    scene.go_on()
+    assert scene.world.digest() == scene.fresh(second.edited).digest()
+
+
+def test_two_swaps_give_three_versions(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, shards=2)
+    world, first = scene.world, scene.world.catalog
+    times = []
+    for defined in (EDITED, THIRD):
+        before = contents(world, "a/again", world.store.upper("a/again") - 1)
+        shadowed = scene.shadow(defined)
+        at = shadowed.swap()
+        times.append((at, before))
+        scene.go_on()
+    for at, before in times:
+        assert contents(world, "a/again", at - 1, first) == before
+    assert world.digest() == scene.fresh(shadowed.edited).digest()
+    folders = sorted(path.name for path in (world.root / "state" / "a").iterdir())
+    assert folders == ["again@3@", "copies@3@"]
+
+
+def test_state_of_a_swapped_task_can_be_split_and_reset(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    shadowed = scene.shadow()
+    shadowed.swap()
+    split(scene.world.store, "a/copies")
+    scene.go_on()
+    assert scene.world.digest() == scene.fresh(shadowed.edited).digest()
+    reset(shadowed.edited, scene.world.store, ["a/copies"], cascade=True)
+    assert not (scene.world.root / "state" / "a" / "copies@2@").exists()
+    scene.go_on()
+    assert scene.world.digest() == scene.fresh(shadowed.edited).digest()
+    assert scene.world.store.history.versions("a/copies") == []
+
+
+def test_held_shadow_swaps_when_it_is_let(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    shadowed = scene.shadow(is_held=True)
+    assert not shadowed.meet()
+    assert shadowed.swapping.is_met
+    shadowed.run.close()
+    assert swap_group(scene.world.store, shadowed.group) is None
+    scene.world.store.shadows.let_swap()
+    assert swap_group(scene.world.store, shadowed.group) is not None
+    scene.world.catalog = shadowed.edited
+    scene.go_on()
+    assert scene.world.digest() == scene.fresh(shadowed.edited).digest()
+
+
+def test_dropped_shadow_leaves_the_live_version(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    catalog, before = scene.world.catalog, scene.world.digest()
+    shadowed = scene.shadow(is_held=True)
+    shadowed.meet()
+    shadowed.run.close()
+    with pytest.raises(UsageError, match=r"a shadow of a/again, a/copies is being derived"):
+        require_no_shadow(scene.world.store.shadows.members(), catalog.tasks)
+    assert give_up(scene.world.store) == ["a/again@2", "a/copies@2"]
+    scene.world.catalog = catalog
+    assert scene.world.digest() == before
+    assert scene.world.store.shadows.members() == []
+    assert scene.world.store.collection("a/copies@2") is None
+    assert not list((scene.world.root / "collections").rglob("*@2@/*"))
+    scene.go_on()
+    assert scene.world.digest() == scene.fresh(catalog).digest()
+    scene.shadow().swap()
+
+
+def test_failing_shadow_leaves_the_live_version_running(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    catalog = scene.world.catalog
+    text = text_of(EDITED).replace("SELECT $n + 101", "SELECT json('[') + $n + 101")
+    shadowed = Shadowed(scene.world, catalog_of(tmp_path, text), 1, is_held=False)
+    assert not shadowed.meet()
+    assert set(shadowed.errors()) == {"a/copies@2"}
+    scene.ingest()
+    assert not shadowed.meet()
+    shadowed.run.close()
+    scene.world.catalog = catalog
+    assert scene.world.digest() == scene.fresh(catalog).digest()
+
+
+def test_failed_live_derivation_is_replaced(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    wrong = text_of(CHAIN).replace("SELECT $n + 100", "SELECT json(iif($id > 5, '[', '1')) + $n + 99")
+    scene.world.catalog = catalog_of(tmp_path, wrong)
+    scene.ingest()
+    with pytest.raises(Exception, match="malformed JSON"):
+        scene.world.step(shards=1)
+    upper = scene.world.store.upper("a/copies")
+    shadowed = scene.shadow()
+    at = shadowed.swap()
+    assert upper < at
+    scene.go_on()
+    assert scene.world.digest() == scene.fresh(shadowed.edited).digest()
+
+
+def test_another_edit_is_refused_while_a_shadow_is_derived(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.shadow().run.close()
+    with pytest.raises(UsageError, match="the catalog was edited since the shadow began"):
+        scene.shadow(THIRD)
+
+
+def test_followers_end_where_the_version_ends(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    spec, store = scene.world.catalog.collections["a/copies"], scene.world.store
+    shadowed = scene.shadow()
+    follower = subscribe_at(store, spec, ReadOptions(), lambda: None)
+    read = [next(follower)]
+    at = shadowed.swap()
+    scene.go_on()
+    with pytest.raises(FencedError, match="'a/copies' was replaced at") as error:
+        while True:
+            read.append(next(follower))
+    assert error.value.hint is not None
+    assert error.value.hint.startswith("read again")
+    assert max(frontier for frontier in read if isinstance(frontier, int)) == at
+
+
+def rows_at(updates: Sequence[tuple[int, Any, int]], at: int) -> list[Any]:
+    counts: dict[Any, int] = {}
+    for clock, row, diff in updates:
+        if clock <= at:
+            counts[row] = counts.get(row, 0) + diff
+    assert all(count >= 0 for count in counts.values())
+    return sorted(row for row, count in counts.items() for _ in range(count))
+
+
+def test_changes_of_a_collection_turn_at_one_time(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    store = scene.world.store
+    spec = scene.world.catalog.collections["a/again"]
+    begin = store.upper("a/again") - 1
+    followed = ReducedInput(store, spec, begin)
+    updates = [(begin, row, 1) for rows in followed.snapshot(begin) for row in rows]
+    scene.ingest()
+    shadowed = scene.shadow()
+    at = shadowed.swap()
+    scene.go_on()
+    while True:
+        _, new = followed.poll()
+        updates += new
+        if not new and not followed.has_more:
+            break
+    last = store.upper("a/again") - 1
+    for time in (begin, at - 1, at, last):
+        other = ReducedInput(store, spec, time)
+        expected = sorted(row for rows in other.snapshot(time) for row in rows)
+        other.close()
+        assert rows_at(updates, time) == expected
+    assert rows_at(updates, at - 1) != rows_at(updates, at)
+    assert {clock for clock, _, diff in updates if diff < 0 and clock >= at} >= {at}
+    followed.close()
+
+
+def test_compaction_keeps_former_versions_until_their_end(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    world, store, name = scene.world, scene.world.store, "a/again"
+    first = store.upper(name) - 1
+    before = contents(world, name, first)
+    shadowed = scene.shadow()
+    at = shadowed.swap()
+    scene.go_on()
+    spec = world.catalog.collections[name]
+    after = contents(world, name, at + SECOND)
+    with store.capabilities.keep(name, first, at=first):
+        done = compact(store, spec, since=at, grace=0)
+        assert done is not None
+        assert (done.since, len(done.held_by)) == (first, 1)
+    assert contents(world, name, at - 1) == before
+    with pytest.raises(FrontierError, match="compacted"):
+        contents(world, name, first - SECOND)
+    done = compact(store, spec, since=at + SECOND, grace=0)
+    assert done is not None
+    assert done.since == at + SECOND
+    with pytest.raises(FrontierError, match="compacted"):
+        contents(world, name, at - 1)
+    assert contents(world, name, at + SECOND) == after
+    assert store.collection("a/again@1") is None
+    assert {path.parent.name for path in (world.root / "collections").rglob("*.parquet") if "again" in str(path)} <= {
+        "again@",
+        "again@2@",
+    }
+    assert sorted(store.garbage.unknown()) == []
+
+
+def test_diff_names_the_keys_that_the_swap_changes(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    shadowed = scene.shadow(is_held=True)
+    shadowed.meet()
+    collections, store = scene.world.catalog.collections, scene.world.store
+    at = store.upper("a/copies") - 1
+    found = list(differing_documents(store, collections["a/copies"], collections["a/copies@2"], at))
+    assert [(one.before, one.after) for one in found] == [
+        ({"n": 100, "times": 10}, None),
+        ({"n": 101, "times": 3}, {"n": 101, "times": 10}),
+        (None, {"n": 102, "times": 3}),
+    ]
+    shadowed.run.close()
+
+
+def test_group_has_all_readers_and_new_members(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    defined = {**EDITED, "third": Derived("again", 0), "other": Derived("numbers", 0)}
+    shadowed = scene.shadow(defined)
+    assert set(shadowed.group.members) == {*MEMBERS, "a/third"}
+    assert set(shadowed.run.tasks) == {*MEMBERS, "a/other", "a/copies@2", "a/again@2", "a/third@2"}
+    at = shadowed.swap()
+    scene.go_on()
+    assert scene.world.digest() == scene.fresh(shadowed.edited).digest()
+    assert contents(scene.world, "a/third", at - 1) == []
+
+
+def test_documents_of_all_versions_are_read_by_their_own_schema(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    reads = [
+        row
+        for rows in read_rows(scene.world.store, scene.world.catalog.collections["a/again"], ReadOptions())
+        for row in rows.tuples()
+    ]
+    text = text_of(EDITED).replace(
+        "times: {type: integer, reduce: {strategy: sum}}", "times: {type: integer, reduce: {strategy: maximize}}"
+    )
+    before = contents(scene.world, "a/again", scene.world.store.upper("a/again") - 1)
+    shadowed = Shadowed(scene.world, catalog_of(tmp_path, text), 1, is_held=False)
+    at = shadowed.swap()
+    scene.go_on()
+    assert contents(scene.world, "a/again", at - 1) == before
+    assert [orjson.loads(text)["times"] for _, text in contents(scene.world, "a/again", at)] != [
+        orjson.loads(text)["times"] for _, text in before
+    ]
+    assert reads
