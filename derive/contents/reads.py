@@ -122,7 +122,6 @@ def reading(
 ) -> Iterator[Reading]:
     """Yield a read of the version in force at its time; a read capability keeps it while the block runs.
 
-
     Args:
         store: store of the collection.
         spec: the collection.
