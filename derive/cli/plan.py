@@ -56,8 +56,8 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...], output: str
                             undone or the task is reset
 
     Numbers of documents are those that are stored now. Durations are guesses from the rate of the task's last
-    transactions. Connectors of materializations are asked about columns. Definitions of materializations are not
-    stored, so changes of their priorities, selectors and times are not shown.
+    transactions. Connectors of materializations are asked about columns. Changes of passwords that are written in clear
+    are not shown.
 
     With -o json, each task is one object per line: task, status, former, changes (part, effect, meaning, before, after,
     diff, documents, seconds, hint), notes, documents and seconds (of starting over), and commands.

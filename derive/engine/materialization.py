@@ -36,6 +36,7 @@ from derive.materialize.preparation import PreparedMaterialization, prepare
 from derive.materialize.restarts import last_reset, note_refills, read_refills, refill_limit, settle
 from derive.materialize.worker import close_streams, connectors
 from derive.protocol.collection import InputSpec
+from derive.protocol.definition_text import definition_of_materialization
 from derive.protocol.materialization import FIRST, LocalEndpoint, MaterializationSpec
 from derive.shard.progress import Message, progress_folder
 from derive.shard.state import publish_epoch, remove_shards
@@ -86,6 +87,7 @@ class Materialization:
         self._ready: _Ready | None = None
         self._keys: dict[str, UniqueKeys] = {}
         self._log = TaskLog(store.root, spec.name)
+        self._definition = definition_of_materialization(spec)
         self.spec = spec
 
     @property
@@ -350,7 +352,7 @@ class Materialization:
 
     def commit(self, transaction: Transaction, prepared: Prepared, commit: TaskCommit) -> TaskCapability:
         """Record the progress of the endpoint."""
-        return self._store.commit_task(transaction.capability, commit)
+        return self._store.commit_task(transaction.capability, replace(commit, applied=self._definition))
 
     def cancel(self) -> None:
         """Cancel the executor's work, and end the running streams."""

@@ -7,7 +7,7 @@ definition are needed. A difference that no rule here names is reported by its J
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,25 +124,35 @@ def _transform(name: str, old: Any, new: Any, facts: Facts) -> Iterator[Change]:
         yield Change(f"{name}: backfill", start, meaning, was["backfill"], now["backfill"], (), key, documents)
     if old["shuffle"] != new["shuffle"]:
         yield _shuffle(name, old["shuffle"], new["shuffle"], facts)
-    delay = "processed documents stay processed; the delay applies to all other documents"
-    rules = {
-        "read_delay": ("readDelay", delay, format_duration),
-        "priority": ("priority", _READ_ONLY, _same),
-        "not_before": ("notBefore", _READ_ONLY, _time),
-        "not_after": ("notAfter", _READ_ONLY, _time),
-        "selector": ("partitions", _READ_ONLY, _same),
-    }
-    for property_, (shown, meaning, form) in rules.items():
+    yield from changed_reads(name, was, now, ("read_delay", "priority", "not_before", "not_after", "selector"))
+    yield from changed_policy(name, was, now)
+    if was["feedback"] != now["feedback"]:
+        meaning = "true if the source lies on a cycle: then documents are read one tick later"
+        yield Change(f"{name}: feedback", "new documents", meaning, was["feedback"], now["feedback"])
+
+
+def changed_reads(name: str, was: Any, now: Any, properties: Iterable[str]) -> Iterator[Change]:
+    """Yield the changed properties of an input that apply to documents read from now on.
+
+    Args:
+        name: name of the input.
+        was: the former input, as JSON of its definition.
+        now: the present input.
+        properties: names of the properties to compare.
+    """
+    for property_ in properties:
         if was[property_] != now[property_]:
+            shown, meaning, form = _READ_PROPERTIES[property_]
             yield Change(f"{name}: {shown}", "new documents", meaning, form(was[property_]), form(now[property_]))
+
+
+def changed_policy(name: str, was: Any, now: Any) -> Iterator[Change]:
+    """Yield the change of `onSourceReset` of an input."""
     if was["follows"] != now["follows"]:
         policies = {True: "follow", False: "stop"}
         meaning = "applies when the source becomes another relation"
         values = policies[was["follows"]], policies[now["follows"]]
         yield Change(f"{name}: onSourceReset", "nothing", meaning, *values)
-    if was["feedback"] != now["feedback"]:
-        meaning = "true if the source lies on a cycle: then documents are read one tick later"
-        yield Change(f"{name}: feedback", "new documents", meaning, was["feedback"], now["feedback"])
 
 
 def _same(value: JSON) -> JSON:
@@ -151,6 +161,20 @@ def _same(value: JSON) -> JSON:
 
 def _time(value: int | None) -> str | None:
     return None if value is None else format_rfc3339(value)
+
+
+_READ_PROPERTIES: Mapping[str, tuple[str, str, Callable[[Any], JSON]]] = {
+    "read_delay": (
+        "readDelay",
+        "processed documents stay processed; the delay applies to all other documents",
+        format_duration,
+    ),
+    "priority": ("priority", _READ_ONLY, _same),
+    "not_before": ("notBefore", _READ_ONLY, _time),
+    "not_after": ("notAfter", _READ_ONLY, _time),
+    "selector": ("partitions", _READ_ONLY, _same),
+}
+"""Property of a catalog, meaning of a change and form of the values, by name in a definition."""
 
 
 def _shuffle(name: str, old: Any, new: Any, facts: Facts) -> Change:

@@ -1,20 +1,24 @@
-"""Changes of materializations: bindings, materialized fields, and columns of the endpoint.
+"""Changes of materializations: their definitions, bindings, materialized fields, and columns of the endpoint.
 
-The definition of a materialization is not stored. Its bindings, fields and reductions are, as fingerprints.
+Definitions are compared as JSON (`derive.protocol.definition_text`), without passwords that are written in clear.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from derive.document.clock import format_duration
 from derive.engine.edits import name_of_binding
 from derive.engine.stored_bindings import StoredParts, stored_fields
 from derive.errors import CatalogError, FlowError
 from derive.materialize.connector import Connectors
 from derive.materialize.preparation import PreparedMaterialization, prepare
 from derive.materialize.restarts import last_reset
-from derive.planning.change import Change
+from derive.planning.change import Change, Effect, json_differences
+from derive.planning.differences import changed_policy, changed_reads
+from derive.protocol.materialization import connector_of
 from derive.protocol.specs import BindingSpec, MaterializationSpec
 from derive.reduce.reduce_keyword import annotated_locations
 from derive.storage.metadata.descriptions import TaskState
@@ -63,6 +67,63 @@ def binding_changes(spec: MaterializationSpec, state: TaskState, rereads: dict[s
             yield Change(binding.name, "from the start", meaning, None, "added", (), key, rereads[key])
         elif key in state.fingerprints:
             yield from _reductions(binding, StoredParts.from_text(state.fingerprints[key]))
+
+
+def definition_changes(before: Any, after: Any) -> Iterator[Change]:
+    """Yield the changes from one definition of a materialization to another, except of added bindings.
+
+    Args:
+        before: the former definition, parsed.
+        after: the present definition, parsed.
+    """
+    yield from _endpoint(before["endpoint"], after["endpoint"])
+    olds, news = ({one["input"]["name"]: one for one in definition["bindings"]} for definition in (before, after))
+    for name, new in news.items():
+        if name in olds:
+            yield from _binding(name, olds[name], new)
+    for name in olds:
+        if name not in news:
+            meaning = (
+                "its table stays, and gets no more documents; a binding that comes back continues where it stopped"
+            )
+            yield Change(name, "nothing", meaning, "removed", None)
+    if [name for name in olds if name in news] != [name for name in news if name in olds]:
+        yield Change("order of bindings", "nothing", "no effect on stored rows", [*olds], [*news])
+    if before["tick"] != after["tick"]:
+        ticks = format_duration(before["tick"]), format_duration(after["tick"])
+        yield Change("shards.maxTxnDuration", "nothing", "no effect on stored rows", *ticks)
+
+
+_REACHED = "the next run connects to it; where it has no checkpoint of this materialization, all rows are stored again"
+_IMAGE = "the installed connector of the same name runs, whatever the registry and the tag are"
+
+
+def _endpoint(before: Any, after: Any) -> Iterator[Change]:
+    for pointer, was, now in json_differences(before, after):
+        effect: Effect = "endpoint"
+        meaning = _REACHED
+        if pointer == "/image" and was and now and connector_of(was) == connector_of(now):
+            effect, meaning = "nothing", _IMAGE
+        yield Change(f"endpoint{pointer}", effect, meaning, was, now)
+
+
+def _binding(name: str, before: Any, after: Any) -> Iterator[Change]:
+    was, now = before["input"], after["input"]
+    if was["priority"] != now["priority"]:
+        meaning = "bindings are stored in another order; no effect on stored rows"
+        yield Change(f"{name}: priority", "nothing", meaning, was["priority"], now["priority"])
+    yield from changed_reads(name, was, now, ("read_delay", "not_before", "not_after", "selector"))
+    yield from changed_policy(name, was, now)
+    for pointer, old, new in json_differences(before["resource"], after["resource"]):
+        meaning = "the connector gets the new value with the next run"
+        yield Change(f"{name}: resource{pointer}", "endpoint", meaning, old, new)
+    old_fields, new_fields = before["fields"], after["fields"]
+    if old_fields["key"] != new_fields["key"]:
+        meaning = "the fields that identify a row: the connector decides whether the present table has them as its key"
+        yield Change(f"{name}: key", "endpoint", meaning, old_fields["key"] or None, new_fields["key"] or None)
+    for pointer, old, new in json_differences({**old_fields, "key": None}, {**new_fields, "key": None}):
+        meaning = "selects the columns of the next run, which are listed below if they differ"
+        yield Change(f"{name}: fields{pointer}", "endpoint", meaning, old, new)
 
 
 def _reductions(binding: BindingSpec, before: StoredParts) -> Iterator[Change]:

@@ -19,7 +19,7 @@ from derive.errors import FlowError, OwnedError, SourceReplacedError
 from derive.planning.change import Change, TaskPlan, TaskStatus
 from derive.planning.differences import Facts, find_differences
 from derive.planning.pending import find_edits, find_unaccepted, measured_rate, present_positions, present_state
-from derive.protocol.definition_text import definition_of
+from derive.protocol.definition_text import definition_of, definition_of_materialization
 from derive.protocol.specs import CatalogSpec, DerivationSpec, InputSpec, MaterializationSpec
 from derive.storage.metadata.descriptions import PastPart, TaskState
 from derive.storage.metadata.owner import Door
@@ -32,6 +32,9 @@ from derive.time.source_read import read_input
 _NO_DEFINITION = (
     "the definition under which it ran is not stored, because it ran before data folders stored definitions: only"
     " transforms, sources, lambdas, modules and reductions are compared"
+)
+_NOT_APPLIED = (
+    "the definition under which it ran is not stored: only bindings, fields, columns and reductions are compared"
 )
 
 
@@ -166,9 +169,15 @@ def _changes(task: _Task, past: Sequence[PastPart]) -> tuple[list[Change], tuple
     """Return the changes of a task that has run, without regard to acceptance, and notes."""
     spec, state = task.spec, task.state
     if isinstance(spec, MaterializationSpec):
-        from derive.planning.materialization import binding_changes  # imports gRPC
+        from derive.planning.materialization import binding_changes, definition_changes  # imports gRPC
 
-        return list(binding_changes(spec, state, dict(task.rereads))), ()
+        changes = list(binding_changes(spec, state, dict(task.rereads)))
+        applied, present = task.store.applied(spec.name), definition_of_materialization(spec).text
+        if applied is None:
+            return changes, (_NOT_APPLIED,)
+        if applied != present:
+            changes += definition_changes(parse_exact(applied.encode()), parse_exact(present.encode()))
+        return changes, ()
     if not past:
         return [], (_NO_DEFINITION,)
     before, after = past[-1].definition, definition_of(spec).text

@@ -1,8 +1,8 @@
-"""Definitions of derivations as JSON texts, which a data folder keeps to explain documents of earlier definitions.
+"""Definitions of tasks as JSON texts, which a data folder keeps to explain documents and to plan edits.
 
-The text has all properties on which published documents depend, without positions in files and limits of a run. So two
-catalogs that derive the same documents have the same text in most cases. After an edit without an effect on documents,
-such as an edited description, one more text is stored.
+The text of a derivation has all properties on which published documents depend, without positions in files and limits
+of a run. So two catalogs that derive the same documents have the same text in most cases. After an edit without an
+effect on documents, such as an edited description, one more text is stored. The text of a materialization is for plans.
 """
 
 from __future__ import annotations
@@ -16,13 +16,24 @@ from functools import lru_cache
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from derive.document.exact import dump_exact, parse_exact
+from derive.document.pointer import JSON
 from derive.position import Position, Script
 from derive.protocol.derive import StoresConfig
 from derive.protocol.entry_points import find_runtime
-from derive.protocol.specs import CollectionSpec, DerivationSpec
+from derive.protocol.secrets import redacted
+from derive.protocol.specs import (
+    AddressEndpoint,
+    CollectionSpec,
+    ConnectorEndpoint,
+    DerivationSpec,
+    FieldsSpec,
+    InputSpec,
+    LocalEndpoint,
+    MaterializationSpec,
+)
 
-_LEFT_OUT = {"position", "write_positions", "read_positions", "disabled", "limits"}
-"""Fields of specs without an effect on published documents."""
+_LEFT_OUT = {"position", "positions", "write_positions", "read_positions", "disabled", "limits"}
+"""Fields of specs without an effect on published or stored documents."""
 
 _CONFIG = "connector_config"
 _OPAQUE = "opaque"
@@ -31,7 +42,7 @@ _DIGITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A definition of a derivation.
+    """A definition of a derivation or materialization.
 
     Attributes:
         digest: digest of the text, hexadecimal.
@@ -55,6 +66,38 @@ def definition_of(spec: DerivationSpec) -> Definition:
     kind, config = _config_type(spec.connector), spec.connector_config
     is_plain = kind is not None and isinstance(config, kind)
     written[_CONFIG] = _write(kind, config) if is_plain else {_OPAQUE: repr(config)}
+    return _definition(written)
+
+
+def definition_of_materialization(spec: MaterializationSpec) -> Definition:
+    """Return the definition of a materialization, without its collections, and without secrets that are in clear."""
+    endpoint = spec.endpoint
+    match endpoint:
+        case ConnectorEndpoint(image):
+            program: dict[str, JSON] = {"image": image}
+        case LocalEndpoint(command):
+            program = {
+                "command": list(command),
+                "env": redacted(endpoint.env.written, is_secret=True),
+            }
+        case AddressEndpoint(address):
+            program = {"address": address}
+    written = {
+        "endpoint": {**program, "config": redacted(endpoint.config.written)},
+        "bindings": [
+            {
+                "input": _write(InputSpec, binding.input),
+                "resource": redacted(binding.resource),
+                "fields": _write(FieldsSpec, binding.fields),
+            }
+            for binding in spec.bindings
+        ],
+        "tick": spec.tick,
+    }
+    return _definition(written)
+
+
+def _definition(written: JSON) -> Definition:
     text = dump_exact(written)
     return Definition(hashlib.sha256(text).hexdigest()[:_DIGITS], text.decode())
 

@@ -90,7 +90,16 @@ class ConnectorEndpoint:
     @property
     def connector(self) -> str:
         """Return the image's name without registry, tag and digest: the name of an installed connector."""
-        return self.image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+        return connector_of(self.image)
+
+
+def connector_of(image: str) -> str:
+    """Return the name of the installed connector of an image.
+
+    >>> connector_of("ghcr.io/someone/materialize-postgres:v1")
+    'materialize-postgres'
+    """
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)

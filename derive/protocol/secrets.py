@@ -94,6 +94,41 @@ def hide(text: str, secrets: Collection[str]) -> str:
     return text
 
 
+def redacted(value: JSON, *, is_secret: bool = False) -> JSON:
+    """Return a value for storage: secrets in clear are hidden, and references stay as written.
+
+    Args:
+        value: a JSON value whose strings may have references.
+        is_secret: whether the name of the value's property is that of a secret.
+
+    >>> redacted({"user": "a", "password": "hunter2", "token": "${env:TOKEN}", "url": "db://a:hunter2@host"})
+    {'user': 'a', 'password': '***', 'token': '${env:TOKEN}', 'url': 'db://a:***@host'}
+    """
+    if isinstance(value, dict):
+        return {
+            name: redacted(member, is_secret=is_secret or bool(_SECRET_NAME.search(name)))
+            for name, member in value.items()
+        }
+    if isinstance(value, list):
+        return [redacted(item, is_secret=is_secret) for item in value]
+    if isinstance(value, str):
+        return _redacted_text(value, is_secret=is_secret)
+    return HIDDEN if is_secret and value is not None and not isinstance(value, bool) else value
+
+
+def _redacted_text(text: str, *, is_secret: bool) -> str:
+    def hidden(match: re.Match[str]) -> str:
+        begin, end = (place - match.start() for place in match.span(1))
+        is_reference = not _REFERENCE.sub("", match[1])
+        return match[0] if is_reference else f"{match[0][:begin]}{HIDDEN}{match[0][end:]}"
+
+    if is_secret and _REFERENCE.sub("", text):
+        return HIDDEN
+    for pattern in (_USER_INFO, _PASSWORD_PARAMETER):
+        text = pattern.sub(hidden, text)
+    return text
+
+
 def hide_in_line(line: str) -> str:
     """Return a line of a file with hidden secrets; other text keeps its position.
 

@@ -91,6 +91,9 @@ class View(Folder, Protocol):
     def past(self, name: str) -> list[PastPart]:
         """Return the recorded parts of a derivation's past."""
 
+    def applied(self, name: str) -> str | None:
+        """Return the text of a materialization's definition at its last commit."""
+
 
 class Readable(View, Protocol):
     """The role for reading documents."""

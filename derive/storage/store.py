@@ -72,7 +72,7 @@ from derive.storage.metadata.ingestions import (
 )
 from derive.storage.metadata.opening import Host, open_metadata, this_host
 from derive.storage.metadata.owner import Door, Owner, owner_of, require_ingested, require_open
-from derive.storage.metadata.past import read_past
+from derive.storage.metadata.past import read_applied, read_past
 from derive.storage.metadata.segment import begin_writer, read_segments, segment_paths
 from derive.storage.metadata.tables import has_appended
 from derive.storage.metadata.tasks import (
@@ -457,6 +457,11 @@ class Store:
         """Return the recorded parts of a derivation's past, in order."""
         with self._metadata.snapshot() as db:
             return read_past(db, name)
+
+    def applied(self, name: str) -> str | None:
+        """Return the text of a materialization's definition at its last commit; None if none is recorded."""
+        with self._metadata.snapshot() as db:
+            return read_applied(db, name)
 
     def acquire_task(
         self, name: str, shards: int, outputs: Sequence[str] = (), *, purpose: str | None = None, if_free: bool = False

@@ -154,6 +154,10 @@ CREATE TABLE history (                  -- parts of the past of derivations, as 
     ends TEXT,                          -- JSON: positions after the part; NULL for the last part
     PRIMARY KEY (task, number)
 ) WITHOUT ROWID;
+CREATE TABLE applied (                  -- definitions of materializations at their last commits
+    task TEXT PRIMARY KEY REFERENCES task,
+    definition TEXT NOT NULL REFERENCES definition
+) WITHOUT ROWID;
 """
 
 _INGESTIONS = """

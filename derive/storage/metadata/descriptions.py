@@ -152,6 +152,7 @@ class TaskCommit:
         needs: first timestamp that each transform still needs of its source, by state key.
         may_step_back: whether positions may move back, because the task's endpoint has its own checkpoint.
         derived: facts about a derivation's transaction; None for other tasks.
+        applied: the definition of a materialization; None for other tasks.
     """
 
     positions: Mapping[str, int]
@@ -162,6 +163,7 @@ class TaskCommit:
     needs: Mapping[str, int] = field(default_factory=dict)
     may_step_back: bool = False
     derived: Derived | None = None
+    applied: Definition | None = None
 
 
 @dataclass(frozen=True, slots=True)

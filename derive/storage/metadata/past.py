@@ -1,9 +1,11 @@
-"""The past of derivations in the metadata database: under which definition, and in which transactions, they derived.
+"""The past of tasks in the metadata database: the definitions and transactions by which derivations derived.
 
 The documents of a derivation depend on its sources and on its definition. If a timestamp was raised to the `upper` of
 the output, they also depend on the extents of transactions. A replay needs all of these. Consecutive regular
 transactions of one definition are one part, whose end is the present position of the task. So a commit usually reads
 one row about the past, and writes no row.
+
+Of a materialization, the definition at its last commit is stored.
 """
 
 from __future__ import annotations
@@ -74,10 +76,36 @@ def end_part(db: apsw.Connection, task: str, upper: int | None = None) -> None:
     )
 
 
+def record_applied(db: apsw.Connection, task: str, definition: Definition) -> None:
+    """Record the definition of a materialization, in the write transaction of its commit."""
+    if db.execute("SELECT definition FROM applied WHERE task = ?", (task,)).get == definition.digest:
+        return
+    insert_definition(db, definition)
+    db.execute("INSERT OR REPLACE INTO applied VALUES (?, ?)", (task, definition.digest))
+    _forget_definitions(db)
+
+
+def read_applied(db: apsw.Connection, task: str) -> str | None:
+    """Return the text of a materialization's definition at its last commit; None if none is recorded."""
+    text: str | None = db.execute(
+        "SELECT spec FROM applied JOIN definition ON digest = definition WHERE task = ?", (task,)
+    ).get
+    return text
+
+
+def _forget_definitions(db: apsw.Connection) -> None:
+    """Delete the definitions that no task has."""
+    db.execute(
+        "DELETE FROM definition WHERE digest NOT IN (SELECT definition FROM history UNION ALL"
+        " SELECT definition FROM applied)"
+    )
+
+
 def forget_past(db: apsw.Connection, task: str) -> None:
     """Delete the past of a task, and the definitions that no other task has had."""
     db.execute("DELETE FROM history WHERE task = ?", (task,))
-    db.execute("DELETE FROM definition WHERE digest NOT IN (SELECT definition FROM history)")
+    db.execute("DELETE FROM applied WHERE task = ?", (task,))
+    _forget_definitions(db)
 
 
 def read_past(db: apsw.Connection, task: str) -> list[PastPart]:

@@ -27,7 +27,7 @@ from derive.storage.metadata.descriptions import (
     TaskNote,
     TaskState,
 )
-from derive.storage.metadata.past import end_part, forget_past, record_part
+from derive.storage.metadata.past import end_part, forget_past, record_applied, record_part
 from derive.storage.metadata.segment import insert_segments, last_clock
 from derive.time.positions import Place
 
@@ -212,6 +212,8 @@ def move_task(db: apsw.Connection, move: TaskMove) -> None:
         advance_upper(db, update.collection, update.frontier)
     if move.commit:
         advance_task(db, capability.task, move.commit)
+    if move.commit and move.commit.applied:
+        record_applied(db, capability.task, move.commit.applied)
 
 
 def insert_update(db: apsw.Connection, update: CollectionUpdate, frontier: int, *, ascending: bool = False) -> None:
