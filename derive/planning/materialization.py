@@ -95,7 +95,7 @@ def definition_changes(before: Any, after: Any) -> Iterator[Change]:
 
 
 _REACHED = "the next run connects to it; where it has no checkpoint of this materialization, all rows are stored again"
-_IMAGE = "the installed connector of the same name runs, whatever the registry and the tag are"
+_IMAGE = "registry and tag have no effect: the installed connector with the name of the image runs"
 
 
 def _endpoint(before: Any, after: Any) -> Iterator[Change]:
