@@ -1,27 +1,28 @@
-"""Backups of data folders: taken while tasks run, restored into any folder, and verified file by file.
+"""Backups of data folders: made while tasks run, restored into any folder, and verified file by file.
 
-A folder without a manifest is no backup, or an incomplete backup.
+A folder without a manifest is not a backup, or is an incomplete one.
 
 Two locks are held while the metadata is copied: the lock of epochs (no task begins to run, is reset or is split), and
 the locks of shards (no shard is opened for another transaction). A shard's lock is released after its state is copied.
 Running attempts continue and may commit: the copied metadata names the attempt whose state is copied, and a prepared
 state stays until the shard is opened again.
 
-The files that a materialization keeps beside its endpoint may belong to a later transaction than the metadata, as after
+The files that a materialization stores in the data folder may belong to a later transaction than the metadata, as after
 a crash.
 
-Metadata and states are copied at one moment. Segments never change: they are hard-linked into a backup on the same file
-system, and copied into a backup elsewhere. Read capabilities keep segments from being removed meanwhile. If a reset
-removes segments nevertheless, metadata and states are copied again.
+Metadata and states are copied as of one time. Segments do not change, so a backup on the same file system has hard
+links to them; a backup on another file system has copies. Read capabilities protect segments from removal during the
+backup. If a reset removes segments in spite of this, metadata and states are copied again.
 
-Other processes may work meanwhile: a finding is checked against the metadata again before it is reported.
+Other processes may work during a verification, so a finding is checked against the metadata again before it is
+reported.
 
-The restored folder has a new identifier, records the original's identifier, and raises the epochs of its tasks far
-above those of the original. Processes of the original can therefore commit nothing to the restored folder.
-Capabilities of its processes end.
+The restored folder has a new identifier and records the identifier of the original. The epochs of its tasks are far
+above the epochs of the original, and capabilities of processes end. So processes of the original folder cannot commit
+to the restored folder.
 
-The metadata database is entered last. An interrupted restore leaves a folder that all commands refuse, and into which a
-restore can be repeated.
+The metadata database is restored last. After an interrupted restore, all commands refuse the folder, and the restore
+can be repeated.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Manifest:
 
     Attributes:
         folder: identifier of the data folder of the backup.
-        former: identifiers of the folders that this data folder was restored from, the newest first.
+        former: identifiers of the folders from whose backups this data folder was restored, the newest first.
         at: time of the backup, RFC 3339.
         files: files by path relative to the backup.
     """
@@ -129,7 +130,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a backup.
 
     Raises:
-        UsageError: the folder is no backup, or its manifest is damaged.
+        UsageError: the folder is not a backup, or its manifest is damaged.
     """
     try:
         value: Any = orjson.loads((folder / MANIFEST).read_bytes())
@@ -152,14 +153,14 @@ METADATA = "metadata.db"
 """Database of a data folder that is copied as a whole."""
 
 _OF_TASK, _OF_SHARD = ("restart", "restart.announced"), "kept.json"
-"""Files that materializations keep in the folders of tasks and of shards."""
+"""Names of files that materializations store in the folders of tasks and of shards."""
 
 _ATTEMPTS = 5
 _PATIENCE = 60_000
 
 
 def copy_snapshot(root: Path, copy: Path) -> None:
-    """Copy metadata and shard states as they are at one moment.
+    """Copy metadata and shard states as of one time.
 
     Args:
         root: the data folder.
@@ -227,7 +228,7 @@ def _hold_shards(root: Path, standstill: ExitStack) -> dict[Path, ExitStack]:
 
 
 def _copy_database(path: Path, copy: Path) -> None:
-    """Copy a database of concurrent writers, as it is at one moment, into one durable file."""
+    """Copy a database that others write, as of one time, into one durable file."""
     with (
         closing(apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)) as source,
         closing(apsw.Connection(str(copy))) as target,
@@ -240,7 +241,7 @@ def _copy_database(path: Path, copy: Path) -> None:
 
 
 def _copy_kept(root: Path, copy: Path, folders: Mapping[Path, str], tasks: Iterable[str]) -> None:
-    """Copy the files that materializations keep; writers replace each of these files atomically."""
+    """Copy the files that materializations store; writers replace each of these files atomically."""
     kept = [task_folder(root, task) / name for task in tasks for name in _OF_TASK]
     kept += [folder / _OF_SHARD for folder in folders]
     for path in kept:
@@ -276,7 +277,7 @@ class Options:
 
     Attributes:
         base: an earlier backup, whose unchanged files are linked; None for none.
-        copies: copy segments instead of linking them to the data folder's files.
+        copies: whether to copy segments, and not to link them to files of the data folder.
         progress: called with the number of segments in the backup.
     """
 
@@ -331,7 +332,7 @@ def back_up(store: Store, folder: Path, options: Options | None = None) -> Backu
         options: options of the backup.
 
     Raises:
-        UsageError: the folder is not empty or lies in the data folder, or the base is no backup.
+        UsageError: the folder is not empty or lies in the data folder, or the base is not a backup.
         StorageError: a file is missing or damaged, or cannot be copied.
     """
     options = options or Options()
@@ -577,7 +578,7 @@ def _compare(root: Path, path: str, size: int, checksum: str, collection: str | 
 
 
 _EPOCHS = 1 << 20
-"""Number that is added to the epochs of restored tasks; the original folder does not reach it by later runs."""
+"""Number that is added to the epochs of restored tasks; later runs of the original folder do not reach these epochs."""
 
 
 def restore(backup: Path, root: Path, *, copies: bool = False, progress: Callable[[int], None] = lambda _: None) -> int:
@@ -586,15 +587,15 @@ def restore(backup: Path, root: Path, *, copies: bool = False, progress: Callabl
     Args:
         backup: folder of a complete backup.
         root: the data folder; created if missing.
-        copies: copy segments instead of linking them to the backup's files.
+        copies: whether to copy segments, and not to link them to files of the backup.
         progress: called with the number of restored files.
 
     Returns:
         The number of restored files.
 
     Raises:
-        UsageError: `backup` is no backup, or `root` is not empty.
-        StorageError: a file of the backup is missing or damaged; `root` is then no data folder.
+        UsageError: `backup` is not a backup, or `root` is not empty.
+        StorageError: a file of the backup is missing or damaged; `root` is not a data folder then.
     """
     manifest = read_manifest(backup)
     begun = root / RESTORING

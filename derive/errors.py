@@ -1,8 +1,8 @@
-"""The one exception tree.
+"""The tree of exceptions.
 
-A `FlowError` is a failure that a person can mend. It is printed without a traceback, names its cause and a remedy, and
-survives the trip from a Spark worker to the driver (`to_json`, `from_json`). Every other exception is a defect of this
-project.
+A `FlowError` is a failure with a cause that a person can correct. It is printed without a traceback, and names its
+cause and a remedy. `to_json` and `from_json` transfer it from a Spark worker to the driver. Every other exception is a
+defect of this project.
 
     FlowError
     ├── UsageError          the command line names something unknown, or combines options that exclude each other
@@ -174,7 +174,7 @@ class SegmentError(StorageError):
 
 
 class SegmentMissingError(SegmentError):
-    """A file of a collection is missing, although the metadata named it a moment ago."""
+    """A file of a collection is missing, although the metadata has just named it."""
 
 
 class BusyError(StorageError):
@@ -190,7 +190,7 @@ class HeldError(StorageError):
 
 
 class OwnedError(StorageError):
-    """A collection belongs to another writer and cannot be written through this path."""
+    """A collection belongs to another writer, so this writer cannot write it."""
 
 
 class DiskFullError(StorageError):

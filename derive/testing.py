@@ -1,9 +1,9 @@
 """Catalog tests: `tests:` stanzas on the in-process executor, in virtual time.
 
-An expected document with all properties of the key is paired with the actual document of that key. The other expected
+An expected document with all properties of the key is paired with the actual document of this key. The other expected
 documents are paired with the remaining actual documents, one after the other, in key order.
 
-The clock visits every time at which a derivation has work, so that transactions equal those of a continuous run. Only
+The clock stops at every time at which a derivation has work, so transactions are the same as in a continuous run. Only
 derivations upstream of a verified collection take part.
 """
 
@@ -64,8 +64,8 @@ class Difference:
 def differences(expected: JSON, actual: JSON, *, strict: bool = False, pointer: str = "") -> list[Difference]:
     """Return the locations at which `actual` contradicts `expected`.
 
-    Further properties and further trailing items of `actual` are differences only if `strict`. Numbers are equal if
-    they differ by rounding only.
+    Additional properties and additional last items of `actual` are differences only if `strict`. Numbers are equal if
+    they differ only by rounding.
 
     >>> differences({"a": 1}, {"a": 2, "b": 3})
     [Difference(pointer='/a', expected=1, actual=2)]
@@ -122,7 +122,8 @@ def pair_documents(
     Args:
         spec: the collection.
         expected: documents of a verify step, as they are written.
-        actual: documents of the collection by packed key. A second expected document of a key is paired with `MISSING`.
+        actual: documents of the collection, by packed key. A second expected document of a key is paired with
+            `MISSING`.
     """
     pack = compile_key(spec.key, spec.key_defaults)
     pointers = [compile_pointer(pointer) for pointer in spec.key]
@@ -144,11 +145,11 @@ def pair_documents(
 
 
 SHARDS = 3
-"""Shards of each task, so that tests exercise shuffles."""
+"""Number of shards of each task; with several shards, tests also test shuffles."""
 
 
 def tasks_of(catalog: CatalogSpec, test: TestSpec) -> list[str]:
-    """Return the derivations upstream of the collections that a test verifies, or all if it verifies nothing."""
+    """Return the derivations upstream of the collections that a test verifies; all derivations if it verifies none."""
     reads = {name: derivation.sources for name, derivation in catalog.derivations.items()}
     return sorted(upstream(test.verified, reads)) if test.verified else list(catalog.derivations)
 
@@ -192,7 +193,7 @@ class VirtualTime:
         self.store.close()
 
     def pass_until(self, wall: int) -> None:
-        """Advance time to `wall`, and process all documents that are due before."""
+        """Advance time to `wall`, and process all documents that are due before it."""
         for _ in range(self._most_ticks):
             self._step()
             if self._now >= wall:
@@ -222,7 +223,7 @@ class VirtualTime:
             self._now = tick_end(self._now, self._ticks[collection])
 
     def fast_forward(self, collection: str | None = None) -> None:
-        """Advance time until no delayed read can change a collection, or any collection if None."""
+        """Advance time until no delayed read can change a collection (None for all collections)."""
         while True:
             self.settle()
             delayed = self._reaching(collection)
@@ -286,7 +287,7 @@ class Failure:
         position: position of the step in the catalog.
         mismatches: for a verify step, the documents that differ.
         error: for any other failure, the error.
-        to_come: for a verify step at a time, the documents that arrive later, in words.
+        to_come: for a verify step with a time, a text about the documents that arrive later.
     """
 
     step: int
@@ -308,7 +309,7 @@ class TestResult:
         said: log entries of lambdas, by derivation and then in order.
     """
 
-    __test__ = False  # for pytest, which collects classes by this name
+    __test__ = False  # pytest would collect a class of this name as a test
 
     test: TestSpec
     seconds: float
@@ -324,7 +325,7 @@ def run_tests(
     Args:
         catalog: the tests, and the derivations that they test.
         names: names of tests to run; None for all.
-        strict: refuse properties and items that a verify step does not mention.
+        strict: whether to refuse properties and items that a verify step does not mention.
     """
     chosen = [test for name, test in catalog.tests.items() if names is None or name in names]
     for test in sorted(chosen, key=lambda test: test.position):

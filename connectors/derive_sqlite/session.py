@@ -314,7 +314,7 @@ class SqliteSession:
         return explain(failure, self._guard, self._watch)
 
     def _feed(self, run: _Run, batch: ReadBatch) -> tuple[Iterator[tuple[Any, ...]], Iterator[object]]:
-        """Return the parameter values of each document, and an iterator whose length hint is the rest of documents."""
+        """Return the parameter values of each document, and an iterator that shows how many documents remain."""
         feed, left = self._feed_values(run, batch)
         return (self._feed_without_row_ids(feed) if run.program.asks_row_ids else feed), left
 

@@ -1,4 +1,4 @@
-"""Build validated specs from definitions, by rules that each check one thing."""
+"""Builds validated specs from definitions; each rule checks one property."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Build:
     Attributes:
         spec: the valid part of the catalog; all of it if there are no issues.
         issues: all errors, in the order of their detection.
-        notes: remarks that are no errors.
-        missing: URLs of missing code files; each has an issue too.
+        notes: remarks, which are not errors.
+        missing: URLs of missing code files; each file also has an issue.
         of_tests: the issues that concern only tests.
     """
 
@@ -95,11 +95,11 @@ def _checked(built: Build, ignored: frozenset[Issue]) -> CatalogSpec:
 
 
 def build(source: str | Path, resources: Resources | None = None) -> Build:
-    """Load and validate a catalog, and keep the valid part if there are issues.
+    """Load and validate a catalog; if it has issues, return the valid part.
 
     Args:
         source: path of its root file.
-        resources: loader of the files; the texts of some may be given.
+        resources: loader of the files; it may have texts that replace files.
     """
     loader = Loader(resources)
     definition = loader.load(Path(source))

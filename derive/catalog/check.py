@@ -1,4 +1,4 @@
-"""Check a catalog completely, including its code."""
+"""Checks a catalog completely, including its code."""
 
 from __future__ import annotations
 
@@ -46,13 +46,14 @@ def _check_code(derivations: Iterable[DerivationSpec]) -> list[Issue]:
 def check_catalog(source: str | Path) -> Build:
     """Build a catalog and check its code.
 
-    The code of a derivation is checked if that derivation has no other issues.
+    The code of a derivation is checked only if the derivation has no other issues.
 
     Args:
         source: path of its root file.
     """
     collects = gc.isenabled()
-    gc.disable()  # the built objects stay alive, so garbage collection would waste a sixth of the time
+    # garbage collection would take a sixth of the time, and free nothing, because the built objects stay alive
+    gc.disable()
     try:
         built = build(source)
         return with_issues(built, _check_code(built.spec.derivations.values()))
@@ -62,7 +63,7 @@ def check_catalog(source: str | Path) -> Build:
 
 
 def with_issues(built: Build, issues: Iterable[Issue]) -> Build:
-    """Return a build with further issues and notes."""
+    """Return a build with additional issues and notes."""
     known = set(built.issues)
     new = [issue for issue in issues if issue not in known]
     return replace(

@@ -102,7 +102,7 @@ class AdvanceDef:
 class TestDef:
     """An entry of `tests`."""
 
-    __test__ = False  # for pytest, which collects classes by this name
+    __test__ = False  # pytest would collect a class of this name as a test
 
     name: str
     at: Located
@@ -124,7 +124,7 @@ class BindingDef:
 
 @dataclass(frozen=True, slots=True)
 class MaterializationDef:
-    """An entry of `materializations`; `url` is that of its file, the base of relative file names."""
+    """An entry of `materializations`; `url` is the URL of its file, the base of relative file names."""
 
     name: str
     at: Located

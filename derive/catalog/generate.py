@@ -1,7 +1,7 @@
-"""Generate files that help to write a catalog's code, from the catalog alone.
+"""Generates files that help to write a catalog's code, from the catalog alone.
 
-Files are generated before the code of a catalog exists. Missing code files and errors in code are therefore ignored.
-All other errors are reported, and files are removed only if the catalog has no errors.
+Files are generated before the code of a catalog exists, so missing code files and errors in code are ignored. All other
+errors are reported, and files are removed only if the catalog has no errors.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def write_changes(changes: Changes) -> None:
                 _remove_empty(change.path.parent, changes.root)
             elif change.outcome != "unchanged":
                 change.path.parent.mkdir(parents=True, exist_ok=True)
-                # Do not overwrite a file that another process has created meanwhile.
+                # A file that another process has just created is not overwritten.
                 with change.path.open(
                     "x" if change.outcome == "created" else "w", encoding="utf-8", newline=""
                 ) as stream:
@@ -115,7 +115,7 @@ def cache_libraries(derivations: Iterable[DerivationSpec]) -> Iterator[str]:
 
 
 def _build(source: Path, root: Path) -> tuple[Build, frozenset[str]]:
-    """Build the catalog with empty texts for missing code files that can be written; return it with those files."""
+    """Build the catalog with empty texts for missing code files that can be written; return it with these files."""
     built = build(source)
     missing = frozenset(url for url in built.missing if _is_writable(url, root))
     if missing:

@@ -1,6 +1,6 @@
 """The data flow of a catalog as a graph of collections and tasks.
 
-The graph is plain data: pictures in any format are functions of it, and equal catalogs have equal graphs.
+The graph is plain data: a picture is a function of the graph, and equal catalogs have equal graphs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from derive.protocol.specs import (
 )
 
 Kind: TypeAlias = Literal["collection", "derivation", "capture", "materialization"]
-"""Kind of a node: a `derivation` is a derived collection, a `collection` any other."""
+"""Kind of a node: a `derivation` is a derived collection, and a `collection` is any other collection."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""Loading: follow a catalog through its files, its resources and its schemas to definitions.
+"""Loading: follows a catalog through its files, resources and schemas, and returns definitions.
 
-A read schema may refer to `flow://write-schema`, to `flow://relaxed-write-schema` (the same without the keywords that
-documents from outside often violate), and to `flow://inferred-schema`, a schema inferred from documents.
+A read schema may refer to `flow://write-schema`, to `flow://relaxed-write-schema` (the write schema without keywords
+that documents of other systems often violate), and to `flow://inferred-schema`, a schema inferred from documents.
 
 The catalog's JSON Schema checks the structure of files, and `build` checks their meaning. The loader loads every value
-with a valid structure, even from a file with issues, so that one run reports everything.
+with a valid structure, even from a file with issues, so that one run reports all issues.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class Resources:
 
     Args:
         seconds: time limit for an http(s) transfer.
-        given: texts of resources by URL, which are used instead of loading them.
+        given: texts of resources, by URL; these resources are not loaded.
 
     Attributes:
         seconds: time limit for an http(s) transfer.
-        asked: URLs of loaded resources and of failed ones.
+        asked: URLs of the resources that were loaded or could not be loaded.
         hashes: hash of each file's loaded content, by path.
     """
 
@@ -94,7 +94,7 @@ class Resources:
         """Return the text of a resource.
 
         Raises:
-            OSError: the resource cannot be loaded, now or at the first request.
+            OSError: the resource cannot be loaded, or could not be loaded at the first request.
         """
         if url not in self._texts:
             try:
@@ -200,7 +200,7 @@ def relax(schema: JSON) -> JSON:
 
 
 class _Positions(Mapping[str, Position]):
-    """Positions that are computed at the first look-up, because invalid documents are rare."""
+    """Positions, computed at the first look-up, because invalid documents are rare."""
 
     def __init__(self, find: Callable[[], dict[str, Position]]) -> None:
         self._find = find
@@ -219,7 +219,7 @@ class _Positions(Mapping[str, Position]):
         return len(self._found)
 
     def __reduce__(self) -> tuple[type, tuple[dict[str, Position]]]:
-        return dict, (self._found,)  # a worker has no catalog
+        return dict, (self._found,)  # for pickle: a worker has no catalog
 
 
 class SchemaLoader:
@@ -347,7 +347,7 @@ class SchemaLoader:
 
 
 def _path(url: str) -> str:
-    """Return the path of a file URL; other URLs unchanged."""
+    """Return the path of a file URL; return other URLs unchanged."""
     return unquote(url.removeprefix("file://")) if url.startswith("file://") else url
 
 
@@ -376,7 +376,7 @@ _GENERATE = "create it: flowctl generate"
 
 @dataclass(frozen=True, slots=True)
 class CodeFiles:
-    """Loads code that is named by a catalog file; the connectors' view of the catalog (`CatalogFiles`).
+    """Loads the code that a catalog file names, for connectors (`CatalogFiles`).
 
     Attributes:
         url: URL of the catalog's file, the base of relative paths.
@@ -393,7 +393,7 @@ class CodeFiles:
     missing: set[str]
 
     def script(self, at: LocatedValue, role: str, *, may_be_inline: bool = True) -> Script | None:
-        """Return code that is written inline or, if the string has no white space, in the named file."""
+        """Return code: the string itself, or, if it has no white space, the content of the file that it names."""
         text: str = at.value
         if may_be_inline and (any(character.isspace() for character in text) or not text):
             return at.script()
@@ -438,10 +438,10 @@ class Loader:
 
     Attributes:
         report: report for issues.
-        notes: remarks that are no errors.
+        notes: remarks, which are not errors.
         broken: names whose definitions cannot be loaded.
         incomplete: true if a file could not be loaded, so that its definitions are unknown.
-        missing: URLs of missing code files; each has an issue too.
+        missing: URLs of missing code files; each file also has an issue.
         resources: loader with the files loaded so far.
     """
 

@@ -1,6 +1,6 @@
 """The report: a collector of issues from loading and from the rules.
 
-A schema file that several collections share is examined for each of them, and each of its issues is reported once.
+A schema file that several collections share is examined for each collection, and each of its issues is reported once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Report:
         self.take([Issue(code, message, at.position if isinstance(at, Located) else at, hint)])
 
     def take(self, issues: Iterable[Issue]) -> None:
-        """Add issues from elsewhere."""
+        """Add issues that another part has found."""
         for issue in issues:
             self.count += 1
             if issue not in self._seen:

@@ -1,7 +1,7 @@
-"""Examine the schemas of collections: plausibility, unintended constraints, and reductions that cannot work.
+"""Examines the schemas of collections: plausibility, unintended constraints, and reductions that cannot work.
 
-A shape does not record its subschemas. A rule must report a position, so this module walks the files themselves, and
-follows references between files.
+A rule must report a position, but a shape does not record its subschemas. So this module walks the schema files
+themselves, and follows references between files.
 
 Each rule checks one subschema against the shape of the whole schema at its location.
 """
@@ -32,7 +32,7 @@ from derive.schema.validator import ASSERTED, compile_part, compile_validator
 from derive.suggest import suggest
 
 Location: TypeAlias = tuple[str, ...]
-"""Property names and indices (as text) from the root of a document; `OTHERS`, `ITEMS` and `MATCHING` stand for many."""
+"""Property names and indices (as text) from the root of a document, or `OTHERS`, `ITEMS` and `MATCHING`."""
 
 OTHERS, ITEMS, MATCHING = "\0*", "\0-", "\0~"
 """Tokens for the locations of `additionalProperties`, `items` and `patternProperties`."""
@@ -51,7 +51,7 @@ class Subschema:
         at: place of the subschema.
         root: root of its schema document, the base of references.
         conditional: true if it applies to some documents only.
-        overridden: true if its `reduce` has no effect because of another one beside the reference to it.
+        overridden: true if its `reduce` has no effect, because another `reduce` is beside the reference to it.
     """
 
     location: Location
@@ -129,7 +129,10 @@ class _Walk:
             )
 
     def follow(self, at: Located, root: Located, reference: str) -> tuple[Located, Located] | None:
-        """Return the target of a reference and the root of its document; None, and an issue, for a dangling one."""
+        """Return the target of a reference and the root of its document.
+
+        For a dangling reference, add an issue and return None.
+        """
         name, _, fragment = reference.partition("#")
         if name:
             try:
@@ -219,7 +222,8 @@ _CONTAINERS = frozenset({"array", "object"})
 _FAR_ITEM = "999999999"
 _ITSELF = "an empty pointer, as in 'key: [\"\"]', is the value itself"
 _NEEDED = {
-    # strategy: the types it can reduce, their name in messages, the issue code, and true if the schema must name types
+    # by strategy: the types that it can reduce, their name in messages, the issue code, and whether the schema must
+    # name types
     "sum": (_NUMBERS, "a number", "E412", True),
     "merge": (_CONTAINERS, "an object or an array", "E413", True),
     "set": (frozenset({"object"}), "an object", "E414", True),
@@ -326,14 +330,14 @@ class _AnnotationCheck:
             if term.types - _CONTAINERS:
                 message = f"'set' needs an array or an object at '{where}', but the schema allows {_show_types(term)}"
                 self._report.add("E414", message, at)
-                return  # all three terms share one type, if they share one schema
+                return  # terms that share one schema also share one type
             if term.types == {"array"} and not annotation.key:
                 message = f"'set' at '{self._where}' needs a key, because '{where}' is an array"
                 self._report.add("E419", message, at, f"{_ITSELF}: use it for strings and numbers")
                 return
 
     def _pointers(self, annotation: Annotation) -> list[Located]:
-        """Return the pointers of the annotation's key; invalid ones are reported."""
+        """Return the pointers of the annotation's key; report invalid pointers."""
         pointers = []
         for at in self._at["key"].elements():
             if is_pointer(at.value):
@@ -460,7 +464,7 @@ def _impossible(shape: Shape, location: Location) -> Iterable[Location]:
         yield from _impossible(child, (*location, token))
 
 
-@dataclass(frozen=True)  # without slots, for the cached property
+@dataclass(frozen=True)  # no slots, because of the cached property
 class ExaminedSchema:
     """The result of examining a schema.
 
@@ -494,7 +498,7 @@ class SchemaExaminer:
         self._good: dict[str, ExaminedSchema] = {}
 
     def examine(self, at: Located, schema: JSON, name: str) -> ExaminedSchema | None:
-        """Return the result for a schema; None, and an issue, if it is invalid.
+        """Return the result for a schema; for an invalid schema, add an issue and return None.
 
         Args:
             at: place of the schema: an object, or the name of its file.

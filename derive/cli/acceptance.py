@@ -1,6 +1,6 @@
-"""Questions on the terminal: whether an edit that waits for acceptance is accepted.
+"""Asks on the terminal whether an edit that waits for acceptance is accepted.
 
-A run asks only if standard input and standard error are terminals. Everywhere else the task waits, and the run prints
+A run asks only if standard input and standard error are terminals. In other cases the task waits, and the run prints
 the reason and the commands.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def ask_acceptance(
     store: Maintainable, catalog: CatalogSpec, tasks: Sequence[str] | None, accepted: Collection[str]
 ) -> list[str]:
-    """Ask for each task with a waiting edit whether it is accepted, and return the tasks with the answer yes.
+    """Ask for each task with a waiting edit whether the edit is accepted, and return the tasks with the answer yes.
 
     Args:
         store: the data folder.
@@ -58,8 +58,8 @@ class AcceptanceQuestions:
     """Questions about edits that begin to wait while a run is at work; a thread waits for the answers.
 
     Args:
-        tasks: the tasks of the run. Their present edits are not asked about, because they were before the run.
-        wake: called when an answer has come.
+        tasks: the tasks of the run. There are no questions about their present edits, which were asked before the run.
+        wake: called when an answer has arrived.
     """
 
     def __init__(self, tasks: Mapping[str, Task], wake: Callable[[], None]) -> None:
@@ -90,13 +90,13 @@ class AcceptanceQuestions:
         return [name for name, message in list(self._agreed.items()) if (name, message) in failed]
 
     def forget(self) -> None:
-        """Drop the answers, because they were used or the catalog was edited since."""
+        """Drop the answers, because they were used, or because the catalog was edited after them."""
         self._agreed.clear()
 
     def _work(self) -> None:
         while True:
             name, message = self._questions.get()
-            if (name, message) in self._asked and _ask(name):  # otherwise the edit was undone meanwhile
+            if (name, message) in self._asked and _ask(name):  # not if the edit was undone meanwhile
                 self._agreed[name] = message
                 self._wake()
 

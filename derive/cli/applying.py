@@ -1,7 +1,7 @@
-"""Applying catalog edits, resets and splits to a run: the catalog's files are polled, and each change is reported.
+"""Applies catalog edits, resets and splits to a run: polls the files of the catalog, and reports each change.
 
-Loading and checking may take seconds, and run in a thread of their own. An edit ends once two polls see the same files,
-so saving several files at once is one edit.
+A separate thread loads and checks the catalog, because this may take seconds. An edit ends when two polls see the same
+files, so several files that are saved together are one edit.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Edit:
 
 
 class CatalogWatch:
-    """Loads a catalog again after each edit of one of its files, for the length of the block.
+    """While the block runs, loads a catalog again after each edit of one of its files.
 
     Args:
         load: loads and checks the catalog.
         resources: the files of the first load.
-        wake: called when there is an edit to take.
+        wake: called when an edit is loaded.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class CatalogWatch:
         self._over.set()
 
     def take(self) -> Edit | None:
-        """Return the latest edit since the last call; None without an edit."""
+        """Return the latest edit after the last call; None without an edit."""
         if self._error is not None:
             raise self._error
         edit, self._edit = self._edit, None
@@ -88,7 +88,7 @@ class CatalogWatch:
         try:
             while not self._over.wait(_EVERY_SECONDS):
                 self._look()
-        except BaseException as error:  # any error is raised again in `take`
+        except BaseException as error:  # `take` raises every error again
             self._error = error
             self._wake()
 
@@ -110,8 +110,8 @@ class CatalogWatch:
             outcome = self._load(resources)
         except FlowError as error:
             outcome = error
-        # A broken catalog may lose the reference to the file that the user mends next: keep watching the former
-        # files.
+        # A broken catalog may lack the reference to the file that the user corrects next, so the former files are
+        # still watched.
         self._files = _local(resources) | (self._files if isinstance(outcome, CatalogError) else frozenset())
         self._known = {**contents, **_contents(_local(resources), resources)}
         self._stats = {}
@@ -132,7 +132,7 @@ def _stat(file: str) -> object:
 
 
 def _contents(files: Iterable[str], resources: Resources | None = None) -> dict[str, str]:
-    """Return a hash of each file's content: as `resources` has loaded the file, or else as it is now."""
+    """Return a hash of each file's content: the content that `resources` has loaded, or the present content."""
     hashes = {}
     for file in files:
         if resources is not None and file in resources.hashes:
@@ -191,7 +191,7 @@ class Applying:
             return True
         try:
             change = self._apply(catalog, waiting, accepted)
-        except FencedError:  # another process was faster: the next call reports why
+        except FencedError:  # another process was faster, and the next call reports why
             return True
         scheduler.adopt([cycle for cycle in affected if not waiting.isdisjoint(cycle)])
         done = {**done, **dict.fromkeys(free, "is free"), **dict.fromkeys(accepted, "had its edit accepted")}
@@ -234,7 +234,7 @@ class Applying:
         report_new(self._run.tasks[name] for name in (*change.restarted, *change.started))
 
     def _note_waits(self, waiting: Collection[str], busy: Sequence[str]) -> None:
-        """Record, for other processes, the transactions that each waiting task waits for."""
+        """Record, for other processes, the transactions for which each waiting task waits."""
         from derive.engine.edits import begin_wait, end_wait
 
         waits = {name: [name] if name in busy else busy for name in waiting}
@@ -246,7 +246,7 @@ class Applying:
         self._waits = waits
 
     def _take_edit(self) -> None:
-        """Take the latest catalog edit; print its error if the catalog is wrong."""
+        """Take the latest catalog edit; if the catalog is wrong, print its error."""
         from derive.cli.console import note, print_error
         from derive.errors import FlowError
 
@@ -268,7 +268,7 @@ def applying_edits(
     resources: Resources,
     wake: Callable[[], None],
 ) -> Iterator[Applying]:
-    """Watch a catalog for the length of the block; see `Applying` and `CatalogWatch`."""
+    """Watch a catalog while the block runs; see `Applying` and `CatalogWatch`."""
     from derive.cli.applying import CatalogWatch
 
     with CatalogWatch(load, resources, wake) as watch:
@@ -311,7 +311,7 @@ def report_superseded(runs: Mapping[str, Capability]) -> None:
 
 
 def report_new(tasks: Iterable[Task]) -> None:
-    """Report the sources that tasks read again from the start, and edits made after documents were derived."""
+    """Report the sources that tasks read again from the start, and edits that are later than some documents."""
     from derive.cli.console import note
     from derive.document.clock import format_rfc3339
 

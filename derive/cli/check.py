@@ -25,9 +25,10 @@ _COLUMNS = ("code", "message", "file", "line", "column", "length", "hint")
 def command(source: Path, data: Path | None, output: str | None) -> None:
     """Report every error in a catalog: structure, references, keys, SQL, TypeScript, materializations.
 
-    The connector of each materialization validates its bindings. A database or a secret that is missing is reported as
-    a note, and is no error. If there is a data folder, it is an error if a derived collection belongs to another writer
-    there, such as `flowctl ingest`, or if a table has two rows of a key where an endpoint has one row for each key.
+    The connector of each materialization validates its bindings. A missing database or secret is reported as a note,
+    not as an error. If there is a data folder, two more errors are found: a derived collection that belongs to another
+    writer in the folder, such as `flowctl ingest`; and a table with two rows of a key, if an endpoint stores one row
+    for each key.
 
     With -o json, each error is one object per line, in file order: code ("E" and three digits), message, file, line and
     column (from 1), length (characters to underline), and hint (or null).
@@ -106,10 +107,10 @@ def _read(issues: Iterable[Issue]) -> list[Issue]:
 
 
 def owner_issues(catalog: CatalogSpec, store: Maintainable) -> Iterator[Issue]:
-    """Yield an issue for each derived collection that belongs to another writer; a run would stop the task.
+    """Yield an issue for each derived collection that belongs to another writer, because a run would stop its task.
 
     Args:
-        catalog: the catalog; it has already refused names of SQL.
+        catalog: the catalog, which has no names of SQL.
         store: the data folder, which may be read-only.
     """
     from derive.errors import Issue, OwnedError

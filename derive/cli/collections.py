@@ -54,10 +54,10 @@ def command() -> None:
     "--all", "with_internal", is_flag=True, help="List also the collections that the SQL catalog keeps for itself."
 )
 def list_command(source: Path, data: Path | None, output: str | None, *, wide: bool, with_internal: bool) -> None:
-    """List collections and tables: sizes, the times between which their contents are known exactly, and who holds them.
+    """List collections and tables: sizes, the times between which contents are known exactly, and holders.
 
-    A reader holds the history of a collection: times from its own on are not compacted. A writer holds back `upper`:
-    later times are not complete yet.
+    The list shows a time for each holder. A reader keeps the history of a collection from its time on. A writer keeps
+    `upper` at or below its time, because later times are not complete yet.
 
     \b
     Examples:
@@ -166,8 +166,8 @@ def read_command(
     With --follow, a note after each batch gives the time before which everything is printed. To resume, pass this time
     to --since.
 
-    A condition of --where names the columns that the collection has in SQL. Without --reduce and --history, the
-    condition is about each published document.
+    A condition of --where uses the columns that the collection has in SQL. Without --reduce and --history, the
+    condition is applied to each published document.
 
     \b
     Examples:
@@ -215,7 +215,7 @@ def truncate_command(source: Path, data: Path | None, collection: str) -> None:
     """Remove all documents of an ingested collection.
 
     The collection begins a new history, in which all clocks are free and no load was ingested. A task that has read the
-    former history stops and says so, or follows with 'onSourceReset: follow'.
+    former history stops with an error; with 'onSourceReset: follow', it reads the new history.
 
     \b
     Examples:
@@ -277,7 +277,7 @@ def _stored(source: Path, data: Path | None, collection: str) -> Iterator[Store]
 
 
 def _opened(folder: Path, *, waits: bool) -> Store:
-    """Open a data folder; if the reader follows, wait until it exists."""
+    """Open a data folder; for --follow, wait until the folder exists."""
     from derive.storage.metadata.opening import is_data_folder
 
     if waits:
@@ -312,7 +312,7 @@ def _check_history(keys: Sequence[str], partitions: str | None, *, reduced: bool
 
 
 class _Chosen:
-    """Selects rows: those from a time on for which a condition is true, up to a number of them.
+    """Selects rows from a time on for which a condition is true, up to a number of rows.
 
     Args:
         spec: the collection.
@@ -324,7 +324,7 @@ class _Chosen:
         left: number of rows that may still be selected; None for no limit.
 
     Raises:
-        SqlError: the condition is invalid; its position is that of the cause.
+        SqlError: the condition is invalid; the error has the position of the cause.
     """
 
     def __init__(self, spec: CollectionSpec, where: str | None, begin: int | None, limit: int | None) -> None:
@@ -339,7 +339,7 @@ class _Chosen:
                 self._filter = DocumentFilter(spec, where)
 
     def of(self, rows: ContentRows | ReadRows) -> ContentRows | ReadRows:
-        """Return the selected ones of rows."""
+        """Return the selected rows among these rows."""
         if self._begin is not None:
             rows = rows.filter([clock >= self._begin for clock in _clocks(rows)])
         if self._filter is not None and len(rows):
@@ -393,14 +393,14 @@ class _Printer:
         return self._chosen.left == 0
 
     def print(self, rows: ContentRows | ReadRows) -> None:
-        """Print the selected ones of rows."""
+        """Print the selected rows among these rows."""
         rows = self._chosen.of(rows)
         if len(rows):
             sys.stdout.write(self._show(rows))
         self.count += len(rows)
 
     def print_all(self, parts: Iterable[ContentRows | ReadRows]) -> None:
-        """Print the selected ones of all rows."""
+        """Print the selected rows among all rows."""
         for rows in parts:
             self.print(rows)
             if self.is_done:
@@ -545,7 +545,7 @@ def _as_it_is(rows: ContentRows | ReadRows) -> str:
 
 
 def _with_time(rows: ContentRows | ReadRows) -> str:
-    """Format versions of a key: each with its time, and null for a deletion."""
+    """Format versions of a key, each with its time; a deletion is null."""
     from derive.document.clock import format_rfc3339
 
     return "".join(

@@ -40,10 +40,10 @@ def command(
 
     Without --since, the contents of collections stay the same at every time. With --since, contents before that time
     are lost; a reduced read at or after that time returns the same documents as before. History that a derivation has
-    yet to read, or that a process is reading, is kept. Compaction cannot be undone.
+    not read yet, or that a process reads now, is kept. Compaction cannot be undone.
 
     Other processes may read and write meanwhile: replaced files are kept for --grace, for readers that have opened
-    them. A continuous `flowctl run` merges files by itself from time to time, and never deletes history.
+    them. A continuous `flowctl run` also merges files from time to time, but deletes no history.
 
     \b
     Examples:

@@ -64,9 +64,8 @@ def command(
 
     The instance runs on the same machine as that server: only one machine may use a data folder at a time.
 
-    The address is printed on standard output when controllers can connect; the instance runs until it is stopped. Its
-    folder caches computed rows, so that it resumes where it was. The cache can be deleted: the rows are then computed
-    again.
+    The address is printed on standard output when controllers can connect. The instance runs until it is stopped. Its
+    folder caches computed rows, so that the instance can resume. If the cache is deleted, the rows are computed again.
 
     \b
     Examples:

@@ -35,10 +35,10 @@ def list_command(output: str | None) -> None:
 def serve_command(name: str, listen: str) -> None:
     """Serve a materialize connector over gRPC, until standard input ends or SIGTERM.
 
-    The first line on standard output is the address, HOST:PORT, printed when the connector is ready. A run starts its
-    connectors by itself. Serve a connector for catalogs that name its `address`, perhaps on another machine. The
-    connection has no password and no encryption: listen only where trusted clients can connect. With /dev/null as
-    standard input, only a signal stops the connector.
+    The first line on standard output is the address, HOST:PORT, which is printed when the connector is ready. `flowctl
+    run` starts connectors itself; this command is for catalogs that name the `address` of a connector, perhaps on
+    another machine. The connection has no password and no encryption: listen only where trusted clients can connect.
+    With /dev/null as standard input, only a signal stops the connector.
 
     \b
     Examples:
@@ -50,4 +50,4 @@ def serve_command(name: str, listen: str) -> None:
     from derive.cli.pipes import discard_unread
 
     serve(find_materialize_connector(name), listen)
-    discard_unread()  # the parent may have been killed; what waits for it would make the exit code 120
+    discard_unread()  # the parent may have been killed; output without a reader would make the exit code 120

@@ -1,11 +1,13 @@
 """The terminal: data on standard output, all other text on standard error; tables, and errors.
 
-A document, a lambda or an endpoint may contain escape sequences, with which a terminal hides lines, renames windows or
-fills the clipboard. All commands that print such text for people use this module; JSON and raw data stay unchanged.
+The text of a document, a lambda or an endpoint may contain escape sequences, with which a terminal hides lines, renames
+windows or fills the clipboard. All commands that print such text for people use this module; JSON and raw data stay
+unchanged.
 
-A folded name or number can be neither read nor copied, so a table that is too wide leaves out whole columns.
+A name or number that continues on the next line is hard to read and copy, so a table that is too wide leaves out whole
+columns.
 
-This is the only module that imports rich. Importing rich takes longer than most commands run, so text without colours
+This is the only module that imports rich. The import of rich takes longer than most commands, so text without colours
 or columns is written without rich.
 """
 
@@ -45,7 +47,7 @@ _SHORT = {"\r": "\\r", "\n": "\\n", "\b": "\\b", "\f": "\\f"}
 
 
 def visible(text: str) -> str:
-    r"""Return a text with each control character as an escape; ends of lines and tabs stay.
+    r"""Return a text with each control character as an escape, except line ends and tabs.
 
     >>> print(visible("a\x1b[2Jb\u202ec\rd"))
     a\x1b[2Jb\u202ec\rd
@@ -54,7 +56,7 @@ def visible(text: str) -> str:
 
 
 def visible_line(text: str) -> str:
-    r"""Return a text with each control character as an escape, ends of lines too.
+    r"""Return a text with each control character as an escape, including line ends.
 
     >>> print(visible_line("a\nb"))
     a\nb
@@ -87,7 +89,7 @@ def columns_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], length: 
     Args:
         names: the properties of the rows that become columns, in order.
         rows: JSON values.
-        length: returns how many places of a terminal a text takes.
+        length: returns the number of columns of a terminal that a text needs.
     """
     columns = []
     for name in names:
@@ -99,12 +101,12 @@ def columns_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], length: 
 
 
 def fit(columns: Sequence[Column], width: int | None, spare: Sequence[str]) -> tuple[list[Column], list[str]]:
-    """Leave out columns until the others fit.
+    """Leave out columns until the other columns fit.
 
     Args:
         columns: all columns, in order.
-        width: number of places in a terminal's line; None if any number fits.
-        spare: the columns that may be left out, the first one first.
+        width: number of columns of the terminal; None for no limit.
+        spare: the columns that may be left out, in this order.
 
     Returns:
         The columns to show, and the names of the others, both in the order of `columns`. Lines may be longer than the
@@ -209,7 +211,7 @@ def _render(label: str, message: str, position: Position | None, hint: str | Non
 
 
 def _blank(character: str) -> str:
-    """Return blanks as wide as a character, so that carets stand below the marked text; a tab stays a tab."""
+    """Return blanks as wide as a character, so that carets are below the marked text; a tab stays a tab."""
     if character == "\t":
         return character
     return "" if combining(character) else "  " if east_asian_width(character) in "WF" else " "
@@ -295,7 +297,7 @@ def _print(line: str, style: str = "") -> None:
 
 @contextmanager
 def _work_first() -> Iterator[None]:
-    """Discard standard error if it cannot be written: a closed pipe or a full disk does not stop the work."""
+    """Discard standard error if it cannot be written, because a closed pipe or a full disk must not stop the work."""
     try:
         yield
     except OSError:
@@ -400,8 +402,8 @@ def print_rows(
         columns: properties of the rows, in order.
         rows: JSON values.
         output: `table` or `json`; None for a table on a terminal and JSON otherwise.
-        spare: the columns that a narrow terminal can do without, the most dispensable one first.
-        wide: show all columns, however wide the terminal is.
+        spare: the columns that a narrow terminal can leave out, in this order.
+        wide: whether to show all columns, even if they do not fit.
     """
     if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
         for row in rows:
@@ -427,7 +429,7 @@ class Progress:
     Threads may show different work at the same time.
 
     Args:
-        unit: name of the things counted.
+        unit: name of the counted things.
     """
 
     def __init__(self, unit: str = "documents") -> None:

@@ -18,19 +18,19 @@ from derive.protocol.resource import show
 def command(source: Path, output: str | None, *, check: bool, cache: bool) -> None:
     """Write types for TypeScript modules, and stubs for code files that the catalog names and that do not exist.
 
-    Types go to flow_generated/typescript/<collection>.ts in the project's outermost folder with a flow.yaml. deno.json
-    there points editors to the types; 'check', 'test' and 'run' do not need them. A stub is a TypeScript module with a
-    method for each transform, or SQL with every $parameter.
+    Types are written to flow_generated/typescript/<collection>.ts in the project's outermost folder with a flow.yaml.
+    With the deno.json in this folder, editors find the types; 'check', 'test' and 'run' do not need them. A stub is a
+    TypeScript module with a method for each transform, or SQL with every $parameter.
 
     Libraries ('npm:', 'jsr:' and 'https:') are fetched only with --cache. 'check', 'test' and 'run' use the fetched
     libraries, without a network.
 
-    Only files in flow_generated are overwritten; unused files there are removed. Each file is listed with its outcome:
-    created, updated, unchanged or removed.
+    Only files in flow_generated are overwritten; unused files in this folder are removed. Each file is listed with its
+    outcome: created, updated, unchanged or removed.
 
     \b
-    Exit codes: 0 if all was written, 1 if the catalog has errors outside its code (the possible files are written
-    all the same) or, with --check, if a file would change.
+    Exit codes: 0 if all files were written, 1 if the catalog has errors outside of its code (then only some files are
+    written) or, with --check, if a file would change.
 
     \b
     Examples:

@@ -1,13 +1,13 @@
 """Pictures of a data flow: layout, and text of each format, without other programs.
 
-This is the layered method. A node stands to the right of all its sources (longest path). A flow that passes a column
-gets a stop in the column. Each column is ordered by the mean position of linked items, so that few flows cross.
+The layout is layered. A node is to the right of all its sources (longest path). A flow that crosses a column gets a
+stop in the column. Each column is ordered by the mean position of linked items, so that few flows cross.
 
 Source: Sugiyama, Tagawa, Toda, "Methods for visual understanding of hierarchical system structures" (1981).
 
-A node is a box: a head with its name and notes, and one row for each flow that enters the node. Flows enter at their
-rows, so their labels stand in the box and cannot overlap. Flows to the right pass between boxes; back flows run beneath
-the boxes, each in a lane of its own.
+A node is a box: a head with its name and notes, and one row for each flow that enters the node. The label of a flow is
+in its row, so labels cannot overlap. Flows to the right pass between boxes. Back flows pass beneath the boxes, each in
+its own lane.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Link:
 def components(graph: FlowGraph) -> list[FlowGraph]:
     """Return the connected components of a graph, by their first node; the nodes without flows form the last component.
 
-    A picture draws each component below the one before.
+    A picture draws each component below the previous component.
     """
     part = {node.name: number for number, node in enumerate(graph.nodes)}
     members = {number: [name] for name, number in part.items()}
@@ -75,8 +75,8 @@ def _within(graph: FlowGraph, names: set[str]) -> FlowGraph:
 def columns(graph: FlowGraph) -> dict[str, int]:
     """Return the column of each node, from 0 on the left.
 
-    Every flow from an earlier node of `graph.nodes` to a later one leads to the right; any other flow is a back flow. A
-    node without sources stands directly before its first reader.
+    A flow from an earlier node of `graph.nodes` to a later node leads to the right; every other flow is a back flow. A
+    node without sources is directly before its first reader.
     """
     if not graph.flows:
         return {node.name: number % _LONE_COLUMNS for number, node in enumerate(graph.nodes)}
@@ -117,7 +117,7 @@ def links_of(graph: FlowGraph, column: Mapping[str, int]) -> list[Link]:
 
 
 def arrange(graph: FlowGraph, column: Mapping[str, int], links: Sequence[Link]) -> list[list[Item]]:
-    """Return the items of each column from top to bottom: the order with the fewest crossings among those tried."""
+    """Return the items of each column from top to bottom, in the tried order with the fewest crossings."""
     order: list[list[Item]] = [[] for _ in range(max(column.values()) + 1)]
     for node in graph.nodes:
         order[column[node.name]].append(node.name)
@@ -235,20 +235,20 @@ class Layout:
 
 
 def cells(text: str) -> int:
-    """Return the width of a text in columns of a monospaced font: wide characters take two, combining ones none."""
+    """Return the width of a text in monospaced columns: wide characters need two, combining characters none."""
     return sum(0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def text_width(text: str, size: float) -> float:
     """Return the maximum width of a text in pixels.
 
-    Monospaced fonts are 0.6 of their size wide, rounded up where they are hinted.
+    A character of a monospaced font is 0.6 of the font size wide, rounded up for hinted fonts.
     """
     return cells(text) * ceil(size * 0.602)
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the text, or as much of its beginning as fits into `most` columns with an ellipsis."""
+    """Return the text; if it has more than `most` columns, its beginning with an ellipsis."""
     text = visible(text)
     if cells(text) <= most:
         return text
@@ -258,7 +258,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def lay_out(graph: FlowGraph) -> Layout:
-    """Place a graph: its connected components one below the other."""
+    """Place a graph, with its connected components one below the other."""
     boxes: list[Box] = []
     wires: list[Wire] = []
     width, top = 0.0, _MARGIN
@@ -366,7 +366,7 @@ class _Part:
 
 
 def _ports(link: Link, drafts: Mapping[str, Box]) -> tuple[float, float]:
-    """Return how far below the tops of its items a link leaves and enters, in pixels."""
+    """Return the distances of a link's two ends from the tops of its items, in pixels."""
     leave = _STOP / 2 if isinstance(link.left, tuple) else drafts[link.left].head / 2
     if isinstance(link.right, tuple):
         return leave, _STOP / 2
@@ -375,7 +375,7 @@ def _ports(link: Link, drafts: Mapping[str, Box]) -> tuple[float, float]:
 
 
 def spread(desired: Sequence[float], heights: Sequence[float]) -> list[float]:
-    """Return the tops of stacked items that are nearest to the wanted tops by least squares.
+    """Return the tops of stacked items that are nearest to the desired tops by least squares.
 
     Source: pooling of adjacent violators, as for isotonic regression.
     """
@@ -647,7 +647,7 @@ def _wire(wire: Wire) -> str:
 
 
 def _curved(points: Sequence[Point]) -> str:
-    """Return a path of curves between columns, and of straight pieces across them."""
+    """Return a path with curves between columns, and straight pieces across columns."""
     path = f"M{_n(points[0][0])} {_n(points[0][1])}"
     for number, ((x, y), (to_x, to_y)) in enumerate(pairwise(points)):
         middle = (x + to_x) / 2

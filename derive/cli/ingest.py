@@ -65,8 +65,8 @@ def command(
     JSON Lines and CSV may be compressed with gzip or zstd (.jsonl.gz, .csv.zst). The first line of CSV names its
     columns. An empty CSV cell, or a Parquet null, is left out of the document.
 
-    With --load-id, a command that was interrupted can be repeated: the documents are in the collection once. Without,
-    a file whose content was ingested before is ingested again, with a warning.
+    With --load-id, an interrupted command can be repeated: the documents are in the collection once. Without this
+    option, a file whose content was ingested before is ingested again, with a warning.
 
     \b
     Examples:

@@ -31,7 +31,7 @@ _SPARE = ("bytes", "documents", "file")
 def list_command(source: Path, data: Path | None, collection: str | None, output: str | None, *, wide: bool) -> None:
     """List the loads of collections in the order of their commits.
 
-    Of loads without --load-id, the last 1,000 of each collection are listed.
+    For each collection, the last 1,000 loads without --load-id are listed.
 
     \b
     Examples:
@@ -73,10 +73,10 @@ def _listed(load: Load) -> dict[str, Any]:
 def undo_command(source: Path, data: Path | None, collection: str, load_id: str, *, reset_readers: bool) -> None:
     """Remove the documents of a load that no reader has read.
 
-    With --reset-readers, the tasks that read the collection, directly or not, start over without the load, as after
-    `flowctl reset --cascade`. The reset and the removal are one commit.
+    With --reset-readers, the tasks that read the collection, directly or indirectly, start over without the load, as
+    after `flowctl reset --cascade`. The reset and the removal are one commit.
 
-    The ID is free again. The time up to the last document stays final.
+    The ID can be used again. The time up to the last document stays final.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`flowctl init`, and the catalog that it writes: the smallest one that shows all parts working together."""
+"""`flowctl init`, and the catalog that it writes: the smallest catalog in which all parts work together."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class LazyGroup(click.Group):
             raise click.exceptions.Exit(0) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
+        """List the commands, without imports of their modules."""
         with formatter.section("Commands"):
             formatter.write_dl(sorted(_COMMANDS.items()))
 
@@ -144,8 +144,8 @@ def _is_utf8(text: str) -> bool:
 def main() -> None:
     """Run `flowctl`: the entry point of the console script."""
     open_missing()
-    # Objects that a command loads stay alive. Collecting garbage takes a tenth of a short command's time and finds
-    # none.
+    # Garbage collection takes a tenth of a short command's time, and finds no garbage, because the objects that a
+    # command loads stay alive.
     gc.set_threshold(_WORTH_COLLECTING, 20, 100)
     try:
         # In standalone mode click would print no FlowError; otherwise it returns the code of an `Exit`.

@@ -30,9 +30,9 @@ def command() -> None:
 def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output: str | None) -> None:
     """List materialized fields, and the changes to endpoints that a run would make before it stores documents.
 
-    The connectors are asked for their plans; nothing is changed. The data folder holds the fields stored so far, and so
-    the edits that a run would need to have accepted. Without names, all materializations that are not disabled are
-    planned. Secrets are shown as ***.
+    The connectors return their plans, and no endpoint is changed. The plan also shows edits that a run would not apply
+    without your acceptance. Without names, all materializations that are not disabled are planned. Secrets are shown as
+    ***.
 
     With -o json, each materialization is one object per line: materialization, version, bindings (binding, collection,
     resource, key, values, document, deltaUpdates, leftOut), action (the planned changes, or ""), unaccepted (edits that

@@ -145,7 +145,7 @@ def data_folder(source: Path, data: Path | None) -> Path:
 
 
 def optional_catalog(source: Path, data: Path | None) -> CatalogSpec | None:
-    """Load the catalog; return None if it does not exist and `--data` is given, as for a folder filled by SQL alone.
+    """Load the catalog; return None if it does not exist and `--data` is given, as for a folder that only SQL writes.
 
     Raises:
         CatalogError: the catalog is wrong.
@@ -156,7 +156,7 @@ def optional_catalog(source: Path, data: Path | None) -> CatalogSpec | None:
 
 
 def stored_folder(source: Path, data: Path | None) -> Path:
-    """Return the data folder for a command that creates none. The folder may be missing if `--data` is not given.
+    """Return the data folder, for a command that creates no folder; without `--data`, the folder may be missing.
 
     Raises:
         UsageError: `--data` names no data folder.
@@ -193,7 +193,7 @@ def open_store(folder: Path, *, reading: bool = False) -> Store:
 
 
 def _meant(folder: Path, default: Path) -> Path | None:
-    """Return the data folder that a wrong path probably meant; None without a guess."""
+    """Return the data folder that the user of a wrong path probably meant; None without a guess."""
     from derive.storage.metadata.opening import is_data_folder
     from derive.suggest import suggest
 
@@ -210,7 +210,7 @@ def clock_of(option: str, text: str | None) -> int | None:
     """Parse the time of an option as microseconds; return None if the option is not given.
 
     Raises:
-        UsageError: the text is no RFC 3339 time.
+        UsageError: the text is not an RFC 3339 time.
     """
     from derive.document.clock import parse_rfc3339
     from derive.errors import UsageError

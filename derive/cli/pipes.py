@@ -1,4 +1,4 @@
-"""Standard streams that the parent process has closed, or that become closed, as `head` does, or full."""
+"""Standard streams that are closed from the start, that a reader such as `head` closes, or whose disk is full."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import TextIO
 def open_missing() -> None:
     """Open standard streams that the parent process has closed, as some schedulers do.
 
-    Otherwise the next opened file would get the number of the stream, and text for the stream would be written into the
-    file. A read from the opened input, or a write to the opened output, fails; text for standard error is discarded.
+    Without this, the next opened file would get the number of the stream, and text for the stream would be written into
+    the file. A read from the opened input, or a write to the opened output, fails; text for standard error is
+    discarded.
     """
     for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            opened = os.open(os.devnull, mode)  # gets the lowest free number
+            opened = os.open(os.devnull, mode)  # the new stream gets the lowest free number
             os.set_inheritable(opened, True)
     if sys.stdin is None:
         sys.stdin = os.fdopen(0, "r", closefd=False)

@@ -98,7 +98,7 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...], output: str
 
 
 def _require(catalog: CatalogSpec, store: Maintainable | None, names: Sequence[str]) -> None:
-    """Raise an error if neither the catalog nor the data folder knows a task."""
+    """Raise an error if the catalog and the data folder have no task with a name."""
     for name in names:
         if store is None or store.task(name) is None:
             catalog.find_task(name)

@@ -31,8 +31,8 @@ def prepare_after(spark: SparkExecutor) -> None:
 def is_useful(environment: Mapping[str, str], *, is_watched: bool) -> bool:
     """Return whether Spark's classes are to be archived.
 
-    By default they are archived if the run writes to a terminal. The environment of a service or a CI job may be thrown
-    away after the run, so there the archiving is left to `flowctl prepare` when the image is built.
+    By default, the classes are archived if the run writes to a terminal. The environment of a service or a CI job may
+    be deleted after the run, so its image should be built with `flowctl prepare`.
 
     Args:
         environment: variables of the process.
@@ -46,9 +46,10 @@ def is_useful(environment: Mapping[str, str], *, is_watched: bool) -> bool:
 def command() -> None:
     """Make Spark start in about half the time.
 
-    Java archives the classes that Spark loads in a file of some 170 MB in this Python environment. This takes as long
-    as three starts of Spark, and is needed once for each version of Java and Spark; run it when you build a container
-    image. On a terminal, the first run that needs Spark starts it in the background, unless FLOW_PREPARE=never.
+    Java archives the classes that Spark loads in a file of some 170 MB in this Python environment. The command takes as
+    long as three starts of Spark, and is needed once for each version of Java and Spark. Run it when you build a
+    container image. On a terminal, the first run that needs Spark archives the classes in the background, unless
+    FLOW_PREPARE=never.
 
     \b
     Examples:

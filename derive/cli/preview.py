@@ -69,12 +69,13 @@ def command(
 ) -> None:
     """Run derivations over some documents, show the effects of each document, and commit nothing.
 
-    The documents are the first ones of the real sources, those from a time on, or a fixture. The derivations run in a
-    temporary folder, from empty state. With --from, they process earlier documents first, without showing them.
-    Several derivations run together; those on a cycle with them take part.
+    The documents are the first documents of the real sources, the documents from a time on, or a fixture. The
+    derivations run in a temporary folder, from an empty state. With --from, they process earlier documents first, which
+    are not shown. Several derivations run together, also with the other derivations of their cycles.
 
-    With --diff, the results are compared with the stored collection, for a catalog that was edited since. With --limit
-    they are compared at the end of the tick of the last document. The exit code is 0 also if there are differences.
+    With --diff, the results are compared with the stored collection; this shows the effect of an edited catalog. With
+    --limit, the comparison is at the end of the tick of the last document. The exit code is 0 even if there are
+    differences.
 
     \b
     Examples:

@@ -16,7 +16,7 @@ from derive.cli.options import catalog_options, data_folder
 def command(backup: Path, source: Path, data: Path | None, *, copies: bool) -> None:
     """Restore BACKUP into a data folder that is new or empty, and compare every file with its checksum.
 
-    A run over the new folder resumes at the time of the backup. The new folder is not the one that was backed up: if an
+    A run over the new folder resumes at the time of the backup. If an
     endpoint is ahead of the backup, its materialization stops with a hint.
 
     \b

@@ -89,14 +89,14 @@ def command(
     Work begins in this process at once. If a backlog is large enough, Spark starts in the background and takes over.
 
     A task that fails does not stop the others: `flowctl status` and `flowctl logs` show the error, and the task resumes
-    once the cause is gone.
+    when the cause is gone.
 
     With --watch, edits of the catalog's files, `flowctl reset` and `flowctl split` are applied while the run continues.
     A changed task restarts after its transaction; the other tasks continue. While the catalog has errors, all tasks
     continue unchanged.
 
-    If an edit would make a task count documents twice, only this task waits, and prints what the edit would do and the
-    alternatives. On a terminal, the run asks whether to apply the edit. --accept applies it without a question.
+    If an edit would let a task count documents twice, only this task waits. The run prints the effect of the edit and
+    the alternatives. On a terminal, the run asks whether to apply the edit. --accept applies it without a question.
     `flowctl plan` shows the effects of all edits before a run.
 
     With --shadow, edited derivations and all derivations that read them run twice: as they were, and beside them from

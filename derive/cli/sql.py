@@ -264,7 +264,7 @@ class _LinePrinter:
 
 
 class _TablePrinter:
-    """Prints rows as a table once all rows are there."""
+    """Prints rows as a table, after all rows are collected."""
 
     def __init__(self, columns: Sequence[ResultColumn]) -> None:
         self._columns = columns
@@ -296,7 +296,7 @@ class _TablePrinter:
 
 
 def _with_distinct_names(columns: Sequence[ResultColumn]) -> Sequence[ResultColumn]:
-    """Return the columns with distinct names, as a JSON object has each property once."""
+    """Return the columns with distinct names, because a JSON object has each property once."""
     from derive.cli.console import note
 
     taken = {column.name for column in columns}

@@ -177,7 +177,7 @@ def command(
 def _clients(
     password_file: Path | None, certificate: str | None, key: str | None
 ) -> tuple[Passwords | None, SSLContext | None]:
-    """Return the passwords of users who may connect, and the TLS context; None for each that is not configured.
+    """Return the passwords of users who may connect, or None, and the TLS context, or None.
 
     Raises:
         UsageError: options contradict one another, or a file cannot be read.
@@ -200,9 +200,9 @@ def _clients(
 
 @contextmanager
 def _started(folder: Path, instances: Instances) -> Iterator[Ownership]:
-    """Start the replica processes while this process imports its modules, which takes as long.
+    """Start the replica processes, so that they start while this process imports its modules.
 
-    In a data folder where SQL was never served, the replicas have nothing to load, so they start later.
+    In a data folder without SQL, the replicas have no rows to load, so they start later.
     """
     from derive.sql.transactions.ownership import Ownership
 
@@ -276,7 +276,7 @@ def _connections(most: int) -> tuple[int, int]:
 
 
 def _files(folders: Sequence[Path], secret: Iterable[Path | str | None], passwords: Passwords | None) -> FileAccess:
-    """Return the files that sources may read: all of them, or the given folders without files that hold secrets."""
+    """Return the files that sources may read: all files, or the given folders without files that hold secrets."""
     from derive.sql.sources.followed_file import ALL_FILES, FileAccess
 
     if passwords is None and not folders:
@@ -344,7 +344,7 @@ def _duration(retention: str) -> int:
     """Parse the duration for which history is kept, in microseconds.
 
     Raises:
-        UsageError: the text is no duration.
+        UsageError: the text is not a duration.
     """
     from derive.document.clock import parse_duration
     from derive.errors import UsageError

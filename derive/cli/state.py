@@ -64,8 +64,8 @@ def command(
     """Query the state of a derivation, as it is at the last commit. The derivation may be running.
 
     SQL is a SELECT in the dialect of SQLite. Each table has the rows of all shards; its first column flow_shard is the
-    number of the shard. Without SQL, the tables are listed. The state of a TypeScript module is the table "state": a
-    row for each property, or for each key in it if the property is an object, with the value as JSON. With --key and
+    number of the shard. Without SQL, the tables are listed. The state of a TypeScript module is the table "state". It
+    has a row for each property, or for each key of a property that is an object, with the value as JSON. With --key and
     without SQL, the rows of this key are printed.
 
     The databases are copied into a temporary folder, and the query runs on the copies.
@@ -131,7 +131,7 @@ def _tables(query: StateQuery) -> Iterator[dict[str, Any]]:
 
 
 def _print(rows: Iterable[dict[str, JSON]], output: str | None, *, wide: bool) -> None:
-    """Print rows: JSON in the order of their arrival, and a table of the first ones."""
+    """Print rows: as JSON in the order of their arrival, or as a table of the first rows."""
     from derive.cli.console import note, print_rows
     from derive.document.exact import dump_exact
 

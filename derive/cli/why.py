@@ -76,14 +76,14 @@ def command(
     output: str | None,
     lambda_limits: LambdaLimits,
 ) -> None:
-    """Explain a document, or a row of a SQL view: the source documents that it follows from.
+    """Explain a document, or a row of a SQL view: show the source documents from which it follows.
 
     For a document, the lambdas run again over the documents that matter, in a temporary folder, and the result is
     compared with the stored documents byte for byte. A cause is shown with the values that its lambda was given, the
     state of its shuffle key before, the rows that it changed, and the documents that it published.
 
-    For a row of a view or materialized view, the rows of tables and collections are found that it follows from, and the
-    view is computed again from these rows alone. Documents of derived collections among them are explained, too.
+    For a row of a view or materialized view, the command finds the rows of tables and collections from which the row
+    follows. The view is computed again from only these rows. Documents of derived collections are explained, too.
 
     The exit code is 1 if the replay gives another document, or the view another row.
 
@@ -182,7 +182,7 @@ def _beginning(store: Store, collection: str) -> int:
 
 
 _Above: TypeAlias = "dict[int, list[Trace | None]]"
-"""How the shown rows of the sources of a view's row came to be, by index of the source."""
+"""Explanations of the shown rows of a view row's sources, by index of the source."""
 
 
 def _explain_row(
@@ -195,7 +195,7 @@ def _explain_row(
     limit: int,
     depth: int,
 ) -> tuple[ExplainedRow, _Above]:
-    """Explain a row of a view, and the documents of derived collections that it follows from."""
+    """Explain a row of a view, and the documents of derived collections from which it follows."""
     from derive.cli.sql import place_in
     from derive.errors import SqlError
     from derive.sql.catalog.snapshot import stored_objects
@@ -224,10 +224,10 @@ def _explain_row(
 
 
 def _condition_of(row: str | None, where: str | None) -> str:
-    """Return the condition of SQL for a row by values of its columns and by a condition.
+    """Return the condition of SQL for a row, from values of its columns and from a condition.
 
     Raises:
-        UsageError: the row is no JSON object.
+        UsageError: the row is not a JSON object.
     """
     from derive.document.exact import dump_exact, parse_exact
     from derive.errors import UsageError
@@ -280,10 +280,10 @@ def _time(clock: int) -> str:
 
 
 def _key_of(spec: CollectionSpec, text: str) -> bytes:
-    """Return the packed key that an option gives, as a JSON array, or as one component.
+    """Return the packed key of an option: a JSON array, or one component.
 
     Raises:
-        UsageError: the text is no key of the collection.
+        UsageError: the text is not a key of the collection.
     """
     from derive.document.exact import parse_exact
     from derive.document.key import pack

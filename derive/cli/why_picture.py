@@ -1,4 +1,4 @@
-"""Explanations as graphs for `derive.cli.graph_picture`: documents and rows are nodes, transforms are flows."""
+"""Explanations as graphs for `derive.cli.graph_picture`: documents and rows become nodes, transforms become flows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def row_graph(explained: ExplainedRow, above: Mapping[int, Sequence[Trace | None
 
 
 class _Graph:
-    """A graph in the making; each node is added after its sources."""
+    """A graph to which nodes are added, each after its sources."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
@@ -57,11 +57,11 @@ class _Graph:
         return FlowGraph(tuple(self._nodes.values()), tuple(flows))
 
     def add_node(self, name: str, kind: Kind, *notes: str) -> None:
-        """Add a node, unless there is one with its name."""
+        """Add a node, unless the graph has a node with this name."""
         self._nodes.setdefault(name, Node(name, kind, tuple(shortened(note, _MOST_CELLS) for note in notes)))
 
     def add_flow(self, source: str, target: str, label: str, *notes: str, feedback: bool = False) -> None:
-        """Add a flow, unless there is the same one."""
+        """Add a flow, unless the graph has an equal flow."""
         label, others = shortened(label, _MOST_CELLS), tuple(shortened(note, _MOST_CELLS) for note in notes)
         self._flows.setdefault((source, target, label), Flow(source, target, label, others, feedback))
 

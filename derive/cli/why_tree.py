@@ -32,7 +32,7 @@ def print_tree(lines: Iterable[tuple[int, str]]) -> None:
 
 
 def _without_middle(text: str) -> str:
-    """Return a line of a tree, without the middle of a very long one."""
+    """Return a line of a tree; a very long line without its middle."""
     omitted = len(text) - _MOST_SHOWN
     if omitted <= 0:
         return text
@@ -41,7 +41,7 @@ def _without_middle(text: str) -> str:
 
 
 def _wrapped(indent: int, text: str, width: int) -> str:
-    """Return a line, continued below itself where it exceeds the width."""
+    """Return a line; if it exceeds the width, it continues on lines below."""
     room, pieces, rest = max(width - indent, 20), list[str](), text
     while len(rest) > room:
         space = rest.rfind(" ", room // 2, room + 1)
@@ -288,7 +288,7 @@ def row_lines(explained: ExplainedRow, above: Mapping[int, Sequence[Trace | None
 
     Args:
         explained: the explanation.
-        above: by index of a source, how each of its shown rows came to be; None for a row that is not explained.
+        above: for each source (by index), the explanation of each shown row; None for a row without an explanation.
     """
     copies = f", {explained.copies:,} times" if explained.copies > 1 else ""
     yield 0, f"a row of {explained.view} as of {_time(explained.as_of)}{copies}"

@@ -1,1 +1,1 @@
-"""Plans: the differences between a catalog and what a data folder ran, and the effect of each one."""
+"""Plans: the differences between a catalog and the last run in a data folder, and the effect of each difference."""

@@ -11,15 +11,16 @@ from derive.document.exact import dump_exact
 from derive.document.pointer import JSON
 
 Effect: TypeAlias = Literal["nothing", "new documents", "from the start", "endpoint", "waits", "refused"]
-"""Effect of a change: none; on documents read from now on; a source is read from its start; columns of the endpoint
-change; the task waits for acceptance; or the task stops until the change is undone or the task is reset."""
+"""Effect of a change. In this order: no effect; an effect on documents that are read from now on; a source is read from
+its start; columns of the endpoint change; the task waits for acceptance; the task stops until the change is undone or
+the task is reset."""
 
 TaskStatus: TypeAlias = Literal["unchanged", "added", "removed", "disabled", "changed", "waits", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A difference between a task as it ran and as the catalog defines it.
+    """A difference between the last run of a task and its definition in the catalog.
 
     Attributes:
         part: the changed part, such as `fromOrders: lambda`.
@@ -52,9 +53,9 @@ class TaskPlan:
         name: name of the task.
         status: summary of the changes.
         changes: the changes, in the order of the catalog.
-        former: name of the removed task that was probably renamed to this one; None without one.
-        notes: further information, such as the reason for an incomplete comparison.
-        documents: number of stored documents of the sources, which the task would read if it started over.
+        former: name of the removed task that was probably renamed to this task; None without one.
+        notes: more information, such as the reason for an incomplete comparison.
+        documents: number of stored documents of the sources, which the task would read after a start over.
         rate: documents per second in the last transactions; None if unknown.
         commands: commands that settle the changes, each with its effect.
     """

@@ -1,7 +1,7 @@
 """Differences between two definitions of a derivation, as a data folder stores them, and their effects.
 
-Definitions are compared as JSON (`derive.protocol.definition_text`), so neither salts nor the connector of a former
-definition are needed. A difference that no rule here names is reported by its JSON pointer.
+Definitions are compared as JSON (`derive.protocol.definition_text`), so the comparison needs no salts, and no connector
+of the former definition. A difference without a rule in this module is reported by its JSON pointer.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Facts:
 
     Attributes:
         has_state: whether shards have stored state.
-        has_sharded_state: whether several shards have.
+        has_sharded_state: whether several shards have stored state.
         has_documents: whether the collection has documents.
         rereads: stored documents of each input that reads its source from the start, by state key.
-        formers: names of removed transforms that new ones probably replace, by the names of these.
+        formers: for each new transform (by name), the name of the removed transform that it probably replaces.
     """
 
     has_state: bool = False

@@ -48,7 +48,7 @@ def plan_endpoint(
 
 
 def binding_changes(spec: MaterializationSpec, state: TaskState, rereads: dict[str, int]) -> Iterator[Change]:
-    """Yield the changes of bindings since the last run.
+    """Yield the changes of bindings after the last run.
 
     Args:
         spec: the materialization.
@@ -143,7 +143,7 @@ def endpoint_changes(
     Args:
         folder: the data folder, which may be missing.
         spec: the materialization.
-        connectors: the connectors, which are asked.
+        connectors: the connectors, which return the constraints and actions.
         state: progress of the materialization; None if it has none.
     """
     try:

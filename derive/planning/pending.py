@@ -1,4 +1,4 @@
-"""Edits of tasks that the next run will find: those that it applies, and those that wait for acceptance."""
+"""Edits of tasks that the next run will find: edits that it applies, and edits that wait for acceptance."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from derive.storage.task_log import recent_entries
 from derive.time.positions import arrived_places, current_positions
 
 _RECENT = 10
-"""Number of transactions that the rate averages over."""
+"""Number of transactions over which the rate is averaged."""
 
 
 def present_state(store: View, spec: DerivationSpec | MaterializationSpec) -> TaskState | None:
-    """Return the state of a task, by the present names of its transforms; None if the task has never run."""
+    """Return the state of a task, with the present names of its transforms; None if the task has never run."""
     state = store.task(spec.name)
     renamed = renaming_of(spec, state) if state and isinstance(spec, DerivationSpec) else None
     return carried_over(state, renamed) if state and renamed else state
@@ -63,7 +63,7 @@ def find_edits(
     reset: str,
     unaccepted: Collection[Unaccepted],
 ) -> tuple[Edit, ...]:
-    """Return the edits that documents were published before: recorded ones, and those that the next run applies.
+    """Return the edits that are older than some results: recorded edits, and edits that the next run applies.
 
     Args:
         spec: the task.
@@ -102,7 +102,7 @@ def find_waiting_tasks(
 
 
 def measured_rate(root: Path, task: str) -> float | None:
-    """Return source documents per second over the last transactions that read documents; None without any.
+    """Return source documents per second over the last transactions that read documents; None without one.
 
     Transactions before a reset do not count. Rates below 100 are rounded to tenths.
     """

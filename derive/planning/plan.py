@@ -1,7 +1,7 @@
-"""The plan of a catalog: for each task the changes since the last run, and the effect of the next run.
+"""The plan of a catalog: for each task, the changes after the last run, and the effect of the next run.
 
-A plan is read-only. It asks the same functions as a run, so a task that a plan shows as waiting is a task that a run
-does not start, and a task that a plan shows as unchanged runs without a note.
+A plan is read-only. It calls the same functions as a run: a run does not start a task that the plan shows as waiting,
+and runs a task that the plan shows as unchanged without a note.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Task:
     Attributes:
         store: the data folder.
         spec: the task.
-        state: its state, by the present names of its transforms.
+        state: its state, with the present names of its transforms.
         unaccepted: edits that wait for acceptance.
         rereads: stored documents of each input that reads its source from the start, by state key.
         reset: the command that starts the task over.
@@ -60,7 +60,7 @@ class _Task:
 
 
 def plan_tasks(store: Maintainable | None, catalog: CatalogSpec, names: Collection[str] = ()) -> list[TaskPlan]:
-    """Return the plans of the tasks of a catalog, in its order, and then of the removed ones.
+    """Return the plans of the tasks of a catalog, in its order, and then of removed tasks.
 
     A removed task is planned until `flowctl compact` forgets it.
 
@@ -144,7 +144,7 @@ def _added(
 
 
 def _is_like(spec: DerivationSpec | MaterializationSpec, state: TaskState) -> bool:
-    """Return whether a new task has the inputs, and the lambdas, of a removed one."""
+    """Return whether a new task has the same inputs and lambdas as a removed task."""
     if isinstance(spec, DerivationSpec):
         now, before = (
             sorted(text for key, text in prints.items() if not key.startswith("/"))
@@ -196,7 +196,7 @@ def _changes(task: _Task, past: Sequence[PastPart]) -> tuple[list[Change], tuple
 
 
 def _overlaid(change: Change, changes: Sequence[Change], unaccepted: Sequence[Unaccepted]) -> Change:
-    """Return a change as waiting, if it is the first one of a part whose edit waits for acceptance."""
+    """Return a change as waiting if it is the first change of a part whose edit waits for acceptance."""
     for edit in unaccepted:
         first = next((other for other in changes if other.key == edit.part), None)
         if change is first:
@@ -205,7 +205,7 @@ def _overlaid(change: Change, changes: Sequence[Change], unaccepted: Sequence[Un
 
 
 def _others(task: _Task, changes: Sequence[Change]) -> list[Change]:
-    """Return the changes that only the run's checks find: fingerprints differ, or no definition is stored."""
+    """Return the changes that only the checks of a run find: fingerprints differ, or no definition is stored."""
     name = name_of if isinstance(task.spec, DerivationSpec) else name_of_binding
     covered = {name(change.key) for change in changes if change.key}
     waiting = {edit.part for edit in task.unaccepted}
@@ -257,7 +257,7 @@ def _moves(task: _Task, positions: Mapping[str, int], documents: int) -> Iterato
 
 
 def _relations(task: _Task) -> tuple[dict[str, int], dict[str, Place]]:
-    """Return the present relation of each source, and the place that each input has read up to, by state key."""
+    """Return the present relation of each source, and the place that each input has reached, by state key."""
     store, spec, state = task.store, task.spec, task.state
     recorded = arrived_places(state.places, state.positions)
     relations = {name: known.relation for name in spec.sources if (known := store.collection(name))}
@@ -269,7 +269,7 @@ def _refused(error: FlowError) -> Change:
 
 
 def _refusal(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> FlowError | None:
-    """Return the error with which the data folder refuses the collections of a task; None if it does not."""
+    """Return the error with which the data folder refuses the collections of a task; None without one."""
     own = [spec.collection] if isinstance(spec, DerivationSpec) else []
     for collection in (*spec.sources.values(), *own):
         conflict = store.find_conflict(collection)
@@ -284,7 +284,7 @@ def _refusal(store: Maintainable, spec: DerivationSpec | MaterializationSpec) ->
 
 
 def _error(task: _Task, positions: Mapping[str, int]) -> FlowError | None:
-    """Return the error with which the next run of a task stops, beside edits to accept; None if none is known."""
+    """Return the error with which the next run of a task stops, apart from waiting edits; None without one."""
     store, spec, state = task.store, task.spec, task.state
     error = _refusal(store, spec)
     if error is None and isinstance(spec, DerivationSpec):

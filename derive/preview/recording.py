@@ -1,7 +1,7 @@
 """Sessions that record the effects of each source document: publications, changed state, and messages.
 
-A recording session gives documents to the lambdas one at a time. The results are the same, because they do not depend
-on batches (law L1).
+A recording session passes documents to the lambdas one at a time. The results are the same, because results do not
+depend on batches (law L1).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Change:
     Attributes:
         table: name of the table; `state` for the state of a module.
         pointer: place in the state of a module; empty for a row.
-        old: row as an object, or value, before the document; `MISSING` for none.
-        new: the same after the document.
+        old: the row as an object, or the value, before the document; `MISSING` for none.
+        new: the row or value after the document; `MISSING` for none.
     """
 
     table: str
@@ -90,7 +90,7 @@ class Recorder:
         self._has_state = has_state
 
     def __call__(self, spec: DerivationSpec, database: apsw.Connection, _: Log, opened: Opened) -> DeriveSession:
-        """Open a recording session; messages of lambdas are part of effects, and not logged."""
+        """Open a recording session; messages of lambdas become a part of effects, and are not logged."""
         rows = RowChanges(database) if self._has_state else None
         said: list[tuple[Level, str]] = []
         session = opened(spec, database, lambda level, text: said.append((level, text)))
@@ -99,7 +99,7 @@ class Recorder:
 
 
 class _RecordingSession:
-    """A session around another one.
+    """A session that wraps another session.
 
     Args:
         spec: the derivation.
@@ -125,9 +125,9 @@ class _RecordingSession:
         self._rows = rows
         self._redactor = redactor
         self._report = report
-        self._state: JSON = MISSING  # state in no table, after the last document
+        self._state: JSON = MISSING  # state that is in no table, after the last document
         if rows is not None:
-            rows.take()  # migrations
+            rows.take()  # changes of migrations are not recorded
 
     @property
     def flushes(self) -> bool:
@@ -174,7 +174,7 @@ class _RecordingSession:
         self._state = after
 
     def _module_state(self) -> JSON:
-        """Return the state that is in no table; an empty object for none."""
+        """Return the state that is in no table; an empty object without such a state."""
         value = self._session.state() if isinstance(self._session, ExplainableSession) else None
         return {} if value is None else value
 
@@ -196,14 +196,14 @@ class RowChanges:
     last new row.
 
     Args:
-        database: the database; statements must be prepared after this, because SQLite clears a table without reporting
-            its rows if there is no hook.
+        database: the database; statements must be prepared after this object is created, because without a hook SQLite
+            clears a table without a report of its rows.
     """
 
     def __init__(self, database: apsw.Connection) -> None:
         self._database = database
         self._raw: list[tuple[str, int, int, Row | None, Row | None]] = []
-        self._unreadable: str | None = None  # table with a changed row that has a text that is not UTF-8
+        self._unreadable: str | None = None  # name of a table with a changed row that has a text that is not UTF-8
         database.preupdate_hook(self._note)
 
     def close(self) -> None:
@@ -220,7 +220,7 @@ class RowChanges:
                 self._raw.append((update.table_name, update.rowid, update.rowid_new, old, new))
 
     def take(self) -> list[Change]:
-        """Return and forget the changes since the last call.
+        """Return and forget the changes after the last call.
 
         Raises:
             UsageError: a changed row has a text that is not UTF-8.
@@ -248,7 +248,7 @@ class RowChanges:
                     net[name, before] = first, None
                     first = None
             if after is not None:
-                held = net.pop((name, after), None)  # deleted before, and inserted again
+                held = net.pop((name, after), None)  # the row was deleted before, and is inserted again
                 net[name, after] = (held[0] if held and first is None else first), new
         return [
             Change(name, "", tables[name].shown(old), tables[name].shown(new))
@@ -258,7 +258,8 @@ class RowChanges:
 
     def _tables(self, names: set[str]) -> dict[str, _Table]:
         """Return the tables of the author with these names, which exclude the inner tables of virtual tables."""
-        authorizer, self._database.authorizer = self._database.authorizer, None  # lambdas may not ask for this
+        # the authorizer would refuse this pragma
+        authorizer, self._database.authorizer = self._database.authorizer, None
         try:
             kinds = dict(self._database.execute("SELECT name, type FROM pragma_table_list WHERE schema = 'main'"))
             sql = "SELECT name, pk FROM pragma_table_info(?) ORDER BY cid"
@@ -280,7 +281,7 @@ class _Table:
     """The columns of a table.
 
     Args:
-        columns: name of each column, and its place in the primary key from 1; 0 if it is no part of it.
+        columns: name of each column, and its place in the primary key, from 1; 0 for other columns.
     """
 
     def __init__(self, columns: Sequence[tuple[str, int]]) -> None:

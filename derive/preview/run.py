@@ -1,7 +1,7 @@
-"""A preview: derivations that run in a temporary data folder, and a comparison of their results with stored ones.
+"""A preview: runs derivations in a temporary data folder, and compares their results with stored results.
 
-The temporary folder begins empty, so state follows from the documents alone. The code is that of `flowctl run`. The
-data folder is only read.
+The temporary folder is empty at first, so only the documents determine the state. The preview runs the same code as
+`flowctl run`. The data folder is only read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FIXTURE_BEGIN = 1_704_067_200_000_000
 
 
 def with_cycles(catalog: CatalogSpec, tasks: Sequence[str]) -> list[str]:
-    """Return derivations, and those on cycles with them, sources before readers."""
+    """Return derivations and the other derivations of their cycles, sources before readers."""
     return [name for cycle in catalog.cycles if not set(cycle).isdisjoint(tasks) for name in cycle]
 
 
@@ -44,12 +44,12 @@ def sources_of(catalog: CatalogSpec, tasks: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class KeyDifference:
-    """A key whose stored document differs from that of a preview.
+    """A key whose stored document differs from the document of a preview.
 
     Attributes:
         task: name of the derivation.
         key: the key, as JSON.
-        differences: places of the differences: `expected` is the stored value and `actual` that of the preview.
+        differences: the differences: `expected` is the stored value, and `actual` is the value of the preview.
     """
 
     task: str
@@ -64,9 +64,9 @@ class Options:
     Attributes:
         begin: timestamp from which documents are shown; None for all.
         limit: number of shown documents of real sources; None for all.
-        fixture: documents in place of real ones, by collection; None for real ones.
+        fixture: documents that replace real documents, by collection; None for real documents.
         has_state: whether changes of state are reported.
-        compares: whether results are compared with stored ones. Effects are not reported then.
+        compares: whether results are compared with stored results; then effects are not reported.
     """
 
     begin: int | None = None
@@ -94,7 +94,7 @@ def preview(
     Raises:
         FlowError: a derivation failed, or documents cannot be read; effects of earlier documents were reported.
     """
-    # Collections of other derivations are sources here, which are known up to the present like ingested ones.
+    # Collections of other derivations are sources in a preview, and are known up to the present like ingested ones.
     catalog = replace(catalog, derivations={task: catalog.derivations[task] for task in tasks}, materializations={})
     begin = time.time_ns() // 1000 if options.fixture is None else _FIXTURE_BEGIN
     with TemporaryDirectory(prefix="flowctl-preview-") as scratch:
@@ -102,7 +102,7 @@ def preview(
         recorder = Recorder(folder, _shown(report, options.begin), has_state=options.has_state)
         observed = nullcontext() if options.compares else observing(recorder)
         with closing(VirtualTime(catalog, folder, begin, tasks, shards=1)) as clock, observed:
-            if origin := identity_of(store.root).origin:  # the salt of hashes
+            if origin := identity_of(store.root).origin:  # the identifier is the salt of hashes
                 write_folder_id(folder, origin)
             last = None
             if options.fixture is None:

@@ -1,4 +1,4 @@
-"""The documents of a preview: the first ones of real sources up to a limit, or those of a fixture."""
+"""The documents of a preview: the first documents of real sources up to a limit, or documents of a fixture."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Selection:
     """Documents of real sources, in the order of time.
 
     Attributes:
-        begin: timestamp from which documents are counted; None for all. Earlier documents are read, too, because state
-            depends on them.
+        begin: timestamp from which documents are counted; None for all. Earlier documents are also read, because the
+            state depends on them.
         limit: number of counted documents; None for no limit.
-        tick: length of a tick, microseconds; with it, the last tick is read to its end. None without it.
+        tick: length of a tick, microseconds, to read the last tick to its end; None to stop within a tick.
     """
 
     begin: int | None = None
@@ -44,7 +44,7 @@ class Selection:
     tick: int | None = None
 
     def parts(self, parts: Iterator[ReadRows]) -> Iterator[ReadRows]:
-        """Yield the selected ones of rows, which are in the order of time."""
+        """Yield the selected rows among rows that are in the order of time."""
         left, end = self.limit, None
         for rows in parts:
             count = len(rows)
@@ -100,7 +100,7 @@ def copy_sources(store: Readable, target: Store, specs: Sequence[CollectionSpec]
 
 
 class _Copy:
-    """A collection that documents are copied into.
+    """A collection into which documents are copied.
 
     Args:
         target: the data folder.
@@ -132,7 +132,7 @@ class _Copy:
 
 
 def read_fixture(path: Path, sources: Sequence[str], collection: str | None) -> dict[str, list[Document]]:
-    """Return the documents of a fixture, by the collection that they are ingested into.
+    """Return the documents of a fixture, by the collection into which they are ingested.
 
     A file with the suffix .yaml, .yml or .json is a list of documents, as in the tests of a catalog, or a mapping from
     collections to such lists. Any other file is JSON Lines.

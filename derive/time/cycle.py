@@ -1,7 +1,8 @@
 """Cycles: bounds for tasks that read one another, or themselves.
 
-A task on a cycle can publish nothing before the earliest document that any task of the cycle has yet to process. The
-tasks therefore take turns: in each round every task advances up to that bound, and ticks without documents are skipped.
+A task on a cycle publishes no document before the earliest document that a task of the cycle must still process. This
+time is a bound for all tasks of the cycle. So the tasks take turns: in each round every task advances up to the bound,
+and ticks without documents are skipped.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ class Horizon:
 
     Attributes:
         uppers: `upper` of each source, by name.
-        earliest: lower bound of later publications on the task's cycle; `now` if the task is on no cycle, or feeds back
-            in memory.
+        earliest: lower bound of later publications on the task's cycle; `now` if the task is on no cycle, or if its
+            documents are fed back in memory.
         now: timestamp up to which the sources are sealed.
     """
 
@@ -46,7 +47,7 @@ class Step:
 
     @property
     def has_documents(self) -> bool:
-        """Return true if the step has documents, and does not only advance time."""
+        """Return true if the step has documents; other steps only advance time."""
         return self.first < self.bound
 
 
@@ -94,7 +95,7 @@ def by_priority(inputs: Sequence[InputSpec], tick: int) -> tuple[Level, ...]:
 def earliest_to_come(inputs: Sequence[InputSpec], tick: int, uppers: Mapping[str, int]) -> int:
     """Return the least adjusted timestamp of a document that can still arrive at a cycle's task from outside the cycle.
 
-    Documents from the cycle itself are ignored: their cause comes first.
+    Documents from the cycle itself are ignored, because their causes are earlier.
 
     Args:
         inputs: inputs of the task.
@@ -112,15 +113,15 @@ def next_step(
     first: Callable[[Sequence[InputSpec]], int | None],
     horizon: Horizon,
 ) -> Step | None:
-    """Return the next step of a task within its frontiers; None if not even time can advance.
+    """Return the next step of a task within its frontiers; None if time cannot advance either.
 
-    The step belongs to the highest priority with a document to process. Without documents, time advances as far as all
-    inputs allow: later documents keep their own timestamps.
+    The step has the inputs of the highest priority with a document to process. Without documents, time advances as far
+    as all inputs allow.
 
     Args:
         levels: inputs of the task, from `by_priority`.
-        position: returns the adjusted timestamp below which an input has processed everything.
-        first: returns the least adjusted timestamp of a document that some inputs have yet to process; None for none.
+        position: returns the adjusted timestamp below which an input has processed all documents.
+        first: returns the least adjusted timestamp of a document that some inputs must still process; None for none.
         horizon: progress of time.
     """
     bounds: list[int] = []

@@ -1,8 +1,8 @@
 """The extent of a transaction: its end, its size, its limits, and its division into slices.
 
-Pace: a lost worker has usually run out of memory. The next attempt has half the size of the lost one, and a success
-doubles the size again, up to the limits. Each further loss doubles the number of successes before the next increase,
-because the lost size would usually fail again.
+Pace: a lost worker has usually run out of memory. So the next attempt has half the size of the lost attempt. After a
+success, the size is doubled again, up to the limits. Each further loss doubles the number of successes before the next
+increase, because the lost size would usually fail again.
 
 Transactions and slices end at tick boundaries, because the documents of a tick belong together. Sizes are estimates
 that assume evenly spread timestamps within a segment.
@@ -25,8 +25,8 @@ class Limits:
         documents: approximate limit for the documents of a transaction; a tick is never divided.
         bytes: approximate limit for the bytes of a transaction.
         slice_documents: approximate limit for the documents of a slice, large compared to the cost of a Spark task.
-        small_documents: number of documents up to which a second task is not worth its cost, …
-        small_bytes: … if they have no more bytes than this.
+        small_documents: greatest number of documents for which one task is faster than two tasks.
+        small_bytes: greatest number of bytes of such a read.
     """
 
     documents: int = 2_000_000
@@ -40,7 +40,7 @@ class Limits:
         return size.documents <= self.documents and size.bytes <= self.bytes
 
     def is_small(self, size: Size) -> bool:
-        """Return true if the size is too small for more than one task."""
+        """Return true if one task should process the size, because it is small."""
         return size.documents <= self.small_documents and size.bytes <= self.small_bytes
 
 
@@ -88,8 +88,8 @@ class Pace:
     def __init__(self, limits: Limits) -> None:
         self._most = limits
         self.limits = limits
-        self._patience = 0  # number of successes before the next increase, …
-        self._succeeded = 0  # … and number of successes so far
+        self._patience = 0  # number of successes that are needed for the next increase
+        self._succeeded = 0  # number of successes after the last change
 
     def slow_down(self, lost: Size) -> None:
         """Reduce the limits to half the size of a lost attempt."""
@@ -112,11 +112,11 @@ class Pace:
 
 
 def choose_end(reads: Sequence[SourceRead], begin: int, bound: int, tick: int, limits: Limits) -> int:
-    """Return the end of the next transaction: at most `bound`, and as late as its limits allow.
+    """Return the end of the next transaction: as late as its limits allow, and at most `bound`.
 
     Args:
         reads: reads of all documents before `bound`.
-        begin: adjusted timestamp before `bound`, below which everything is processed.
+        begin: adjusted timestamp before `bound`, below which all documents are processed.
         bound: a tick boundary.
         tick: length of a tick, microseconds.
         limits: limits of the transaction.
@@ -188,7 +188,7 @@ def slice_borders(
     rounds = -(-total // (limits.slice_documents * abreast))
     count = 1 if limits.is_small(size) else rounds * abreast
     borders = [first]
-    # Find the borders of equal counts by bisection.
+    # Bisection finds the borders of equal counts.
     for number in range(1, count):
         low, high = borders[-1], last
         while high - low > tick:

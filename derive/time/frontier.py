@@ -1,4 +1,4 @@
-"""Frontiers and ticks: the bounds of a collection's known contents, and the grain of their progress.
+"""Frontiers and ticks: the bounds of a collection's known contents, and the steps in which they advance.
 
 A frontier is a timestamp. Contents below `upper` are final, and contents at or above `since` are exact.
 """
@@ -6,10 +6,10 @@ A frontier is a timestamp. Contents below `upper` are final, and contents at or 
 from __future__ import annotations
 
 BEGINNING = 0
-"""The least frontier: nothing is known yet."""
+"""The least frontier: no contents are known yet."""
 
 END_OF_TIME = 1 << 62
-"""A frontier later than every timestamp, with room to add a read delay."""
+"""A frontier later than every timestamp; a read delay can be added without an overflow."""
 
 
 def tick_begin(clock: int, tick: int) -> int:

@@ -1,12 +1,12 @@
 """Positions of a task's inputs, in adjusted time, and the history that the task still needs.
 
 An input reads documents by their *adjusted timestamp*: the timestamp plus the `readDelay`, plus one tick for a feedback
-read. Only `offset_of` computes this. The position of an input is the adjusted timestamp below which it has processed
-everything, stored by the input's `state_key`.
+read. Only `offset_of` computes this sum. The position of an input is the adjusted timestamp below which the input has
+processed all documents; it is stored by the input's `state_key`.
 
-An input needs the documents that it has not processed: timestamps at or above its position, less its read delay. A
-stopped task keeps its read capability. A new or backfilled input begins with the known history of its source, which has
-one document per key where it was compacted. The derived documents follow from exactly that history.
+An input needs the documents that it has not processed: their timestamps are at or above its position, less its read
+delay. A stopped task keeps its read capability. A new or backfilled input begins with the known history of its source;
+the compacted part of this history has one document per key.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
     Attributes:
         source: name of the collection.
-        offset: microseconds from its timestamps to adjusted ones.
+        offset: microseconds from a timestamp of the source to its adjusted timestamp.
         shuffle: description of the shuffle, for people; empty if unknown.
         relation: relation with the name; 0 if unknown.
         switch: switch to the relation with the name now; None without a switch in progress.
@@ -70,7 +70,7 @@ class Place(NamedTuple):
         return (self.relation, *others) if self.relation else ()
 
     def arrived(self, position: int) -> Place:
-        """Return the place of an input at an adjusted timestamp: after a switch, it is in the next relation."""
+        """Return the place of an input at an adjusted timestamp; after a switch, the next relation."""
         if self.switch is None or position <= self.switch.at + self.offset:
             return self
         return self._replace(relation=self.switch.relation, switch=None)
@@ -87,7 +87,7 @@ def arrived_places(places: Mapping[str, Place], positions: Mapping[str, int]) ->
 
 
 def offset_of(spec: InputSpec, tick: int) -> int:
-    """Return the microseconds from a document's timestamp to its adjusted one: read delay and feedback tick."""
+    """Return the microseconds from a document's timestamp to its adjusted timestamp: read delay and feedback tick."""
     return spec.read_delay + (tick if spec.feedback else 0)
 
 
@@ -100,16 +100,16 @@ def current_positions(
 ) -> dict[str, int]:
     """Return the position of each input, also after a change of its delay or its source.
 
-    With another delay the processed documents stay processed. Another source is read from its start, or from the
-    input's last position in it. The position in the old source is kept under `former_key`. A renamed source is the same
-    source.
+    After a change of the delay, processed documents stay processed. Another source is read from its start, or from the
+    last position of the input in this source. The position in the old source is kept under `former_key`. A renamed
+    source is the same source.
 
     Args:
         inputs: present inputs of the task.
         tick: length of its ticks, microseconds.
         positions: positions at the last commit, by `state_key`.
         places: places of these positions, by `state_key`.
-        relations: present relation of each source, by name; unknown ones are omitted.
+        relations: present relation of each source, by name; unknown relations are omitted.
     """
     current = dict(positions)
     known = relations or {}
@@ -160,7 +160,7 @@ class KeptHistory:
 
     Attributes:
         since: timestamp below which the source's history is compacted.
-        is_kept: true if the input has had a read capability until now, so that no unprocessed document was compacted.
+        is_kept: true if the input already had a read capability, so that no unprocessed document was compacted.
     """
 
     since: int
@@ -168,12 +168,12 @@ class KeptHistory:
 
 
 def needs(inputs: Sequence[InputSpec], tick: int, positions: Mapping[str, int]) -> dict[str, int]:
-    """Return the least timestamp that each input of a task has yet to process, by `state_key`.
+    """Return the least timestamp that each input of a task must still process, by `state_key`.
 
     Args:
         inputs: inputs of the task.
         tick: length of its ticks, microseconds.
-        positions: adjusted timestamp below which each input has processed everything, by `state_key`.
+        positions: adjusted timestamp below which each input has processed all documents, by `state_key`.
     """
     return {spec.state_key: _need(spec, tick, positions) for spec in inputs}
 
@@ -208,8 +208,8 @@ def lost(
 ) -> TaskError | None:
     """Return the error of a task whose unread history was compacted while the task had no capability; None otherwise.
 
-    The compacted history mixes documents that the task has processed with others. This may also be so at the beginning:
-    a position is recorded before an endpoint stores its first rows.
+    The compacted history mixes processed documents with unprocessed documents. A position at the beginning of the
+    source counts, too, because a position is recorded before an endpoint stores its first rows.
     """
     for spec in inputs:
         history = histories[spec.state_key]

@@ -52,7 +52,7 @@ class SourceRead:
 
     Attributes:
         index: index of the input in its task.
-        offset: microseconds from a document's timestamp to its adjusted one.
+        offset: microseconds from a document's timestamp to its adjusted timestamp.
         clock_begin: first timestamp.
         clock_end: timestamp after the last one.
         segments: files that may contain such documents.
@@ -78,7 +78,7 @@ def read_input(spec: InputSpec, tick: int, segments: Sequence[Segment], begin: i
     Args:
         spec: the input.
         tick: length of its task's ticks, microseconds.
-        segments: segments of its source; those outside of the interval are dropped.
+        segments: segments of its source; segments outside of the interval are dropped.
         begin: first adjusted timestamp.
         end: adjusted timestamp after the last one.
     """

@@ -1,8 +1,8 @@
-"""Audits: a whole derivation replayed over all its sources, and compared with all its stored documents.
+"""Audits: replay a whole derivation over all its sources, and compare the result with all its stored documents.
 
-An explanation replays the documents that matter for some keys. An audit needs every key, so it replays everything once,
-in the order of processing, with the reader and the combiner of a transaction: the replay and the stored documents are
-two sorted streams, compared in constant memory.
+An explanation replays the documents that matter for some keys. An audit needs every key, so it replays all documents
+once, in the order of processing, with the reader and the combiner of a transaction. The replayed and the stored
+documents are two sorted streams, which are compared in constant memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SPILL_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A document that is stored and not replayed, or the other way round, or differs.
+    """A document that is only stored, only replayed, or that differs in the replay.
 
     Attributes:
         stored: the stored document; None for none.
@@ -57,7 +57,7 @@ class Audit:
 
     Attributes:
         documents: number of compared stored documents.
-        since: timestamp from which on documents were compared; earlier ones are compacted.
+        since: timestamp from which on documents were compared; earlier documents are compacted.
         differences: the first differences, at most `MOST_DIFFERENCES`.
         reasons: known reasons of differences.
     """
@@ -75,7 +75,7 @@ def audit(store: Readable, spec: DerivationSpec, scratch: Path, progress: Callab
         store: the data folder.
         spec: the derivation as the catalog defines it now.
         scratch: an empty folder for the state.
-        progress: called with the number of replayed documents since the last call.
+        progress: called with the number of documents that were replayed after the previous call.
 
     Raises:
         LambdaError: a lambda failed.

@@ -15,7 +15,7 @@ from derive.why.lineage import Leaf, bound_to
 
 _SHOWN_VALUES = 5
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
-"""Comparisons by those of the exchanged operands: values are shown on the right."""
+"""For each comparison, the comparison of the exchanged operands, because values are shown on the right."""
 
 
 def literal_text(kind: Type, datum: Datum) -> str:
@@ -28,7 +28,7 @@ def literal_text(kind: Type, datum: Datum) -> str:
 
 
 def condition_text(leaf: Leaf, names: Sequence[str], width: int) -> str:
-    """Return the conditions of a leaf in SQL; empty if they name all columns, as the rows themselves do."""
+    """Return the conditions of a leaf in SQL; empty if they compare all columns, like the rows themselves."""
     conditions = leaf.conditions
     if leaf.outer is not None and len(leaf.outer) == 1:
         conditions = bound_to(conditions, leaf.outer[0])
@@ -38,7 +38,7 @@ def condition_text(leaf: Leaf, names: Sequence[str], width: int) -> str:
 
 
 def _joined(symbol: str, parts: Sequence[Expression], names: Sequence[str]) -> str:
-    """Return a conjunction or disjunction, without parts that are surely false."""
+    """Return a conjunction or disjunction, without parts that are certainly false."""
     possible = [part for part in parts if not _is_false(part)]
     texts = [_expression_text(part, names) for part in possible]
     if len(texts) > 1:
@@ -106,7 +106,7 @@ def _call_text(call: Call, names: Sequence[str]) -> str:
 
 
 def _is_false(expression: Expression) -> bool:
-    """Return whether an expression tests whether a value other than NULL is NULL."""
+    """Return whether an expression is an `IS NULL` of a value other than NULL."""
     match expression:
         case Call("is_null", (Literal(datum),)):
             return datum is not None

@@ -1,11 +1,11 @@
-"""Explanations: the source documents that matter for some derived documents, replayed and compared with what is stored.
+"""Explanations: replay the source documents that matter for some derived documents, and compare the results.
 
 1. The stored documents of the keys; their timestamps are in the ticks of their causes.
 2. The candidates: source documents with an adjusted timestamp in one of these ticks.
 3. The histories, if lambdas keep state: all earlier documents of the candidates' shuffle keys. Sources are read as they
    are stored, so a derivation that reads itself needs no recursion.
 4. The replay, part by part of the derivation's past, in the order of law L4.
-5. The publications are combined per tick and key as a transaction does it, and compared byte for byte.
+5. The publications are combined per tick and key, like in a transaction, and compared byte for byte.
 
 All functions take sets of keys.
 """
@@ -83,12 +83,12 @@ class Explanation:
     Attributes:
         spec: the derivation as the catalog defines it now.
         past: its past.
-        since: the collection's `since`, below which its documents are reduced; `BEGINNING` if they are all there.
+        since: the collection's `since`, below which its documents are reduced; `BEGINNING` without compaction.
         stored: stored documents in order, by packed key.
         made: documents of the replay in order, by packed key.
         causes: publications of the replay in order, by packed key.
         rows: replayed source documents in order, by number of their part.
-        candidates: number of documents in the ticks of the stored ones.
+        candidates: number of source documents in the ticks of the stored documents.
         is_failed: whether a lambda failed in a replay of some shuffle keys, which ended there.
     """
 
@@ -112,7 +112,7 @@ class Explanation:
         return next(part for part in self.past.parts if part.number == number)
 
     def is_equal(self, key: bytes) -> bool:
-        """Return whether the replay gives the stored documents; of compacted ones, what they are reduced to."""
+        """Return whether the replay gives the stored documents; compacted documents are compared in reduced form."""
         if self.is_failed:
             return False
         stored = [Made(row.clock, row.seq, row.text) for row in self.stored[key]]
@@ -129,7 +129,7 @@ class Explanation:
         return combiner.full(parse_exact(row.text.encode()) for row in rows)
 
     def differences(self) -> list[bytes]:
-        """Return the keys for which the replay gives other documents than the stored ones."""
+        """Return the keys for which the replay gives other documents than the stored documents."""
         return [key for key in self.stored if not self.is_equal(key)]
 
 
@@ -157,7 +157,7 @@ class Explainer:
         Args:
             name: name of the collection.
             question: the documents.
-            replays_all: replay the documents of all shuffle keys, over one state.
+            replays_all: whether to replay the documents of all shuffle keys, over one state.
 
         Raises:
             LambdaError: a lambda failed.
@@ -182,7 +182,8 @@ class Explainer:
             try:
                 _combine(replay, explanation, question)
             except (LambdaError, SchemaViolation):
-                # A lambda that uses state of other shuffle keys may fail without it; `reasons_of` replays all.
+                # A lambda that uses state of other shuffle keys may fail without this state; `reasons_of` replays all
+                # keys.
                 if replays_all:
                     raise
                 explanation.is_failed = True
@@ -221,7 +222,8 @@ class _Finder:
         candidates: dict[int, list[tuple[TransformSpec, list[StoredDocument]]]] = {}
         for part in explanation.past.parts:
             own = clocks[(clocks >= part.clamp) & (clocks < part.upper)]
-            # Documents below `since` are reduced to one, whose timestamp does not show the ticks of the others.
+            # Documents below `since` are reduced to one document, whose timestamp does not show the ticks of the
+            # others.
             if len(own) or part.clamp < explanation.since:
                 self._replay.enter(part)
                 candidates[part.number] = list(self._candidates(part, own, by_fields=by_fields))
@@ -266,11 +268,11 @@ class _Finder:
         Args:
             part: the part.
             clocks: timestamps of stored documents that it published, ascending.
-            by_fields: leave out documents that publish other keys, as far as lambdas show it.
+            by_fields: whether to leave out documents of which the lambdas show that they publish other keys.
         """
         tick, explanation = part.spec.tick, self._explanation
         numbers = np.unique(clocks // tick)
-        # Timestamps that were raised to the clamp are in its tick.
+        # Timestamps that were raised to the clamp are in the tick of the clamp.
         is_raised = not part.is_regular and len(clocks) and clocks[0] // tick == part.clamp // tick
         raised = max(part.clamp if is_raised else BEGINNING, explanation.since)
         for transform in part.spec.transforms:
@@ -324,7 +326,7 @@ def _source_rows(part: Part, transform: TransformSpec, rows: Iterable[StoredDocu
 def _combine(replay: Replay, explanation: Explanation, question: Question) -> None:
     """Run the lambdas over the rows of an explanation, and combine the publications of its keys per tick."""
     for number, rows in sorted(explanation.rows.items()):
-        if not rows:  # a derivation with several priorities has a part per transaction
+        if not rows:  # no rows: a derivation with several priorities has a part per transaction
             continue
         part = explanation.part(number)
         replay.enter(part)
@@ -352,8 +354,8 @@ def _combine(replay: Replay, explanation: Explanation, question: Question) -> No
 def _explained_places(explanation: Explanation, question: Question, tick: int) -> Callable[[bytes, int], bool]:
     """Return a function from a key and a timestamp to whether a publication belongs to the explained documents.
 
-    A document has the timestamp of the last publication in its tick. So the tick in which the question ends may have
-    publications before the end of a document that is stored after it.
+    A document has the timestamp of the last publication in its tick. So in the tick in which the question ends, a
+    publication before the end may belong to a document that is stored after the end.
     """
     stored = {(key, row.clock // tick) for key, several in explanation.stored.items() for row in several}
     last = (question.end - 1) // tick
@@ -368,7 +370,7 @@ def _explained_places(explanation: Explanation, question: Question, tick: int) -
 
 
 def reasons_of(explainer: Explainer, name: str, question: Question, explanation: Explanation) -> list[str]:
-    """Return the reasons why a replay gives other documents than the stored ones."""
+    """Return the reasons why a replay gives other documents than the stored documents."""
     reasons = past_reasons(explainer.store, explanation.past)
     if not reasons and not explainer.explain(name, question, replays_all=True).differences():
         reasons.append(
@@ -378,7 +380,7 @@ def reasons_of(explainer: Explainer, name: str, question: Question, explanation:
 
 
 def past_reasons(store: Readable, past: Past) -> list[str]:
-    """Return the reasons why the past of a derivation may not be replayed exactly."""
+    """Return the reasons why a replay of a derivation's past may not be exact."""
     reasons = []
     if past.unknown > BEGINNING:
         reasons.append(

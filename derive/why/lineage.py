@@ -1,4 +1,4 @@
-"""Lineage: the rows of stored relations that some rows of a relation follow from, by tracing over the algebra.
+"""Lineage: the rows of stored relations from which some rows of a relation follow, by a trace over the algebra.
 
 A trace goes from an operator to its inputs with conditions on rows, and ends at the stored relations:
 
@@ -46,13 +46,13 @@ from derive.functions.registry import can_fail, resolve_operator
 from derive.sql.planner.dependencies import with_gets
 
 MOST_TUPLES = 2_000
-"""Largest number of computed rows that become a condition; beyond, all rows of the inputs are traced."""
+"""Largest number of computed rows that become a condition; for more rows, all rows of the inputs are traced."""
 
 _MOST_CHOICES = 100
 """Largest number of rows that become a disjunction."""
 
 _MOST_LISTED = 1_000
-"""Largest number of values that a condition lists for a column beside others; readers look up keys in a list."""
+"""Largest number of values that a condition lists for one of several columns; readers look up keys in a list."""
 
 Conditions: TypeAlias = tuple[Expression, ...]
 """Boolean expressions over a row; the desired rows are those for which all of them are true."""
@@ -66,18 +66,18 @@ _PLAIN = {
     Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.TEXT, Type.BOOLEAN, Type.DATE, Type.TIME,
     Type.TIMESTAMP, Type.TIMESTAMPTZ, Type.UUID,
 }  # fmt: skip
-"""Types for which SQLite's `IN` compares as SQL does."""
+"""Types for which SQLite's `IN` compares like SQL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """The rows of a stored relation that a trace ends at.
+    """The rows of a stored relation at which a trace ends.
 
     Attributes:
         get: the stored relation.
-        place: the relation in the restricted relation, with an identifier of its own.
-        rows: the traced rows, as a relation over the stored one.
-        conditions: conditions on them; parts of enclosing rows are columns of `outer`.
+        place: the relation within the restricted relation, with its own identifier.
+        rows: the traced rows, as a relation over the stored relation.
+        conditions: conditions on the rows; columns of enclosing rows are columns of `outer`.
         outer: rows of the enclosing query; None outside of subqueries.
         is_absence: whether the rows are missing partners of an outer join.
     """
@@ -101,7 +101,7 @@ class Lineage:
 
     Attributes:
         leaves: the traced rows of each stored relation, in the order of the relation's parts.
-        restricted: the relation over the traced rows, which has the desired rows and no others.
+        restricted: the relation over the traced rows; its rows are the desired rows.
     """
 
     leaves: tuple[Leaf, ...]
@@ -126,13 +126,13 @@ def lineage_of(relation: Relation, row: Row, evaluate: Evaluate) -> Lineage:
 
 
 def is_one_of(keys: Sequence[Expression], rows: Iterable[Row], *, is_identity: bool = False) -> Conditions:
-    """Return conditions for the values of some expressions to be one of some rows; NULLs are equal.
+    """Return conditions that the values of some expressions equal one of some rows; NULLs are equal.
 
     Args:
         keys: the expressions.
         rows: a datum for each expression.
-        is_identity: whether the rows have the data of the expressions themselves; otherwise, other data may be equal,
-            and the conditions may be true for other rows, too.
+        is_identity: whether the rows have the data of the expressions themselves. If not, different data may compare as
+            equal, and the conditions may be true for more rows.
     """
     distinct = list(dict.fromkeys(rows))
     if not distinct:
@@ -158,7 +158,7 @@ def _picked(rows: Iterable[Row], places: Sequence[int]) -> list[Row]:
 
 
 def _is_in(key: Expression, values: Iterable[Datum], *, is_identity: bool) -> Expression:
-    """Return a condition for an expression to have one of some values, NULL among them."""
+    """Return the condition that an expression has one of some values, which may include NULL."""
     literals = tuple(Literal(datum, key.type) for datum in values if datum is not None)
     is_null = Call("is_null", (key,), Type.BOOLEAN)
     if not literals:
@@ -171,7 +171,10 @@ def _is_in(key: Expression, values: Iterable[Datum], *, is_identity: bool) -> Ex
 
 
 def _are_together(keys: Sequence[Expression], rows: Sequence[Row]) -> Expression:
-    """Return a condition for several expressions to be one of some rows: NULL is replaced, because `IN` ignores it."""
+    """Return the condition that several expressions equal one of some rows.
+
+    NULL is replaced, because `IN` ignores it.
+    """
     operands = list[Expression]()
     columns = list[list[Datum]]()
     for place, key in enumerate(keys):
@@ -243,7 +246,7 @@ def _own_expressions(relation: Relation) -> list[Expression]:
 
 @dataclass(frozen=True, slots=True)
 class _Outer:
-    """Rows of a query that encloses the traced one; conditions refer to them by `OuterColumn`."""
+    """Rows of the query that encloses the traced query; conditions refer to these rows by `OuterColumn`."""
 
     rows: tuple[Row, ...]
     types: tuple[Type, ...]
@@ -251,7 +254,7 @@ class _Outer:
 
 
 class _Tracer:
-    """Traces relations; inside of a subquery, nothing is computed before the leaves.
+    """Traces relations; inside of a subquery, no rows are computed before the leaves.
 
     Attributes:
         leaves: leaves by their content.
@@ -262,7 +265,7 @@ class _Tracer:
         self.leaves: dict[tuple[GlobalId, Conditions, _Outer | None], Leaf] = {}
 
     def trace(self, relation: Relation, desired: Conditions, outer: _Outer | None = None) -> Relation:
-        """Return a relation over leaves that has the desired rows of a relation; other rows of it may be wrong."""
+        """Return a relation over leaves that has the desired rows of a relation; its other rows may be wrong."""
         if isinstance(relation, Get):
             return self._leaf(relation, desired, outer)
         if isinstance(relation, Recursion):
@@ -338,7 +341,7 @@ class _Tracer:
         return tuple(rows)
 
     def _enclosing(self, relation: Filter | Project, desired: Conditions) -> Relation:
-        """Trace an operator with subqueries: its desired input rows, and all that subqueries read for these."""
+        """Trace an operator with subqueries: its desired input rows, and all rows that subqueries read for them."""
         if isinstance(relation, Filter):
             source = _restricted(relation, desired)
         else:
@@ -359,7 +362,7 @@ class _Tracer:
         return Project(traced, tuple(rewritten(one, bound) for one in relation.expressions))
 
     def _subquery(self, subquery: Subquery, outer: _Outer) -> Relation:
-        """Trace a subquery for rows of its enclosing query; of IN, the rows that are equal to the operands, or NULL."""
+        """Trace a subquery for rows of its enclosing query; for IN, the rows that equal the operands, or are NULL."""
         if any(map(has_subquery, subquery.operands)):
             return self._whole(subquery.relation)
         if not outer.rows:
@@ -374,7 +377,7 @@ class _Tracer:
     def _project(self, relation: Project, desired: Conditions, outer: _Outer | None) -> Relation:
         inner = _through(desired, relation.expressions)
         if any(map(can_fail, inner)):
-            # Only the rows of this input are known to have values.
+            # Only for rows of this input is it known that their expressions have values.
             rows = self._rows(_restricted(relation.input, inner)) if outer is None else None
             safe = tuple(one for one in inner if not can_fail(one))
             inner = safe if rows is None else is_one_of(_columns_of(relation.input), rows, is_identity=True)
@@ -400,7 +403,7 @@ class _Tracer:
         if marked is None:
             keeps_left, keeps_right = relation.side is not Side.RIGHT, relation.side is not Side.LEFT
             own = conjuncts(relation.predicate)
-            # An unmatched row of one side depends on all rows of the other side that fulfil the predicate.
+            # A row of one side without a partner depends on all rows of the other side that fulfil the predicate.
             of_left = () if keeps_right and keeps_left else _within(desired if keeps_left else own, 0, width)
             of_right = () if keeps_right and keeps_left else _within(desired if keeps_right else own, width, end)
         else:
@@ -416,9 +419,9 @@ class _Tracer:
         return traced
 
     def _marked(self, relation: OuterJoin, desired: Conditions) -> tuple[dict[Row, list[Row | None]], list[Row]] | None:
-        """Return the partners of each desired left row, None for no partner, and the right rows without a partner.
+        """Return the partners of each desired left row (None for no partner), and the right rows without a partner.
 
-        None stands for too many rows.
+        Return None if there are too many rows.
         """
         width = len(relation.left.types)
 
@@ -486,7 +489,7 @@ class _Tracer:
         *,
         is_identity: bool = False,
     ) -> Conditions:
-        """Return conditions on keys that all desired rows of a relation fulfil, as strong as known.
+        """Return the strongest known conditions on keys that all desired rows of a relation fulfil.
 
         Args:
             relation: the relation.

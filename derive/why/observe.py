@@ -1,8 +1,8 @@
-"""Observations of lambdas: what each of some source documents was given, found as state, changed and published.
+"""Observations of lambdas: for some source documents, the parameters, the state before, changes and publications.
 
 The documents of one shuffle key are replayed up to the observed one, so the whole state of the replay is the state of
-this key. SQLite reports each change of a row, so the document that last wrote a row is known. What a statement has read
-is not reported; the state before the document shows it.
+this key. SQLite reports each change of a row, so the document that last wrote a row is known. SQLite does not report
+which rows a statement has read; the state before the document has these rows.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Observation:
         state: rows of the key's state before the document.
         state_rows: number of these rows, of which `state` has the first.
         changes: changed rows, in order.
-        value_before: state in no table, before the document; None for none.
-        value_after: the same after the document.
+        value_before: state that is in no table, before the document; None without such a state.
+        value_after: state that is in no table, after the document.
         published: the published documents, in order.
     """
 
@@ -93,7 +93,7 @@ class Observation:
 def observe(
     explainer: Explainer, explanation: Explanation, causes: Collection[SourceRow]
 ) -> dict[SourceRow, Observation]:
-    """Return the observation of each of some replayed documents, ends of ticks excepted."""
+    """Return the observation of each of some replayed documents, except ends of ticks."""
     desired = [row for row in causes if row.transform < len(explanation.part(row.part).spec.transforms)]
     observed: dict[SourceRow, Observation] = {}
     if not desired:
@@ -107,7 +107,7 @@ def observe(
 def _histories(
     explanation: Explanation, causes: list[SourceRow]
 ) -> Iterator[tuple[list[SourceRow], frozenset[SourceRow]]]:
-    """Yield the replayed documents of each shuffle key of observed documents, and these."""
+    """Yield, for each shuffle key of observed documents, the replayed documents and the observed documents."""
     if not any(_keeps_state(explanation, row.part) for row in causes):
         for row in causes:
             yield [row], frozenset([row])
@@ -140,7 +140,7 @@ def _keys_of(explanation: Explanation, rows: Iterable[SourceRow]) -> dict[Source
 
 
 _Content: TypeAlias = tuple[str, str]
-"""A table and the literals of a row: an integer and an equal real number are different."""
+"""A table and the literals of a row, so that an integer and an equal real number differ."""
 
 
 def _content(table: str, row: TableRow) -> _Content:
@@ -168,7 +168,7 @@ class _Observer:
         earlier = {row: number for number, row in enumerate(rows) if row in causes}
         for number in sorted({row.part for row in rows}):
             self._replay.enter(self._explanation.part(number))
-            # SQLite prepares a DELETE of all rows otherwise without a hook, and a prepared one never calls it.
+            # Without a hook, SQLite would prepare a DELETE of all rows in a form that does not call a later hook.
             self._replay.database.preupdate_hook(_ignored)
             ended = self._replay.with_ends([row for row in rows if row.part == number])
             for _ in self._replay.run([row for row in ended if row < first]):
@@ -201,7 +201,7 @@ class _Observer:
         return Observation(given, earlier, tuple(state[:MOST_STATE]), len(state), changes, before, after, published)
 
     def _state(self) -> Iterator[StateRow]:
-        """Yield the rows of all tables; of equal rows of a table, those with an unknown writer are first."""
+        """Yield the rows of all tables; among equal rows of a table, rows with an unknown writer are first."""
         for table, rows in self._replay.tables().items():
             equal = Counter(_content(table, row) for row in rows)
             writers = {

@@ -1,7 +1,8 @@
-"""The past of a derivation, for replays: its parts with their definitions, and the times that nothing is known of.
+"""The past of a derivation, for replays: its parts with their definitions, and the times without a record.
 
-A folder of an older version has no record of the transactions before its first commit by this version. A replay then
-assumes that the first known definition was in force, and that no extent mattered; an explanation says so.
+A folder of an older version has no record of the transactions before its first commit by this version. For these
+times, a replay assumes that the first known definition was in force, and that all transactions were regular. An
+explanation reports these assumptions.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Part:
     Attributes:
         number: number of the part, ascending with time.
         spec: the definition that was in force.
-        is_regular: true if its extents do not matter; a part that is not is one transaction.
+        is_regular: true if the extents of its transactions do not matter; another part is one transaction.
         clamp: the output's `upper` before the part: no published timestamp is below it.
         upper: the output's `upper` after the part.
         ranges: the processed adjusted timestamps of each transform by its index: the first, and the one after the last.
@@ -41,9 +42,9 @@ class Part:
 
     @property
     def has_steps(self) -> bool:
-        """Return whether the part may have several steps, with an order of its documents that is not recorded.
+        """Return whether the part may have several steps, so that the order of its documents is not recorded.
 
-        A transaction on a cycle takes many steps. With differing priorities, each step reads what is there.
+        A transaction on a cycle has many steps. If priorities differ, each step reads the documents that exist.
         """
         inputs = self.spec.inputs
         return len({item.priority for item in inputs}) > 1 and any(item.feedback for item in inputs)
@@ -67,7 +68,7 @@ class Past:
 
     Attributes:
         parts: its parts in order, at least one.
-        unknown: `upper` of the output below which the first definition is assumed; `BEGINNING` if all is recorded.
+        unknown: `upper` of the output below which the first definition is assumed; `BEGINNING` for a complete record.
     """
 
     parts: tuple[Part, ...]

@@ -1,7 +1,7 @@
-"""Replays: the lambdas of a derivation run again, over a state that is empty at first.
+"""Replays: run the lambdas of a derivation again, over a state that is empty at first.
 
-A replay of the documents of some shuffle keys has the state of these keys and no other, because lambdas touch only
-state of their own shuffle key. Nothing of a replay is committed: the state is in a temporary folder.
+A replay of the documents of some shuffle keys has only the state of these keys, because lambdas use only the state of
+their own shuffle key. A replay commits nothing: its state is in a temporary folder.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Replay:
         self._begin(part)
 
     def enter(self, part: Part) -> None:
-        """Continue with another part over the same state, as a shard does in its next transaction."""
+        """Continue with another part over the same state, like a shard in its next transaction."""
         if part is self.part:
             return
         self.session.prepare_commit()
@@ -98,7 +98,7 @@ class Replay:
         )
 
     def with_ends(self, rows: Sequence[SourceRow]) -> list[SourceRow]:
-        """Return rows of the present part with the ends of their ticks, if the session needs these."""
+        """Return rows of the present part, with the ends of their ticks if the session needs them."""
         if not rows or not self.invoker.flushes:
             return list(rows)
         tick, end = self.part.spec.tick, len(self.part.spec.transforms)

@@ -1,6 +1,6 @@
-"""Scans of collections by what is in their columns: few documents are read of many rows.
+"""Scans of collections with filters on columns, so that few documents are read.
 
-A scan may return more rows than asked for, because typed columns do not hold every value; it never leaves one out.
+A scan returns all requested rows. It may return more rows, because typed columns cannot hold every value.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Match:
     Attributes:
         keys: packed keys; None for any.
         values: permitted values by typed column.
-        nulls: typed columns in which null is permitted too.
+        nulls: typed columns in which null is also permitted.
     """
 
     keys: pa.Array | None = None
@@ -79,7 +79,7 @@ class Match:
         return Match(pa.array(sorted(keys), pa.binary()))
 
     def within(self, file: pq.ParquetFile) -> Match:
-        """Return the part of the filter that a file has columns for."""
+        """Return the part of the filter for which a file has columns."""
         schema = file.schema_arrow
         pointers = orjson.loads((file.metadata.metadata or {}).get(POINTERS, b"{}"))
         held = {
@@ -96,7 +96,7 @@ class Match:
         return [*names, *(column.name for column in self.values), *([EXACT] if self.values else [])]
 
     def mask(self, table: pa.Table) -> np.ndarray:
-        """Return the mask of rows that may match; inexact rows may."""
+        """Return the mask of rows that may match, which include inexact rows."""
         mask = np.ones(table.num_rows, dtype=bool)
         for column, values in self.values.items():
             matches = pc.is_in(table.column(column.name), value_set=values)
@@ -122,7 +122,7 @@ _READ = [CLOCK, SEQ, DIFF, KEY, DOC]
 
 @dataclass(frozen=True, slots=True)
 class ScanBounds:
-    """The rows that a scan is for.
+    """The rows that a scan requests.
 
     Attributes:
         begin: first timestamp.

@@ -1,4 +1,4 @@
-"""Keys of source documents: the shuffle key, which determines the state, and the key of what a document may publish."""
+"""Keys of source documents: the shuffle key, which determines the state, and the keys of possible publications."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def _match(parts: Iterable[tuple[TypedColumn, set[JSON], JSON]]) -> Match:
 def match_publishers(
     session: object, collection: CollectionSpec, source: CollectionSpec, transform: int, keys: Collection[bytes]
 ) -> Match | None:
-    """Return a filter of source documents that may publish one of these keys; None if the lambda does not show it.
+    """Return a filter of source documents that may publish one of these keys; None if the lambda does not show this.
 
-    A lambda that converts a value may publish another key than this assumes; the replay then differs from what is
-    stored, and is repeated without the filter.
+    A lambda that converts a value may publish another key than the filter assumes. Then the replay differs from the
+    stored documents, and is repeated without the filter.
 
     Args:
         session: session of the derivation.

@@ -1,4 +1,4 @@
-"""Traces: how a document came to be, up the chain of derivations, one level at once."""
+"""Traces: the causes of a document along the chain of derivations, one level after another."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Cause:
         transform: name of the transform; None for the end of a tick.
         source: name of the source collection; empty for the end of a tick.
         row: the source document.
-        read_delay: microseconds that the transform waited for it.
-        feedback: microseconds that it waited because the source lies on a cycle.
+        read_delay: microseconds for which the transform waited before it read the document.
+        feedback: microseconds for which the transform waited because the source lies on a cycle.
         observation: its processing; None for the end of a tick.
-        above: how the source document came to be; None if it was ingested, or the trace ends.
+        above: the trace of the source document; None if it was ingested, or if the trace ends.
         is_derived: whether the source is a derived collection.
     """
 
@@ -50,8 +50,8 @@ class TracedDocument:
 
     Attributes:
         stored: the document.
-        reduced: JSON text of the key's value up to this document; None if the document is the value, or is one of an
-            upper level.
+        reduced: JSON text of the key's value up to this document; None if the document is the value, or belongs to a
+            higher level.
         causes: the latest documents that published it, in order.
         omitted: number of earlier causes.
         is_equal: whether the replay gives this document.
@@ -66,7 +66,7 @@ class TracedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """How the value of one key came to be.
+    """The trace of the value of one key.
 
     Attributes:
         collection: name of the collection.
@@ -75,12 +75,12 @@ class Trace:
         value: JSON text of the value; None if it is deleted.
         documents: the latest documents of the key that count, in order.
         omitted: number of earlier documents.
-        omitted_value: JSON text of what the earlier ones are reduced to; None if the value does not depend on them.
+        omitted_value: JSON text of the reduction of the earlier documents; None if the value does not depend on them.
         is_derived: whether the collection is derived; if not, its documents were ingested.
         is_equal: whether the replay gives the stored documents.
         replayed: number of replayed documents.
-        candidates: number of documents in the ticks of the stored ones.
-        difference: the first stored text that the replay does not give and what it gives; None if it is equal.
+        candidates: number of source documents in the ticks of the stored documents.
+        difference: the first stored text that the replay does not give, and the replayed text; None for no difference.
         reasons: reasons of a difference.
     """
 
@@ -100,13 +100,13 @@ class Trace:
 
 
 def trace(explainer: Explainer, name: str, key: bytes, end: int, depth: int) -> Trace | None:
-    """Return how the value of a key came to be; None if no document has the key.
+    """Return the trace of the value of a key; None if no document has the key.
 
     Args:
         explainer: explains documents of the data folder.
         name: name of the collection.
         key: packed key.
-        end: timestamp after that of the value.
+        end: timestamp after the timestamp of the value.
         depth: number of levels of sources above the collection's own causes.
 
     Raises:
@@ -153,15 +153,15 @@ def trace(explainer: Explainer, name: str, key: bytes, end: int, depth: int) -> 
 
 
 def _reduced(combiner: Combiner, texts: Iterable[str]) -> str | None:
-    """Return the JSON text of what documents are reduced to; None if they end with a deletion."""
+    """Return the JSON text of the reduction of documents; None if they end with a deletion."""
     value = combiner.full(parse_exact(text.encode()) for text in texts)
     return None if value is MISSING else dump_exact(value).decode()
 
 
 def _replaces(combiner: Combiner, texts: Sequence[str], value: str | None) -> bool:
-    """Return whether the last document replaces each earlier one; that it equals the value may be chance.
+    """Return whether the last document replaces each earlier document; it is not enough that it equals the value.
 
-    Reductions are associative: if no single document changes the last one, they do not together.
+    Reductions are associative: if no single document changes the last one, all together do not change it.
     """
     last = texts[-1]
     if _reduced(combiner, [last]) != value:
@@ -229,7 +229,7 @@ class _Tracer:
     def _above(
         self, level: _Level, observed: Mapping[tuple[str, SourceRow], Observation], depth: int
     ) -> dict[tuple[str, bytes, int], TracedDocument]:
-        """Return how the derived source documents of a level came to be, by collection, packed key and timestamp."""
+        """Return the traces of the derived source documents of a level, by collection, packed key and timestamp."""
         chosen: dict[str, set[tuple[bytes, int]]] = {}
         for name, cause in observed if depth > 0 else ():
             spec = level[name][0].part(cause.part).spec

@@ -1,7 +1,7 @@
-"""Explanations of rows of SQL views: the rows of tables and collections that a row follows from.
+"""Explanations of rows of SQL views: the rows of tables and collections from which a row follows.
 
-A view has no key and no replay: its row is explained by tracing (`derive.why.lineage`). The view is then computed again
-from the traced rows alone, and must have the row as often as before.
+A view has no key and no replay, so a trace explains its row (`derive.why.lineage`). Then the view is computed again
+from only the traced rows, and must have the same number of copies of the row.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _MOST_EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class TracedRows:
-    """Rows of a table or of a collection that a row of a view follows from.
+    """Rows of a table or of a collection from which a row of a view follows.
 
     Attributes:
         name: name of the collection, or of the table with its schema.
         source: the table or collection.
         condition: the condition on the rows, in SQL; empty for none.
-        is_whole: whether they are all rows of the relation.
-        is_absence: whether they are the missing partners of an outer join.
+        is_whole: whether these are all rows of the relation.
+        is_absence: whether these rows are the missing partners of an outer join.
         count: number of the rows.
         rows: the shown rows: the latest of a collection, the first of a table.
     """
@@ -93,8 +93,9 @@ class ExplainedRow:
         row: the row.
         copies: number of equal rows in the view.
         as_of: timestamp.
-        sources: the rows that it follows from, by relation and part of the view.
-        is_equal: whether the view, computed from these rows alone, has the row as often; None if they are too many.
+        sources: the rows from which it follows, by relation and part of the view.
+        is_equal: whether the view, computed from only these rows, has the same copies of the row; None for too many
+            rows.
     """
 
     view: str
@@ -130,7 +131,7 @@ class ViewExplainer:
         Raises:
             FrontierError: the sources are not known at that time.
             SqlError: the name or the condition is wrong, or the view has no value at that time.
-            UsageError: the condition is true for no row, or for several different ones.
+            UsageError: the condition is true for no row, or for several different rows.
         """
         named = self._view(name)
         chosen = self._planned(named, condition)
@@ -222,7 +223,7 @@ class ViewExplainer:
         return spec.name if spec is not None else self._objects.name_of(identifier) or str(identifier)
 
     def _time(self, named: NamedRelation, ids: Collection[GlobalId], as_of: int | None) -> int:
-        """Return the time to read at.
+        """Return the time of the read.
 
         Raises:
             FrontierError: the sources are not known at that time, or at no common time.
@@ -285,7 +286,7 @@ class ViewExplainer:
 
 
 class _Reading:
-    """Reads relations over stored ones at one time."""
+    """Reads relations over stored relations at one time."""
 
     def __init__(self, store: Readable, sources: Mapping[GlobalId, Source], time: int) -> None:
         self._store = store
@@ -318,7 +319,7 @@ def _only_row(batches: Iterator[list[Row]], named: NamedRelation, title: str, ti
     """Return the only distinct row, and the number of its copies.
 
     Raises:
-        UsageError: there is none, or there are several.
+        UsageError: there is no row, or there are several.
     """
     counts: dict[Row, int] = {}
     for batch in batches:
@@ -346,7 +347,7 @@ def _row_text(row: Row, named: NamedRelation) -> str:
 
 
 def _again(restricted: Relation, contents: Mapping[GlobalId, list[Row]], copies: int) -> bool:
-    """Return whether a restricted view has its row as often from the traced rows alone."""
+    """Return whether a restricted view has the same number of copies of its row, from only the traced rows."""
 
     def traced(identifier: GlobalId, _: Collection[int]) -> Iterator[list[Row]]:
         return iter([contents[identifier]])
@@ -355,7 +356,7 @@ def _again(restricted: Relation, contents: Mapping[GlobalId, list[Row]], copies:
 
 
 def _merged(traced: Sequence[TracedRows]) -> Iterator[TracedRows]:
-    """Yield traced rows, each once: the parts of a view may read the same rows."""
+    """Yield each traced row once, because parts of a view may read the same rows."""
     seen: list[TracedRows] = []
     for one in traced:
         if one not in seen:

@@ -1,12 +1,12 @@
 """The JSON Schema of `flow.yaml`, the single description of a catalog's syntax, and its building blocks.
 
-Editors complete, explain and check catalogs with it, and the loader rejects the same files. Each fault is reported at
-its own position: a definition for a string or an object has `type: [string, object]` with constraints for both, because
-`oneOf` would only report that neither matches.
+Editors complete, explain and check catalogs with the schema, and the loader rejects the same files. Each fault is
+reported at its own position. So a definition for a string or an object has `type: [string, object]` with constraints
+for both, because `oneOf` would only report that neither matches.
 
-Two own keywords hold the message and the code of a fault: `errorMessage`, which editors show too, and `x-code`. A
-`pattern`, `minItems` or `propertyNames` without them, and every `format`, is for editors only: the build reports those
-faults with better messages.
+Two additional keywords have the message and the code of a fault: `errorMessage`, which editors also show, and `x-code`.
+A `pattern`, `minItems` or `propertyNames` without these keywords, and every `format`, is only for editors: the build
+reports such faults with better messages.
 
 Source: JSON Schema draft 2020-12.
 """
@@ -27,7 +27,7 @@ Schema: TypeAlias = dict[str, Any]
 TOKEN = r"[^\x00-,/:-@\[-\^`{-\x7f\s]+"
 """Pattern of a token, in the regular expressions that all languages share.
 
-Of ASCII it allows letters, digits, `-`, `_` and `.`; the build checks the rest of Unicode.
+The ASCII characters that it allows are letters, digits, `-`, `_` and `.`; the build checks other characters.
 """
 
 NAME = rf"^{TOKEN}(/{TOKEN})*$"
@@ -85,7 +85,7 @@ TICK: Schema = {
 STEP_TIME: Schema = {"type": "string", "pattern": rf"{_RFC3339}|^\+{_PERIOD}"}
 
 NO_EFFECT = "x-no-effect"
-"""Keyword of settings without effect; its value names the alternative, if there is one."""
+"""Keyword of settings without effect; its value names an alternative, or is empty."""
 
 
 def without_effect(schema: Schema, instead: str = "") -> Schema:

@@ -1,7 +1,7 @@
 """The structure of a catalog file: syntax of names, known settings, and settings without effect.
 
-Every fault gets our own message, its line and column, and a suggestion. The check also returns the paths of values that
-cannot be loaded, so that the rest is loaded and one run reports everything.
+Every fault gets a message of this project, its line and column, and a suggestion. The check also returns the paths of
+values that cannot be loaded. So the other values are loaded, and one run reports all faults.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def fold(name: str) -> str:
 def collisions(names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     """Yield conflicts between names: `(index, index of the other, relation)`.
 
-    Two names conflict if they are equal once folded ("collides with"), or if one is a folder of the other ("is a
-    prohibited prefix of").
+    Two names conflict if their folded forms are equal ("collides with"), or if one name is a folder of the other name
+    ("is a prohibited prefix of").
 
     >>> list(collisions(["a/b", "A/B", "a"]))
     [(1, 0, 'collides with'), (2, 0, 'is a prohibited prefix of')]
@@ -82,7 +82,7 @@ _NOT_RUN = "captures"
 
 
 def settings_without_effect(file: YamlFile) -> list[Issue]:
-    """Return notes for the settings of a file without effect, except those that equal the default."""
+    """Return notes for settings without effect in a file, except settings that equal the default."""
     notes = _notes(Located(file, (), file.value), _paths_to_notes())
     return list(dict.fromkeys(notes))
 
@@ -156,7 +156,7 @@ _DEPTHS = {
     ("materializations", "shards"): 3,
     ("tests", "steps"): 4,
 }
-"""Length of the path of a skipped value, by its property names; other faults skip the whole entity."""
+"""Length of the path of the value that a fault skips, by property names; other faults skip the whole entity."""
 
 
 def check_structure(file: YamlFile) -> tuple[list[Issue], frozenset[Path]]:
@@ -230,7 +230,7 @@ class _Checker:
 
 
 def _part(schema_path: list[Any]) -> tuple[list[str], Schema]:
-    """Return the path of the schema that a value failed, and that schema."""
+    """Return the schema that a value failed, and its path."""
     steps = [str(step) for step in schema_path]
     schema: Any = catalog_schema()
     for step in schema_path:
@@ -246,7 +246,7 @@ def _locate(file: YamlFile, path: Path) -> Located:
 
 
 def _unit(path: Path) -> Path:
-    """Return the path of the value to skip because of a fault: the smallest that loading can omit."""
+    """Return the path of the value to skip because of a fault: the smallest value that the loader can omit."""
     if path[:1] == ("import",) or len(path) <= 2:
         return path[:2]
     names = tuple(str(step) for index, step in enumerate(path) if index != 1 and isinstance(step, str))

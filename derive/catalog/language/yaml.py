@@ -1,7 +1,7 @@
-"""Parse YAML with the position of every value.
+"""Parses YAML, with the position of every value.
 
-The composer reads libyaml's events itself, because catalogs are YAML 1.2: anchors may be repeated (the latest one
-counts), and `yes`, `on` and times are strings. Merge keys are applied.
+This module composes values from libyaml's events, because catalogs are YAML 1.2: anchors may be repeated (the latest
+anchor is used), and `yes`, `on` and times are strings. Merge keys are applied.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _TAG = "tag:yaml.org,2002:"
 _DEEPEST = 200
 _MOST_VALUES = 1_000_000
-"""Largest number of values in a file with aliases replaced: a few lines of aliases can expand to billions."""
+"""Largest number of values in a file after its aliases are replaced; a few lines of aliases can stand for billions."""
 
 _CONSTANTS: dict[str, JSON] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),

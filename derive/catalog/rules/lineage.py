@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 def upstream(names: Iterable[str], reads: Mapping[str, Iterable[str]]) -> frozenset[str]:
-    """Return the derivations upstream of collections, directly or indirectly, including those that derive them.
+    """Return the derivations upstream of collections, directly or indirectly, including the derivations of these.
 
     Args:
         names: names of the collections.

@@ -15,7 +15,7 @@ from derive.schema.shape import Shape, locate
 from derive.suggest import suggest
 
 SCALARS = ("boolean", "integer", "string")
-"""Permitted types of a key component besides null."""
+"""Permitted types of a key component, apart from null."""
 
 
 def check_pointer(at: Located, subject: str, report: Report) -> bool:
@@ -31,7 +31,7 @@ def check_pointer(at: Located, subject: str, report: Report) -> bool:
 def check_known(at: Located, shape: Shape, subject: str, report: Report, schema: str = "the schema") -> Shape | None:
     """Return the shape at a pointer.
 
-    None, and an issue, if the location cannot exist or the schema does not mention it.
+    Return None, and add an issue, if the location cannot exist, or if the schema does not mention it.
     """
     located, exists = locate(shape, parse_pointer(at.value))
     if exists not in ("cannot", "implicit"):
@@ -44,7 +44,7 @@ def check_known(at: Located, shape: Shape, subject: str, report: Report, schema:
 
 
 def scalar_type(at: Located, shape: Shape, subject: str, report: Report, schema: str = "the schema") -> str | None:
-    """Return the only scalar type at a pointer; None, and an issue, if there is not exactly one."""
+    """Return the only scalar type at a pointer; if there is not exactly one, add an issue and return None."""
     if not check_pointer(at, subject, report):
         return None
     located = check_known(at, shape, subject, report, schema)
@@ -94,7 +94,7 @@ class CollectionLocations:
         return tuple(map(str, at.value))
 
     def projections(self) -> dict[str, Declared]:
-        """Return the valid declared projections; invalid ones are reported."""
+        """Return the valid declared projections; report invalid projections."""
         at = self._definition.projections
         declared: dict[str, Declared] = {}
         if at is None or not at.value:

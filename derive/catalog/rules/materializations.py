@@ -106,7 +106,7 @@ _NAMING = ("database", "project", "dataset", "schema", "table", "collection", "i
 """Properties that identify a resource, in the order in which they form its name."""
 
 _LIKE_A_BACKFILL = re.compile(r"\.v[0-9]+$")
-"""Forbidden suffix of names: it marks the progress of a binding whose `backfill` was raised."""
+"""Forbidden suffix of names, because it marks the progress of a binding whose `backfill` was raised."""
 
 _OTHER_REFERENCE = re.compile(r"(?<!\$)\$\{(?!env:|file:)([^{}]+)\}")
 
@@ -117,7 +117,7 @@ class MaterializationBuilder:
     Args:
         resources: loader of files.
         report: report for issues.
-        notes: list for remarks that are no errors.
+        notes: list for remarks, which are not errors.
     """
 
     def __init__(self, resources: Resources, report: Report, notes: list[Issue]) -> None:
@@ -224,10 +224,11 @@ def _strings(at: Located) -> Iterator[Located]:
 
 
 def _label(resource: Mapping[str, object]) -> str:
-    """Return the name of a resource. The name does not depend on settings of how the resource is written.
+    """Return the name of a resource; settings that only change how the resource is written do not change the name.
 
-    A resource without the usual properties is named by all its properties except booleans. Names by order would be
-    wrong: a disabled or moved binding would pass its progress to another one.
+    The name of a resource without the usual properties consists of all properties except booleans. The name must not
+    depend on the order of bindings, because a moved or disabled binding would then give its progress to another
+    binding.
     """
     named = [str(resource[name]) for name in _NAMING if isinstance(resource.get(name), str) and resource[name]]
     others = {name: value for name, value in resource.items() if not isinstance(value, bool)}

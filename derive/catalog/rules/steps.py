@@ -1,8 +1,8 @@
 """Rules for steps of tests: their documents, and the time of each step.
 
-A test has a schedule if it has an `at` or an `advance`. All times are then known before the run: offsets count from the
-beginning, `advance` counts from the present, and a verified collection is known at the end of the present tick. A step
-that would go back in time is an issue.
+A test has a schedule if it has an `at` or an `advance`. Then all times are known before the run: an offset counts from
+the beginning of the test, `advance` counts from the present time, and a verified collection is known at the end of the
+present tick. A step that would go back in time is an issue.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from derive.schema.redaction import Redactor
 from derive.schema.validator import compile_validator
 
 BEGIN = 1_704_067_200_000_000
-"""Beginning of a test whose first documents have no time of their own: 2024-01-01T00:00:00Z, in microseconds."""
+"""Beginning of a test whose first documents have no time: 2024-01-01T00:00:00Z, in microseconds."""
 
 _LAST = parse_rfc3339("9999-01-01T00:00:00Z")
 _BEGINS = "a test begins at the time of its first ingest step if that has one, and else at 2024-01-01T00:00:00Z"
@@ -66,7 +66,7 @@ class Schedule:
         return StepTime(self._present, self._wall)
 
     def _clock(self, when: Located) -> int:
-        """Return the time of an `at`; the present time, and an issue, if it is invalid or in the past."""
+        """Return the time of an `at`; if it is invalid or in the past, add an issue and return the present time."""
         clock = _parse(when.value, self.begin)
         if clock is None:
             message = f"'at' is neither an RFC 3339 time nor an offset from the beginning of the test: {when.value!r}"
@@ -172,7 +172,7 @@ class StepBuilder:
                     self._report.add("E604", said, at)
 
     def _check_order(self, definition: StepDef, collection: CollectionSpec) -> None:
-        # Documents without all key properties may be anywhere, so they are skipped.
+        # Documents without all key properties may be at any place, so they are skipped.
         pack = compile_key(collection.key, collection.key_defaults)
         pointers = [compile_pointer(pointer) for pointer in collection.key]
         keyed: list[tuple[bytes, Located]] = []
@@ -196,7 +196,7 @@ class StepBuilder:
             base = name if urlsplit(name).scheme in ("http", "https") else os.path.abspath(name)
             try:
                 file = self._resources.document(resolve(base, at.value))
-            except (OSError, CatalogError):  # the loader has read it before
+            except (OSError, CatalogError):  # the loader has reported the error
                 return
             at = Located(file, (), file.value)
         yield from at.elements()

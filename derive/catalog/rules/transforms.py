@@ -184,7 +184,10 @@ class TransformBuilder:
     def aligned(
         self, definition: CollectionDef, written: Sequence[TransformDef], built: Sequence[TransformSpec]
     ) -> list[TransformSpec]:
-        """Return the transforms of a derivation with equal shuffle key types, which computed keys inherit."""
+        """Return the transforms of a derivation, all with the same shuffle key types.
+
+        Computed keys inherit the types.
+        """
         assert definition.derive is not None
         keyed = [transform for transform in built if transform.shuffle.kind == "key"]
         explicit = definition.derive.shuffle_key_types
@@ -214,7 +217,7 @@ class TransformBuilder:
         ]
 
     def _check_inferred(self, written: Sequence[TransformDef]) -> None:
-        # An invalid key hides the types, so do not report them as unknown.
+        # If a key is invalid, the types are unknown for this reason, so they are not reported.
         if any(transform.shuffle is not None and "key" in transform.shuffle.value for transform in written):
             return
         for transform in written:
