@@ -1,4 +1,4 @@
-"""Back-off: how long to pause between attempts at an operation that fails, and which operations are due again."""
+"""Back-off: the pauses between attempts at an operation that fails, and the operations that are due again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 _logger = logging.getLogger(__name__)
 
 _MOST_DOUBLINGS = 64
-"""A pause does not grow beyond `first * 2 ** 64`, which keeps the power small where failures go on for months."""
+"""A pause does not grow beyond `first * 2 ** 64`, which keeps the power small even if an operation fails for months."""
 
 K = TypeVar("K", bound=Hashable)
 

@@ -40,7 +40,7 @@ def open_folder(data: str | Path | None = None, *, source: str | Path = "flow.ya
 
     Raises:
         CatalogError: the catalog has errors.
-        UsageError: there is no such data folder.
+        UsageError: the data folder does not exist.
         StorageError: the data folder cannot be read.
     """
     from derive.storage.metadata.opening import is_data_folder
@@ -202,7 +202,7 @@ def clock_of(time: Time) -> int:
     """Convert a time to microseconds since the Unix epoch.
 
     Raises:
-        UsageError: `time` has no time zone, or is no RFC 3339 text.
+        UsageError: `time` has no time zone, or is not an RFC 3339 text.
     """
     if isinstance(time, datetime):
         if time.tzinfo is None:

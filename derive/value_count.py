@@ -8,7 +8,7 @@ FEW_VALUES = 1_000_000
 """Number of values, and size in bytes of a text, below which nothing is counted."""
 
 _BYTES_A_VALUE = 16
-"""Bytes of the size limit of a document for each value that it may have; `FEW_VALUES` are always permitted."""
+"""Bytes of a document's size limit per permitted value; `FEW_VALUES` values are always permitted."""
 
 _PART_BYTES = 1 << 20
 

@@ -110,7 +110,7 @@ def rewritten_relation(relation: Relation, replacement: Replacement, depth: int 
 
 
 def inputs_of(relation: Relation) -> tuple[Relation, ...]:
-    """Return the direct inputs of a relation, without those of subqueries in its expressions."""
+    """Return the direct inputs of a relation, without the inputs of subqueries in its expressions."""
     match relation:
         case Get() | Constant() | Recurring():
             return ()

@@ -7,7 +7,7 @@ equals the comparison of their values, so keys, joins, groups and orders need no
 |---|---|
 | boolean | int 0 or 1 |
 | smallint, integer, bigint | int |
-| double precision | float, never -0.0; the text `NaN`, which SQLite orders after all numbers, as PostgreSQL does |
+| double precision | float, never -0.0; the text `NaN`, which SQLite and PostgreSQL order after all numbers |
 | numeric | bytes that sort as numbers do, canonical for equal numbers (so 1.0 is 1) |
 | text | str; SQLite's `BINARY` collation is the order of code points |
 | bytea | bytes |
@@ -169,7 +169,7 @@ class TypeModifier:
         return f"{self.name.value}({self.size}{f',{self.scale}' if self.name is ModifiedType.NUMERIC else ''})"
 
     def shown(self, text: str) -> str:
-        """Return the text of a value as it is sent to clients."""
+        """Return the text of a value that clients receive."""
         if self.name is ModifiedType.BPCHAR:
             return text.ljust(self.size)
         if self.is_vector:

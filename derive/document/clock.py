@@ -45,7 +45,7 @@ def parse_rfc3339(text: str) -> int:
     """Return the timestamp of an RFC 3339 time, truncated to microseconds.
 
     Raises:
-        ValueError: the text is no such time.
+        ValueError: the text is not an RFC 3339 time.
     """
     if not _RFC3339.fullmatch(text):
         raise ValueError(f"not an RFC 3339 time: {text!r}")
@@ -71,7 +71,7 @@ def parse_duration(text: str) -> int:
     3630000000
 
     Raises:
-        ValueError: the text is no duration.
+        ValueError: the text is not a duration.
     """
     total = 0
     offset = 0

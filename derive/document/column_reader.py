@@ -32,10 +32,10 @@ def read_column(texts: Sequence[bytes], count: int) -> Sequence[JSON]:
 
     Args:
         texts: non-empty arrays without spaces; numbers have JavaScript's shortest spelling.
-        count: number of all values, at least one.
+        count: number of values in all arrays, at least one.
 
     Raises:
-        ValueError: a text is no JSON array, or the number of values differs from `count`.
+        ValueError: a text is not a JSON array, or the number of values differs from `count`.
     """
     if all(text[:1] == b"[" and text[-1:] == b"]" for text in texts):
         joined = b",".join([text[1:-1] for text in texts])

@@ -1,6 +1,6 @@
 """Documents as columns: the values of many documents with the same properties, by property.
 
-Most published texts and numbers are written columns: they are only packed into keys, stored in typed columns and
+Most published texts and numbers are only packed into keys, stored in typed columns and
 written. Python objects are created for their values on demand only.
 
 A check of a whole column (for example, that it has only texts) replaces a check of each value.

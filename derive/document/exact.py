@@ -2,7 +2,7 @@
 
 `orjson` silently reads an integer beyond 64 bits as a rounded float, and refuses to write one. JSON, keys, sums and
 schemas have no such limit. A text is therefore scanned for digits of such an integer, which is many times faster than
-parsing. Only a text with such digits goes to Python's own, slower parser.
+parsing. Only a text with such digits is parsed by Python's `json`, which is slower.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def dump_exact(value: JSON) -> bytes:
     """Return the JSON text of a value, without spaces and with exact integers.
 
     Raises:
-        TypeError: the value is no JSON value; `orjson.Fragment`s within it are permitted.
+        TypeError: the value is not a JSON value; `orjson.Fragment`s within it are permitted.
         DocumentError: the value has too many levels.
     """
     try:
@@ -107,7 +107,8 @@ def _has_long_run(text: bytes) -> bool:
     """Return true if the text has 20 consecutive digits, or 19 after a minus."""
     if len(text) >= _SHORT_TEXT:
         return _has_long_run_in_many(text)
-    # In 19 consecutive digits, every fourth character is a digit, four times. This test rejects most texts.
+    # In 19 consecutive digits, every fourth character is a digit, at least four times: a test for four such digits
+    # rejects most texts.
     if b"0000" not in text[::_STRIDE].translate(_DIGITS):
         return False
     digits = text.translate(_DIGITS)

@@ -1,7 +1,7 @@
 """Document order, and packed keys, whose bytes sort like the values.
 
-Source: the tuple layer specification of FoundationDB (design/tuple.md). Packing is on the hot path, so the four scalar
-kinds a key may have are packed here; `fdb.tuple` is the oracle in the tests.
+Source: the tuple layer specification of FoundationDB (design/tuple.md). Every document's key is packed. For speed, this
+    module packs the four kinds of scalars that a key may have; tests compare the bytes with those of `fdb.tuple`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def pack(values: Sequence[JSON]) -> bytes:
 
 
 def pack_value(value: JSON) -> bytes:
-    """Pack a value that is no key; an integer that is too large for the encoding is packed as its JSON text."""
+    """Pack a value outside keys; an integer that is too large for the encoding is packed as its JSON text."""
     if type(value) is int and value.bit_length() > 8 * _MOST_BYTES:
         return b"\x01" + dump_exact(value) + b"\0"
     return _pack(value)

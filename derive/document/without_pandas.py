@@ -1,8 +1,8 @@
 """Use Arrow without pandas, whose import takes longer than most commands.
 
 Before it creates an array, Arrow checks for pandas values, and imports pandas if it is installed, as PySpark requires.
-No value here is one of pandas. The check is therefore run once while pandas cannot be imported, and Arrow caches the
-result. Later imports of pandas succeed, and Arrow's conversions to pandas work.
+This runtime has no values of pandas. The check is therefore run once while pandas cannot be imported, and Arrow caches
+its result. Later imports of pandas succeed, and Arrow's conversions to pandas work.
 """
 
 from __future__ import annotations

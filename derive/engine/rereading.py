@@ -6,7 +6,7 @@ A new transform reads its source from the start. If the same history was read be
 - The `backfill` of a transform was lowered to a number that the transform had before.
 - A transform reads another source, while the results of the old source stay.
 
-A raised `backfill` is no such edit: the user asks for the second reading.
+A raised `backfill` is not such an edit: with it, the user asks for the second reading.
 
 The positions of removed transforms are kept, and show the history that was read. A transform with a fingerprint and the
 same source has run before, so it continues without a question.

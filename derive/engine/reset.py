@@ -79,7 +79,7 @@ def undo(
     Raises:
         ReadLoadError: the load has readers that are not reset.
         StorageError: compaction has merged the load with other documents.
-        UsageError: there is no such load, or a task of another catalog has read the collection.
+        UsageError: the load does not exist, or a task of another catalog has read the collection.
     """
     try:
         store.reset([], undone=(collection, load_id))

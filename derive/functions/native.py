@@ -100,7 +100,7 @@ def chained(expression: Call, form: Callable[[Expression], str]) -> str | None:
         form: returns SQL of other expressions.
 
     Returns:
-        None if the expression is no such operation, or its operands are too long.
+        None if the expression is another operation, or its operands are too long.
     """
     if not 2 <= _depth(expression) <= _DEEPEST_CHAIN:
         return None

@@ -106,7 +106,7 @@ def _most_preferred(candidates: list[_Candidate], types: tuple[Type, ...]) -> li
 
 
 def _by_category(candidates: list[_Candidate], types: tuple[Type, ...]) -> list[_Candidate]:
-    """Return the candidates for untyped literals: those that take text, else those of the common category."""
+    """Return the candidates for untyped literals: candidates that take text, else candidates of the common category."""
     for index, kind in enumerate(types):
         if kind is not Type.UNKNOWN:
             continue
@@ -135,14 +135,14 @@ def _by_known_type(candidates: list[_Candidate], types: tuple[Type, ...]) -> lis
 
 
 def common_type(types: Sequence[Type], construct: str = "CASE") -> Type:
-    """Return the type to which several expressions are cast: those of CASE, UNION, COALESCE, IN, VALUES, ….
+    """Return the type to which the expressions of a CASE, UNION, COALESCE, IN, VALUES, … are cast.
 
     Args:
         types: types of the expressions, at least one.
         construct: name of the enclosing construct, for errors.
 
     Raises:
-        SqlError: there is none (42804 or 42846).
+        SqlError: the expressions have no common type (42804 or 42846).
     """
     known = [kind for kind in types if kind is not Type.UNKNOWN]
     if not known:

@@ -258,7 +258,7 @@ class RowChanges:
 
     def _tables(self, names: set[str]) -> dict[str, _Table]:
         """Return the tables of the author with these names, which exclude the inner tables of virtual tables."""
-        # the authorizer would refuse this pragma
+        # the authorizer would refuse the queries of pragmas
         authorizer, self._database.authorizer = self._database.authorizer, None
         try:
             kinds = dict(self._database.execute("SELECT name, type FROM pragma_table_list WHERE schema = 'main'"))

@@ -41,7 +41,7 @@ class RelationColumn:
         name: name in SQL; unique in its collection.
         type: type of its data.
         nullable: whether it may be NULL.
-        pointer: JSON pointer of its location in documents; that of `flow_published_at` is no location.
+        pointer: JSON pointer of its location in documents; the pointer of `flow_published_at` is not a location.
         default: value for documents without the location, as a tuple of one; empty for NULL.
     """
 

@@ -76,7 +76,7 @@ def bundle(schema: JSON, base: str, load: Load) -> JSON:
 def bundle_documents(schema: JSON, base: str, load: Load) -> Bundle:
     """Return a self-contained copy of a schema.
 
-    Every document it refers to is embedded under `$defs`, and every `$ref` is rewritten to point there.
+    Every document that the schema refers to is embedded under `$defs`, and every `$ref` is rewritten to point there.
 
     Args:
         schema: the schema, or a reference to one (`{"$ref": …}`).
@@ -84,7 +84,7 @@ def bundle_documents(schema: JSON, base: str, load: Load) -> Bundle:
         load: loads referenced documents.
 
     Raises:
-        SchemaError: a reference is no URL, or the target of a `$dynamicRef` depends on its dynamic scope.
+        SchemaError: a reference is not a URL, or the target of a `$dynamicRef` depends on its dynamic scope.
     """
     # Replace a document that only refers to another document by that document.
     while isinstance(schema, dict) and set(schema) == {"$ref"} and "#" not in schema["$ref"]:
@@ -179,7 +179,7 @@ class _Bundling:
             value: the schema.
             base: base of its references.
             url: URL of its document.
-            named: true if an `$id` is significant, which it is not below an unknown keyword.
+            named: true if `$id` is significant; below an unknown keyword, `$id` has no meaning.
         """
         if isinstance(value, list):
             return [self._rewrite(child, base, url, named=named) for child in value]

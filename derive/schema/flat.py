@@ -25,7 +25,7 @@ Proof: TypeAlias = Callable[[Kinds, Column], bool]
 _KINDS: Mapping[str, Kinds] = {
     "array": frozenset({list}),
     "boolean": frozenset({bool}),
-    "integer": frozenset({int}),  # 1.0 is an integer too, which the validator checks
+    "integer": frozenset({int}),  # 1.0 is an integer, too; the validator checks floats
     "null": frozenset({type(None)}),
     "number": frozenset({int, float}),
     "object": frozenset({dict}),

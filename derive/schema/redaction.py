@@ -1,8 +1,8 @@
 """Redaction: remove or hash the values that a schema annotates with `redact`, before they are stored or shown.
 
-An annotation counts wherever it may apply to a location, in any alternative: in doubt, the value is redacted. Stored
-documents match the schema that `redacted_schema` returns. Readers, columns and endpoints therefore see the type of a
-hash, or no value at all for a removed one.
+An annotation counts at every location to which it may apply, in any alternative: in doubt, the value is redacted.
+Stored documents match the schema that `redacted_schema` returns. Readers, columns and endpoints therefore see the type
+of a hash, or no value at all for a removed one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Redaction:
 
     Attributes:
         schema: the self-contained JSON Schema with the annotations.
-        salt: salt of hashes; None for that of the data folder.
+        salt: salt of hashes; None for the salt of the data folder.
     """
 
     schema: JSON
@@ -276,7 +276,7 @@ class _Place:
         return self._redacting([slot for schema in self._schemas for slot in _item_slots(schema, index)])
 
     def children(self) -> Iterator[_Place]:
-        """Yield all child locations, including those of any other name or index."""
+        """Yield all child locations, including the locations of all other names and indices."""
         for name in self._named:
             yield self._places.place([slot for schema in self._schemas for slot in _member_slots(schema, name)])
         for schema in self._schemas:

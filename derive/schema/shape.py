@@ -1,10 +1,10 @@
 """Shapes: bounds of the values that a JSON Schema allows at a location, and their inference from the schema.
 
 A shape is an upper bound: every document that is valid under the schema matches it. `union` bounds the values of either
-of two shapes, `intersect` those of both.
+of two shapes, `intersect` the values of both.
 
-The successful parts of a schema depend on the document. Every location that some part may evaluate therefore counts as
-evaluated, and the others are unevaluated in every document.
+Which parts of a schema succeed depends on the document. Every location that some part may evaluate therefore counts as
+evaluated. All other locations are unevaluated in every document.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Shape:
 ANYTHING = Shape()
 NOTHING = Shape(types=NONE)
 MULTIPLE: Mapping[str, JSON] = {"strategy": "multiple"}
-"""Reduction of a location whose alternatives have different ones."""
+"""Reduction of a location whose alternatives have different reductions."""
 
 _OBJECT, _ARRAY, _STRING = frozenset({"object"}), frozenset({"array"}), frozenset({"string"})
 _FACETS: Mapping[Types, tuple[str, ...]] = {
@@ -196,7 +196,7 @@ def union(left: Shape, right: Shape) -> Shape:
         return right if not left.types else left
     facets: dict[str, Any] = {}
     for kinds, unite in _UNITE.items():
-        # A side that cannot be an object (or array, …) does not constrain properties (or items, …).
+        # a shape that excludes objects (or arrays, …) does not constrain properties (or items, …).
         if left.types & kinds and right.types & kinds:
             facets.update(unite(left, right))
         else:
@@ -367,7 +367,7 @@ def _distribute(left: Shape, right: Shape) -> tuple[Shape, ...] | None:
 
 
 def locate(shape: Shape, tokens: tuple[str, ...]) -> tuple[Shape, Exists]:
-    """Return the shape of a location and its existence, which is that of the least certain token of the path."""
+    """Return the shape of a location and its existence: the existence of the least certain token of the path."""
     exists: Exists = "must"
     order: tuple[Exists, ...] = ("must", "may", "implicit", "cannot")
     for token in tokens:
@@ -707,7 +707,7 @@ def _bounds(schema: Mapping[str, JSON], *keywords: str) -> list[int | float]:
 
 
 def _annotate(shape: Shape, schema: Mapping[str, JSON]) -> Shape:
-    """Return the shape with a schema's own annotations, which precede those of its references."""
+    """Return the shape with a schema's own annotations, which precede the annotations of its references."""
     if not shape.types:
         return shape
     return replace(

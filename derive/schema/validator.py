@@ -20,7 +20,7 @@ from derive.schema.dialect import has_redactions, schemas_in
 from derive.schema.shape import type_of
 
 _VALIDATOR = b"1 "
-"""Version of the validator; a new version makes stored documents be validated again."""
+"""Version of the validator; with a new version, all stored documents are validated again."""
 
 
 def fingerprint(schema: JSON) -> str:
@@ -65,7 +65,7 @@ FORMATS: dict[str, Callable[[Any], bool]] = {
     "sha256": _matches(_SHA256),
     "number": lambda value: not isinstance(value, str) or is_number(value),
 }
-"""Checks of formats by name; the validator has those of the draft built in."""
+"""Checks of formats by name; the formats of the draft are built into the validator."""
 
 ASSERTED = frozenset(
     {

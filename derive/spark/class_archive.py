@@ -58,7 +58,8 @@ def prepare() -> Path:
             if archive.exists():
                 return archive  # another process has created it meanwhile
             log, classes, made = (Path(name) / file for file in ("spark.log", "classes", "archive"))
-            # The virtual machine inherits the pipes: they close once it has ended and has recorded all classes.
+            # The virtual machine inherits the pipes: the pipes close once the virtual machine has ended and has
+            # recorded all classes.
             class_path = _output_of([sys.executable, "-c", _TRAIN, str(log), str(classes)]).strip()
             dump = [str(java_home / "bin" / "java"), "-Xshare:dump", "-XX:+UseParallelGC", "-Xlog:disable"]
             _output_of(
@@ -72,7 +73,7 @@ def prepare() -> Path:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Lock out other processes that create an archive, and remove the files of killed ones."""
+    """Lock out other processes that create an archive, and remove the files of killed processes."""
     with (folder / "prepare.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for left in folder.glob(f"{_WORK}*"):

@@ -76,7 +76,7 @@ def in_folder(
         attempt: as for `Stage`.
 
     Raises:
-        WorkerError: the worker has no data folder at that path, or another one.
+        WorkerError: the worker has no data folder at `root`, or a folder with another identifier.
     """
     if identifier:
         _require_folder(root, identifier)
@@ -126,7 +126,7 @@ _PACKETS = spark_columns(PACKETS)
 _MESSAGES = spark_columns(MESSAGES)
 _POLL_SECONDS = 0.2
 _RAISED = "Traceback (most recent call last)"
-"""Text in Spark's messages if a worker raised an error, rather than being lost."""
+"""Text in Spark's messages if a worker raised an error; without the text, the worker was lost."""
 
 _Run: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 """Function that Spark runs on a partition."""
@@ -333,7 +333,7 @@ def _context() -> TaskContext:
 
 
 def _attempt() -> int:
-    """Return the number of this attempt, greater than those of all earlier attempts of any stage."""
+    """Return the number of this attempt, greater than the numbers of all earlier attempts of any stage."""
     return int(_context().taskAttemptId())
 
 

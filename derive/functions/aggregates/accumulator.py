@@ -1,6 +1,6 @@
 """Incremental states of aggregates, for inserted and deleted rows, and exact sums of doubles.
 
-So a sum depends neither on the order of values nor on values that were subtracted again.
+A sum is exact: it depends neither on the order of values nor on values that were subtracted again.
 
 A state is a row of columns. The contribution of rows is an aggregate of each column over the rows and their weights,
 which are negative for deleted rows; states are added column by column. `min`, `max` and other aggregates that depend on
@@ -108,7 +108,7 @@ def double_deviation(is_root: bool, is_sample: bool, count: int, units: int, squ
 
     Args:
         is_root: whether to return the square root.
-        is_sample: whether it is of a sample.
+        is_sample: whether the variance is a sample's.
         count: number of values.
         units: their sum, in 2**-1074.
         squares: the sum of their squares, in 2**-2148.
@@ -347,7 +347,7 @@ def of_halves(result: str) -> Accumulator:
 
 
 def of_sums(fold: str, add: str, result: str, empty: str, specials: tuple[str, str, str]) -> Accumulator:
-    """Return the state of doubles or numeric: count, sum of the finite values, and counts of the others."""
+    """Return the state of doubles or numeric: count, sum of the finite values, and counts of the other values."""
 
     def delta(arguments: Sequence[str], weight: str) -> tuple[str, ...]:
         counts = (weighted(arguments[0], f"= {special}", weight) for special in specials)
@@ -361,7 +361,7 @@ def of_sums(fold: str, add: str, result: str, empty: str, specials: tuple[str, s
 
 
 def of_squares(folds: tuple[str, str], add: str, result: str, empty: str, specials: tuple[str, ...]) -> Accumulator:
-    """Return the state of variances: count, sums of the finite values and of their squares, and count of the others."""
+    """Return the state of variances: counts of finite and other values, sums of finite values and of squares."""
 
     def delta(arguments: Sequence[str], weight: str) -> tuple[str, ...]:
         sums = (f"{fold}({arguments[0]}, {weight})" for fold in folds)

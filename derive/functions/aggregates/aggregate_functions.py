@@ -314,7 +314,7 @@ def exact_sum(count: int, units: bytes, *specials: int) -> Datum:
 
 
 def exact_average(count: int, units: bytes, *specials: int) -> Datum:
-    """Return the datum of an average of doubles; the arguments are those of `exact_sum`."""
+    """Return the datum of an average of doubles; the arguments are as for `exact_sum`."""
     if not count:
         return None
     special = special_of(*specials)
@@ -365,7 +365,7 @@ class _IntegerSum(_NumericSum):
 
 
 def numeric_sum(count: int, total: bytes, *specials: int) -> Datum:
-    """Return the datum of a sum of numeric, given their count, sum of finite values, and counts of the others."""
+    """Return the datum of a sum of numeric, given their count, sum of finite values, and counts of the other values."""
     if not count:
         return None
     special = special_of(*specials)

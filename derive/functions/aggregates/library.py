@@ -179,7 +179,7 @@ def resolve_aggregate(name: str, types: Sequence[Type], offset: int | None = Non
     """Return the aggregate of a call; `count(*)` has no arguments.
 
     Raises:
-        SqlError: 42883, there is none; 42725, it is ambiguous.
+        SqlError: 42883, no aggregate matches; 42725, the call is ambiguous.
     """
     functions = [function.signature for function in AGGREGATES.values() if function.signature.symbol == name]
     chosen = choose(functions, types)

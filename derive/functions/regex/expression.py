@@ -1,10 +1,11 @@
 r"""A regular expression as programs of RE2, its matches in texts, and the spans of a match's groups.
 
-The bytes of an ASCII text are its own. In other texts, a byte stands for all characters that the expression does not
-distinguish: positions are those of the text, `\b` knows letters beyond ASCII, and programs are small.
+An ASCII text is matched as it is. Any other text is encoded with one byte per character; a byte stands for all
+characters that the expression does not distinguish. Positions therefore equal positions in the text, `\b` knows letters
+beyond ASCII, and programs are small.
 
-The span of the whole match is known, and RE2 tells whether a part matches between two positions. Parts are settled from
-left to right, and no span is tried twice.
+To find the spans of groups, RE2 tells whether a part of the expression matches between two positions of the whole
+match. The spans of parts are determined from left to right, and no span is tried twice.
 
 PostgreSQL's rule decides which match is found: the first to begin, and of these the longest or the shortest, as the
 whole expression prefers. RE2 finds it in time that is linear in the text, and other threads run meanwhile.
@@ -321,7 +322,7 @@ def _first_progress(programs: Programs, body: Node, rest: Node, content: bytes, 
 
 
 def _hurried(programs: Programs, node: Repetition, content: bytes, span: Span) -> Span | None:
-    """Return the same span if the preferred matches reach the span's end one after the other; otherwise None."""
+    """Return the given span if its preferred matches, one after the other, reach its end; otherwise None."""
     begin, end = span
     takes_much = preference(node.body) is not False
     while True:
@@ -343,7 +344,7 @@ def _iterations(node: Repetition) -> tuple[Repetition, Repetition]:
 
 
 _MOST_WORK = 10_000_000_000
-"""Maximum product of the length of a text and that of a program."""
+"""Maximum product of the lengths of a text and of a program."""
 _PIECE = 1 << 18
 """Number of characters that are converted to bytes before other threads may run."""
 _MOST_CHOICES = 16
@@ -461,7 +462,7 @@ def regular_expression(expression: str, flags: str = "") -> RegularExpression:
         flags: letters of PostgreSQL's regexp functions.
 
     Raises:
-        SqlError: 2201B, the expression is invalid; 22023, there is no such flag; 0A000, matching in linear time is
+        SqlError: 2201B, the expression is invalid; 22023, a flag is unknown; 0A000, matching in linear time is
             not possible.
     """
     check_cancelled()  # compiling a long expression takes seconds, too long for a request with an immediate answer

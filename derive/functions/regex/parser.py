@@ -256,7 +256,7 @@ def _make_begin(parts: list[Node], index: int) -> None:
 
 
 def _has_only_words(node: Node, *, is_reversed: bool) -> bool:
-    """Return whether all matches have a first character (or last, if reversed), and it is a word character."""
+    """Return whether every match begins (ends, if reversed) with a word character."""
     match node:
         case CharacterSet():
             return node.has_only_words()
@@ -324,7 +324,7 @@ class Options:
     is_extended: bool = False
 
     def having(self, character: str) -> Options | None:
-        """Return the options changed by one letter; None if there is no such option.
+        """Return the options changed by one letter; None if the letter is not an option.
 
         Raises:
             SqlError: the option is not supported (0A000).
@@ -588,7 +588,7 @@ def options_of(flags: str) -> Options:
     """Return the options of a function's flags; `g` is not an option.
 
     Raises:
-        SqlError: there is no such flag (22023).
+        SqlError: a flag is unknown (22023).
     """
     options = Options()
     for flag in flags:

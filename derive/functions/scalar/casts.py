@@ -95,7 +95,7 @@ def resolve_cast(source: Type, target: Type, context: CastContext) -> str | None
     Args:
         source: type of the value.
         target: type of the result.
-        context: where the cast occurs: without being written (`implicit`), at a stored value (`assignment`), or written
+        context: where the cast occurs: not in the query (`implicit`), at a stored value (`assignment`), or in the query
             (`explicit`).
     """
     if source is target:
@@ -223,7 +223,7 @@ def timestamp_of_date(days: int) -> int:
     """Return the start of a date.
 
     Raises:
-        SqlError: it is out of range for a timestamp (22008).
+        SqlError: the date is out of range for a timestamp (22008).
     """
     if abs(days) == DATE_INFINITY:
         return INFINITY if days > 0 else -INFINITY

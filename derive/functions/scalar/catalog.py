@@ -150,7 +150,7 @@ def _named_relation(name: str) -> CatalogObject:
     """Return the relation of a name; a system relation has no columns.
 
     Raises:
-        SqlError: there is no such relation (42P01).
+        SqlError: the relation does not exist (42P01).
     """
     oid = current_context().catalog.oid_of(Type.REGCLASS.value, name)
     if oid is None:

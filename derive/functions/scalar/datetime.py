@@ -49,7 +49,7 @@ def checked_timestamp(timestamp: int) -> int:
     """Return a timestamp, if it is in range.
 
     Raises:
-        SqlError: it is out of range (22008).
+        SqlError: the result is out of range (22008).
     """
     if not FIRST_TIMESTAMP <= timestamp < END_OF_TIMESTAMPS:
         raise SqlError("22008", "timestamp out of range")
@@ -60,7 +60,7 @@ def checked_date(days: int) -> int:
     """Return a date, if it is in range.
 
     Raises:
-        SqlError: it is out of range (22008).
+        SqlError: the result is out of range (22008).
     """
     if not FIRST_DAY <= days <= LAST_DAY:
         raise SqlError("22008", "date out of range")
@@ -244,7 +244,7 @@ def later_in_zone(timestamp: int, interval: Interval, name: str) -> int:
     """Add an interval to a timestamp, with months and days in a zone's local time.
 
     Raises:
-        SqlError: 22008, the result is out of range; 22023, there is no such zone.
+        SqlError: 22008, the result is out of range; 22023, the zone is unknown.
     """
     zone = zone_named(name)
     if abs(timestamp) == INFINITY:
@@ -296,7 +296,7 @@ def timestamp_of_seconds(seconds: float) -> int:
     """Return the timestamp that is a number of seconds after 1970-01-01.
 
     Raises:
-        SqlError: it is out of range (22008).
+        SqlError: the result is out of range (22008).
     """
     if math.isinf(seconds):
         return INFINITY if seconds > 0 else -INFINITY
@@ -399,7 +399,7 @@ def field_named(name: str, kind: Type) -> str:
     """Return the full name of a field.
 
     Raises:
-        SqlError: there is no such field (22023).
+        SqlError: the field is unknown (22023).
     """
     field = _FIELDS.get(name.lower())
     if field is None:
@@ -479,7 +479,7 @@ def field_of_date(name: str, days: int) -> Decimal | None:
     """Return a field of a date.
 
     Raises:
-        SqlError: it has no such field (22023 or 0A000).
+        SqlError: the type has no field of that name (22023 or 0A000).
     """
     field = field_named(name, Type.DATE)
     if field in TIME_FIELDS or field.startswith("timezone"):
@@ -518,7 +518,7 @@ def field_of_interval(name: str, interval: Interval) -> Decimal:
     """Return a field of an interval.
 
     Raises:
-        SqlError: it has no such field (22023 or 0A000).
+        SqlError: the type has no field of that name (22023 or 0A000).
     """
     field = field_named(name, Type.INTERVAL)
     years = _cut(interval.months, 12)

@@ -113,7 +113,7 @@ def _changed(value: Json, path: tuple[str, ...], new: Json, creates: bool, posit
 
 
 def inserted(value: Json, path: Path, new: Json, *, is_after: bool) -> Json:
-    """Return a value with another one inserted before or after an element, or for a missing key.
+    """Return a value with a second value inserted before or after an element, or for a missing key.
 
     Raises:
         SqlError: 22023, it is a scalar, or the key exists; 22P02, a step into an array is no integer; 22004, a step is
@@ -210,7 +210,7 @@ def _is_same(left: Json, right: Json) -> bool:
 
 
 def contains(whole_value: Json, part: Json, *, is_outermost: bool = True) -> bool:
-    """Return whether a JSON value contains another one at the same places; array elements may be anywhere."""
+    """Return whether a JSON value contains a second value at the same places; array elements may be anywhere."""
     if isinstance(whole_value, dict) and isinstance(part, dict):
         return all(
             key in whole_value and contains(whole_value[key], value, is_outermost=False) for key, value in part.items()

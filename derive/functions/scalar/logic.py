@@ -89,7 +89,7 @@ def _add_logic() -> None:
 
 
 def rank(datum: Any) -> tuple[int, Any]:
-    """Return the key that sorts data in Python as SQLite sorts them."""
+    """Return a sort key with which Python sorts data in SQLite's order."""
     return (0 if isinstance(datum, int | float) else 1 if isinstance(datum, str) else 2), datum
 
 

@@ -34,7 +34,7 @@ def in_range(kind: Type, number: int) -> int:
     """Return the number after a check that an integer type can hold it.
 
     Raises:
-        SqlError: it is out of range (22003).
+        SqlError: the number is out of range (22003).
     """
     if not -1 << BITS[kind] - 1 <= number < 1 << BITS[kind] - 1:
         raise SqlError("22003", f"{kind.value} out of range")
@@ -75,7 +75,7 @@ def checked_double(number: float, *operands: float) -> float:
     """Return a result after a check: it may be infinite only if an operand is infinite.
 
     Raises:
-        SqlError: it is too large (22003).
+        SqlError: the result is too large (22003).
     """
     if math.isinf(number) and not any(map(math.isinf, operands)):
         raise SqlError("22003", "value out of range: overflow")
@@ -396,7 +396,7 @@ def double_power(base: float, exponent: float) -> float:
     """Return a power of doubles.
 
     Raises:
-        SqlError: 2201F, it is undefined; 22003, it is too large or too small.
+        SqlError: 2201F, the power is undefined; 22003, the power is too large or too small.
     """
     if base == 1 or exponent == 0:
         return 1.0

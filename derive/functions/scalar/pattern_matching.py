@@ -266,7 +266,7 @@ class LikePattern:
     RE2.
 
     Raises:
-        SqlError: 22025, it ends with `\`; 54001, it is too long.
+        SqlError: 22025, the pattern ends with `\`; 54001, the pattern is too long.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -316,7 +316,7 @@ def _expression_of(tokens: Sequence[str]) -> RegularExpression:
     """Return a regular expression of a pattern's tokens.
 
     Raises:
-        SqlError: it is too long (54001).
+        SqlError: the pattern is too long (54001).
     """
     too_long = SqlError("54001", "LIKE pattern is too long", hint="Only patterns without _ may have any length.")
     parts: list[CharacterSet | Repetition] = []

@@ -45,7 +45,7 @@ class Token:
         written: spelling in the template; the literal text.
         is_plain: whether padding with blanks or zeros is suppressed.
         ordinal: the suffix `TH` or `th`; None without one.
-        is_lower: whether it is in lower case.
+        is_lower: whether the word is in lower case.
     """
 
     word: str | None
@@ -377,7 +377,7 @@ class _Template:
 
     @property
     def begins_with_sign(self) -> bool:
-        """Return whether there is an `S` before the first digit, where plus signs are written, too."""
+        """Return whether an `S` precedes the first digit; such templates write plus signs, too."""
         return next((part for part in self.parts if part in {"S", "9", "0"}), None) == "S"
 
 

@@ -254,7 +254,7 @@ def _add_of_any_type() -> None:
     )
     either: list[tuple[Type | None, ...]] = [(_T, None), (None, _T)]
     for arguments in either:
-        # PostgreSQL turns the other operand of || into text by a cast, which writes out booleans.
+        # PostgreSQL turns the other operand of || into text by a cast, which writes `true` and `false` in full.
         FUNCTIONS.native("||", arguments, _T, _concatenation, word="concatenate")
     FUNCTIONS.add(
         Function(

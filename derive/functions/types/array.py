@@ -1,7 +1,8 @@
-"""Data of one-dimensional arrays: bytes that SQLite sorts as PostgreSQL sorts arrays, canonical for equal arrays.
+"""Data of one-dimensional arrays: bytes in PostgreSQL's order of arrays, canonical for equal arrays.
 
-Arrays are compared element by element; NULL comes after all values, and an array after its prefixes. So each element is
-a byte with its kind, and a prefix-free value in bytes that sort as values do; a byte below all kinds ends the array.
+Arrays are compared element by element; NULL comes after all values, and an array after its prefixes. Each element
+therefore consists of a byte for its kind, and bytes that sort as values do. The bytes of one value never begin the
+bytes of another value. A byte below all kinds ends the array.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def texts_of_literal(text: str) -> tuple[str | None, ...]:
     """Parse an array literal such as `{1,"a b",NULL}` into the texts of its elements; None for NULL.
 
     Raises:
-        SqlError: 22P02, it is malformed; 0A000, it has several dimensions, or other bounds.
+        SqlError: 22P02, the literal is malformed; 0A000, the literal has several dimensions, or bounds.
     """
     body = text.strip(" \t\n\r\v\f")
     if _BOUNDS.match(body):

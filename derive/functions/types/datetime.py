@@ -88,7 +88,7 @@ def zone_named(name: str) -> Zone:
             `+02` in POSIX's sense, in which west is positive.
 
     Raises:
-        SqlError: there is no such zone (22023).
+        SqlError: the zone is unknown (22023).
     """
     offset = _ABBREVIATIONS.get(name.upper())
     offset = _fixed_offset(name) if offset is None else offset
@@ -263,7 +263,7 @@ def date_of_text(text: str) -> int:
     """Parse a date into days since 1970.
 
     Raises:
-        SqlError: 22007, it is malformed; 22008, it is out of range.
+        SqlError: 22007, the text is malformed; 22008, the result is out of range.
     """
     special = _special(text, "date", DATE_INFINITY)
     if special is not None:
@@ -279,10 +279,10 @@ def timestamp_of_text(text: str, *, has_zone: bool) -> int:
 
     Args:
         text: the text.
-        has_zone: whether an offset from UTC is applied; otherwise it is ignored.
+        has_zone: whether an offset from UTC is applied; otherwise the offset is ignored.
 
     Raises:
-        SqlError: 22007, it is malformed; 22008, it is out of range.
+        SqlError: 22007, the text is malformed; 22008, the result is out of range.
     """
     kind = "timestamp with time zone" if has_zone else "timestamp"
     special = _special(text, kind, INFINITY)
@@ -562,7 +562,7 @@ def interval_of_text(text: str) -> Interval:
         text: text in PostgreSQL's format, the standard's format, or ISO 8601.
 
     Raises:
-        SqlError: 22007, it is malformed; 22008, a field is too large.
+        SqlError: 22007, the text is malformed; 22008, a field is too large.
     """
     malformed = SqlError("22007", f'invalid input syntax for type interval: "{text}"')
     iso = _ISO.fullmatch(text.strip())

@@ -151,7 +151,7 @@ def read_binary(kind: Type, read: Callable[[bytes], Datum], data: bytes) -> Datu
     """Return the datum of a client's binary value, given the function that reads the binary form of its type.
 
     Raises:
-        SqlError: 22P03, it is no value of the type; 22021, text is not UTF-8, or has a NUL.
+        SqlError: 22P03, the bytes are not a value of the type; 22021, text is not UTF-8, or has a NUL.
     """
     try:
         return read(data)

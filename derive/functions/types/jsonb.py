@@ -15,7 +15,7 @@ Json: TypeAlias = Any
 """None, a boolean, an int, a Decimal, a text, or a list or a dict of these."""
 
 _MOST_VALUES = most_values(128 << 20)
-"""Maximum number of values in a JSON text, that of a document of the default size limit."""
+"""Maximum number of values in a JSON text: the number for a document of the default size limit."""
 
 _encode_text = json.encoder.encode_basestring
 
@@ -31,7 +31,7 @@ def jsonb_of_text(text: str) -> str:
     """Return the datum of JSON text.
 
     Raises:
-        SqlError: 22P02, it is malformed; 54000, it has too many values.
+        SqlError: 22P02, the text is malformed; 54000, the text has too many values.
     """
     return jsonb_datum(parsed_json(text))
 
@@ -40,7 +40,7 @@ def parsed_json(text: str) -> Json:
     """Parse JSON text.
 
     Raises:
-        SqlError: 22P02, it is malformed; 54000, it has too many values.
+        SqlError: 22P02, the text is malformed; 54000, the text has too many values.
     """
     if len(text) > FEW_VALUES and exceeds_values([text.encode("utf-8", "surrogatepass")], _MOST_VALUES):
         raise SqlError("54000", f"a value of type json has more than {_MOST_VALUES:,} values")
@@ -133,5 +133,5 @@ def _members(value: dict[str, Json]) -> bytes:
 
 
 def _closed(data: bytes) -> bytes:
-    """Return bytes that sort as the given ones and are never the beginning of other such bytes."""
+    """Return bytes that sort as the given bytes, and never begin the result of other bytes."""
     return data.replace(_ZERO, _ESCAPED_ZERO) + _END

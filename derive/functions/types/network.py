@@ -1,7 +1,8 @@
 """Network addresses: `inet`, `cidr` and `macaddr` as text, as data, and in PostgreSQL's binary format.
 
-The datum of an address sorts as PostgreSQL sorts addresses: by family, by the network's bits, by their number, and by
-the whole address. So it consists of a byte for the family, the network's address, its number of bits and the address.
+The data of addresses sort in PostgreSQL's order: by family, by the network's bits, by their number, and by
+the whole address. A datum therefore consists of a byte for the family, the network's address, its number of bits and
+the address.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def address_of_text(kind: AddressType, text: str) -> bytes:
     """Parse an address into its datum.
 
     Raises:
-        SqlError: it is malformed, or a `cidr` has host bits that are not zero (22P02).
+        SqlError: the address is malformed, or a `cidr` has host bits that are not zero (22P02).
     """
     address = _v6(text) if ":" in text else _v4(kind, text)
     if address is None:
@@ -131,7 +132,7 @@ def _octets(text: str) -> list[int]:
 
 
 def _classful_bits(octets: list[int]) -> int:
-    """Return the number of network bits of a text without them: those of the network's class, or of all octets."""
+    """Return the default number of network bits: the bits of the network's class, or of all octets."""
     first = octets[0]
     bits = 32 if first >= 240 else 8 if first >= 224 else 24 if first >= 192 else 16 if first >= 128 else 8
     bits = max(bits, 8 * len(octets))
@@ -164,7 +165,7 @@ def host_of(address: Address) -> str:
 
 
 def full_text_of(address: Address) -> str:
-    """Format an address with the number of bits, as a cast to text does."""
+    """Format an address with its number of bits, the result of a cast to text."""
     return f"{host_of(address)}/{address.bits}"
 
 

@@ -61,7 +61,7 @@ def double_of_text(text: str) -> float:
     """Parse a double.
 
     Raises:
-        SqlError: 22P02, it is malformed; 22003, it is too large or too small.
+        SqlError: 22P02, the text is malformed; 22003, the number is too large or too small.
     """
     word = text.strip().lower()
     special = _SPECIAL_DOUBLES.get(word.lstrip("+-")) if len(word) - len(word.lstrip("+-")) <= 1 else None
@@ -109,7 +109,7 @@ def numeric_of(number: Decimal) -> bytes:
     """Return the datum of a number; excess digits after the decimal point are rounded away.
 
     Raises:
-        SqlError: it is too large (22003).
+        SqlError: the result is too large (22003).
     """
     if not number.is_finite():
         return _NAN if number.is_nan() else _INFINITY if number > 0 else _MINUS_INFINITY
@@ -172,7 +172,7 @@ def _first_group(number: Decimal) -> tuple[int, int]:
 
 
 def quotient(dividend: Decimal, divisor: Decimal) -> Decimal:
-    """Return a quotient with PostgreSQL's number of digits: at least 16 significant ones.
+    """Return a quotient with PostgreSQL's number of digits: at least 16 significant digits.
 
     Raises:
         SqlError: division by zero (22012).
@@ -254,7 +254,7 @@ def exponential(number: Decimal) -> Decimal:
     """Return e to the power of a number.
 
     Raises:
-        SqlError: it is too large (22003).
+        SqlError: the result is too large (22003).
     """
     if not number.is_finite():
         return Decimal(0) if number == Decimal("-Infinity") else number
@@ -328,7 +328,7 @@ def power(base: Decimal, exponent: Decimal) -> Decimal:
     """Return a power.
 
     Raises:
-        SqlError: 2201F, it is undefined; 22003, it is too large.
+        SqlError: 2201F, the power is undefined; 22003, the power is too large.
     """
     if not (base.is_finite() and exponent.is_finite()):
         return _special_power(base, exponent)

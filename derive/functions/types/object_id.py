@@ -23,7 +23,7 @@ def oid_of_text(text: str) -> int:
     """Parse the oid in a text of digits.
 
     Raises:
-        SqlError: 22P02, the text is no number; 22003, the number is out of range.
+        SqlError: 22P02, the text is not a number; 22003, the number is out of range.
     """
     word = text.strip()
     if not word.removeprefix("-").isdecimal() or not word.isascii():
@@ -46,7 +46,7 @@ def registered_of_text(kind: Type, text: str) -> int:
     """Return the oid of an object's name, of a number as text, or of `-`.
 
     Raises:
-        SqlError: 42P01, 42704, 42883 or 3F000, there is no such object; 0A000, no statement is running.
+        SqlError: 42P01, 42704, 42883 or 3F000, the object does not exist; 0A000, no statement is running.
     """
     word = text.strip()
     if word == "-":

@@ -61,7 +61,7 @@ class Settings:
         """Return the value of a setting by its case-insensitive name; `others` are candidates for the hint.
 
         Raises:
-            SqlError: there is no such setting (42704).
+            SqlError: the setting does not exist (42704).
         """
         known = known_name(name)
         for values in (self._local, self._values, self._defaults):

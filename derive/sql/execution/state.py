@@ -70,7 +70,7 @@ def latest(savepoints: Sequence[Savepoint], name: str, offset: int) -> int:
     """Return the index of the latest savepoint with a name.
 
     Raises:
-        SqlError: there is no such savepoint (3B001).
+        SqlError: the savepoint does not exist (3B001).
     """
     for index in reversed(range(len(savepoints))):
         if savepoints[index].name == name:
@@ -229,7 +229,7 @@ class State:
         """Release a savepoint, and all later ones.
 
         Raises:
-            SqlError: there is no such savepoint (3B001).
+            SqlError: the savepoint does not exist (3B001).
         """
         del self._savepoints[latest(self._savepoints, name, offset) :]
 
@@ -237,7 +237,7 @@ class State:
         """Roll back to a savepoint.
 
         Raises:
-            SqlError: there is no such savepoint (3B001).
+            SqlError: the savepoint does not exist (3B001).
         """
         index = latest(self._savepoints, name, offset)
         savepoint = self._savepoints[index]

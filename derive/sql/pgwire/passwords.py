@@ -225,7 +225,7 @@ def _marked(named: str, where: str) -> tuple[str, frozenset[str]]:
     """Split a user's name from the marks in brackets.
 
     Raises:
-        UsageError: there is no such mark.
+        UsageError: the mark does not exist.
     """
     match = _MARKED.fullmatch(named)
     if match is None:

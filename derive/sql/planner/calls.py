@@ -107,7 +107,7 @@ def ordered_set(expressions: Expressions, node: FunctionCall) -> Aggregate:
     """Plan an ordered-set aggregate.
 
     Raises:
-        SqlError: there is no such aggregate (42883); or its fraction is not a constant, or it is in a window (0A000).
+        SqlError: the aggregate does not exist (42883); or its fraction is not a constant, or it is in a window (0A000).
     """
     name = node.name.name
     if name not in ORDERED_SETS:

@@ -60,7 +60,7 @@ def type_of(name: TypeName) -> Type:
     """Return the type of a name, without its modifiers.
 
     Raises:
-        SqlError: 42704, there is no such type; 0A000, the type is not supported; 42601, the type takes no modifiers.
+        SqlError: 42704, the type does not exist; 0A000, the type is not supported; 42601, the type takes no modifiers.
     """
     kind = _TYPES.get(name.name)
     if kind is None:
@@ -199,7 +199,7 @@ class Coercion:
         """Plan an explicit cast.
 
         Raises:
-            SqlError: there is no such cast (42846).
+            SqlError: the cast does not exist (42846).
         """
         cast = self.cast(value, target, operand_offset, "explicit")
         if cast is None:

@@ -91,7 +91,7 @@ def relation_named(name: QualifiedName, names: Names) -> NamedRelation:
     """Return the relation of a name in a statement.
 
     Raises:
-        SqlError: there is no such relation (42P01).
+        SqlError: the relation does not exist (42P01).
     """
     return TablePlanner(QueryPlanner(names, ParameterTypes())).named(name)
 
@@ -100,7 +100,7 @@ def indexes_of(table: NamedRelation, columns: Sequence[tuple[str, int]]) -> tupl
     """Return the indexes of named columns, each with its offset in the statement; without names, the indexes of all.
 
     Raises:
-        SqlError: 42703, there is no such column; 42701, a column is named twice.
+        SqlError: 42703, the column does not exist; 42701, a column is named twice.
     """
     indexes: list[int] = []
     for name, offset in columns:
@@ -115,7 +115,7 @@ def copied_table(name: QualifiedName, names: Names) -> NamedRelation:
     """Return the table that COPY … FROM writes.
 
     Raises:
-        SqlError: 42P01, there is no such table; 42809, the relation is no table.
+        SqlError: 42P01, the table does not exist; 42809, the relation is not a table.
     """
     return writable_table(QueryPlanner(names, ParameterTypes()), name)
 
@@ -124,7 +124,7 @@ def plan_relation(name: QualifiedName, names: Names, columns: Sequence[tuple[str
     """Plan a query of all rows of a relation, for `TABLE name` or `COPY name (columns) TO`.
 
     Raises:
-        SqlError: there is no such relation or column (42P01 or 42703).
+        SqlError: the relation does not exist or column (42P01 or 42703).
     """
     named = relation_named(name, names)
     relation, places = with_names(named.relation, len(named.columns))
@@ -143,7 +143,7 @@ def plan_subscribed(name: QualifiedName, names: Names) -> PlannedView:
     """Plan a relation as the target of a subscription.
 
     Raises:
-        SqlError: there is no such relation (42P01).
+        SqlError: the relation does not exist (42P01).
     """
     named = relation_named(name, names)
     columns = tuple(PlannedColumn(column.name, column.type, column.modifier) for column in named.columns)
@@ -164,7 +164,7 @@ def plan_altered(
         The new columns, and a query of the rows in which a new column has its default.
 
     Raises:
-        SqlError: 42701, a column exists already; 42703, there is no such column; 54011, there are too many.
+        SqlError: 42701, a column exists already; 42703, the column does not exist; 54011, the columns are too many.
     """
     columns: list[tuple[NamedColumn, Expression]] = [
         (column, Column(index, column.type)) for index, column in enumerate(table.columns)

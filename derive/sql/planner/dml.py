@@ -290,7 +290,7 @@ def writable_table(queries: QueryPlanner, name: QualifiedName) -> NamedRelation:
     """Return the table to be written.
 
     Raises:
-        SqlError: 42P01, there is no such table; 42809, the relation is no table.
+        SqlError: 42P01, the table does not exist; 42809, the relation is not a table.
     """
     named = TablePlanner(queries).named(name)
     if named.kind is not RelationKind.TABLE:
@@ -303,7 +303,7 @@ def column_named(table: NamedRelation, name: str, offset: int) -> int:
     """Return the index of a table's column.
 
     Raises:
-        SqlError: there is no such column (42703).
+        SqlError: the column does not exist (42703).
     """
     for index, column in enumerate(table.columns):
         if column.name == name:

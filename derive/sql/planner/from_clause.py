@@ -471,7 +471,7 @@ class TablePlanner:
         """Return the relation of a name.
 
         Raises:
-            SqlError: there is no such relation (42P01).
+            SqlError: the relation does not exist (42P01).
         """
         named = self._queries.names.lookup(name.schema, name.name)
         if named is None:

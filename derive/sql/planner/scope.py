@@ -172,7 +172,8 @@ class Frame:
         """Resolve a column reference.
 
         Raises:
-            SqlError: 42703, there is no such column; 42702, there are several; 42P01, its relation is not in FROM.
+            SqlError: 42703, the column does not exist; 42702, several columns match; 42P01, its relation is not in
+                FROM.
         """
         *qualifier, name = reference.parts
         if len(qualifier) > 3:

@@ -31,7 +31,7 @@ def rows_of_function(queries: Queries, item: FunctionTable, parent: Frame | None
         parent: the query that its arguments may refer to.
 
     Raises:
-        SqlError: there is no such function for these arguments (42883).
+        SqlError: no function takes these arguments (42883).
     """
     call = item.call
     expressions = queries.expressions(Frame(NO_SOURCE, parent, _FROM))
@@ -75,7 +75,7 @@ def array_of_call(expressions: Expressions, call: FunctionCall) -> Expression:
     """Return the array whose elements are the rows of a set-returning function other than `unnest`.
 
     Raises:
-        SqlError: there is no such function for these arguments (42883).
+        SqlError: no function takes these arguments (42883).
     """
     symbol = ROW_FUNCTIONS[call.name.name].symbol
     values = [expressions.plan(argument) for argument in call.arguments]
@@ -138,7 +138,7 @@ def row_target(expressions: Expressions, node: FunctionCall) -> Expression:
     """Return the placeholder column of a set-returning function.
 
     Raises:
-        SqlError: 0A000, the clause or expression allows no set-returning function; 42883, there is no such function.
+        SqlError: 0A000, the clause or expression allows no set-returning function; 42883, the function does not exist.
     """
     frame, name = expressions.frame, node.name.name
     if not frame.clause.has_rows:

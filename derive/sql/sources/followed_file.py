@@ -47,7 +47,7 @@ class FileAccess:
         """Open a regular file.
 
         Raises:
-            SqlError: 42501, sources may not read the file; 58P01, there is no such file.
+            SqlError: 42501, sources may not read the file; 58P01, the file does not exist.
         """
         if self._folders is None:
             return _regular(path, lambda: os.open(path, _FILE))
@@ -183,8 +183,8 @@ def header_of(path: Path, files: FileAccess = ALL_FILES) -> tuple[tuple[str, Typ
     """Return the columns in the first line of a CSV file; all have type text.
 
     Raises:
-        SqlError: 58P01, there is no such file; 42501, sources may not read the file; 42P16, the file has no first line
-            yet, or a name occurs twice.
+        SqlError: 58P01, the file does not exist; 42501, sources may not read the file; 42P16, the file has no first
+            line yet, or a name occurs twice.
     """
     with files.open(path) as file:
         line = file.readline(_MOST_LINE_BYTES + 1)
@@ -219,7 +219,7 @@ class FollowedFile:
         """Return the rows of complete lines after a position, about `PIECE_BYTES` at most, and the new position.
 
         Raises:
-            SqlError: 58P01, there is no such file; 42501, sources may not read the file; 55000, the file was replaced
+            SqlError: 58P01, the file does not exist; 42501, sources may not read the file; 55000, the file was replaced
                 or truncated; 54000, a line is too long; 22P02 and others, a line is no row.
         """
         with self._files.open(self._form.path) as file:

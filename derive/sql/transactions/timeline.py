@@ -186,7 +186,7 @@ class Timeline:
             upper: time before which the maintained rows are complete; None if rows are read from Storage.
 
         Raises:
-            SqlError: there is no such time yet, and no task advances a relation.
+            SqlError: the time is in the future, and no task advances a relation.
         """
         if upper is not None:
             time = await self._maintained(ids, upper)

@@ -58,7 +58,7 @@ def take_over(
     The collection keeps its relation, for its readers.
 
     Returns:
-        The identifier of the table, which the caller may have assigned; None if there is no such collection.
+        The identifier of the table, which the caller may have assigned; None if the collection does not exist.
     """
     taken: int | None = db.execute(
         "UPDATE collection SET columns = ?, upper = max(upper, ?), id = coalesce(?, id)"

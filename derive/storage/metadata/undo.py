@@ -42,7 +42,7 @@ def undo_load(db: apsw.Connection, collection: str, load_id: str) -> None:
         load_id: identifier of the load.
 
     Raises:
-        UsageError: the collection has no such load.
+        UsageError: the collection does not have the load.
         StorageError: compaction has merged the load with other documents.
         ReadLoadError: readers have read the load, or may be reading it.
     """
