@@ -167,8 +167,7 @@ def one_tick(count: int) -> Documents:
     ]
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("memory", [20_000, 100_000])
+@pytest.mark.parametrize("memory", [pytest.param(20_000, marks=pytest.mark.torture), 100_000])
 def test_every_shape_gives_the_same_bytes_with_little_memory(memory: int) -> None:
     same_at_any_memory(SHAPES, one_tick(400), InProcessExecutor(), [1, 3], [memory])
 
@@ -184,12 +183,15 @@ def test_memory_that_suffices_spills_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_spark_gives_the_same_bytes_with_little_memory(spark: SparkExecutor) -> None:
-    same_at_any_memory(SHAPES, one_tick(400), spark, [1, 2], [10_000])
-
-
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("shape", ["sliced", "single", "loop"])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_spark_gives_the_same_bytes_with_little_memory(shards: int, spark: SparkExecutor) -> None:
+    same_at_any_memory(SHAPES, one_tick(400), spark, [shards], [10_000])
+
+
+@pytest.mark.parametrize(
+    "shape", [*(pytest.param(shape, marks=pytest.mark.torture) for shape in ("sliced", "loop")), "single"]
+)
 def test_memory_does_not_grow_with_the_tick(shape: str) -> None:
     script = Path(__file__).with_name("peak_memory.py")
     found = subprocess.run([sys.executable, str(script), shape], capture_output=True, text=True, check=True)

@@ -7,7 +7,6 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,9 @@ Documents = list[dict[str, Any]]
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "6"))
 """How many catalogs each law is tried on; more than a few dozen are for a night."""
+
+SHUFFLED = Limits(small_documents=-1)
+"""Limits with which Spark shuffles every transaction; by default, one task has a small one."""
 
 SLOW = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -232,13 +234,13 @@ def test_l4_order_of_a_key_is_priority_clock_transform_source(
 
 
 @pytest.mark.spark
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
-@given(text=catalogs(), documents=histories())
+@settings(SLOW, max_examples=EXAMPLES // 3)
+@given(text=catalogs(), documents=histories(), shards=st.sampled_from([1, 2]))
 def test_l1_spark_gives_the_bytes_of_the_in_process_executor(
-    spark: SparkExecutor, text: str, documents: Documents
+    spark: SparkExecutor, text: str, documents: Documents, shards: int
 ) -> None:
-    # A cycle's ticks are transactions of their own, and so Spark jobs: only its beginning is for the sample.
-    spark_agrees(spark, text, documents[:6], [1, 2])
+    # Each tick of a cycle is a transaction, and so a Spark job: the sample has only the first documents.
+    spark_agrees(spark, text, documents[:6], shards, [SHUFFLED, Limits()])
 
 
 FIVE = """
@@ -286,15 +288,14 @@ def test_l1_spark_equals_local_with_five_shards_feedback_and_a_chain(spark: Spar
     documents: Documents = [
         {"id": n, "k": "abüdefg"[n % 7], "v": n % 17, "at": format_rfc3339(BASE + n * 300_000)} for n in range(12)
     ]
-    spark_agrees(spark, FIVE, documents, [5])
+    spark_agrees(spark, FIVE, documents, 5, [SHUFFLED])
 
 
-def spark_agrees(spark: SparkExecutor, text: str, documents: Documents, counts: Sequence[int]) -> None:
+def spark_agrees(spark: SparkExecutor, text: str, documents: Documents, shards: int, cases: Sequence[Limits]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         expected = one_go(folder, "oracle", text, documents, 1)
-        # Once through the shuffles, however little it is; and once as it comes, in one task while it is little.
-        for shards, limits in product(counts, [Limits(small_documents=-1), Limits()]):
-            world = world_of(folder, f"spark-{shards}-{limits.small_documents}", text)
+        for limits in cases:
+            world = world_of(folder, f"spark-{limits.small_documents}", text)
             world.ingest(SOURCE, documents)
             world.step(spark, shards=shards, limits=limits)
             assert world.digest() == expected

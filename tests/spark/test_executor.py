@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import write_catalog
+from conftest import World, write_catalog
 from test_spark_jobs import counts
 
+from derive.catalog import load
 from derive.errors import WorkerError
 from derive.shard.owners import PACKETS
 from derive.shard.stages import Stages
@@ -100,20 +98,13 @@ def test_workers_that_do_not_see_the_data_folder_do_nothing(
 
 
 @pytest.mark.spark
-def test_run_with_workers_without_python_stops_with_the_reason(tmp_path: Path) -> None:
-    write_catalog(tmp_path, CATALOG)
-    (tmp_path / "numbers.jsonl").write_text('{"n": 1}\n')
-    flowctl = [sys.executable, "-m", "derive.cli.main"]
-    subprocess.run([*flowctl, "ingest", "--collection", "u/numbers", "numbers.jsonl"], cwd=tmp_path, check=True)
-    done = subprocess.run(
-        [*flowctl, "run", "--until-idle", "--local-documents", "0"],
-        cwd=tmp_path,
-        env={**os.environ, "PYSPARK_PYTHON": "/nowhere/python3"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_run_with_workers_without_python_stops_with_the_reason(
+    spark: SparkExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)))
+    world.ingest("u/numbers", [{"n": 1}], None)
+    world.wall += 1_000_000
+    monkeypatch.setattr(spark.session.sparkContext, "pythonExec", "/nowhere/python3")
 
-    assert done.returncode == 1
-    assert "cannot start Python: there is no program /nowhere/python3" in done.stderr
-    assert "memory" not in done.stderr
+    with pytest.raises(WorkerError, match="cannot start Python: there is no program /nowhere/python3"):
+        world.step(spark)
