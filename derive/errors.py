@@ -53,16 +53,21 @@ class FlowError(Exception):
         message: the event, with the name of the affected thing.
         position: place of the cause in a file; None if the cause is in no file.
         hint: the remedy.
+        rejection: the event without the source document that caused it, if it follows from this document and the state,
+            so that a repetition fails in the same way; None otherwise.
         heals: true if the failure is transient, so that a retry without an edit may succeed.
     """
 
     heals: ClassVar[bool] = False
 
-    def __init__(self, message: str, *, position: Position | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, position: Position | None = None, hint: str | None = None, rejection: str | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.position = position
         self.hint = hint
+        self.rejection = rejection
 
     def __str__(self) -> str:
         where = f"{self.position}: " if self.position else ""

@@ -39,6 +39,8 @@ FAILPOINTS = frozenset(
         "refill.applied",
         "refill.completed",
         "refill.completing",
+        "quarantine.retried",
+        "quarantine.retrying",
         "reset.committed",
         "reset.committing",
         "reset.removed",

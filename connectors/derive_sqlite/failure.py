@@ -14,7 +14,7 @@ import apsw
 from connectors.derive_sqlite.program import Program, Step
 from derive.errors import LambdaError
 from derive.lambda_sql.guard import Guard
-from derive.lambda_sql.resource_limits import FAILURES, Watch, hint_of, reason_of, show_document
+from derive.lambda_sql.resource_limits import FAILURES, Watch, exceeds_limit, hint_of, reason_of, show_document
 from derive.protocol.specs import Document
 
 _I64 = 1 << 63
@@ -51,10 +51,14 @@ def explain(failure: Failure, guard: Guard, watch: Watch) -> LambdaError:
     step = step or _find_failing(failure, guard.db, watch)
     script = program.transform.script
     begin = step.statement.begin if step else program.steps[0].statement.begin
+    failed = f"{program.what} failed: {reason}"
+    # A limit may be exceeded once only, and a statement that has ended the transaction has undone other documents.
+    is_rejected = not exceeds_limit(exc, watch) and guard.db.in_transaction
     return LambdaError(
-        f"{program.what} failed: {reason}; the document was {show_document(failure.document, _SHOWN_CHARACTERS)}",
+        f"{failed}; the document was {show_document(failure.document, _SHOWN_CHARACTERS)}",
         position=script.locate(begin) if script else program.transform.position,
         hint=hint_of(exc, watch),
+        rejection=failed if is_rejected else None,
     )
 
 

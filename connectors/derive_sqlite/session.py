@@ -39,6 +39,9 @@ from derive.protocol.specs import DerivationSpec, Document
 _OTHER_VALUES = re.compile(r"""\b(union|intersect|except)\b|["'`\[]\$""", re.IGNORECASE)
 """Parts of a statement after which a column with the text of a parameter may have other values than the parameter."""
 
+_MARK = "flow_mark"
+"""Name of the savepoint before documents that may fail."""
+
 _TABLE = f"CREATE TABLE IF NOT EXISTS {MIGRATIONS} (script_index INTEGER PRIMARY KEY NOT NULL, script TEXT NOT NULL)"
 
 
@@ -404,6 +407,28 @@ class SqliteSession:
 
     def state(self) -> None:
         """Return None: all state is in tables."""
+
+    def mark(self) -> None:
+        """Begin a savepoint."""
+        self._execute(f"SAVEPOINT {_MARK}")
+
+    def keep(self) -> None:
+        """Release the savepoint."""
+        self._execute(f"RELEASE {_MARK}")
+
+    def undo(self) -> None:
+        """Roll the database back to the savepoint."""
+        self._cursor.close(True)  # ends statements that failed or were not finished
+        self._cursor = self._guard.db.cursor()
+        self._execute(f"ROLLBACK TO {_MARK}; RELEASE {_MARK}")
+
+    def _execute(self, sql: str) -> None:
+        """Execute statements that lambdas may not execute."""
+        self._guard.__exit__()
+        try:
+            self._guard.db.execute(sql).fetchall()
+        finally:
+            self._guard.__enter__()
 
     def prepare_commit(self) -> None:
         """Do nothing: all state is in the database already."""

@@ -35,6 +35,7 @@ class TransformDef:
     backfill: int
     formerly: Located | None = None
     follows: bool = False
+    quarantines: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -624,6 +624,7 @@ class Loader:
             backfill=int(fields["backfill"].value) if "backfill" in fields else 0,
             formerly=fields.get("formerly"),
             follows="onSourceReset" in fields and fields["onSourceReset"].value == "follow",
+            quarantines="onViolation" in fields and fields["onViolation"].value == "quarantine",
         )
 
     def _source(self, at: Located) -> SourceDef:

@@ -35,6 +35,7 @@ _COMMANDS = {
     "plan": "Show the effect of an edited catalog before it runs.",
     "prepare": "Make Spark start in about half the time.",
     "preview": "Run derivations over some documents, and commit nothing.",
+    "quarantine": "List, retry and drop documents that were put aside.",
     "reset": "Start a derivation over.",
     "logs": "Show the logs of tasks and their lambdas.",
     "restore": "Restore a backup into a data folder.",

@@ -141,8 +141,9 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
     the present: everything before `upper` is derived, or stored by a materialization.
 
     JSON has more: `waiting for` (per transform: number of waiting documents, and the time when the first is due),
-    `unaccepted` (edits to accept), and `edit waits for` (transactions that must end before `flowctl run --watch`
-    applies an edit to the task, and since when). Edits made after documents were published are listed below the table.
+    `unaccepted` (edits to accept), `edit waits for` (transactions that must end before `flowctl run --watch` applies an
+    edit to the task, and since when), and `quarantine` (number of documents that each transform has put aside). Edits
+    made after documents were published are listed below the table.
     While a shadow is derived, `NAME@N` is the shadow of task NAME.
 
     Compute instances of `flowctl sql serve` follow, then views and indexes as of the instance with the highest upper.
@@ -167,7 +168,8 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
     finally:
         store.close()
     if catalog is not None:
-        print_rows(_COLUMNS, [row for row, _ in rows], output, spare=_SPARE, wide=wide)
+        columns = [*_COLUMNS, "quarantined"] if any(row["quarantined"] for row, _ in rows) else _COLUMNS
+        print_rows(columns, [row for row, _ in rows], output, spare=_SPARE, wide=wide)
     print_instances(folder, present, output, wide=wide)
     if ahead >= _WORTH_TELLING:
         note(
@@ -209,6 +211,7 @@ def _report_tasks(rows: Sequence[tuple[dict[str, Any], FlowError | None]]) -> No
                 f"{row['task']}: {what}, and then replace the present rows; the refill is at {refill['at']}",
                 task=row["task"],
             )
+        _note_quarantine(row["task"], row["quarantine"])
         for edit in row["edits"]:
             note(f"{row['task']}: {edit['message']}, {_since(edit['at'])} ({edit['hint']})", task=row["task"])
         if error and row["state"] in ("failed", "waiting"):
@@ -228,12 +231,29 @@ def _report_shadows(shadows: Sequence[Shadow], rows: Mapping[str, Mapping[str, A
         note("the shadows replace the live version after: flowctl swap")
 
 
+def _note_quarantine(task: str, quarantine: Mapping[str, int]) -> None:
+    """Print a note for each transform of a task that has put documents aside."""
+    from derive.cli.console import note
+
+    for transform, count in quarantine.items():
+        what = f"transform '{transform}' has put {count:,} document{'' if count == 1 else 's'} aside"
+        note(f"{task}: {what} (flowctl quarantine list --task {task})", task=task)
+
+
 def _since(at: str | None) -> str:
     return "from the next run of the task on" if at is None else f"since {at}"
 
 
 def _row(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[str, Any], FlowError | None]:
     """Return the row of a task, and the error that stopped it or will stop it."""
+    row, error = _described(store, spec)
+    return row | _describe_quarantine(store, spec), error
+
+
+def _described(
+    store: Maintainable, spec: DerivationSpec | MaterializationSpec
+) -> tuple[dict[str, Any], FlowError | None]:
+    """Return the row of a task without its quarantine, and the error that stopped it or will stop it."""
     import orjson
 
     from derive.document.clock import format_duration, format_rfc3339
@@ -273,6 +293,19 @@ def _row(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> tup
         "refills": _describe_refills(store, spec, positions),
         "error": error.message if error else None,
     }, error
+
+
+def _describe_quarantine(store: View, spec: DerivationSpec | MaterializationSpec) -> dict[str, Any]:
+    """Return the number of documents that wait in a quarantine, in total and by transform."""
+    from derive.protocol.specs import DerivationSpec
+
+    counts = store.quarantined(spec.name)
+    transforms = spec.transforms if isinstance(spec, DerivationSpec) else ()
+    waiting = {item.name: sum(counts.get(key, 0) for key in item.state_keys) for item in transforms}
+    return {
+        "quarantined": sum(waiting.values()),
+        "quarantine": {name: count for name, count in waiting.items() if count},
+    }
 
 
 def _places(inputs: Sequence[InputSpec], positions: Mapping[str, int], task: TaskState | None) -> dict[str, Place]:

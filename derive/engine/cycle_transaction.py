@@ -22,7 +22,7 @@ from derive.engine.transactor import Committed, Prepared, Transaction
 from derive.errors import EngineLostError, FencedError, FlowError
 from derive.shard.plan import Cycle, Plan
 from derive.shard.progress import Message, Progress
-from derive.storage.metadata.descriptions import CollectionUpdate, TaskMove
+from derive.storage.metadata.descriptions import TaskMove
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
 from derive.time.cycle import Step
@@ -191,7 +191,10 @@ class CycleTransaction:
         begun: float,
     ) -> dict[str, Committed]:
         """Commit the prepared work of all tasks."""
-        prepared = [Prepared(message.documents_in, message.segments, message.shards) for message in messages]
+        prepared = [
+            Prepared(message.documents_in, message.segments, message.shards, rejected=message.rejected)
+            for message in messages
+        ]
         checkpoints, moves = [], []
         for member, transaction, message, ready in zip(members, transactions, messages, prepared, strict=True):
             reached = message.reached
@@ -199,9 +202,8 @@ class CycleTransaction:
             positions = {spec.state_key: reached.positions[spec.index] for spec in member.task.spec.inputs}
             checkpoint = transaction.checkpoint.moved(positions, ready.tokens)
             checkpoints.append(checkpoint)
-            update = CollectionUpdate(reached.task, ready.segments, reached.upper)
             commit = member.derivation.recorded(transaction, member.task.commit_of(checkpoint, ready))
-            moves.append(TaskMove(transaction.capability, commit, [update]))
+            moves.append(TaskMove(transaction.capability, commit, member.derivation.updates(ready, reached.upper)))
         capabilities = self._store.commit_tasks(moves)
         return {
             member.task.spec.name: member.task.moved(capability, checkpoint, ready, begun)

@@ -15,6 +15,7 @@ from derive.engine.transactor import Opened, Prepared, Transaction
 from derive.errors import FlowError, OwnedError, TaskError
 from derive.protocol.definition_text import Definition, definition_of
 from derive.protocol.entry_points import find_runtime
+from derive.protocol.quarantine import quarantine_name, quarantine_spec
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.shard.plan import Plan, Shape
 from derive.shard.progress import Message, progress_folder
@@ -100,15 +101,19 @@ class Derivation:
 
         If the collection belongs to another writer, the opened task has this error, and writes nothing.
         """
-        store, spec, refused = self.store, self.spec, None
+        store, spec, refused, outputs = self.store, self.spec, None, [self.spec.name]
         try:
-            capability, state = store.acquire_task(spec.name, self.shards, [spec.name], if_free=if_free)
+            if spec.quarantines:
+                store.create(quarantine_spec(spec.name))
+                outputs.append(quarantine_name(spec.name))
+            capability, state = store.acquire_task(spec.name, self.shards, outputs, if_free=if_free)
         except OwnedError as error:
             refused = OwnedError(error.message, position=spec.collection.position, hint=error.hint)
             capability, state = store.acquire_task(spec.name, self.shards, if_free=if_free)
         with publish_epoch(store.root, state.folder, capability.epoch):
             if refused is None:
-                store.garbage.collect_uncommitted(spec.name)
+                for collection in (spec.name, *store.internal_collections(spec.name)):
+                    store.garbage.collect_uncommitted(collection)
             remove_shards(store.root, state.folder, state.shards)
             for former in former_homes(state):
                 remove_state(store.root, former)
@@ -157,6 +162,7 @@ class Derivation:
             documents_in=sum(message.documents_in for message in messages),
             segments=tuple(segment for message in messages for segment in message.segments),
             tokens={number: name for message in messages for number, name in message.shards.items()},
+            rejected=tuple(segment for message in messages for segment in message.rejected),
         )
 
     def plan(self, transaction: Transaction) -> Plan:
@@ -187,11 +193,18 @@ class Derivation:
 
     def commit(self, transaction: Transaction, prepared: Prepared, commit: TaskCommit) -> TaskCapability:
         """Commit segments, state, checkpoint and `upper` together."""
-        name, capability = self.spec.name, transaction.capability
-        last = max((segment.clock_max for segment in prepared.segments), default=BEGINNING)
-        upper = max(capability.frontiers[name], transaction.end, last + 1)
-        recorded = self.recorded(transaction, commit)
-        return self.store.commit_task(capability, recorded, [CollectionUpdate(name, prepared.segments, upper)])
+        capability = transaction.capability
+        written = [*prepared.segments, *prepared.rejected]
+        last = max((segment.clock_max for segment in written), default=BEGINNING)
+        upper = max(capability.frontiers[self.spec.name], transaction.end, last + 1)
+        return self.store.commit_task(capability, self.recorded(transaction, commit), self.updates(prepared, upper))
+
+    def updates(self, prepared: Prepared, upper: int) -> list[CollectionUpdate]:
+        """Return the updates of the derived collection and of its quarantine, up to the same time."""
+        updates = [CollectionUpdate(self.spec.name, prepared.segments, upper)]
+        if self.spec.quarantines:
+            updates.append(CollectionUpdate(quarantine_name(self.spec.name), prepared.rejected, upper))
+        return updates
 
     def recorded(self, transaction: Transaction, commit: TaskCommit) -> TaskCommit:
         """Return a commit that also records the facts that a replay needs."""

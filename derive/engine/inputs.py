@@ -9,7 +9,7 @@ from pathlib import Path
 from derive.engine.edits import reset_command
 from derive.engine.transactor import TaskSpec
 from derive.errors import SegmentMissingError, SourceReplacedError, ViewError
-from derive.protocol.specs import CatalogSpec, InputSpec
+from derive.protocol.specs import CatalogSpec, DerivationSpec, InputSpec
 from derive.storage.capability.table import TaskCapability
 from derive.storage.roles import Maintainable, Runnable
 from derive.storage.segments.clocks import count_documents, first_clock
@@ -163,6 +163,14 @@ def look(
             if known is not None and known.failure is not None:
                 failures[source.name] = known.failure[1]
         uppers[source.name] = min(upper, uppers.get(source.name, upper))
+    for transform in task.transforms if isinstance(task, DerivationSpec) else ():
+        # A retry gets a time after those up to which the sources are sealed above.
+        index, source = transform.index, task.sources[transform.input.source]
+        begin = positions.get(transform.input.state_key, BEGINNING) - offset_of(transform.input, task.tick)
+        retried = store.retried(task.name, transform, source, begin)
+        segments[index] += retried.segments
+        if retried.frontier is not None:
+            uppers[source.name] = min(uppers[source.name], retried.frontier)
     return Inputs(store.root, task.tick, uppers, segments, failures, others)
 
 

@@ -207,7 +207,8 @@ def _clean(store: Maintainable, name: str, keys: Sequence[str], *, is_materializ
         settle(store.root, name, None)
         TaskLog(store.root, name).write("info", "the task starts over, and stores all rows again", reset=True)
         return
-    store.garbage.collect_uncommitted(name)
+    for collection in (name, *store.internal_collections(name)):
+        store.garbage.collect_uncommitted(collection)
     TaskLog(store.root, name).write("info", "the task starts over: its derived documents were removed", reset=True)
 
 

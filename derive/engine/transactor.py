@@ -99,6 +99,7 @@ class Prepared:
         cleared: state keys of inputs that start again, because an endpoint has lost all of their rows.
         stepped_back: for each input (by state key) that rewinds because an endpoint has lost rows, its new position;
             such an attempt has no other work.
+        rejected: written files of a derivation's quarantine.
     """
 
     documents_in: int = 0
@@ -107,6 +108,7 @@ class Prepared:
     stored: int = 0
     cleared: tuple[str, ...] = ()
     stepped_back: Mapping[str, int] = field(default_factory=dict)
+    rejected: tuple[Segment, ...] = ()
 
     @property
     def documents_out(self) -> int:

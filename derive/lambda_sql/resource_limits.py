@@ -159,6 +159,11 @@ def _is_outgrown(exc: Exception, watch: Watch) -> bool:
     return isinstance(exc, apsw.NoMemError) or (isinstance(exc, apsw.InterruptError) and watch.outgrown)
 
 
+def exceeds_limit(exc: Exception, watch: Watch) -> bool:
+    """Return whether a failure is about a limit of time or memory, or an interruption."""
+    return isinstance(exc, apsw.InterruptError) or _is_outgrown(exc, watch)
+
+
 def hint_of(exc: Exception, watch: Watch) -> str | None:
     """Return a hint with the option to raise the exceeded limit; None if no limit was exceeded."""
     if _is_outgrown(exc, watch):

@@ -126,6 +126,7 @@ def _transform(name: str, old: Any, new: Any, facts: Facts) -> Iterator[Change]:
         yield _shuffle(name, old["shuffle"], new["shuffle"], facts)
     yield from changed_reads(name, was, now, ("read_delay", "priority", "not_before", "not_after", "selector"))
     yield from changed_policy(name, was, now)
+    yield from _violations(name, old, new)
     if was["feedback"] != now["feedback"]:
         meaning = "true if the source lies on a cycle: then documents are read one tick later"
         yield Change(f"{name}: feedback", "new documents", meaning, was["feedback"], now["feedback"])
@@ -153,6 +154,15 @@ def changed_policy(name: str, was: Any, now: Any) -> Iterator[Change]:
         meaning = "applies when the source becomes another relation"
         values = policies[was["follows"]], policies[now["follows"]]
         yield Change(f"{name}: onSourceReset", "nothing", meaning, *values)
+
+
+def _violations(name: str, old: Any, new: Any) -> Iterator[Change]:
+    """Yield the change of `onViolation` of a transform."""
+    was, now = old.get("quarantines", False), new["quarantines"]
+    if was != now:
+        policies = {True: "quarantine", False: "stop"}
+        meaning = "applies to documents that fail from now on"
+        yield Change(f"{name}: onViolation", "new documents", meaning, policies[was], policies[now])
 
 
 def _same(value: JSON) -> JSON:

@@ -15,7 +15,7 @@ import apsw
 
 from derive.document.pointer import JSON, MISSING
 from derive.errors import UsageError
-from derive.protocol.derive import DeriveSession, ExplainableSession, Level, Log, ReadBatch
+from derive.protocol.derive import DeriveSession, ExplainableSession, Level, Log, ReadBatch, RevertibleSession
 from derive.protocol.specs import DerivationSpec, Document
 from derive.schema.redaction import Redactor
 from derive.shard.inspection import HIDDEN, json_value
@@ -95,6 +95,10 @@ class Recorder:
         said: list[tuple[Level, str]] = []
         session = opened(spec, database, lambda level, text: said.append((level, text)))
         redactor = redactor_of(spec.collection, self._root)
+        if spec.quarantines and isinstance(session, RevertibleSession):
+            recording = _RevertibleRecording(spec, session, said, rows, redactor, self._report)
+            recording.revertible = session
+            return recording
         return _RecordingSession(spec, session, said, rows, redactor, self._report)
 
 
@@ -189,6 +193,49 @@ class _RecordingSession:
         self._session.close()
 
 
+class _RevertibleRecording(_RecordingSession):
+    """A session around one that undoes the work of documents; undone effects are not reported.
+
+    Attributes:
+        revertible: the other session.
+    """
+
+    revertible: RevertibleSession
+
+    def __init__(
+        self,
+        spec: DerivationSpec,
+        session: DeriveSession,
+        said: list[tuple[Level, str]],
+        rows: RowChanges | None,
+        redactor: Redactor | None,
+        report: Report,
+    ) -> None:
+        self._effects: list[Effect] = []
+        super().__init__(spec, session, said, rows, redactor, self._effects.append)
+        self._kept = report
+
+    def mark(self) -> None:
+        """Remember the present state."""
+        self.revertible.mark()
+
+    def keep(self) -> None:
+        """Report the effects since the mark."""
+        self.revertible.keep()
+        for effect in self._effects:
+            self._kept(effect)
+        self._effects.clear()
+
+    def undo(self) -> None:
+        """Return to the state at the mark, without the effects since then."""
+        self.revertible.undo()
+        for recorded in (self._effects, self._said):
+            recorded.clear()
+        if self._rows is not None:
+            self._rows.forget()
+        self._state = MISSING
+
+
 class RowChanges:
     """The changed rows of a database, in tables that belong to the catalog's author.
 
@@ -205,6 +252,10 @@ class RowChanges:
         self._raw: list[tuple[str, int, int, Row | None, Row | None]] = []
         self._unreadable: str | None = None  # name of a table with a changed row that has a text that is not UTF-8
         database.preupdate_hook(self._note)
+
+    def forget(self) -> None:
+        """Forget the changes since the last call of `take`, which were undone."""
+        self._raw = []
 
     def close(self) -> None:
         """End the recording."""

@@ -125,6 +125,24 @@ class ColumnSession(Protocol):
         """
 
 
+@runtime_checkable
+class RevertibleSession(Protocol):
+    """Optional interface of a session: it undoes the work of documents, so that a failing one can be put aside."""
+
+    def mark(self) -> None:
+        """Remember the present state; called between batches."""
+
+    def keep(self) -> None:
+        """Keep the work since the mark."""
+
+    def undo(self) -> None:
+        """Return to the state at the mark, also after a lambda has failed.
+
+        Raises:
+            LambdaError: the lambdas cannot be prepared again.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class SharedCode:
     """Code that all transforms of a derivation share, such as a module.

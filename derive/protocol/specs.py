@@ -26,6 +26,7 @@ from derive.protocol.materialization import (
     LocalEndpoint,
     MaterializationSpec,
 )
+from derive.protocol.quarantine import quarantine_spec, task_of
 from derive.schema.projection import ProjectionSpec
 from derive.suggest import suggest
 
@@ -107,12 +108,15 @@ class TransformSpec:
         shuffle: the assignment of documents to shards.
         script: code of the lambda; None if the connector's configuration has it.
         formerly: former name of a renamed transform, whose state it inherits; None otherwise.
+        quarantines: true to put a source document aside that is invalid or makes the lambda fail; false to stop the
+            task.
     """
 
     input: InputSpec
     shuffle: ShuffleSpec
     script: Script | None = None
     formerly: str | None = None
+    quarantines: bool = False
 
     @property
     def name(self) -> str:
@@ -123,6 +127,12 @@ class TransformSpec:
     def index(self) -> int:
         """Return the index in the catalog's list of transforms, from 0."""
         return self.input.index
+
+    @property
+    def state_keys(self) -> tuple[str, ...]:
+        """Return the state key of the input, and the one before the transform was renamed."""
+        former = () if self.formerly is None else (replace(self.input, name=self.formerly).state_key,)
+        return (self.input.state_key, *former)
 
     @property
     def position(self) -> Position:
@@ -163,6 +173,11 @@ class DerivationSpec:
     def inputs(self) -> tuple[InputSpec, ...]:
         """Return the inputs, in catalog order."""
         return tuple(transform.input for transform in self.transforms)
+
+    @property
+    def quarantines(self) -> bool:
+        """Return true if one of the transforms puts failing documents aside."""
+        return any(transform.quarantines for transform in self.transforms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,11 +286,14 @@ class CatalogSpec:
         return replace(self, derivations=limited)
 
     def find_collection(self, name: str) -> CollectionSpec:
-        """Return the collection with a name from a user.
+        """Return the collection, or the quarantine of a derivation, with a name from a user.
 
         Raises:
             UsageError: the name is unknown.
         """
+        task = task_of(name)
+        if task is not None:
+            return quarantine_spec(self.find_derivation(task).name)
         return _find("collection", name, self.collections)
 
     @property

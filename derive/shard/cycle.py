@@ -24,11 +24,12 @@ from derive.protocol.specs import InputSpec
 from derive.shard.cycle_sources import batch_of, rows_of
 from derive.shard.feedback import Backlog, FeedbackQueue, TickPart
 from derive.shard.fields import Reading, reading_of, source_batch
-from derive.shard.invoke import Invoker, SourceBatch, end_batch
+from derive.shard.invoke import Invoker, Rejected, SourceBatch, end_batch
 from derive.shard.owners import OwnersOf, source_owners
 from derive.shard.plan import Cycle, Plan
 from derive.shard.progress import Counter, Message, Reached
 from derive.shard.published import Combined, Content, Documents, Published, RowMaker, weigh
+from derive.shard.quarantine import QuarantineWriter
 from derive.shard.session import failed, open_session, open_spill
 from derive.shard.tick_combiner import TickCombiner
 from derive.storage.disk_errors import translated
@@ -51,16 +52,24 @@ class Lambdas:
         plan: the transaction of the derivation.
         reading: columns that it reads.
         open_shard: opens the session of a shard, by its number.
+        reject: called with each source document that is put aside.
 
     Attributes:
         reading: columns that it reads.
         opened: invokers of the open shards, by number.
     """
 
-    def __init__(self, plan: Plan, reading: Reading, open_shard: Callable[[int], DeriveSession]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        reading: Reading,
+        open_shard: Callable[[int], DeriveSession],
+        reject: Callable[[Rejected], None] = lambda _: None,
+    ) -> None:
         self.reading = reading
         self._plan = plan
         self._open_shard = open_shard
+        self._reject = reject
         self._offsets = [offset_of(spec, plan.spec.tick) for spec in plan.spec.inputs]
         self._owners_of = source_owners(plan, reading) if plan.shards > 1 else None
         self.opened: dict[int, Invoker] = {}
@@ -77,6 +86,7 @@ class Lambdas:
                 self._plan.clamp,
                 packs_later=True,
                 redactor=redactor_of(self._plan.spec.collection, self._plan.root),
+                reject=self._reject,
             )
         self._seen.add(shard)
         return invoker
@@ -241,6 +251,7 @@ class Member:
         lambdas: lambdas of the derivation.
         write: takes published rows, in order.
         spill: files for rows that exceed the memory limit.
+        rejected: writer of the documents that are put aside.
 
     Attributes:
         plan: the derivation's part of the transaction.
@@ -258,8 +269,10 @@ class Member:
         lambdas: Lambdas,
         write: Callable[[WrittenRows], None],
         spill: Spill,
+        rejected: QuarantineWriter,
     ) -> None:
         self.plan = plan
+        self._rejected = rejected
         self.positions = dict(cycle.positions[number])
         self.upper = plan.clamp
         self.counter = Counter(plan, "cycle")
@@ -309,11 +322,12 @@ class Member:
     def take(self, step: Step, most: int) -> int:
         """Take a step, or its first ticks with about `most` documents; return the number of documents."""
         end, before = step.bound, self.counter.total
+        self._rejected.clamp = self.upper
         if step.has_documents:
             end = self._run_ticks(self._backlogs[step.behind[0].priority], step.bound, before + most)
         for spec in step.behind:
             self.positions[spec.index] = max(self.positions[spec.index], end)
-        self.upper = max(self.upper, end, self._last + 1)
+        self.upper = max(self.upper, end, self._last + 1, self._rejected.last + 1)
         return self.counter.total - before
 
     def _run_ticks(self, backlog: Backlog, bound: int, most: int) -> int:
@@ -382,6 +396,7 @@ class Member:
             documents_in=self.counter.total,
             documents_out=sum(segment.documents for segment in segments),
             reached=Reached(self.plan.spec.name, self.positions, self.upper),
+            rejected=self._rejected.close(),
         )
 
 
@@ -444,8 +459,9 @@ def run_cycle(plan: Plan, attempt: int) -> list[Message]:
         with translated(plan.root), ExitStack() as stack:
             for number, (part, writer) in enumerate(zip(plans, writers, strict=True)):
                 spill = stack.enter_context(open_spill(part, share=len(plans)))
-                lambdas = Lambdas(part, reading_of(part.spec), _opener(stack, part, attempt))
-                turns.members.append(Member(part, cycle, number, lambdas, writer.write, spill))
+                rejected = stack.enter_context(QuarantineWriter(part, "cycle", attempt))
+                lambdas = Lambdas(part, reading_of(part.spec), _opener(stack, part, attempt), rejected.put)
+                turns.members.append(Member(part, cycle, number, lambdas, writer.write, spill, rejected))
             for member in turns.members:
                 member.readers = [
                     backlog for reader in turns.members for backlog in reader.backlogs_of(member.plan.spec.name)

@@ -100,7 +100,9 @@ def batch_of(runs: Sequence[SourceRun], reading: Reading) -> SourceBatch:
         fields = [[()] * len(places.fields) for places in reading.transforms]
         for run in runs:
             fields[run.transform] = list(run.values)
-    return SourceBatch(transforms, clocks, looked_up.key, documents, fields, _unchecked(runs, transforms))
+    return SourceBatch(
+        transforms, clocks, looked_up.key, documents, fields, _unchecked(runs, transforms), seq_of=looked_up.seq
+    )
 
 
 def _unchecked(runs: Sequence[SourceRun], transforms: Sequence[int]) -> np.ndarray:
@@ -149,6 +151,11 @@ class _Documents(Sequence[Document]):
         """Return the packed key of a document."""
         origin, number = self._locate(index)
         return origin.key(number)
+
+    def seq(self, index: int) -> int:
+        """Return the sequence number of a document."""
+        origin, number = self._locate(index)
+        return origin.rows([0], [number]).lists()[2][0]
 
     def _locate(self, index: int) -> tuple[Origin, int]:
         index = range(len(self))[index]

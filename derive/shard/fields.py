@@ -148,10 +148,19 @@ def source_batch(plan: Plan, reading: Reading, rows: ReadRows) -> SourceBatch:
         key: bytes = rows.keys[row].as_py()
         return key
 
+    def seq_of(row: int) -> int:
+        return rows.slice(row, 1).lists()[2][0]
+
     if reading.transforms is None:
         unparsed = UnparsedDocuments(rows)
         return SourceBatch(
-            transforms, rows.adjusted, key_of, unparsed, unchecked=rows.unchecked, written=unparsed.written
+            transforms,
+            rows.adjusted,
+            key_of,
+            unparsed,
+            unchecked=rows.unchecked,
+            written=unparsed.written,
+            seq_of=seq_of,
         )
     present = set(transforms)
     fields = [
@@ -161,7 +170,7 @@ def source_batch(plan: Plan, reading: Reading, rows: ReadRows) -> SourceBatch:
         for index, places in enumerate(reading.transforms)
     ]
     documents = StoredDocuments(plan, rows)
-    return SourceBatch(transforms, rows.adjusted, key_of, documents, fields, rows.unchecked)
+    return SourceBatch(transforms, rows.adjusted, key_of, documents, fields, rows.unchecked, seq_of=seq_of)
 
 
 class FieldValues:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
+from typing import overload
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +22,17 @@ from derive.document.exact import dump_exact
 from derive.document.key import compile_keys, key_errors, show_key
 from derive.document.key_columns import KeyColumns
 from derive.document.pointer import JSON
-from derive.errors import DocumentError, SchemaViolation
+from derive.errors import DocumentError, FlowError, SchemaViolation
 from derive.position import Position
-from derive.protocol.derive import Causes, ColumnSession, DeriveSession, PublishedColumns, PublishedDocuments, ReadBatch
+from derive.protocol.derive import (
+    Causes,
+    ColumnSession,
+    DeriveSession,
+    PublishedColumns,
+    PublishedDocuments,
+    ReadBatch,
+    RevertibleSession,
+)
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, Document
 from derive.schema.flat import FlatSchema
@@ -121,6 +130,7 @@ class SourceBatch:
         fields: as in `ReadBatch`.
         unchecked: mask of documents that must still be validated; None for all.
         written: as in `ReadBatch`.
+        seq_of: returns the sequence number of a document, for a quarantine.
     """
 
     transforms: list[int]
@@ -130,6 +140,76 @@ class SourceBatch:
     fields: Sequence[Sequence[Sequence[JSON]]] | None = None
     unchecked: np.ndarray | None = None
     written: Callable[[slice], bytes] | None = None
+    seq_of: Callable[[int], int] = lambda _: 0
+
+    def take(self, rows: Sequence[int]) -> SourceBatch:
+        """Return the documents with these ascending indices; they are known to be valid."""
+        fields = None
+        if self.fields is not None:
+            ranks: list[list[int]] = [[] for _ in self.fields]
+            counts, chosen = [0] * (len(self.fields) + 1), set(rows)
+            for row, transform in enumerate(self.transforms):
+                if row in chosen and transform < len(ranks):
+                    ranks[transform].append(counts[transform])
+                counts[transform] += 1
+            fields = [
+                [[values[rank] for rank in own] for values in columns]
+                for own, columns in zip(ranks, self.fields, strict=True)
+            ]
+        return SourceBatch(
+            transforms=[self.transforms[row] for row in rows],
+            adjusted=self.adjusted.take(rows),
+            key_of=lambda row: self.key_of(rows[row]),
+            documents=_Taken(self.documents, rows),
+            fields=fields,
+            unchecked=np.zeros(len(rows), dtype=bool),
+            seq_of=lambda row: self.seq_of(rows[row]),
+        )
+
+
+class _Taken(Sequence[Document]):
+    """Some documents of a sequence, looked up on access."""
+
+    def __init__(self, documents: Sequence[Document], rows: Sequence[int]) -> None:
+        self._documents = documents
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        if isinstance(index, slice):
+            return [self._documents[row] for row in self._rows[index]]
+        return self._documents[self._rows[index]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A source document to put aside.
+
+    Attributes:
+        transform: index of the transform that reads it.
+        clock: its timestamp.
+        adjusted: its adjusted timestamp.
+        seq: its sequence number.
+        key: its packed key.
+        document: the document.
+        error: the reason.
+    """
+
+    transform: int
+    clock: int
+    adjusted: int
+    seq: int
+    key: bytes
+    document: Document
+    error: str
 
 
 class Invoker:
@@ -143,6 +223,7 @@ class Invoker:
         many: number of source documents from which columns are published, if the session can publish columns.
         packs_later: whether distinct keys of columns are packed later, together with other keys.
         redactor: redactor of published documents; None for none.
+        reject: called with each source document that a transform puts aside.
     """
 
     def __init__(
@@ -155,6 +236,7 @@ class Invoker:
         *,
         packs_later: bool = False,
         redactor: Redactor | None = None,
+        reject: Callable[[Rejected], None] = lambda _: None,
     ) -> None:
         self._spec = spec
         self._clamp = clamp
@@ -162,6 +244,8 @@ class Invoker:
         self._packs_later = packs_later
         self._redactor = redactor
         self._session = session
+        self._reject = reject
+        self._revertible = session if spec.quarantines and isinstance(session, RevertibleSession) else None
         self._columns = session if isinstance(session, ColumnSession) else None
         self._offsets = np.array([*offsets, 0], dtype=np.int64)  # the last offset is for the ends of ticks
         self._flush = len(spec.transforms)
@@ -198,7 +282,82 @@ class Invoker:
             SchemaViolation: a source document or a published document is invalid.
             LambdaError: a lambda failed.
         """
-        self._check_sources(source)
+        if not self._spec.quarantines:
+            self._check_sources(source)
+            yield from self._run(source, as_columns=as_columns)
+            return
+        rows: Sequence[int] = range(len(source.transforms))
+        try:
+            self._check_sources(source)
+        except SchemaViolation:
+            rows = self._valid_rows(source)
+            source = source.take(rows)
+        if rows:
+            yield from self._run_isolated(source, np.asarray(rows), as_columns=as_columns)
+
+    def _valid_rows(self, source: SourceBatch) -> list[int]:
+        """Return the indices of valid documents, and put the others aside.
+
+        Raises:
+            SchemaViolation: an invalid document has a transform that stops.
+        """
+        rows = []
+        for row, (index, document) in enumerate(zip(source.transforms, source.documents, strict=True)):
+            is_known = source.unchecked is not None and not source.unchecked[row]
+            if is_known or self._sources[index].is_valid(document):
+                rows.append(row)
+            else:
+                violation = self._invalid_source(index, source.key_of(row), document)
+                self._put_aside(source, row, violation, violation.message)
+        return rows
+
+    def _run_isolated(self, source: SourceBatch, rows: np.ndarray, *, as_columns: bool) -> Iterator[Published]:
+        """Run valid documents; if one of them fails, run halves, down to the single document that is put aside.
+
+        The error of a document is therefore independent of the batch, and its work is undone before the next one runs.
+
+        Args:
+            source: the documents.
+            rows: index of each document in the batch of the caller.
+            as_columns: as for `invoke`.
+
+        Raises:
+            FlowError: a failure that is no document's, or one of a transform that stops.
+        """
+        count = len(source.transforms)
+        if self._revertible is None:
+            parts = list(self._run(source, as_columns=as_columns))
+        else:
+            self._revertible.mark()
+            try:
+                parts = list(self._run(source, as_columns=as_columns))
+            except FlowError as error:
+                if error.rejection is None:
+                    raise
+                if count == 1:
+                    self._put_aside(source, 0, error, error.rejection)
+                self._revertible.undo()
+                for begin, end in ((0, count // 2), (count // 2, count)) if count > 1 else ():
+                    part = source.take(range(begin, end))
+                    yield from self._run_isolated(part, rows[begin:end], as_columns=as_columns)
+                return
+            self._revertible.keep()
+        for published in parts:
+            yield published if count == rows[-1] + 1 else replace(published, causes=rows.take(published.causes))
+
+    def _put_aside(self, source: SourceBatch, row: int, error: FlowError, reason: str) -> None:
+        """Put a document aside, or raise its error if its transform stops."""
+        index = source.transforms[row]
+        if index == self._flush or not self._spec.transforms[index].quarantines:
+            raise error
+        adjusted = int(source.adjusted[row])
+        clock = adjusted - int(self._offsets[index])
+        self._reject(
+            Rejected(index, clock, adjusted, source.seq_of(row), source.key_of(row), source.documents[row], reason)
+        )
+
+    def _run(self, source: SourceBatch, *, as_columns: bool) -> Iterator[Published]:
+        """Run valid documents."""
         read = (source.adjusted - self._offsets.take(source.transforms)).tolist()
         batch = ReadBatch(
             source.transforms, source.adjusted.tolist(), read, source.documents, source.fields, source.written
@@ -207,6 +366,8 @@ class Invoker:
         are_many = as_columns and len(batch.documents) >= self._many
         if are_many and self._columns is not None:
             parts = self._columns.invoke_columns(batch)
+        if parts is not None and self._revertible is not None:
+            parts = iter(list(parts))  # all documents have run before one of them is found to be invalid
         if parts is None:
             yield from self._invoke_one_by_one(source, batch, are_many=are_many)
             return
@@ -221,6 +382,8 @@ class Invoker:
 
     def _invoke_one_by_one(self, source: SourceBatch, batch: ReadBatch, *, are_many: bool) -> Iterator[Published]:
         invoked = self._session.invoke(batch)
+        if self._revertible is not None:
+            invoked = iter(list(invoked))
         # Publications at the end of a tick are sorted as a whole.
         most = None if self._session.flushes else _PART
         while True:
@@ -288,9 +451,8 @@ class Invoker:
         position, name, reason = self._publisher(batch, cause)
         message = (
             f"{name} of '{self._spec.name}' published a document without a key: {exc.message}{self._shown(document)}"
-            f"{reason}"
         )
-        return DocumentError(message, position=position)
+        return DocumentError(message + reason, position=position, rejection=message)
 
     def _in_order(self, transforms: Sequence[int], causes: list[int], results: list[Document]) -> list[Document]:
         """Return published documents in order; documents of the end of a tick are sorted by their JSON text.
@@ -341,11 +503,12 @@ class Invoker:
                 violation = self._output.violation(document, key=key, positions=positions)
                 written = f", which is at {violation.position}" if violation.position else ""
                 position, name, reason = self._publisher(batch, cause)
+                message = f"{name} of '{self._spec.name}' published an invalid document: {violation.message}"
                 raise SchemaViolation(
-                    f"{name} of '{self._spec.name}' published an invalid document:"
-                    f" {violation.message}{written}{self._shown(document)}{reason}",
+                    f"{message}{written}{self._shown(document)}{reason}",
                     position=position,
                     hint=violation.hint,
+                    rejection=message + self._shown(document),
                 )
 
     def _shown(self, document: Document) -> str:

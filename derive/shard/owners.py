@@ -137,9 +137,14 @@ def compile_shuffle_key(plan: Plan, reading: Reading, transform: TransformSpec) 
     offset = offset_of(transform.input, spec.tick)
 
     def computed(rows: ReadRows) -> Sequence[bytes]:
+        valid = np.fromiter(map(is_valid, rows.documents()), dtype=bool, count=len(rows))
+        if not valid.all():
+            keys = list(_source_keys(rows))  # the owner of an invalid document reports it, or puts it aside
+            indices = np.flatnonzero(valid)
+            for index, key in zip(indices.tolist(), computed(rows.take(indices)) if indices.size else (), strict=True):
+                keys[index] = key
+            return keys
         documents = rows.documents()
-        if not all(map(is_valid, documents)):
-            return _source_keys(rows)  # the owner of the invalid document reports it
         clocks, published = rows.adjusted.tolist(), (rows.adjusted - offset).tolist()
         batch = ReadBatch([transform.index] * len(documents), clocks, published, documents)
         return list(map(pack, statement.keys(batch)))

@@ -48,6 +48,7 @@ class Message:
             below which the endpoint is complete; then no documents were stored.
         is_shared: true if several shards have published documents of one key in one tick.
         cleared: state keys of bindings that are empty at the endpoint, and start again.
+        rejected: written files of the quarantine.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -60,6 +61,7 @@ class Message:
     behind: Mapping[str, int] = field(default_factory=dict)
     is_shared: bool = False
     cleared: tuple[str, ...] = ()
+    rejected: tuple[Segment, ...] = ()
 
     def to_json(self) -> str:
         """Return the message as JSON text."""
@@ -67,14 +69,15 @@ class Message:
         reached = self.reached and [self.reached.task, list(self.reached.positions.items()), self.reached.upper]
         counts = [self.documents_in, self.documents_out]
         shards = list(self.shards.items())
-        rest = [self.error, self.rounds, reached, self.behind, self.is_shared, self.cleared]
+        rejected = [segment.to_json() for segment in self.rejected]
+        rest = [self.error, self.rounds, reached, self.behind, self.is_shared, self.cleared, rejected]
         return orjson.dumps([segments, shards, *counts, *rest]).decode()
 
     @staticmethod
     def from_json(text: str) -> Message:
         """Return the message that `to_json` described."""
         segments, shards, documents_in, documents_out, error, *rest = orjson.loads(text)
-        rounds, reached, behind, is_shared, cleared = rest
+        rounds, reached, behind, is_shared, cleared, rejected = rest
         return Message(
             tuple(map(Segment.from_json, segments)),
             dict(shards),
@@ -86,6 +89,7 @@ class Message:
             behind,
             is_shared,
             tuple(cleared),
+            tuple(map(Segment.from_json, rejected)),
         )
 
 
@@ -149,10 +153,12 @@ class Counter:
     """Counts processed documents in a file for the driver, or for a listener in this process.
 
     Attributes:
+        name: name of the part of the transaction.
         total: number of processed documents.
     """
 
     def __init__(self, plan: Watched, name: str) -> None:
+        self.name = name
         self.total = 0
         self._listener = _listeners.get(plan.token)
         self._file = progress_folder(plan.root, plan.spec.name) / plan.token / name

@@ -24,11 +24,12 @@ import pyarrow as pa
 from derive.protocol.derive import DeriveSession
 from derive.shard.cycle import run_cycle
 from derive.shard.fields import Reading, reading_of, source_batch
-from derive.shard.invoke import MANY, Invoker, order_of, with_ends
+from derive.shard.invoke import MANY, Invoker, Rejected, order_of, with_ends
 from derive.shard.owners import owners_of_keys, pack_message, pack_rows, source_owners, unpack_rows
 from derive.shard.plan import Plan
 from derive.shard.progress import Counter, Message
 from derive.shard.published import Published, RowMaker, published_schema
+from derive.shard.quarantine import QuarantineWriter
 from derive.shard.session import failed, open_session, open_spill
 from derive.shard.tick_combiner import TickCombiner, are_shared, combine_ticks, gather_ticks, share_keys
 from derive.storage.disk_errors import translated
@@ -55,6 +56,7 @@ class Pipeline:
         session: the derivation's session over the shard's state.
         processed: called with the number of processed documents.
         many: number of source documents from which columns are published, if the session can publish columns.
+        reject: called with each source document that is put aside.
     """
 
     def __init__(
@@ -64,12 +66,19 @@ class Pipeline:
         session: DeriveSession,
         processed: Callable[[int], None],
         many: int = MANY,
+        reject: Callable[[Rejected], None] = lambda _: None,
     ) -> None:
         offsets = [offset_of(spec, plan.spec.tick) for spec in plan.spec.inputs]
         self._plan = plan
         self._reading = reading
         self._invoker = Invoker(
-            plan.spec, session, offsets, plan.clamp, many, redactor=redactor_of(plan.spec.collection, plan.root)
+            plan.spec,
+            session,
+            offsets,
+            plan.clamp,
+            many,
+            redactor=redactor_of(plan.spec.collection, plan.root),
+            reject=reject,
         )
         self._processed = processed
 
@@ -176,18 +185,18 @@ def _written(
     writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{name}", is_valid=True)
     counter = Counter(plan, name)
     try:
-        with _open_pipeline(plan, reading, shard, attempt, counter) as pipeline, open_spill(plan) as spill:
+        with _open_pipeline(plan, reading, shard, attempt, counter) as (pipeline, aside), open_spill(plan) as spill:
             for rows in pipeline.combined(parts, spill):
                 writer.write(rows)
                 yield rows
-            segments = writer.close()
+            segments, rejected = writer.close(), aside.close()
     except Exception as error:  # a retry would fail the same way
         writer.abort()
         notify(failed(plan, error))
         return
     documents_out = sum(segment.documents for segment in segments)
     shards = {} if shard is None else {shard: str(plan.attempt(attempt))}
-    notify(Message(tuple(segments), shards, counter.total, documents_out))
+    notify(Message(tuple(segments), shards, counter.total, documents_out, rejected=rejected))
 
 
 def _read(plan: Plan, reading: Reading, span: tuple[int, int]) -> Iterator[ReadRows]:
@@ -198,13 +207,13 @@ def _read(plan: Plan, reading: Reading, span: tuple[int, int]) -> Iterator[ReadR
 @contextmanager
 def _open_pipeline(
     plan: Plan, reading: Reading, shard: int | None, attempt: int, counter: Counter
-) -> Iterator[Pipeline]:
-    """Yield the pipeline of a shard, or of a slice without state.
+) -> Iterator[tuple[Pipeline, QuarantineWriter]]:
+    """Yield the pipeline of a shard, or of a slice without state, and the writer of documents that are put aside.
 
     Without an error in the block, the state is prepared.
     """
-    with open_session(plan, shard, attempt) as session:
-        yield Pipeline(plan, reading, session, counter.add)
+    with QuarantineWriter(plan, counter.name, attempt) as aside, open_session(plan, shard, attempt) as session:
+        yield Pipeline(plan, reading, session, counter.add, reject=aside.put), aside
 
 
 def run_whole(plan: Plan, attempt: int) -> list[Message]:
@@ -222,9 +231,11 @@ def run_whole(plan: Plan, attempt: int) -> list[Message]:
     for number, parts in sorted(owned.items()):
         counter = Counter(plan, _shard(number))
         try:
-            with _open_pipeline(plan, reading, number, attempt, counter) as pipeline:
+            with _open_pipeline(plan, reading, number, attempt, counter) as (pipeline, aside):
                 published.append(list(pipeline.published(iter(parts))))
-            messages.append(Message(shards={number: str(plan.attempt(attempt))}, documents_in=counter.total))
+                rejected = aside.close()
+            shards = {number: str(plan.attempt(attempt))}
+            messages.append(Message(shards=shards, documents_in=counter.total, rejected=rejected))
         except Exception as error:  # a retry would fail the same way
             messages.append(failed(plan, error))
     if any(message.error for message in messages):
@@ -287,11 +298,13 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
     if parts is not None:
         counter = Counter(plan, _shard(number))
         try:
-            with _open_pipeline(plan, reading, number, attempt, counter) as pipeline:
+            with _open_pipeline(plan, reading, number, attempt, counter) as (pipeline, aside):
                 for rows in pipeline.published(parts):
                     owners = owners_of_keys(rows.keys.to_pylist(), plan.shards)
                     yield pack_rows(rows, owners, lambda part: int(part.clocks[0]))
-            message = Message(shards={number: str(plan.attempt(attempt))}, documents_in=counter.total)
+                rejected = aside.close()
+            shards = {number: str(plan.attempt(attempt))}
+            message = Message(shards=shards, documents_in=counter.total, rejected=rejected)
         except Exception as error:  # a retry would fail the same way
             message = failed(plan, error)
         messages.append(message.to_json())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from derive.errors import StorageError
-from derive.protocol.specs import CollectionSpec, SelectorSpec
+from derive.protocol.specs import CollectionSpec, SelectorSpec, TransformSpec
 from derive.storage.capability.capabilities import Capabilities, TaskCapabilities
 from derive.storage.capability.table import Capability, TaskCapability
 from derive.storage.changes import Changes
@@ -27,6 +27,7 @@ from derive.storage.metadata.descriptions import (
 )
 from derive.storage.metadata.ingestions import Load, LoadedFile
 from derive.storage.metadata.owner import Door
+from derive.storage.metadata.quarantine import Retried
 from derive.storage.shadows import Shadows
 from derive.storage.tables import Tables
 from derive.storage.timeline import Timeline
@@ -94,6 +95,18 @@ class View(Folder, Protocol):
     def applied(self, name: str) -> str | None:
         """Return the text of a materialization's definition at its last commit."""
 
+    def internal_collections(self, task: str) -> list[str]:
+        """Return the names of a task's quarantine and of its collections of retried documents."""
+
+    def retried(self, task: str, transform: TransformSpec, source: CollectionSpec, begin: int) -> Retried:
+        """Return the retried documents that a transform reads besides its source; see `Store`."""
+
+    def decided(self, task: str) -> set[str]:
+        """Return the identifiers of the retried and dropped entries of a task's quarantine."""
+
+    def quarantined(self, task: str) -> dict[str, int]:
+        """Return the number of open entries of a task's quarantine, by the state key of the input."""
+
 
 class Readable(View, Protocol):
     """The role for reading documents."""
@@ -147,8 +160,23 @@ class Writable(Folder, Protocol):
         """Return the garbage collector of files."""
 
 
+class Decidable(Readable, Writable, Protocol):
+    """The role for decisions about quarantined documents."""
+
+    def retry(
+        self, task: str, capability: Capability, segments: Sequence[Segment], frontier: int, entries: Mapping[str, str]
+    ) -> bool:
+        """Add retried documents, and record that their entries are retried; see `Store`."""
+
+    def drop_quarantined(self, task: str, entries: Mapping[str, str]) -> bool:
+        """Record that entries are dropped."""
+
+
 class Runnable(Readable, Protocol):
     """The role for running tasks."""
+
+    def create(self, *specs: CollectionSpec) -> None:
+        """Bind names of collections to their keys and partitions."""
 
     def acquire_task(
         self, name: str, shards: int, outputs: Sequence[str] = (), *, purpose: str | None = None, if_free: bool = False

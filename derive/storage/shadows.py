@@ -11,6 +11,7 @@ from derive.storage.capability.table import release_expired
 from derive.storage.history import Garbage
 from derive.storage.metadata.collection import delete_collection, frontiers_of
 from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.quarantine import internal_collections
 from derive.storage.metadata.swap import (
     Meeting,
     Shadow,
@@ -104,11 +105,14 @@ class Shadows:
         A collection that is in use by a shadow stays.
         """
         with self._metadata.snapshot() as db:
-            if frontiers_of(db, name) is None or any(shadow.name == name for shadow in read_shadows(db)):
+            if any(shadow.name == name for shadow in read_shadows(db)):
                 return
-        self._garbage.collect_uncommitted(name)
-        with self._metadata.transaction() as db:
-            delete_collection(db, name)
+            names = [name] if frontiers_of(db, name) is not None else []
+            names += internal_collections(db, name)
+        for collection in names:
+            self._garbage.collect_uncommitted(collection)
+            with self._metadata.transaction() as db:
+                delete_collection(db, collection)
 
 
 def other_edit() -> UsageError:

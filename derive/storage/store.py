@@ -15,7 +15,8 @@ import apsw
 
 from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError, HeldError, StorageError
-from derive.protocol.specs import CollectionSpec, SelectorSpec
+from derive.protocol.quarantine import retried_specs
+from derive.protocol.specs import CollectionSpec, SelectorSpec, TransformSpec
 from derive.storage.blobs import blobs_of, is_there
 from derive.storage.capability.capabilities import Capabilities, TaskCapabilities
 from derive.storage.capability.table import (
@@ -73,6 +74,13 @@ from derive.storage.metadata.ingestions import (
 from derive.storage.metadata.opening import Host, open_metadata, this_host
 from derive.storage.metadata.owner import Door, Owner, owner_of, require_ingested, require_open
 from derive.storage.metadata.past import read_applied, read_past
+from derive.storage.metadata.quarantine import (
+    Retried,
+    decided_entries,
+    internal_collections,
+    open_counts,
+    record_decisions,
+)
 from derive.storage.metadata.segment import begin_writer, read_segments, segment_paths
 from derive.storage.metadata.tables import has_appended
 from derive.storage.metadata.tasks import (
@@ -441,6 +449,77 @@ class Store:
         if not is_gone:
             raise HeldError(f"'{name}' was written while it was dropped", hint="end its writers, and drop it again")
 
+    # Quarantines
+
+    def internal_collections(self, task: str) -> list[str]:
+        """Return the names of a task's quarantine and of its collections of retried documents, as far as they exist."""
+        with self._metadata.snapshot() as db:
+            return internal_collections(db, task)
+
+    def retried(self, task: str, transform: TransformSpec, source: CollectionSpec, begin: int) -> Retried:
+        """Return the retried documents that a transform reads besides its source.
+
+        Args:
+            task: name of the derivation.
+            transform: the transform.
+            source: its source.
+            begin: first timestamp of interest.
+        """
+        existing = self.internal_collections(task)
+        specs = [spec for spec in retried_specs(task, transform.state_keys, source) if spec.name in existing]
+        # A retry that commits between the two steps is among the segments.
+        frontiers = [frontier for spec in specs if (frontier := self.write_frontier(spec.name)) is not None]
+        segments = [segment for spec in specs for segment in self.segments(spec, transform.input.selector, begin)]
+        return Retried(min(frontiers, default=None), tuple(segments))
+
+    def retry(
+        self, task: str, capability: Capability, segments: Sequence[Segment], frontier: int, entries: Mapping[str, str]
+    ) -> bool:
+        """Add retried documents, and record that their entries are retried, in one commit.
+
+        Args:
+            task: name of the derivation.
+            capability: write capability on a collection of retried documents, which is dropped.
+            segments: durable files with the documents.
+            frontier: timestamp after the last one.
+            entries: state key of the input, by the identifier of each entry.
+
+        Returns:
+            False if another process has decided about one of the entries; nothing was committed.
+
+        Raises:
+            FencedError: the capability is no longer valid.
+        """
+        with self._metadata.transaction(wakes=True) as db:
+            name = require_live(db, capability)
+            is_done = record_decisions(db, task, entries, "retry")
+            if is_done:
+                insert_update(db, CollectionUpdate(name, segments, frontier), capability.frontier)
+                downgrade(db, capability.id, frontier)
+                advance_upper(db, name, frontier)
+            release(db, capability.id)
+        return is_done
+
+    def drop_quarantined(self, task: str, entries: Mapping[str, str]) -> bool:
+        """Record that entries are dropped; return False if another process has decided about one of them.
+
+        Args:
+            task: name of the derivation.
+            entries: state key of the input, by the identifier of each entry.
+        """
+        with self._metadata.transaction() as db:
+            return record_decisions(db, task, entries, "drop")
+
+    def decided(self, task: str) -> set[str]:
+        """Return the identifiers of the retried and dropped entries of a task's quarantine."""
+        with self._metadata.snapshot() as db:
+            return decided_entries(db, task)
+
+    def quarantined(self, task: str) -> dict[str, int]:
+        """Return the number of open entries of a task's quarantine, by the state key of the input."""
+        with self._metadata.snapshot() as db:
+            return open_counts(db, task)
+
     # Tasks
 
     def task(self, name: str) -> TaskState | None:
@@ -587,7 +666,8 @@ class Store:
             for name in names:
                 require_open(db, name, Door.TASK)
             for name in names:
-                empty_collection(db, name)
+                for collection in (name, *internal_collections(db, name)):
+                    empty_collection(db, collection)
                 forget_task(db, name)
             for name in names:
                 rewind_inputs(db, name)

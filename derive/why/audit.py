@@ -139,7 +139,9 @@ def _reads(store: Readable, part: Part) -> list[SourceRead]:
     reads = []
     for transform in part.spec.transforms:
         begin, end = part.bounds(transform)
-        segments = store.segments(part.spec.sources[transform.input.source], transform.input.selector, begin)
+        source = part.spec.sources[transform.input.source]
+        segments = store.segments(source, transform.input.selector, begin)
+        segments += store.retried(part.spec.name, transform, source, begin).segments
         offset = offset_of(transform.input, part.spec.tick)
         chosen = tuple(segment for segment in segments if segment.clock_min < end)
         reads.append(SourceRead(transform.index, offset, begin, end, chosen))

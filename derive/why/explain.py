@@ -296,7 +296,8 @@ class _Finder:
     ) -> list[StoredDocument]:
         """Return the documents of a transform within bounds, of some shuffle keys or of all."""
         source = part.spec.sources[transform.input.source]
-        rows = scan(self._store, source, bounds, transform.input.selector)
+        retried = self._store.retried(part.spec.name, transform, source, bounds.begin)
+        rows = scan(self._store, source, bounds, transform.input.selector, retried.segments)
         shuffle, chosen = self._shuffle(part, transform), list[StoredDocument]()
         while several := list(islice(rows, _BATCH)):
             if keys is not None:

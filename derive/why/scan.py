@@ -23,6 +23,7 @@ from derive.storage.segments.consolidation import as_documents
 from derive.storage.segments.rows import CLOCK, DIFF, DOC, KEY, SEQ
 from derive.storage.segments.segment_file import open_segment, readable
 from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time.source_read import Segment
 
 _PLAIN = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,)}
 _I64 = 1 << 63
@@ -146,14 +147,25 @@ class ScanBounds:
 
 
 def scan(
-    store: Readable, spec: CollectionSpec, bounds: ScanBounds, selector: SelectorSpec | None = None
+    store: Readable,
+    spec: CollectionSpec,
+    bounds: ScanBounds,
+    selector: SelectorSpec | None = None,
+    others: Sequence[Segment] = (),
 ) -> Iterator[StoredDocument]:
     """Yield the documents of a collection that may be desired, in no particular order; deletions are marked.
+
+    Args:
+        store: the data folder.
+        spec: the collection.
+        bounds: the desired rows.
+        selector: selection of logical partitions; None for all.
+        others: other segments to scan.
 
     Raises:
         SegmentError: a file is missing, damaged or cannot be read.
     """
-    for segment in store.segments(spec, selector, bounds.begin):
+    for segment in (*store.segments(spec, selector, bounds.begin), *others):
         if not bounds.overlaps(segment.clock_min, segment.clock_max):
             continue
         with open_segment(store.root, segment) as file, readable(segment):

@@ -46,6 +46,7 @@ COMMANDS = [
     "plan",
     "prepare",
     "preview",
+    "quarantine",
     "reset",
     "restore",
     "run",

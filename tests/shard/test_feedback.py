@@ -22,6 +22,7 @@ from derive.shard.feedback import Backlog, FeedbackQueue, TickPart
 from derive.shard.fields import reading_of_documents, source_batch
 from derive.shard.plan import Cycle, Plan
 from derive.shard.published import Combined, Documents
+from derive.shard.quarantine import QuarantineWriter
 from derive.storage.segments.rows import UNCHECKED, ReadRows, WrittenRows
 from derive.storage.segments.sorter import Spill
 from derive.storage.segments.writer import SegmentWriter
@@ -58,7 +59,15 @@ def run(
         read = SourceRead(0, 0, 0, end, stored(folder, documents))
         cycle = Cycle((), ({0: 0, 1: 0},), {"s/in": end}, documents=1000, small=1000)
         plan = replace(plan_of(SPEC, folder, end, [read], clamp), shape="cycle", cycle=cycle)
-        member = Member(plan, cycle, 0, OverShards(plan, READING, lambda _: lambdas), rows.append, spill)
+        member = Member(
+            plan,
+            cycle,
+            0,
+            OverShards(plan, READING, lambda _: lambdas),
+            rows.append,
+            spill,
+            QuarantineWriter(plan, "cycle", 0),
+        )
         member.readers = member.backlogs_of("s/out")
         Turns(plan, [member]).take()
         member.finish()

@@ -165,7 +165,7 @@ def test_message_survives_json() -> None:
 
     assert message.to_json() == (
         '[[["w/out","collections/w/out@/x-0.parquet",["a",null],1,2,3,400,"5e"]],[[2,"token-1"]],7,3,'
-        '{"code":"E1","message":"no"},4,["w/out",[[0,50]],60],{"b":5},true,[]]'
+        '{"code":"E1","message":"no"},4,["w/out",[[0,50]],60],{"b":5},true,[],[]]'
     )
     assert Message.from_json(message.to_json()) == message
 

@@ -33,6 +33,7 @@ let Derivation: any;
 let inherited: any;
 let derivation: any;
 let differ = false; // documents of the batch at hand, in their properties, so that they are no columns
+let broken = false; // a method has failed, so all further documents are skipped until a session is opened
 let index: number | undefined; // of the document at hand, among those that are not answered yet
 
 function own(name: string): boolean {
@@ -41,6 +42,7 @@ function own(name: string): boolean {
 
 // Begins a session, with an instance of its own.
 async function open(state: unknown, forget: boolean): Promise<string> {
+    broken = differ = false;
     setPresent(0, null);
     if (Derivation === undefined) {
         const { load } = (await import('./derivation.ts')) as any;
@@ -108,6 +110,7 @@ async function process({ transforms, clocks, published = clocks, documents, colu
             }
         }
     } catch (error) {
+        broken = true;
         return failed(error);
     }
     if (last) {
@@ -140,7 +143,7 @@ function failed(error: unknown): string {
 async function answer(line: string): Promise<string> {
     const frame = parse(line);
     if (frame.documents !== undefined) {
-        return await process(frame);
+        return broken ? '{"skipped":true}' : await process(frame);
     }
     index = undefined;
     try {

@@ -102,6 +102,12 @@ def merged(target: JSON, patch: JSON) -> JSON:
 
 
 _FETCH = "fetch libraries ahead of time: flowctl generate --cache"
+_SKIPPED = {"skipped": True}
+"""Answer to documents after a failed one, which the process does not run."""
+
+_MOST_REPEATED = 10_000
+"""Number of documents from which the state is committed, so that they need not be repeated after a failure."""
+
 _KILLED = (-signal.SIGKILL, -signal.SIGTERM)
 
 
@@ -126,6 +132,10 @@ class TypeScriptSession:
         self._ends: list[int] = []  # for each frame of the current batch, the index after its last document
         self._unanswered = False
         self._committed = False
+        self._skipped = False  # whether frames after a failed one may still be answered
+        self._sender: threading.Thread | None = None
+        self._ran: list[ReadBatch] | None = [] if spec.quarantines else None  # batches since the committed state
+        self._marked = 0
 
     @property
     def flushes(self) -> bool:
@@ -165,17 +175,60 @@ class TypeScriptSession:
         if not batch.documents:
             return
         process = self._open()
-        self._unanswered = True
+        self._unanswered, self._committed = True, False
         self._ends = []
+        if self._ran is not None:
+            self._ran.append(batch)
         arguments = (process, batch, self._ends, as_columns)
-        sender = threading.Thread(target=send_batch, args=arguments, name="deno-stdin", daemon=True)
-        sender.start()
+        self._sender = threading.Thread(target=send_batch, args=arguments, name="deno-stdin", daemon=True)
+        self._sender.start()
         index = 0
         while index < len(batch.documents):
             index, answer = self._receive(process, batch, index, as_columns=as_columns)
             yield answer
-        sender.join()
+        self._sender.join()
         self._unanswered = False
+
+    def mark(self) -> None:
+        """Remember the number of batches since the committed state, which moves up where this is possible.
+
+        A class with `flush` may hold documents of a tick in fields that `startCommit` does not return. So only the end
+        of a tick is such a place.
+        """
+        if self._ran:
+            abilities, last = self._open().abilities, self._ran[-1].transforms[-1]
+            is_long = sum(len(batch.documents) for batch in self._ran) >= _MOST_REPEATED
+            if not abilities["flush"] or last == len(self._spec.transforms):
+                if not abilities["startCommit"]:
+                    self._ran.clear()
+                elif is_long:
+                    self.prepare_commit()
+        self._marked = len(self._ran or ())
+
+    def keep(self) -> None:
+        """Do nothing: all work is kept unless it is undone."""
+
+    def undo(self) -> None:
+        """Open another instance of the class over the committed state, and repeat the batches up to the mark.
+
+        Raises:
+            LambdaError: a method failed, or did not answer.
+        """
+        process, ran = self._process, (self._ran or [])[: self._marked]
+        self._ran = []
+        if process is not None and ((self._unanswered and not self._skipped) or not process.alive):
+            process.end()
+        if process is not None and process.alive:
+            if self._sender is not None:
+                self._sender.join()
+            self._opened(process, self._ask(process, self._question()))
+        else:
+            self._process = None
+            self._open()
+        self._unanswered = self._skipped = False
+        for batch in ran:
+            for _ in self._answers(batch, as_columns=False):
+                pass
 
     def given(self, transform: int, document: Document, published: int) -> dict[str, Any]:
         """Return no values: a method gets the whole document."""
@@ -205,6 +258,8 @@ class TypeScriptSession:
             raise self._refused(reply["error"], f"'startCommit' of '{self._spec.name}' failed", position)
         process.version = self._state.commit(reply["committed"])
         process.shard = self._state.place
+        if self._ran is not None:
+            self._ran.clear()
         self._unanswered = False
         self._committed = True
 
@@ -224,7 +279,10 @@ class TypeScriptSession:
         if self._process is not None:
             return self._process
         self._unanswered = True
-        process, reply = self._begin()
+        return self._opened(*self._begin())
+
+    def _opened(self, process: DenoProcess, reply: dict[str, Any]) -> DenoProcess:
+        """Return the process after it has answered the message that opens a session."""
         if "error" in reply:
             what = f"the TypeScript module of '{self._spec.name}' cannot start"
             raise self._refused(reply["error"], what, self._module.position)
@@ -242,7 +300,7 @@ class TypeScriptSession:
 
     def _begin(self) -> tuple[DenoProcess, dict[str, Any]]:
         """Return a process, and its answer to the message that opens a session."""
-        question = {"open": {"state": self._state.value(), "forget": self._state.version() is None}}
+        question = self._question()
         waiting = self._process = POOL.take(self._digest, self._state.version(), self._state.place)
         if waiting is not None:
             waiting.log = self._log
@@ -252,6 +310,10 @@ class TypeScriptSession:
         process = self._process = DenoProcess(self._spec, self._digest)
         process.log = self._log
         return process, self._ask(process, question)
+
+    def _question(self) -> dict[str, Any]:
+        """Return the message that opens a session over the committed state."""
+        return {"open": {"state": self._state.value(), "forget": self._state.version() is None}}
 
     def _ask(self, process: DenoProcess, question: dict[str, Any], *, may_be_gone: bool = False) -> dict[str, Any]:
         try:
@@ -266,6 +328,8 @@ class TypeScriptSession:
         if not text and may_be_gone:
             return {}
         reply = self._parse(process, text)
+        while self._skipped and reply == _SKIPPED:
+            reply = self._parse(process, process.receive(self._spec.limits.answer_seconds))
         if not isinstance(reply, dict) or reply.keys().isdisjoint(("opened", "committed", "error")):
             raise self._gone(process, text)
         if "error" in reply:
@@ -290,6 +354,7 @@ class TypeScriptSession:
                 causes = np.repeat(np.arange(index, index + len(reply["counts"])), reply["counts"])
                 return index + len(reply["counts"]), AnsweredColumns(causes, tuple(reply["columns"]), tuple(texts))
             error = self._error(process, text, reply)
+            self._skipped = True
             raise self._failed(batch, index + error["index"], error["message"], error["stack"])
         if isinstance(reply, list) and 0 < len(reply) <= most and _are_documents(reply):
             end = index + len(reply)
@@ -361,9 +426,11 @@ class TypeScriptSession:
 
     def _failed(self, batch: ReadBatch, index: int, reason: str, stack: str) -> LambdaError:
         name, method, document = self._at(batch, index)
+        message = f"{name} of '{self._spec.name}' failed: {authored(self._module, reason)[:2_000]}"
         return LambdaError(
-            f"{name} of '{self._spec.name}' failed: {authored(self._module, reason)[:2_000]}{document}",
+            message + document,
             position=position_in(self._module, stack) or member_position(self._module, method),
+            rejection=message,
         )
 
     def _at(self, batch: ReadBatch, index: int) -> tuple[str, str, str]:

@@ -430,6 +430,14 @@ _SHUFFLE: Schema = {
 }
 
 
+_ON_VIOLATION: Schema = {
+    "description": "Behaviour when a source document is invalid, or makes the lambda fail. `stop`: the task stops."
+    " `quarantine`: the document is put aside, and the task continues; see `flowctl quarantine`.",
+    "enum": ["stop", "quarantine"],
+    "default": "stop",
+}
+
+
 _TRANSFORM = record(
     "Transform",
     "One source of a derivation, and the lambda that runs for each of its documents.",
@@ -456,6 +464,7 @@ _TRANSFORM = record(
             pattern=f"^{TOKEN}$",
         ),
         "onSourceReset": ON_SOURCE_RESET,
+        "onViolation": _ON_VIOLATION,
     },
     ("name", "source"),
 )

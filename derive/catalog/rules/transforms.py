@@ -179,6 +179,7 @@ class TransformBuilder:
             shuffle=self._shuffle(definition, source),
             script=definition.script,
             formerly=None if definition.formerly is None else definition.formerly.value,
+            quarantines=definition.quarantines,
         )
 
     def aligned(

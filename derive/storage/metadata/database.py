@@ -198,6 +198,17 @@ _HOME = """
 ALTER TABLE task ADD COLUMN home TEXT NOT NULL DEFAULT '';  -- task whose folder has the state; empty for its own
 """
 
+_QUARANTINE = """
+CREATE TABLE decision (                 -- decided entries of quarantines
+    relation INTEGER NOT NULL,          -- relation of the quarantine
+    id TEXT NOT NULL,                   -- identifier of the entry
+    input TEXT NOT NULL,                -- state key of the input
+    kind TEXT NOT NULL CHECK (kind IN ('retry', 'drop')),
+    at INTEGER NOT NULL,                -- time of the decision, microseconds since the Unix epoch
+    PRIMARY KEY (relation, id)
+) WITHOUT ROWID;
+"""
+
 _SQL_CATALOG = """
 CREATE TABLE item (                     -- items of SQL: tables, sources, views and indexes
     id INTEGER PRIMARY KEY,             -- that of the table, for an item with rows
@@ -240,7 +251,7 @@ ALTER TABLE collection ADD COLUMN named INTEGER NOT NULL DEFAULT 0; -- time of t
 CREATE UNIQUE INDEX collection_by_relation ON collection (relation);
 """
 
-_UPGRADES = {9: _IDENTITY, 10: _RELATIONS + _SQL_CATALOG, 11: _PAST + _INGESTIONS + _VERSIONS + _HOME}
+_UPGRADES = {9: _IDENTITY, 10: _RELATIONS + _SQL_CATALOG, 11: _PAST + _INGESTIONS + _VERSIONS + _HOME + _QUARANTINE}
 """Statements that upgrade a database to the next format, by its present format."""
 
 Access: TypeAlias = Literal["write", "read", "none"]
@@ -349,7 +360,7 @@ class Metadata:
         with self.transaction() as db:
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
                 require_new(self.path, "has no tables")
-                db.execute(_TABLES + _SQL_CATALOG + _PAST + _INGESTIONS + _VERSIONS)
+                db.execute(_TABLES + _SQL_CATALOG + _PAST + _INGESTIONS + _VERSIONS + _QUARANTINE)
                 db.execute("INSERT INTO format VALUES (?)", (FORMAT,))
             while (version := db.execute("SELECT version FROM format").get) in _UPGRADES:
                 db.execute(_UPGRADES[version])

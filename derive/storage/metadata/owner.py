@@ -19,6 +19,7 @@ from enum import Enum
 import apsw
 
 from derive.errors import OwnedError
+from derive.protocol.quarantine import task_of
 from derive.protocol.sql_names import POSITION_PREFIX, SQL_PREFIX, is_of_sql
 
 
@@ -77,6 +78,8 @@ def owner_of(db: apsw.Connection, name: str) -> Owner:
 
 def owner_of_documents(db: apsw.Connection, name: str) -> Owner:
     """Return the owner of a collection of documents: the present writer, or the past writer."""
+    if task_of(name) is not None:
+        return Owner.TASK
     is_task: int | None = db.execute(
         "SELECT task IS NOT NULL FROM capability WHERE collection = ? AND kind = 'write' ORDER BY task IS NULL LIMIT 1",
         (name,),

@@ -18,9 +18,11 @@ import apsw
 import orjson
 
 from derive.protocol.definition_text import Definition
+from derive.protocol.quarantine import quarantine_name
 from derive.storage.capability.table import release_run, rewind_inputs
 from derive.storage.metadata.collection import empty_collection, frontiers_of, new_identifier, upper_of
 from derive.storage.metadata.past import forget_past, insert_definition
+from derive.storage.metadata.quarantine import internal_collections
 from derive.storage.metadata.tasks import epoch_of, forget_task, read_task, rewind_task
 from derive.storage.metadata.versions import begin_version, describe_version, version_name, versions_of
 from derive.storage.timeline import wall_clock
@@ -96,7 +98,8 @@ def drop_shadows(db: apsw.Connection) -> list[str]:
     shadows = read_shadows(db)
     for shadow in shadows:
         db.execute("DELETE FROM capability WHERE task = ?", (shadow.name,))
-        empty_collection(db, shadow.name)
+        for name in (shadow.name, *internal_collections(db, shadow.name)):
+            empty_collection(db, name)
         forget_task(db, shadow.name)
         describe_version(db, shadow.task, None)
     db.execute("DELETE FROM shadow")
@@ -143,6 +146,7 @@ def swap_shadows(
         release_run(db, shadow.task)
         release_run(db, shadow.name)
         _exchange_documents(db, shadow, meeting.at)
+        _exchange_quarantine(db, shadow)
     for shadow in shadows:
         _exchange_progress(db, shadow, live, definitions[shadow.task])
     db.execute("DELETE FROM shadow")
@@ -178,6 +182,26 @@ def _exchange_documents(db: apsw.Connection, shadow: Shadow, at: int) -> None:
     if not versions_of(db, name):
         begin_version(db, name, shadow.number - 1, BEGINNING)
     begin_version(db, name, shadow.number, at)
+
+
+def _exchange_quarantine(db: apsw.Connection, shadow: Shadow) -> None:
+    """Give a derivation the quarantine of its shadow; the former quarantine and its retries are emptied."""
+    own, other = quarantine_name(shadow.task), quarantine_name(shadow.name)
+    for name in internal_collections(db, shadow.task):
+        empty_collection(db, name)
+    if frontiers_of(db, other) is None:
+        return
+    db.execute(
+        "INSERT OR IGNORE INTO collection (name, key, partitions, since, upper, id, relation, named)"
+        " SELECT ?1, key, partitions, since, upper, ?2, ?2, ?3 FROM collection WHERE name = ?4",
+        (own, new_identifier(db), wall_clock(), other),
+    )
+    db.execute(
+        "UPDATE collection SET upper = (SELECT upper FROM collection AS other WHERE other.name = ?) WHERE name = ?",
+        (other, own),
+    )
+    for table in ("segment", "replaced", "discarded"):
+        db.execute(f"UPDATE {table} SET collection = ? WHERE collection = ?", (own, other))
 
 
 def _exchange_progress(db: apsw.Connection, shadow: Shadow, live: Mapping[str, str], definition: Definition) -> None:
