@@ -13,10 +13,10 @@ from derive.document.exact import dump_exact
 from derive.document.key import pack_column
 from derive.document.pointer import JSON
 from derive.errors import FencedError, FrontierError, SegmentMissingError, UsageError
+from derive.protocol.collection import owner_of_version
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.changes import Mark
 from derive.storage.metadata.descriptions import Collection
-from derive.storage.metadata.versions import owner_of_version
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import Condition, read_sorted
 from derive.storage.segments.rows import KEY, ReadRows

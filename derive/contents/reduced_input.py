@@ -23,10 +23,10 @@ from derive.contents.reduced import reduced_documents
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import MISSING
 from derive.errors import FencedError, FrontierError, ReductionError, SegmentMissingError
+from derive.protocol.collection import owner_of_version
 from derive.protocol.specs import CollectionSpec, Document, SelectorSpec
 from derive.reduce.combiner import Combiner, key_failure
 from derive.relations.columns import columns_of, compile_rows
-from derive.storage.metadata.versions import owner_of_version
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.texts import parse_texts

@@ -79,14 +79,14 @@ def rows_of_share(share: Share) -> Iterator[list[Row]]:
             yield make(batch, batch.clocks())
 
 
-def shares_between(store: Readable, source: Source, begin: int, end: int) -> list[Share]:
+def shares_between(store: Readable, source: Source, begin: int, end: int, relation: int | None = None) -> list[Share]:
     """Return the documents of a collection with timestamps in `[begin, end)`, as one share for each file.
 
     The caller must hold the capability to read the collection from `begin` on.
     """
     spec = spec_of(source)
     spec = spec if isinstance(source, Table) else store.read_as(spec)
-    read = read_between(store, spec, ReadOptions().selector, begin, end)
+    read = read_between(store, spec, ReadOptions().selector, begin, end, relation)
     return [Share(store.root, source, replace(read, segments=(segment,)), spec) for segment in read.segments]
 
 

@@ -32,6 +32,9 @@ _NEAR = 5_000_000
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 30.0, 0.02
 """Longest wait for members that do not advance, and shortest pause before another look, in seconds."""
 
+_LOOK_SECONDS = 0.5
+"""Shortest time between two looks at all cycles while the members meet, in seconds."""
+
 
 def swap_group(store: Maintainable, group: Group, accepted: Collection[str] = ()) -> int | None:
     """Replace the live derivations of a group by their shadows; nothing may run them in this process meanwhile.
@@ -128,6 +131,7 @@ class Swapping:
         self._accepted = accepted
         self.at: int | None = None
         self.is_met = False
+        self._looked_at = 0.0
         self.swapped: int | None = None
         self.error: UsageError | None = None
 
@@ -162,6 +166,7 @@ class Swapping:
                 return False
         meeting = self._store.shadows.meeting()
         if meeting is None or meeting.behind:
+            self._look(scheduler)
             return True
         self.is_met = is_held
         if is_held:
@@ -188,6 +193,13 @@ class Swapping:
                 pause = ((self.at or BEGINNING) - self._store.timeline.present()) / 1e6
                 sleep(min(max(pause, _PAUSE_SECONDS), 1.0))
         return self.swapped is not None
+
+    def _look(self, scheduler: Scheduler | None) -> None:
+        """Let all cycles advance to the time of the swap, once it has passed; idle ones would wait for documents."""
+        is_past = self.at is not None and self._store.timeline.present() >= self.at
+        if scheduler is not None and is_past and time.monotonic() - self._looked_at > _LOOK_SECONDS:
+            self._looked_at = time.monotonic()
+            scheduler.look()
 
     def _last(self, shadows: Collection[Shadow]) -> int:
         """Return the greatest `upper` of all members and their shadows."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from derive.document.pointer import JSON
 from derive.position import Position
+from derive.protocol.sql_names import is_of_sql
 from derive.schema.projection import ProjectionSpec
 from derive.schema.redaction import Redaction
 
@@ -121,3 +123,25 @@ class InputSpec:
     def state_key(self) -> str:
         """Return the name of this input's progress, which changes with a raised `backfill`."""
         return f"{self.name}.v{self.backfill}" if self.backfill else self.name
+
+
+_VERSIONED = re.compile(r"(.+)@[0-9]+")
+
+
+def version_name(name: str, number: int) -> str:
+    """Return the name of the collection with the documents of a former version, or of a shadow.
+
+    >>> version_name("shop/large", 2)
+    'shop/large@2'
+    """
+    return f"{name}@{number}"
+
+
+def owner_of_version(name: str) -> str | None:
+    """Return the collection of which a name is a former version or a shadow; None for other names.
+
+    >>> owner_of_version("shop/large@2")
+    'shop/large'
+    """
+    match = None if is_of_sql(name) else _VERSIONED.fullmatch(name)
+    return match and match[1]

@@ -219,14 +219,18 @@ class FlowStreamReader(DataSourceStreamReader):
         upper = known.sound if known else start["clock"]
         if known is not None and known.failure is not None and upper <= start["clock"]:
             raise known.failure[1]
-        is_new = upper > start["clock"] and shares_between(collection.store, collection.source, start["clock"], upper)
+        is_new = upper > start["clock"] and shares_between(
+            collection.store, collection.source, start["clock"], upper, start.get("relation")
+        )
         return {"clock": upper, "relation": collection.relation} if is_new else start
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Return a share for each file with new documents."""
         collection = self._begun(start)
         self._acquire(collection, start["clock"])
-        shares = shares_between(collection.store, collection.source, start["clock"], end["clock"])
+        shares = shares_between(
+            collection.store, collection.source, start["clock"], end["clock"], start.get("relation")
+        )
         return [FlowPartition(share) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -2,101 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from conftest import World
-from edited_catalogs import BASE, SECOND, catalog_of
+from edited_catalogs import SECOND, catalog_of
+from shadowed import CHAIN, EDITED, Scene, Shadowed
 from stateful_catalogs import Derived, text_of
 
 from derive.contents.reads import ReadOptions, read_rows, subscribe_at
 from derive.contents.reduced import differing_documents, reduced_documents
 from derive.contents.reduced_input import ReducedInput
-from derive.engine.executor import InProcessExecutor
+from derive.contents.rows import contents_at
+from derive.contents.shares import rows_of_share, shares_at
 from derive.engine.reset import reset
-from derive.engine.run import Run
-from derive.engine.shadow import find_group, give_up, require_no_shadow
+from derive.engine.shadow import give_up, require_no_shadow
 from derive.engine.split import split
-from derive.engine.swapping import Swapping, swap_group
-from derive.engine.task_reconciler import open_changing_run
+from derive.engine.swapping import swap_group
 from derive.errors import FencedError, FrontierError, UsageError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.compaction import compact
 
-CHAIN = {"copies": Derived("numbers", 0), "again": Derived("copies", 0)}
-EDITED = {"copies": Derived("numbers", 1), "again": Derived("copies", 0)}
 THIRD = {"copies": Derived("numbers", 2, "another"), "again": Derived("copies", 3)}
 MEMBERS = ("a/copies", "a/again")
-
-
-class Scene:
-    """A folder in which a catalog has derived two batches of documents."""
-
-    def __init__(self, folder: Path, defined: Mapping[str, Derived] = CHAIN, shards: int = 1) -> None:
-        self.folder, self.shards, self.batches = folder, shards, 0
-        self.world = World(folder / "data", catalog_of(folder, text_of(defined)), wall=BASE)
-        for _ in range(2):
-            self.ingest()
-            self.world.step(shards=shards)
-
-    def ingest(self) -> None:
-        first = 3 * self.batches
-        self.batches += 1
-        self.world.ingest("a/numbers", [{"id": first + n, "n": n % 2} for n in range(3)], clock=None)
-        self.world.wall += 5 * SECOND
-
-    def shadow(self, defined: Mapping[str, Derived] = EDITED, *, is_held: bool = False) -> Shadowed:
-        """A run of an edited catalog with shadows."""
-        return Shadowed(self.world, catalog_of(self.folder, text_of(defined)), self.shards, is_held=is_held)
-
-    def fresh(self, catalog: CatalogSpec) -> World:
-        """A folder in which only this catalog has run over the same documents."""
-        world = World(self.folder / f"fresh-{self.batches}", catalog, wall=BASE)
-        for batch in range(self.batches):
-            world.ingest("a/numbers", [{"id": 3 * batch + n, "n": n % 2} for n in range(3)], clock=None)
-            world.wall += 5 * SECOND
-        world.step(shards=1)
-        return world
-
-    def go_on(self) -> None:
-        """Derive another batch with the present catalog, in another run."""
-        self.ingest()
-        self.world.step(shards=self.shards)
-
-
-class Shadowed:
-    """A run with shadows."""
-
-    def __init__(self, world: World, edited: CatalogSpec, shards: int, *, is_held: bool) -> None:
-        group = find_group(world.store, edited)
-        assert group is not None
-        self.world, self.edited, self.group = world, edited, group
-        world.catalog = group.with_shadows(world.store.shadows.begin(group.definitions, group.former, is_held=is_held))
-        self.run: Run
-        self.run, reconciler = open_changing_run(world.catalog, world.store, InProcessExecutor(), shards=shards)
-        self.swapping = Swapping(world.store, self.run, reconciler, group)
-
-    def meet(self) -> bool:
-        """Step until the swap is done or waits; return whether it is done."""
-        self.run.step()
-        while self.swapping.advance(is_last=True):
-            assert self.run.step(), "nothing moves"
-        return self.swapping.swapped is not None
-
-    def swap(self) -> int:
-        assert self.meet()
-        at = self.swapping.swapped
-        assert at is not None
-        self.world.catalog = self.edited
-        self.run.step()
-        self.run.close()
-        return at
-
-    def errors(self) -> dict[str, str]:
-        return {name: task.error.message for name, task in self.run.tasks.items() if task.error}
 
 
 def contents(world: World, name: str, at: int, catalog: CatalogSpec | None = None) -> list[tuple[bytes, str]]:
@@ -365,3 +296,55 @@ def test_documents_of_all_versions_are_read_by_their_own_schema(tmp_path: Path) 
         orjson.loads(text)["times"] for _, text in before
     ]
     assert reads
+
+
+MODULE = """
+import { Document, IDerivation, SourceFrom } from 'flow/a/copies.ts';
+
+export class Derivation extends IDerivation {
+    times: Record<string, number>;
+
+    constructor(open: { state: { times?: Record<string, number> } }) {
+        super(open);
+        this.times = open.state.times ?? {};
+    }
+
+    from({ doc }: { doc: SourceFrom }): Document[] {
+        const times = (this.times[doc.n] ?? 0) + 1;
+        this.times[doc.n] = times;
+        return [{ n: doc.n + ADDED, times }];
+    }
+
+    startCommit(): { state: { updated: unknown; mergePatch: boolean } } {
+        return { state: { updated: { times: this.times }, mergePatch: false } };
+    }
+}
+"""
+
+
+@pytest.mark.deno
+def test_shadow_of_a_typescript_derivation(tmp_path: Path) -> None:
+    def catalog(added: int) -> CatalogSpec:
+        (tmp_path / "copies.ts").write_text(MODULE.replace("ADDED", str(added)))
+        text = text_of(CHAIN)
+        begin, end = text.index("      using: {sqlite: {migrations"), text.index("  a/again:")
+        derive = "      using: {typescript: {module: copies.ts}}\n"
+        derive += "      transforms: [{name: from, source: a/numbers, shuffle: {key: [/n]}}]\n"
+        return catalog_of(tmp_path, text[:begin] + derive + text[end:])
+
+    scene = Scene(tmp_path, catalog(100))
+    shadowed = Shadowed(scene.world, catalog(200), 1, is_held=False)
+    shadowed.swap()
+    scene.go_on()
+    assert scene.world.digest() == scene.fresh(shadowed.edited).digest()
+    assert {orjson.loads(row[3])["n"] for row in scene.world.rows("a/copies")} == {200, 201}
+
+
+def test_shares_of_contents_are_those_of_the_version_in_force(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    at = scene.shadow().swap()
+    scene.go_on()
+    store, spec = scene.world.store, scene.world.catalog.collections["a/again"]
+    for time in (at - 1, at):
+        rows = [row for share in shares_at(store, spec, time) for part in rows_of_share(share) for row in part]
+        assert sorted(rows) == sorted(row for part in contents_at(store, spec, time) for row in part)

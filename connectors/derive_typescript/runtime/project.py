@@ -34,6 +34,7 @@ from connectors.derive_typescript.config import ImportedFile, config_of, module_
 from connectors.derive_typescript.runtime.command import cache_folder, command_line, needs_guards, run_deno
 from derive.errors import Issue, LambdaError, TaskError
 from derive.position import Position, Script
+from derive.protocol.collection import owner_of_version
 from derive.protocol.specs import DerivationSpec
 
 _ELSEWHERE = ("npm", "jsr", "https", "http", "node", "data")
@@ -542,7 +543,8 @@ def _imports(spec: DerivationSpec) -> dict[str, str]:
     guards = guard_imports()
     named = {name: guards.get(target, _settled(target)) for name, target in config_of(spec).import_map}
     fixed = {name: path for name, path in guards.items() if name.startswith("node:")}
-    return {**guards, **named, **fixed, f"flow/{spec.name}.ts": f"./{INTERFACES}"}
+    name = owner_of_version(spec.name) or spec.name  # authors import the types of the collection, also in a shadow
+    return {**guards, **named, **fixed, f"flow/{name}.ts": f"./{INTERFACES}"}
 
 
 def _settled(target: str) -> str:

@@ -18,12 +18,13 @@ import apsw
 
 from derive.document.clock import format_rfc3339
 from derive.errors import ViewError
+from derive.protocol.collection import owner_of_version
 from derive.storage.capability.table import least_write_frontier, release_writers
 from derive.storage.metadata.descriptions import Collection
 from derive.storage.metadata.ingestions import forget_loads
 from derive.storage.metadata.quarantine import forget_decisions
 from derive.storage.metadata.segment import discard_segments, read_segments, replace_segments
-from derive.storage.metadata.versions import drop_versions, owner_of_version, versions_of
+from derive.storage.metadata.versions import drop_versions, versions_of
 from derive.storage.table_types import ErrorUpdate
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME

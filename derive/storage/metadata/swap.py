@@ -17,14 +17,21 @@ from typing import Any
 import apsw
 import orjson
 
+from derive.protocol.collection import version_name
 from derive.protocol.definition_text import Definition
 from derive.protocol.quarantine import quarantine_name
 from derive.storage.capability.table import release_run, rewind_inputs
-from derive.storage.metadata.collection import empty_collection, frontiers_of, new_identifier, upper_of
+from derive.storage.metadata.collection import (
+    delete_collection,
+    empty_collection,
+    frontiers_of,
+    new_identifier,
+    upper_of,
+)
 from derive.storage.metadata.past import forget_past, insert_definition
 from derive.storage.metadata.quarantine import internal_collections
 from derive.storage.metadata.tasks import epoch_of, forget_task, read_task, rewind_task
-from derive.storage.metadata.versions import begin_version, describe_version, version_name, versions_of
+from derive.storage.metadata.versions import begin_version, describe_version, versions_of
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING
 
@@ -141,6 +148,8 @@ def swap_shadows(
     meeting = find_meeting(db, shadows)
     if not shadows or meeting.behind or any(shadow.is_held for shadow in shadows):
         return None
+    for shadow in shadows:  # a killed process may have left the empty collection of the former swap's shadow
+        delete_collection(db, version_name(shadow.task, shadow.number - 1))
     live = {shadow.name: shadow.task for shadow in shadows}
     for shadow in shadows:
         release_run(db, shadow.task)

@@ -10,20 +10,17 @@ one while a shadow is being derived from an edited definition. Other versions ar
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 import apsw
 
+from derive.protocol.collection import version_name
 from derive.protocol.definition_text import restored_collection
 from derive.protocol.specs import CollectionSpec
-from derive.protocol.sql_names import is_of_sql
 from derive.storage.metadata.descriptions import TaskState
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING
-
-_VERSIONED = re.compile(r"(.+)@[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +48,6 @@ class Version:
             spec: the collection as the catalog defines it.
         """
         return spec if self.definition is None else replace(restored_collection(self.definition), name=spec.name)
-
-
-def version_name(name: str, number: int) -> str:
-    """Return the name of the collection with the documents of a former version, or of a shadow.
-
-    >>> version_name("shop/large", 2)
-    'shop/large@2'
-    """
-    return f"{name}@{number}"
-
-
-def owner_of_version(name: str) -> str | None:
-    """Return the collection of which a name is a former version or a shadow; None for other names.
-
-    >>> owner_of_version("shop/large@2")
-    'shop/large'
-    """
-    match = None if is_of_sql(name) else _VERSIONED.fullmatch(name)
-    return match and match[1]
 
 
 def former_homes(state: TaskState) -> list[str]:
