@@ -57,9 +57,9 @@ def test_swap_is_a_change_at_one_time_for_views_and_subscriptions(world: SqlWorl
             counts: Counter[tuple[str | None, ...]] = Counter()
             times = set()
             while set(+counts) != DOUBLE:
-                for time, diff, *row in await follower("FETCH ALL c WITH (timeout = '1s')"):
+                for clock, diff, *row in await follower("FETCH ALL c WITH (timeout = '1s')"):
                     counts[tuple(row)] += int(str(diff))
-                    times.add(int(str(time)))
+                    times.add(int(str(clock)))
             assert max(times) == at
             await follower("ROLLBACK")
 
