@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from derive.catalog.rules.lineage import upstream
+from derive.catalog.graph import upstream
 from derive.contents.reads import ReadOptions
 from derive.contents.reduced import reduced_documents
 from derive.document.key import compile_key, show_key

@@ -32,8 +32,7 @@ from derive.lambda_sql.determinism import Chance
 from derive.lambda_sql.guard import Guard
 from derive.lambda_sql.parameter import find_projection
 from derive.lambda_sql.resource_limits import Watch
-from derive.lambda_sql.statements import Statement
-from derive.lambda_sql.token import Token, tokens_of
+from derive.lambda_sql.statements import Statement, Token, tokens_of
 from derive.protocol.derive import STATE_TABLES
 from derive.protocol.specs import DerivationSpec, ProjectionSpec
 from derive.schema.redaction import Redactor

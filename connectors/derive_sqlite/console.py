@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import apsw
 
 from derive.document.exact import dump_exact
-from derive.lambda_sql.functions import CONSOLE_LOG
+from derive.lambda_sql.determinism import CONSOLE_LOG
 from derive.lambda_sql.resource_limits import show_document
 from derive.protocol.derive import Log
 from derive.protocol.specs import Document

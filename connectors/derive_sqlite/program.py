@@ -27,8 +27,7 @@ from derive.lambda_sql.parameter import (
     named_fields,
 )
 from derive.lambda_sql.resource_limits import FAILURES
-from derive.lambda_sql.statements import Statement, read_block
-from derive.lambda_sql.token import outer_tokens, parameters_of, shorten
+from derive.lambda_sql.statements import Statement, outer_tokens, parameters_of, read_block, shorten
 from derive.position import Position, Script
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from connectors.materialize_postgres.dialect import POSTGRES, encoder_of
-from connectors.materialize_postgres.endpoint import connect
+from connectors.materialize_postgres.endpoint import POSTGRES, connect, encoder_of
 from connectors.materialize_sql.column import quote
 from connectors.materialize_sql.connector import SqlConnector
 from connectors.materialize_sql.endpoint import Endpoint, Fence

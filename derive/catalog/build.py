@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from derive.catalog.definitions import AdvanceDef, CatalogDef, CollectionDef, MaterializationDef, TestDef
+from derive.catalog.graph import cycles, upstream
 from derive.catalog.language.structure import collisions, is_line, is_name
 from derive.catalog.language.yaml import Located
 from derive.catalog.loading import Loader, Resources
-from derive.catalog.rules.lineage import cycles, upstream
 from derive.catalog.rules.locations import CollectionLocations, defaults
 from derive.catalog.rules.materializations import MaterializationBuilder
 from derive.catalog.rules.steps import Schedule, StepBuilder

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from derive.catalog.rules.lineage import cycles
+from derive.catalog.graph import cycles
 from derive.errors import UsageError
 from derive.protocol.definition_text import Definition, collection_text, definition_of, restored
 from derive.protocol.specs import CatalogSpec, CollectionSpec, DerivationSpec, MaterializationSpec

@@ -26,7 +26,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from derive.catalog.rules.lineage import cycles
+from derive.catalog.graph import cycles
 from derive.engine.cycle_transaction import CycleTransaction
 from derive.engine.derivation import Derivation, default_shards, has_feedback
 from derive.engine.executor import Executor

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import apsw
 
-from derive.lambda_sql.functions import INNER_TABLES, MODULES, refusal_of_function
+from derive.lambda_sql.determinism import INNER_TABLES, MODULES, refusal_of_function
 from derive.protocol.derive import STATE_TABLES
 
 MIGRATIONS = "flow_migrations"

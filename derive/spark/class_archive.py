@@ -20,8 +20,7 @@ from pathlib import Path
 from derive.durable import sync
 from derive.errors import TaskError
 from derive.spark.executor import SparkExecutor
-from derive.spark.java import archive_folder, class_archive, ensure_java, java_options
-from derive.spark.session import forget_starts
+from derive.spark.session import archive_folder, class_archive, ensure_java, forget_starts, java_options
 from derive.storage.disk_errors import translated
 
 _TRAIN = """

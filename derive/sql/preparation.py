@@ -17,7 +17,7 @@ from derive.algebra.types import Type
 from derive.compute.protocol import messages
 from derive.errors import SqlError
 from derive.functions.scalar.catalog import SERVER_VERSION
-from derive.functions.types.pg_type import UNKNOWN_OID
+from derive.functions.types.pg_type import OID_OF, UNKNOWN_OID, oid_of, type_of_oid
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.client_encodings import NAMES, find_encoding
@@ -36,7 +36,6 @@ from derive.sql.parser.statement import (
     Subscribe,
     Update,
 )
-from derive.sql.pg_types import OID_OF, oid_of, type_of_oid
 from derive.sql.planner.ddl import plan_relation, plan_subscribed
 from derive.sql.planner.dependencies import ids_of, needs_context
 from derive.sql.planner.dml import plan_write

@@ -9,7 +9,7 @@ from derive.algebra.expression import Call, Case, Column, Expression, Literal, O
 from derive.algebra.expression_parts import columns_read
 from derive.algebra.relation import Constant
 from derive.algebra.types import Datum, Type
-from derive.functions.library import function_named
+from derive.functions.registry import function_named
 from derive.functions.types.type_info import text_of
 from derive.why.lineage import Leaf, bound_to
 

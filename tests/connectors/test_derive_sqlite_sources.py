@@ -14,7 +14,7 @@ from sqlite_derivation import BY_ID, batch, database, derivation, publish, run, 
 
 from connectors.derive_sqlite import SqliteConnector
 from derive.errors import Issue
-from derive.lambda_sql.functions import FOLLOWING, INNER_TABLES, MODULES, ORDINARY, PER_DOCUMENT, REFUSED_FUNCTIONS
+from derive.lambda_sql.determinism import FOLLOWING, INNER_TABLES, MODULES, ORDINARY, PER_DOCUMENT, REFUSED_FUNCTIONS
 from derive.lambda_sql.shuffle import ComputedShuffle
 from derive.lambda_sql.statements import find_present
 from derive.position import Position

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.lambda_sql.token import find_rollback, shorten
+from derive.lambda_sql.statements import find_rollback, shorten
 
 
 @pytest.mark.parametrize(

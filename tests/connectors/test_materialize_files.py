@@ -32,9 +32,9 @@ from connectors.kit import (
     Validation,
 )
 from connectors.materialize_files import FilesConnector
+from connectors.materialize_files.connector import FilesSession
 from connectors.materialize_files.manifest import Manifest, Shard
 from connectors.materialize_files.parquet import ParquetSink
-from connectors.materialize_files.session import FilesSession
 from derive.errors import DeniedError, EndpointError, FencedError
 
 FIELDS = (

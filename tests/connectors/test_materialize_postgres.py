@@ -12,7 +12,7 @@ import pytest
 from postgres_server import server
 from sql_databases import Database, commit, load, postgres, source, stored
 
-from connectors.materialize_postgres.dialect import copy_text
+from connectors.materialize_postgres.endpoint import copy_text
 from derive.errors import EndpointError, EndpointGoneError, FencedError
 
 BALANCES = source({"account": ["string"]}, {"balance": ["integer", "null"], "note": ["string", "null"]})

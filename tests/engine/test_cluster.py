@@ -17,7 +17,7 @@ from conftest import write_catalog
 from test_kill import CATALOG, FLOWCTL, loaded, wait_for_progress
 from victims import processes_of
 
-from derive.spark.java import JAVA_OPTIONS, archive_options, class_archive, ensure_java
+from derive.spark.session import JAVA_OPTIONS, archive_options, class_archive, ensure_java
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ from sql_values import texts_of
 from derive.algebra.expression import Column
 from derive.algebra.types import CATALOG_TYPES, Type
 from derive.functions.function import Function
-from derive.functions.library import functions_by_name
+from derive.functions.registry import functions_by_name
 from derive.functions.scalar import catalog
 
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.errors import ProtocolError
-from derive.protocol.order import Request, Response, StreamOrder
+from derive.protocol.driver import Request, Response, StreamOrder
 
 OPENED = ["open", "<opened"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_java import SPARK
 
-from derive.spark.java import archive_options, class_archive, ensure_java
+from derive.spark.session import archive_options, class_archive, ensure_java
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from derive.errors import TaskError
-from derive.spark import java
-from derive.spark.java import ensure_java, java_options
+from derive.spark import session
+from derive.spark.session import ensure_java, java_options
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -21,7 +21,7 @@ TOOLS = ("bash", "cat", "dirname", "env", "ls", "mkdir", "rm", "sed", "sh", "una
 SPARK = """
 import sys
 from pathlib import Path
-from derive.spark.java import ensure_java, java_options
+from derive.spark.session import ensure_java, java_options
 ensure_java()
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
@@ -139,7 +139,7 @@ def test_java_that_is_ended_before_it_answers_leaves_the_wrapper(home: Path, mon
     before = wrapper.read_text()
     monkeypatch.setenv("JAVA_HOME", "")
     with monkeypatch.context() as patch:
-        patch.setattr(java, "_about", lru_cache(lambda _: ""))
+        patch.setattr(session, "_about", lru_cache(lambda _: ""))
         with pytest.raises(TaskError, match="does not run"):
             ensure_java()
 

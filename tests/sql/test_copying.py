@@ -11,10 +11,10 @@ from psycopg import Connection, Error, sql
 
 from derive.algebra.types import Row, Type
 from derive.errors import SqlError
+from derive.functions.types.pg_type import OID_OF
 from derive.functions.types.type_info import datum_of_text, text_of
 from derive.sql.copy_format import BinaryCopyIn, BinaryCopyOut, CopyIn, copy_out
 from derive.sql.parser.statement import CopyFormat
-from derive.sql.pg_types import OID_OF
 from derive.sql.results import ResultColumn
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "60"))

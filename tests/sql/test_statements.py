@@ -12,9 +12,8 @@ from sql_world import Client, SqlWorld, ingest
 
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.functions.types.pg_type import PG_TYPES
+from derive.functions.types.pg_type import OID_OF, PG_TYPES, type_of_oid
 from derive.sql.coordinator import Coordinator
-from derive.sql.pg_types import OID_OF, type_of_oid
 
 Row = tuple[str | None, ...]
 

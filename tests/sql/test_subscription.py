@@ -17,7 +17,7 @@ from derive.algebra.types import Row, Type
 from derive.compute.protocol.messages import TailResponse
 from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
-from derive.sql.execution.cursors import Cursor
+from derive.sql.execution.state import Cursor
 from derive.sql.execution.subscribe import Subscription
 from derive.sql.maintenance.controller.controller import FIRST_TRANSIENT_ID
 from derive.storage.capability.capabilities import Request

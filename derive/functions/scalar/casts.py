@@ -10,8 +10,16 @@ from typing import Any, Literal, TypeAlias
 
 from derive.algebra.types import ARRAYS, REGISTERED, Datum, ModifiedType, Type, TypeModifier, number
 from derive.errors import SqlError
-from derive.functions.function import Function, Functions, SqlForm, over_data, registered_name, word_of
-from derive.functions.native import are_short, narrowing_form
+from derive.functions.function import (
+    Function,
+    Functions,
+    SqlForm,
+    are_short,
+    narrowing_form,
+    over_data,
+    registered_name,
+    word_of,
+)
 from derive.functions.scalar.math import INTEGERS
 from derive.functions.types.array import array_of, elements_of
 from derive.functions.types.datetime import DATE_INFINITY, DAY, END_OF_TIMESTAMPS, INFINITY, Interval

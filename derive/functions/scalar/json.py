@@ -9,8 +9,7 @@ from typing import TypeAlias
 
 from derive.algebra.types import Datum, Type
 from derive.errors import SqlError
-from derive.functions.function import Function, Functions, SqlForm, registered_name, word_of
-from derive.functions.native import are_short
+from derive.functions.function import Function, Functions, SqlForm, are_short, registered_name, word_of
 from derive.functions.scalar.casts import json_kind
 from derive.functions.scalar.text import text_form
 from derive.functions.types.array import elements_of

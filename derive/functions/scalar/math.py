@@ -9,8 +9,7 @@ from typing import Any
 
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.functions.function import Functions, word_of
-from derive.functions.native import double_form, integer_form, sign_form
+from derive.functions.function import Functions, double_form, integer_form, sign_form, word_of
 from derive.functions.types.formats import BITS
 from derive.functions.types.numbers import (
     EXACT,

@@ -9,8 +9,7 @@ from itertools import islice
 
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.functions.function import Functions, SqlForm, registered_name
-from derive.functions.native import are_short
+from derive.functions.function import Functions, SqlForm, are_short, registered_name
 from derive.functions.regex.expression import RegularExpression, Span, Subject, regular_expression
 from derive.functions.regex.parser import LONGEST_EXPRESSION, Parsed
 from derive.functions.regex.tree import CharacterSet, Concatenation, Constraint, Repetition

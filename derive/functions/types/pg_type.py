@@ -1,11 +1,11 @@
-"""Types of PostgreSQL: one row of `pg_type` for each, and their names."""
+"""Types of PostgreSQL: one row of `pg_type` for each, their names, and their oids for clients."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from derive.algebra.types import Type
+from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.functions.types.type_info import INFO_OF, INFOS
 
 
@@ -143,3 +143,31 @@ def formatted_type(oid: int, typmod: int | None) -> str:
     if oid == 1700:
         return f"{name}({size >> 16},{(size & 0x7FF ^ 0x400) - 0x400})"
     return name
+
+
+OID_OF = {kind: info.oid for kind, info in INFO_OF.items()}
+"""Oids for clients, by type. An MZ_TIMESTAMP is a bigint."""
+
+
+_MODIFIED_OIDS = {
+    ModifiedType.NUMERIC: 1700,
+    ModifiedType.BPCHAR: 1042,
+    ModifiedType.VARCHAR: 1043,
+    ModifiedType.NAME: 19,
+    ModifiedType.CHAR: 18,
+    ModifiedType.FLOAT4: 700,
+    ModifiedType.INT2VECTOR: 22,
+    ModifiedType.OIDVECTOR: 30,
+    ModifiedType.VOID: 2278,
+}
+
+
+def oid_of(kind: Type, modifier: TypeModifier | None = None) -> int:
+    """Return the oid for clients of a type with its modifier."""
+    return _MODIFIED_OIDS[modifier.name] if modifier else OID_OF[kind]
+
+
+def type_of_oid(oid: int) -> Type | None:
+    """Return the type of an oid from a client; None for 0 and for an unknown oid."""
+    pg_type = PG_TYPES.get(oid)
+    return pg_type.type if pg_type else None

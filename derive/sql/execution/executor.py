@@ -9,13 +9,13 @@ from dataclasses import replace
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
+from derive.functions.types.pg_type import OID_OF
 from derive.recently_used import MOST_CHARACTERS
-from derive.sql.execution import copy_statement, ddl, dml, show_and_explain, subscribe
+from derive.sql.execution import ddl, dml, show_and_explain, subscribe
 from derive.sql.execution import query as reading
-from derive.sql.execution.cursors import Cursor
 from derive.sql.execution.ddl import change_replicas
 from derive.sql.execution.session_statements import control, lock
-from derive.sql.execution.state import State
+from derive.sql.execution.state import Cursor, State
 from derive.sql.parser.statement import (
     Close,
     Copy,
@@ -38,7 +38,6 @@ from derive.sql.parser.statement import (
     Truncate,
     Update,
 )
-from derive.sql.pg_types import OID_OF
 from derive.sql.planner.coercion import type_of
 from derive.sql.planner.dml import plan_write
 from derive.sql.planner.plan import plan_value
@@ -80,9 +79,9 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
         case Subscribe() as statement:
             return await subscribe.subscribe(state, begun, statement)
         case Copy(is_from=True) as statement:
-            return copy_statement.copy_from(state, statement)
+            return dml.copy_from(state, statement)
         case Copy() as statement:
-            return await copy_statement.copy_to(state, begun, statement, arguments)
+            return await dml.copy_to(state, begun, statement, arguments)
         case statement if isinstance(statement, ddl.Definition):
             return await ddl.define(state, statement)
         case CreateReplica() | DropReplica() as statement:

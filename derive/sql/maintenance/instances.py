@@ -1,4 +1,4 @@
-"""The controller of this process, and its compute instances."""
+"""The controller of this process, its compute instances, and their replica in this process."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import asyncio
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from derive.algebra.relation import GlobalId
+from derive.algebra.types import Datum, Row
 from derive.compute.instance import Progress
-from derive.compute.protocol.messages import Dataflow, Welcome, reads_of
+from derive.compute.protocol.messages import Command, Dataflow, Query, Response, Welcome, reads_of
 from derive.compute.protocol.transport import place_named
 from derive.compute.replica.worker import Worker, locked
 from derive.errors import BusyError
@@ -24,7 +25,6 @@ from derive.sql.maintenance.controller.controller import (
     lag_of,
     replica_states,
 )
-from derive.sql.maintenance.controller.local import LocalReplica
 from derive.sql.maintenance.controller.remote import RemoteReplica, ReplicaProcess
 from derive.sql.maintenance.controller.replica import ReplicaState
 from derive.sql.maintenance.instance_options import PROCESSES, Instances
@@ -32,6 +32,56 @@ from derive.sql.maintenance.recording import LOG
 from derive.storage.folder_id import folder_id
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog
+
+
+class LocalReplica:
+    """The controller's end of a local instance, and the instance's end.
+
+    Args:
+        controller: controller of the instance.
+        worker: the instance.
+
+    Attributes:
+        is_local: whether parts of answers can be delivered at once, because this connection cannot be lost. False
+            before other replicas, which may give the same answers, are added.
+    """
+
+    def __init__(self, controller: Controller, worker: Worker) -> None:
+        self._controller, self._worker, self.is_local = controller, worker, True
+        self._session = _Session(self, controller)
+        controller.attach(LOCAL, self)
+
+    def send(self, command: Command) -> None:
+        """Send a command to the instance."""
+        self._worker.reconciler.accept(self._session, command)
+
+    def look_up(
+        self, query: Query, time: int, arguments: Sequence[Datum], most_bytes: int | None
+    ) -> Sequence[Row] | None:
+        """Return the rows of a query like `Controller.peek`, on the fast path; None if the query needs a peek."""
+        return self._worker.reconciler.peeks.look_up(self._session, query, time, arguments, most_bytes)
+
+    def leave(self) -> None:
+        """Leave the controller, which has other replicas."""
+        self._controller.detach(LOCAL, self)
+
+    def close(self) -> None:
+        """Close the session with the instance."""
+        self._worker.reconciler.lose(self._session)
+
+
+class _Session:
+    """The instance's end of the connection."""
+
+    def __init__(self, link: LocalReplica, controller: Controller) -> None:
+        self._link, self._controller = link, controller
+
+    def send(self, response: Response) -> None:
+        self._controller.receive(self._link, response)
+
+    def close(self) -> None:
+        """Do nothing: no other controller can fence this session."""
+
 
 FOLDER = "sql-views"
 """Folder of the local instance, in the data folder."""

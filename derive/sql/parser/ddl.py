@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from derive.errors import SqlError
-from derive.sql.parser.expressions import OTHER
+from derive.sql.parser.expressions import OTHER, parse_type
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.statement import (
     AddColumn,
@@ -32,7 +32,6 @@ from derive.sql.parser.statement import (
     TableAction,
 )
 from derive.sql.parser.tokens import TokenKind, TokenReader
-from derive.sql.parser.type_names import parse_type
 
 
 def parse_origin(reader: TokenReader) -> CollectionSource | FileSource | CounterSource:

@@ -26,6 +26,7 @@ from derive.sql.parser.data_statements import (
     parse_update,
 )
 from derive.sql.parser.ddl import parse_alter, parse_create, parse_drop
+from derive.sql.parser.expressions import parse_type
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.session_statements import SESSION_STATEMENTS
 from derive.sql.parser.statement import (
@@ -46,7 +47,6 @@ from derive.sql.parser.statement import (
     Update,
 )
 from derive.sql.parser.tokens import Token, TokenKind, TokenReader, tokens_of
-from derive.sql.parser.type_names import parse_type
 from derive.suggest import distance
 
 _MOST_CHARACTERS = 100_000

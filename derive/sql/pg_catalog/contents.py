@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from derive.algebra.types import ModifiedType, Type
-from derive.functions.types.pg_type import NAMES_OF_TYPES, PG_TYPES
+from derive.functions.types.pg_type import NAMES_OF_TYPES, PG_TYPES, oid_of
 from derive.sql.backends import Backend
 from derive.sql.parser.tokens import COLUMNS_ONLY, FUNCTIONS_ONLY, NEEDS_AS, RESERVED
 from derive.sql.pg_catalog.objects import (
@@ -20,7 +20,6 @@ from derive.sql.pg_catalog.objects import (
     ObjectRelation,
     procedure_name,
 )
-from derive.sql.pg_types import oid_of
 
 CatalogValue: TypeAlias = str | int | bool | list[int] | None
 CatalogRow: TypeAlias = dict[str, CatalogValue]

@@ -11,10 +11,9 @@ from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.types.array import literal_of_texts, texts_of_literal
 from derive.functions.types.numbers import text_of_double
-from derive.functions.types.pg_type import PG_TYPES
+from derive.functions.types.pg_type import PG_TYPES, type_of_oid
 from derive.functions.types.type_info import binary_function, datum_of_binary, datum_of_text, text_function, text_of
 from derive.sql.client_encodings import CLIENT
-from derive.sql.pg_types import type_of_oid
 from derive.sql.pgwire.messages import decode
 from derive.sql.results import ResultColumn
 

@@ -11,8 +11,7 @@ from derive.algebra.expression import Call, Expression, Literal, Parameter
 from derive.algebra.modifier_inference import modifier_of
 from derive.algebra.types import REGISTERED, ModifiedType, Type, TypeModifier
 from derive.errors import SqlError
-from derive.functions.library import function_named
-from derive.functions.registry import common_type, evaluate, resolve_cast
+from derive.functions.registry import common_type, evaluate, function_named, resolve_cast
 from derive.functions.scalar.casts import fitting_function
 from derive.functions.types.formats import scale_of_text
 from derive.functions.types.type_info import INFOS, datum_of_text

@@ -11,7 +11,7 @@ from derive.algebra.relation import Get, GlobalId, Recursion, Relation
 from derive.algebra.rewrite import inputs_of, mentions, rewritten_relation
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.functions.library import function_named
+from derive.functions.registry import function_named
 from derive.sql.planner.interfaces import FIRST_SYSTEM_ID
 
 T = TypeVar("T")

@@ -12,8 +12,7 @@ from derive.algebra.relation import Finishing, GlobalId, Relation
 from derive.algebra.rewrite import Replacement, rewritten, rewritten_relation
 from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
-from derive.functions.library import USER_FUNCTIONS
-from derive.functions.registry import evaluate
+from derive.functions.registry import USER_FUNCTIONS, evaluate
 from derive.sql.planner.building import among, is_membership
 from derive.sql.planner.interfaces import NamedRelation
 

@@ -12,9 +12,9 @@ from apsw.ext import query_info
 
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
+from derive.functions.types.pg_type import OID_OF, type_of_oid
 from derive.sql.copy_format import copy_out
 from derive.sql.parser.statement import CopyFormat
-from derive.sql.pg_types import OID_OF, type_of_oid
 from derive.sql.pgwire.messages import decode
 from derive.sql.results import CopyOut, Notice, Prepared, Result, ResultColumn, TransactionStatus
 

@@ -17,10 +17,10 @@ from derive.algebra.relation import GlobalId
 from derive.algebra.types import ARRAYS, Row, Type
 from derive.compute.oneshot import evaluate
 from derive.errors import SqlError
+from derive.functions.types.pg_type import OID_OF
 from derive.functions.types.type_info import INFOS, datum_of_text, text_function
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import SelectStatement
-from derive.sql.pg_types import OID_OF
 from derive.sql.planner.interfaces import NamedColumn, NamedRelation, Names, RelationKind
 from derive.sql.planner.plan import plan_query
 from derive.sql.planner.planned import PlannedQuery, bind
