@@ -121,7 +121,7 @@ def test_killed_backup_is_absent_or_complete(tmp_path: Path, point: str) -> None
 
 
 @pytest.mark.parametrize("point", RESTORE_POINTS)
-def test_killed_restore_is_refused_until_repeated(tmp_path: Path, point: str) -> None:
+def test_folder_of_a_killed_restore_is_refused_until_the_restore_is_repeated(tmp_path: Path, point: str) -> None:
     world = world_of(tmp_path)
     go_on(world, range(2))
     take(world, tmp_path / "backup")
@@ -351,7 +351,7 @@ def test_backup_has_consistent_names_and_tables_of_sql(tmp_path: Path) -> None:
         assert wrong(tmp_path / f"restored-{number}") == []
 
 
-def test_backup_waits_a_bounded_time_and_is_not_killed_for_its_locks(tmp_path: Path) -> None:
+def test_backup_is_not_killed_for_its_locks_and_waits_a_bounded_time(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     go_on(world, range(1))
     folder = shard_folder(world.root, "b/counts", 0, 2)
@@ -390,7 +390,7 @@ def test_failed_backup_releases_its_locks(tmp_path: Path) -> None:
 # Whose it is
 
 
-def test_processes_of_the_original_keep_nothing_in_a_restored_folder(tmp_path: Path) -> None:
+def test_restored_folder_has_no_capabilities_of_processes(tmp_path: Path) -> None:
     original = world_of(tmp_path)
     go_on(original, range(2))
     source = original.store.tables.id_of("b/source")

@@ -183,7 +183,7 @@ def test_verify_reports_undamaged_folders_and_backups(tmp_path: Path, world: Wor
     assert flowctl(tmp_path, "verify", "--backup", "backup", "--data", "data")[0] == 2
 
 
-def test_verify_reports_an_older_database_and_accepts_it_without_removing_files(tmp_path: Path, world: World) -> None:
+def test_verify_reports_an_older_database_until_it_is_accepted(tmp_path: Path, world: World) -> None:
     world.store.close()
     kept = {path.name: path.read_bytes() for path in world.root.glob("metadata.db*")}
     world = world_of(tmp_path, wall=world.wall)

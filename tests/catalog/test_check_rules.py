@@ -201,7 +201,7 @@ def found(folder: Path, text: str) -> list[tuple[str, int, int, str, str | None]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_rule_finds_its_violations(rule: Rule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_rule_reports_its_violations(rule: Rule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert BASE.count(rule.old) == 1
 
@@ -213,7 +213,7 @@ def test_rule_finds_its_violations(rule: Rule, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_rule_accepts_its_valid_variant(rule: Rule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_rule_accepts_a_valid_variant(rule: Rule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     assert found(tmp_path, BASE.replace(rule.old, rule.good)) == []
@@ -405,7 +405,7 @@ def test_catalog_accepts_yaml_1_2_anchors_merge_keys_and_words(tmp_path: Path) -
     ]
 
 
-def test_cycles_are_kept_together_and_sources_come_first(tmp_path: Path) -> None:
+def test_derivations_are_ordered_by_cycle_with_sources_first(tmp_path: Path) -> None:
     def derivation(name: str, source: str) -> str:
         return (
             f"  d/{name}:\n    schema: {{type: object, properties: {{id: {{type: integer}}}}}}\n    key: [/id]\n"
@@ -455,7 +455,7 @@ def test_errors_of_tests_do_not_stop_a_run(wrong: str, tmp_path: Path) -> None:
     assert catalog.tests == {}
 
 
-def test_errors_beside_those_of_tests_are_reported_without_them(tmp_path: Path) -> None:
+def test_other_errors_are_reported_without_errors_of_tests(tmp_path: Path) -> None:
     wrong = "collections:\n  a/wrong: {schema: {type: object, properties: {id: {type: integer}}}, key: [/other]}\n"
     text = CATALOG.replace("documents: [{id: 1}]", "documents: [{id: one}]", 1).replace("collections:\n", wrong, 1)
     source = write_catalog(tmp_path, text)
@@ -595,7 +595,7 @@ def test_a_setting_without_effect_is_reported(
         ("collection", "x-anything: {reset: true}"),
     ],
 )
-def test_setting_without_a_request_is_not_reported(place: str, setting: str, tmp_path: Path) -> None:
+def test_setting_that_requests_nothing_is_not_reported(place: str, setting: str, tmp_path: Path) -> None:
     assert build(written(tmp_path, place, setting)).notes == ()
 
 

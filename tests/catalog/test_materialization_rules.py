@@ -229,7 +229,7 @@ NOTES = [
 
 
 @pytest.mark.parametrize(("old", "new", "notes"), NOTES)
-def test_materialization_oddities_are_notes(
+def test_unusual_materialization_settings_are_notes(
     old: str, new: str, notes: list[tuple[str, int, int, str, str | None]], tmp_path: Path
 ) -> None:
     assert BASE.count(old) == 1

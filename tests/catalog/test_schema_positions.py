@@ -52,7 +52,7 @@ def test_violation_has_the_position_of_its_keyword(
         world.ingest(collection, [document], clock=None)
 
 
-def test_positions_travel_to_workers(tmp_path: Path) -> None:
+def test_pickled_schema_keeps_its_positions(tmp_path: Path) -> None:
     write_catalog(tmp_path, CATALOG, **FILES)
     spec = load(tmp_path / "flow.yaml").collections["a/inline"]
     sent = pickle.loads(pickle.dumps(spec))

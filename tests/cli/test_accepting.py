@@ -76,7 +76,7 @@ def test_waiting_edit_is_shown_until_it_is_undone(folder: Path) -> None:
     assert flowctl(folder, "status", "-o", "json")[2] == ""
 
 
-def test_every_recommended_command_settles_the_edit(folder: Path) -> None:
+def test_recommended_commands_let_a_waiting_task_continue(folder: Path) -> None:
     accept, reset = told_commands(folder)
     status, _, err = flowctl(folder, *accept, "--until-idle")
     assert status == 0
@@ -91,7 +91,7 @@ def test_every_recommended_command_settles_the_edit(folder: Path) -> None:
     assert flowctl(folder, "status", "-o", "json")[2] == ""
 
 
-def test_formerly_settles_an_edit(folder: Path) -> None:
+def test_formerly_lets_a_waiting_task_continue(folder: Path) -> None:
     write_catalog(folder, RENAMED.replace("{name: since,", "{name: since, formerly: of,"))
     assert state(folder) == [("w/sums", "behind", True, 0), ("w/large", "idle", True, 0)]
     assert flowctl(folder, "run", "--until-idle")[0] == 0

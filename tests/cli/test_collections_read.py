@@ -105,7 +105,7 @@ def test_follow_prints_documents_when_final_and_can_be_resumed(folder: Path) -> 
     assert resumed[1] == '{"_meta":{"upper":"1970-01-01T00:00:04.000001Z"}}'
 
 
-def test_follower_ends_quietly_without_a_reader(folder: Path) -> None:
+def test_follower_ends_without_an_error_if_its_output_is_closed(folder: Path) -> None:
     ingest(folder, 1)
     with following(folder) as follower:
         follower.line()
@@ -117,7 +117,7 @@ def test_follower_ends_quietly_without_a_reader(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--reduce"]])
-def test_read_ends_quietly_without_a_reader(folder: Path, options: list[str]) -> None:
+def test_read_ends_without_an_error_if_its_output_is_closed(folder: Path, options: list[str]) -> None:
     lines = [f'{{"id":{number},"n":0}}\n' for number in range(20_000)]
     assert flowctl(folder, "ingest", "--collection", "a/b", text="".join(lines))[0] == 0
 

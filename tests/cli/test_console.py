@@ -121,7 +121,7 @@ def test_repeated_errors_are_printed_at_growing_intervals(monkeypatch: pytest.Mo
     assert capsys.readouterr().err == whole  # it had been well meanwhile
 
 
-def test_other_errors_are_reported_whole_between_repeated_ones(capsys: Capture) -> None:
+def test_different_error_between_repeated_errors_is_printed_whole(capsys: Capture) -> None:
     for message in ("first", "second", "first", "second"):
         print_repeated(FlowError(message))
 

@@ -505,7 +505,7 @@ def test_commit_count_is_never_ahead_of_the_database_after_a_kill(tmp_path: Path
     assert commits > 3
 
 
-def test_possible_garbage_stays_without_the_commit_count(tmp_path: Path) -> None:
+def test_unknown_files_are_kept_without_the_commit_count(tmp_path: Path) -> None:
     data = filled(tmp_path)
     with sqlite3.connect(data / "metadata.db") as db:
         (writer,) = db.execute("SELECT id FROM writer").fetchone()

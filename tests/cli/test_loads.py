@@ -103,7 +103,7 @@ def test_load_id_of_an_empty_input_is_recorded(folder: Path) -> None:
     assert [row["documents"] for row in listed(folder)] == [0]
 
 
-def test_load_id_of_an_invalid_file_is_free(folder: Path) -> None:
+def test_load_id_of_a_refused_file_can_be_used_again(folder: Path) -> None:
     ingest(folder, "--load-id", "may", text='{"id":"x"}\n', status=1)
     assert listed(folder) == []
     ingest(folder, "--load-id", "may", "a.jsonl")
@@ -247,7 +247,7 @@ def test_undo_refuses_a_load_with_other_readers_or_after_compaction(folder: Path
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_loads_are_there_once_or_not_at_all(folder: Path, seed: int) -> None:
+def test_loads_are_ingested_exactly_once_under_kills_and_undos(folder: Path, seed: int) -> None:
     """Exactly once: after any order of loads, repeats, kills and undos, a load is in the collection once or not."""
     rolls = random.Random(seed)
     points = ["", "metadata.committing", "metadata.committed"]

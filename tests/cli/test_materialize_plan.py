@@ -86,7 +86,7 @@ def test_plan_is_printed_as_json(folder: Path) -> None:
     assert "CREATE TABLE" in plan["action"]
 
 
-def test_plan_prints_errors_behind_valid_plans(folder: Path) -> None:
+def test_plan_prints_errors_after_valid_plans(folder: Path) -> None:
     broken = CATALOG.replace(
         "  shop/later:",
         "  shop/wrong:\n"

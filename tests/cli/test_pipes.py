@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-def test_commands_end_quietly_without_a_reader_of_their_output(folder: Path, arguments: tuple[str, ...]) -> None:
+def test_commands_end_without_an_error_if_their_output_is_closed(folder: Path, arguments: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -81,7 +81,7 @@ def test_commands_end_quietly_without_a_reader_of_their_output(folder: Path, arg
     assert "BrokenPipe" not in err
 
 
-def test_ingest_loads_all_files_without_a_reader_of_its_notes(tmp_path: Path) -> None:
+def test_ingest_loads_all_files_if_standard_error_is_closed(tmp_path: Path) -> None:
     write_catalog(tmp_path, CATALOG)
     for name in ("1", "2"):
         (tmp_path / f"{name}.jsonl").write_text(f'{{"id": {name}}}\n')

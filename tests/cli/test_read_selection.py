@@ -218,7 +218,7 @@ def test_followed_history_continues_from_the_past(folder: Path) -> None:
         ),
     ],
 )
-def test_selections_that_do_not_fit(stored: Path, arguments: list[str], message: str) -> None:
+def test_contradictory_selections_are_refused(stored: Path, arguments: list[str], message: str) -> None:
     status, _, err = flowctl(stored, *READ, *arguments)
 
     assert (status, err) == (2, f"error: {message}\n")

@@ -434,7 +434,7 @@ def test_misspelt_replica_names_get_suggestions(options: Served) -> None:
             assert failed.value.diag.message_hint == hint
 
 
-def test_dropping_a_replica_of_an_option_warns_of_its_return(tmp_path: Path) -> None:
+def test_dropping_a_replica_of_a_serve_option_warns_that_the_next_start_creates_it(tmp_path: Path) -> None:
     """It was created before there was the option, by which it is back once it was dropped."""
     with serve(tmp_path) as served:
         execute(served, "CREATE REPLICA r1")

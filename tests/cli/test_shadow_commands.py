@@ -80,14 +80,14 @@ def begun(folder: Path, endpoint: tuple[str, str, str]) -> Path:
         (["--shadow", "--task", "s/sums"], "--shadow runs all tasks"),
     ],
 )
-def test_shadow_refuses_options(options: list[str], message: str, tmp_path: Path) -> None:
+def test_shadow_refuses_other_options_of_run(options: list[str], message: str, tmp_path: Path) -> None:
     write_catalog(tmp_path, text_of(*SQLITE))
     status, _, err = flowctl(tmp_path, "run", *options)
     assert status == 2
     assert message in err
 
 
-def test_commands_without_a_shadow_say_so(tmp_path: Path) -> None:
+def test_commands_report_a_missing_shadow(tmp_path: Path) -> None:
     write_catalog(tmp_path, text_of(*SQLITE))
     ingest(tmp_path, 1)
     for command in (["diff"], ["swap"], ["shadow", "drop"]):

@@ -139,7 +139,7 @@ def test_state_unites_the_tables_of_all_shards(stored: Path) -> None:
     }
 
 
-def test_state_of_a_key_is_that_of_its_shard(stored: Path) -> None:
+def test_state_of_a_key_is_read_from_its_shard(stored: Path) -> None:
     for item in ("tea", "oil"):
         found = rows(stored, *STATE, "--key", f'"{item}"', "SELECT flow_shard, item FROM stock")
         assert {row["flow_shard"] for row in found} == {OWNERS[item]}
@@ -217,7 +217,7 @@ def test_interrupted_state_leaves_no_copy(stored: Path) -> None:
             assert (process.returncode, list(Path(scratch).iterdir())) == (130, [])
 
 
-def test_state_is_that_of_the_last_commit(tmp_path: Path) -> None:
+def test_state_command_shows_the_last_commit(tmp_path: Path) -> None:
     """A prepared transaction that was never committed is not shown."""
     (tmp_path / "flow.yaml").write_text(CATALOG)
     ingest(tmp_path, 1)

@@ -53,7 +53,9 @@ def test_notes_errors_and_tables_show_control_characters(capsys: pytest.CaptureF
     assert r"two\nlines" in out
 
 
-def test_json_stays_as_it_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_output_keeps_control_characters_as_json_escapes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     print_rows(["name"], [{"name": EVIL}], "json")
     monkeypatch.setattr("derive.cli.console._form.is_json", False)  # and so it is again after the test
     use_json()

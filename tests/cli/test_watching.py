@@ -278,7 +278,7 @@ def test_second_run_fences_the_first_which_reports_it_and_ends(tmp_path: Path) -
             run.process.wait()
 
 
-def test_task_of_another_run_stays_there_until_that_run_ends(tmp_path: Path) -> None:
+def test_task_of_another_run_is_not_taken_over_until_that_run_ends(tmp_path: Path) -> None:
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder, name in zip(folders, ("copies", "again"), strict=True):
         folder.mkdir()

@@ -114,7 +114,7 @@ def test_why_shows_a_part_of_a_long_document(tmp_path: Path) -> None:
     assert 'xend"' in out
 
 
-def test_why_writes_json_elsewhere(folder: Path) -> None:
+def test_why_writes_json_without_a_terminal(folder: Path) -> None:
     status, out, _ = why(folder, "ann", "--as-of", "2024-01-01T00:00:02Z")
     written = json.loads(out)
 

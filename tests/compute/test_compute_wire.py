@@ -82,7 +82,7 @@ RESPONSES: st.SearchStrategy[Response] = st.one_of(
 
 
 @given(command=COMMANDS)
-def test_commands_survive_the_wire(command: Command) -> None:
+def test_commands_survive_encoding(command: Command) -> None:
     message = command_message(command).SerializeToString(deterministic=True)
 
     arrived = command_of(pb.ComputeCommand.FromString(message))
@@ -92,12 +92,12 @@ def test_commands_survive_the_wire(command: Command) -> None:
 
 
 @given(response=RESPONSES)
-def test_responses_survive_the_wire(response: Response) -> None:
+def test_responses_survive_encoding(response: Response) -> None:
     assert response_of(pb.ComputeResponse.FromString(response_message(response).SerializeToString())) == response
 
 
 @given(relation=RELATIONS, arguments=st.lists(DATA, max_size=3).map(tuple), most_bytes=st.none() | st.integers(1, 99))
-def test_peeks_survive_the_wire_and_share_one_query(relation: Relation, arguments: Row, most_bytes: int | None) -> None:
+def test_peeks_survive_encoding_and_share_one_query(relation: Relation, arguments: Row, most_bytes: int | None) -> None:
     query = Query(relation, Finishing((), None, 0, (0,)))
     peeks = [Peek(uuid, query, 5, arguments, most_bytes) for uuid in (1, 2)]
 
@@ -111,7 +111,7 @@ def test_peeks_survive_the_wire_and_share_one_query(relation: Relation, argument
 
 
 @given(error=ERRORS)
-def test_errors_survive_the_wire(error: FlowError) -> None:
+def test_errors_survive_encoding(error: FlowError) -> None:
     for response in (PeekResponse(1, error), Status(1, error), TailResponse(1, 2, 3, (), error)):
         arrived = response_of(response_message(response))
         sent = arrived.result if isinstance(arrived, PeekResponse) else arrived.failure  # type: ignore[union-attr]
@@ -122,7 +122,7 @@ def test_errors_survive_the_wire(error: FlowError) -> None:
     assert response_of(response_message(Status(1, None, 7))) == Status(1, None, 7)
 
 
-def test_dataflows_of_one_identifier_are_distinguished() -> None:
+def test_dataflows_with_the_same_identifier_are_distinguished() -> None:
     dataflow = Dataflow(1, Get(2, (Type.BIGINT,)), (), Index(), 5, number=7)
     command = command_of(command_message(CreateDataflows((dataflow,))))
     response = FrontierUppers((Upper(1, 5, 6, 7),))
@@ -132,7 +132,7 @@ def test_dataflows_of_one_identifier_are_distinguished() -> None:
     assert response_of(response_message(response)) == response
 
 
-def test_source_is_equal_after_writes_and_moved_catalog_lines() -> None:
+def test_source_message_is_equal_after_writes_and_moved_catalog_lines() -> None:
     later = Table(7, "sql/public/renamed", TABLE.columns, TABLE.key, 6, 12)
 
     assert Import.of(7, TABLE) == Import.of(7, later)
@@ -161,7 +161,7 @@ def test_invalid_messages_are_refused() -> None:
         encode(object())
 
 
-def test_large_integers_of_schemas_survive_the_wire() -> None:
+def test_large_integers_of_schemas_survive_encoding() -> None:
     assert decode(encode(({"maximum": 10**30}, Type.BIGINT, Get(1, ())))) == (
         {"maximum": 10**30},
         Type.BIGINT,

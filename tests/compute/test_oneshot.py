@@ -177,7 +177,7 @@ def test_finishing_orders_and_limits_rows() -> None:
     assert rows_of(ORDERS, Finishing((), 0, 0, (0,))) == []
 
 
-def test_fallible_predicates_come_last() -> None:
+def test_fallible_predicates_are_evaluated_last() -> None:
     """A predicate that can fail is not asked of rows that others reject, wherever those stand."""
     amounts = picked(ORDERS, 2)
     amount = Column(0, Type.BIGINT)
@@ -224,12 +224,12 @@ def test_wide_unions_are_evaluated() -> None:
     assert rows_of(picked(Join((one,) * 120), 119)) == [(1,)]
 
 
-def test_get_passes_requested_columns() -> None:
+def test_collection_of_which_no_column_is_read_has_its_number_of_rows() -> None:
     """A collection without columns that are read has its number of rows."""
     assert rows_of(Reduce(Get(1, ORDERS.types), (), (aggregate("count"),))) == [(6,)]
 
 
-def test_reused_connections_keep_nothing_of_a_query() -> None:
+def test_reused_connections_have_no_effect_on_later_queries() -> None:
     """Connections are used again: after queries that read, that fail, that end early, and by several threads."""
     numbers = Filter(NUMBERS, call(">", Column(0, Type.BIGINT), number(3)))
     fails = Project(NUMBERS, (call("/", number(1), call("-", Column(0, Type.BIGINT), number(5))),))

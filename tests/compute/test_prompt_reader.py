@@ -66,7 +66,7 @@ def test_fast_path_returns_the_rows_of_a_peek() -> None:
     instance.close()
 
 
-def test_fast_path_leaves_queries_of_several_selects() -> None:
+def test_fast_path_declines_queries_of_several_selects() -> None:
     orders = orders_of(8000)
     instance = maintaining(orders)
     query = prepared(BY_ID)

@@ -150,7 +150,7 @@ class Written:
 
 @settings(max_examples=2 * EXAMPLES, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_written_views_have_the_rows_of_earlier_times(seed: int) -> None:
+def test_two_replicas_write_the_rows_of_a_view_for_every_time(seed: int) -> None:
     """Two replicas write at once, restart from any time on, and what they have written is compacted."""
     with TemporaryDirectory() as folder:
         written = Written(seed, Path(folder))

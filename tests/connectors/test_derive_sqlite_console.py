@@ -103,5 +103,5 @@ def test_message_of_a_stored_expression_is_refused(migration: str) -> None:
     assert issue.code == "E521"
 
 
-def test_logarithm_stays_the_one_of_sqlite() -> None:
+def test_log_function_is_the_logarithm_of_sqlite() -> None:
     assert run(derivation("SELECT log(100) AS id"), [{"id": 1}]) == [(0, {"id": 2.0})]

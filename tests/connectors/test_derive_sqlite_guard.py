@@ -89,7 +89,7 @@ def test_guard_refuses_effects_of_triggers_and_views(migration: str, sql: str, p
         ("CREATE TRIGGER g AFTER INSERT ON t BEGIN SELECT RAISE(ROLLBACK, 'no'); END;", 55),
     ],
 )
-def test_conflicts_may_not_end_the_transaction(sql: str, column: int) -> None:
+def test_conflict_clauses_that_end_the_transaction_are_refused(sql: str, column: int) -> None:
     what = "may not use ROLLBACK to resolve a conflict: the runtime owns the transaction"
     hint = "use ABORT, the default: it fails, too"
     (issue,) = check(sql)

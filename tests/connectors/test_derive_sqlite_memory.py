@@ -100,7 +100,7 @@ def test_heap_limit_lasts_until_its_last_release() -> None:
     assert apsw.hard_heap_limit(-1) == limit
 
 
-def test_a_session_that_cannot_open_holds_no_limit(tmp_path: Path) -> None:
+def test_session_that_fails_to_open_releases_its_memory_limit(tmp_path: Path) -> None:
     limit = apsw.hard_heap_limit(-1)
     with pytest.raises(LambdaError), opened(tmp_path, "SELECT $nope"):
         pass

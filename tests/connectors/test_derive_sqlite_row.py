@@ -119,7 +119,7 @@ TEXTS = st.sampled_from(
     st.lists(TEXTS.filter(lambda text: text[:1] in "[{" and len(text) > 1) | TEXTS, min_size=1, max_size=4)
     | st.lists(st.sampled_from([None, 1, 0, 2.5, 1e999, b"x", "[1]", "a"]), min_size=1, max_size=4)
 )
-def test_columns_convert_as_rows_do(values: list[Any]) -> None:
+def test_rows_as_columns_are_converted_like_single_rows(values: list[Any]) -> None:
     fields = field("flag", "boolean", default=([1],)), field("text", "string"), field("any", "string", "array")
     parameters = {f"${each.field}": each for each in fields}
     columns = ["$flag", "$text", "$any", "computed"]

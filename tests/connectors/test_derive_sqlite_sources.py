@@ -292,7 +292,7 @@ def test_connection_counters_count_only_the_document_with_alternating_transforms
         ("SELECT x FROM v", "CREATE VIEW v AS SELECT changes() AS x"),
     ],
 )
-def test_changes_of_another_document_are_refused(sql: str, migrations: str) -> None:
+def test_changes_function_before_a_change_of_the_document_is_refused(sql: str, migrations: str) -> None:
     (issue,) = check(sql, migrations=f"CREATE TABLE t (id, a); {migrations}")
     message = "may not call changes() before it has changed a row: it would count changes for another document"
     assert (issue.code, issue.message) == ("E525", f"the lambda of transform 'from0' {message}")

@@ -83,6 +83,6 @@ def test_forbidden_statements_are_issues_at_their_positions(text: str, code: str
     assert [(each.code, each.position) for each in issues] == [(code, position)]
 
 
-def test_block_is_read_on_after_an_issue() -> None:
+def test_block_after_an_issue_is_still_checked() -> None:
     kinds = [each.code if isinstance(each, Issue) else each.text for each in read("SELECT x; COMMIT; SELECT 1;")]
     assert kinds == ["E522", "E525", " SELECT 1;"]

@@ -34,7 +34,7 @@ collections:
 """
 
 
-def test_the_module_type_checks_and_keeps_its_state(tmp_path: Path) -> None:
+def test_documented_module_type_checks_and_keeps_its_state(tmp_path: Path) -> None:
     [module] = re.findall(r"```typescript\n(.*?)```", PAGE.read_text(), re.DOTALL)
     source = write_catalog(tmp_path, CATALOG, totals__ts=module)
     built = check_catalog(source)

@@ -205,7 +205,7 @@ def received(data: bytes) -> list[tuple[bytes, bytes]]:
         return frames
 
 
-def test_frames_survive_the_wire() -> None:
+def test_frames_survive_encoding() -> None:
     assert received(frame(b"[1]") + frame(b"", LOG) + frame(b"x" * 5000)) == [
         (ANSWER, b"[1]"),
         (LOG, b""),
@@ -243,7 +243,7 @@ def test_invalid_frame_head_is_refused_before_the_body_is_read(head: bytes) -> N
         received(head)
 
 
-def test_missing_frame_is_late() -> None:
+def test_missing_frame_is_reported_after_the_time_limit() -> None:
     reading, writing = os.pipe()
     os.write(writing, frame(b"[1]")[:-1])
     with pytest.raises(Late):

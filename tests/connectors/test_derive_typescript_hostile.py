@@ -37,7 +37,7 @@ PATCHES = [
 
 
 @pytest.mark.parametrize("patch", PATCHES)
-def test_module_that_replaces_builtins_harms_itself_alone(patch: str) -> None:
+def test_module_that_replaces_builtins_changes_only_its_own_results(patch: str) -> None:
     text = (
         f"{HEAD}{patch}\nexport class Derivation extends IDerivation {{\n"
         "    fromIn(read: any) { return [{ id: read.doc.id, at: read.publishedAt, list: [1] }]; }\n}\n"

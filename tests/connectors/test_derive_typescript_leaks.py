@@ -187,7 +187,7 @@ def test_modules_of_the_installed_deno_are_all_classified() -> None:
     assert {each for each in modules if each.removeprefix("node:") not in guarded} <= set(harmless.split())
 
 
-def test_test_notices_a_real_clock() -> None:
+def test_clock_test_detects_a_real_clock() -> None:
     """Other tests of this file rely on it: time that is read outside of a document's is 1970, and never today."""
     spec = lambdas(
         "return [{ value: this.made }];", " made = [Date.now(), performance.now(), new Date().getFullYear()];"

@@ -309,7 +309,7 @@ def test_a_fork_starts_a_process_of_its_own() -> None:
     assert subprocess.run(command, check=False, timeout=60).returncode == 0
 
 
-def test_a_thread_that_still_sends_never_reaches_the_next_process() -> None:
+def test_thread_that_sends_to_a_closed_process_never_writes_to_the_next_process() -> None:
     """A descriptor that is closed under it would be the next process's, by number."""
     process = DenoProcess(spec := lambdas("return [read.doc];"), digest_of(spec))
     os.kill(process.pid, signal.SIGSTOP)  # so that the pipe is full, and the thread waits

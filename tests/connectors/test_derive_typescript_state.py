@@ -56,7 +56,7 @@ values = st.recursive(
 
 
 @given(values, values)
-def test_a_merge_patch_applied_twice_is_applied_once(target: JSON, patch: JSON) -> None:
+def test_merge_patch_applied_twice_equals_one_application(target: JSON, patch: JSON) -> None:
     once = merged(target, patch)
     assert merged(once, patch) == once
 
@@ -254,7 +254,7 @@ def test_start_commit_may_return_no_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.deno
-def test_a_state_without_a_shard_to_keep_it_is_an_error() -> None:
+def test_state_of_a_module_without_start_commit_is_an_error() -> None:
     session = TypeScriptConnector().open(derivation(PLAIN), apsw.Connection(":memory:"), lambda _, message: None)
     with pytest.raises(LambdaError, match="'acme/out' keeps state, but its module does not declare 'startCommit'"):
         counted(session, "a")

@@ -103,7 +103,7 @@ def serving(connector: Connector) -> Iterator[DriverClient]:
 
 
 @pytest.mark.parametrize("said", sorted({*SILENCES} - {"no call"}))
-def test_silent_connections_do_not_keep_a_runtime_away(said: str) -> None:
+def test_silent_connections_do_not_block_a_runtime(said: str) -> None:
     """They are as many as a connector accepts, and more, and it closes them."""
     server = ConnectorServer(Connector(), "127.0.0.1:0", silent_seconds=0.5)
     with silent(server.address, 300, SILENCES[said]) as connections, open_channel(server.address) as channel:

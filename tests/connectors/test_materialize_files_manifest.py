@@ -47,7 +47,7 @@ def test_range_inherits_from_the_smallest_enclosing_range(tmp_path: Path) -> Non
     assert own(manifest.open(0, 100, "more"), 0, 100).checkpoint == ""
 
 
-def test_many_shards_commit_side_by_side(tmp_path: Path) -> None:
+def test_many_shards_commit_concurrently(tmp_path: Path) -> None:
     def work(number: int) -> None:
         manifest = Manifest(tmp_path, "a/m")
         shard = own(manifest.open(number, number, f"session {number}"), number, number)
@@ -67,7 +67,7 @@ def test_many_shards_commit_side_by_side(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) < 101
 
 
-def test_one_of_racing_sessions_commits(tmp_path: Path) -> None:
+def test_only_one_of_racing_sessions_commits(tmp_path: Path) -> None:
     def work(number: int) -> int:
         manifest = Manifest(tmp_path, "a/m")
         shard = own(manifest.open(0, 9, f"session {number}"))

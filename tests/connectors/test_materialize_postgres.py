@@ -100,7 +100,7 @@ def test_stopped_session_loses_its_locks_to_a_successor(database: Database) -> N
     assert balances(database) == [(1001, 1001)]
 
 
-def test_texts_with_nul_are_refused_and_documents_are_not(database: Database) -> None:
+def test_texts_with_nul_are_refused_in_columns_and_stored_in_documents(database: Database) -> None:
     database.apply(BINDING)
     with database.session(BINDING) as session:
         session.prepare(b"one")
@@ -131,7 +131,7 @@ def test_a_key_that_is_too_long_is_refused_by_the_server(database: Database) -> 
             commit(session, BINDING, [{"account": text}])
 
 
-def test_many_documents_are_loaded_beside_a_commit(database: Database) -> None:
+def test_many_documents_are_loaded_during_a_commit(database: Database) -> None:
     """The commit waits for a lock that somebody else has; more is loaded than is taken ahead."""
     rows = [{"account": f"{number}", "note": "x" * 5000} for number in range(5000)]
     database.apply(BINDING)

@@ -91,7 +91,7 @@ def test_completion_fences_all_sessions(database: Database) -> None:
     assert balances(database) == {"b": 2, "c": 2, "d": 2}
 
 
-def test_refill_of_another_generation_begins_from_nothing(database: Database) -> None:
+def test_refill_of_another_generation_starts_with_an_empty_table(database: Database) -> None:
     one, identity = refilled(database)
     other = binding("third")
     applied = apply(database, other)
@@ -174,7 +174,7 @@ def test_table_without_a_note_has_the_generation_of_its_stored_rows(
     assert (applied.contents[0] != "") is is_refilled
 
 
-def test_first_refill_of_nothing_is_stored_into_the_table(database: Database) -> None:
+def test_refill_without_earlier_rows_is_stored_into_the_table(database: Database) -> None:
     applied = apply(database, binding("tenth"))
     assert applied.refilling == set()
     assert applied.contents[0] == store(database, binding("tenth"), NEW) != ""
@@ -201,7 +201,7 @@ def test_long_refill_names_are_distinguished(database: Database) -> None:
     assert apply(database, one).contents == (identity,)
 
 
-def test_dropped_table_of_a_refill_begins_again(database: Database) -> None:
+def test_refill_restarts_after_its_table_is_dropped(database: Database) -> None:
     one, identity = refilled(database)
     with database.session(one) as session:
         other = apply(database, binding("third")).contents
@@ -212,7 +212,7 @@ def test_dropped_table_of_a_refill_begins_again(database: Database) -> None:
     assert balances(database) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_refill_that_began_again_is_not_completed_by_a_late_completion(database: Database) -> None:
+def test_late_completion_does_not_complete_a_restarted_refill(database: Database) -> None:
     """The refill that is complete was dropped; the one of the same generation has yet to be stored."""
     one, identity = refilled(database)
     apply(database, binding())

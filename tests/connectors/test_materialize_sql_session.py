@@ -231,7 +231,7 @@ def test_keys_of_different_types_are_distinct(database: Database) -> None:
     assert database.query("SELECT count(*) FROM balances") == [(8,)]
 
 
-def test_a_column_takes_no_value_of_another_type(database: Database) -> None:
+def test_column_refuses_values_of_another_type(database: Database) -> None:
     binding = BALANCES.binding()
     database.apply(binding)
     with database.session(binding) as session:

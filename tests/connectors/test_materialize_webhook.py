@@ -102,7 +102,7 @@ def test_webhook_posts_nothing_before_the_commit(hook: Hook) -> None:
     OPEN.clear()
 
 
-def test_deletions_are_requests_of_their_own(hook: Hook) -> None:
+def test_deletions_are_posted_in_separate_requests(hook: Hook) -> None:
     transact(opened(hook), b"1", rows(1, 2, 3, deleted=(2,)))
 
     assert [(post.headers["Flow-Operation"], post.documents) for post in hook.posts] == [
@@ -310,7 +310,7 @@ def test_closed_connection_is_opened_again(hook: Hook) -> None:
     assert hook.documents("/b") == [{"id": 1}, 2]
 
 
-def test_stopped_sender_repeats_nothing(hook: Hook) -> None:
+def test_stopped_sender_posts_nothing(hook: Hook) -> None:
     hook.answers.append((503, {}))
     time = Time()
     time.is_over = True

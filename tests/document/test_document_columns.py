@@ -50,7 +50,7 @@ def test_are_finite_detects_infinite_numbers(values: list[object], is_finite: bo
 
 
 @given(columns("a", "b", "c"))
-def test_documents_of_the_same_properties_are_columns(some: Columns) -> None:
+def test_documents_with_the_same_properties_become_columns(some: Columns) -> None:
     if len(some):
         made = Columns.of_documents(some.documents())
         assert made is not None
@@ -61,7 +61,7 @@ def test_documents_of_the_same_properties_are_columns(some: Columns) -> None:
     "documents",
     [[{}], [{"a": 1}, {"a": 1, "b": 2}], [{"a": 1, "b": 2}, {"a": 1}], [{"a": 1, "b": 2}, {"b": 2, "a": 1}]],
 )
-def test_documents_of_other_properties_are_no_columns(documents: list[dict[str, object]]) -> None:
+def test_documents_with_different_properties_do_not_become_columns(documents: list[dict[str, object]]) -> None:
     assert Columns.of_documents(documents) is None
 
 
@@ -69,7 +69,7 @@ POINTERS = ["/a", "/b", "/c", "/a/x", "/b/0", "/missing"]
 
 
 @given(columns("a", "b", "c"), st.lists(st.sampled_from(POINTERS), max_size=3))
-def test_keys_of_columns_are_those_of_documents(some: Columns, pointers: list[str]) -> None:
+def test_keys_of_columns_equal_keys_of_documents(some: Columns, pointers: list[str]) -> None:
     defaults = ["none", 7, None][: len(pointers)]
 
     packed = KeyColumns(pointers, defaults).pack(some)
@@ -125,7 +125,7 @@ INTEGERS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 300), m
 
 
 @given(st.lists(TEXTS | INTEGERS, max_size=3), st.integers(0, 5))
-def test_keys_of_arrays_are_those_of_lists(components: list[list[str] | list[int]], begin: int) -> None:
+def test_keys_of_arrays_equal_keys_of_lists(components: list[list[str] | list[int]], begin: int) -> None:
     arrays = [pa.array(values).slice(begin) for values in components]
     lists = [values[begin:] for values in components]
 

@@ -63,6 +63,6 @@ def test_a_pointer_begins_with_a_slash() -> None:
         parse_pointer("a/b")
 
 
-def test_missing_is_one_object_also_in_another_process() -> None:
+def test_missing_marker_stays_one_object_in_another_process() -> None:
     assert pickle.loads(pickle.dumps(MISSING)) is MISSING
     assert repr(MISSING) == "MISSING"

@@ -78,7 +78,7 @@ def test_keys_of_one_two_and_more_pointers_agree(document: dict[str, object]) ->
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(["a", "b"]), SCALARS | st.floats(allow_nan=False)), max_size=5))
-def test_keys_of_many_documents_are_those_of_each(documents: list[dict[str, object]]) -> None:
+def test_keys_of_many_documents_equal_keys_of_single_documents(documents: list[dict[str, object]]) -> None:
     pointers, defaults = ["/a", "/b"], ["none", 1]
 
     assert compile_keys(pointers, defaults)(documents) == [compile_key(pointers, defaults)(each) for each in documents]
@@ -90,7 +90,7 @@ def _integral(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def test_an_integer_too_wide_for_a_key() -> None:
+def test_integer_of_more_than_255_bytes_is_refused_in_a_key() -> None:
     with pytest.raises(DocumentError, match="an integer of 256 bytes cannot be part of a key: the limit is 255 bytes"):
         pack([1 << 255 * 8])
 

@@ -22,7 +22,7 @@ FLOATS = st.floats(allow_nan=False) | st.sampled_from([1.0, -0.0])
     [(pa.string(), TEXTS), (pa.int64(), LONGS), (pa.float64(), FLOATS), (pa.bool_(), st.booleans())],
     ids=["texts", "integers", "floats", "booleans"],
 )
-def test_arrays_are_packed_as_their_values_are(kind: pa.DataType, values: st.SearchStrategy[Any]) -> None:
+def test_arrays_are_packed_like_single_values(kind: pa.DataType, values: st.SearchStrategy[Any]) -> None:
     @given(st.lists(st.none() | values, max_size=6), st.integers(0, 2))
     def check(listed: list[Any], begin: int) -> None:
         array = pa.array(listed, kind).slice(begin)

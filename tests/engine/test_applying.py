@@ -263,7 +263,7 @@ def test_resets_and_splits_during_a_run_publish_the_same_as_restarts(
         restarted.store.close()
 
 
-def test_definitions_are_equal_at_any_position(tmp_path: Path) -> None:
+def test_definitions_do_not_depend_on_line_numbers(tmp_path: Path) -> None:
     here, below = (catalog_of(tmp_path, text_of(*TWO, above=above)) for above in (0, 5))
     other = catalog_of(tmp_path, text_of(("copies", "numbers", 2), TWO[1]))
     same = [is_same_definition(here.tasks[name], below.tasks[name]) for name in here.tasks]

@@ -325,7 +325,7 @@ def happen(scene: Scene, after: str) -> None:
 @pytest.mark.parametrize(("moment", "place"), moments(COMMITS))
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("scene", [("sqlite", *kind) for kind in KINDS], indirect=True, ids="-".join)
-def test_rows_of_a_killed_run_are_of_the_present_source(scene: Scene, moment: str, place: str, after: str) -> None:
+def test_killed_run_leaves_only_rows_of_the_present_source(scene: Scene, moment: str, place: str, after: str) -> None:
     come_to(scene, moment)
     assert scene.run([VIEW], failpoint=place) in (0, -signal.SIGKILL)
     happen(scene, after)
@@ -340,11 +340,13 @@ def test_rows_of_a_killed_run_are_of_the_present_source(scene: Scene, moment: st
 @pytest.mark.parametrize(
     "scene", [(name, *kind) for name in ("duckdb", "postgres") for kind in KINDS], indirect=True, ids="-".join
 )
-def test_rows_of_each_database_are_of_the_present_source(scene: Scene, moment: str, place: str, after: str) -> None:
-    test_rows_of_a_killed_run_are_of_the_present_source(scene, moment, place, after)
+def test_killed_run_leaves_only_rows_of_the_present_source_in_each_database(
+    scene: Scene, moment: str, place: str, after: str
+) -> None:
+    test_killed_run_leaves_only_rows_of_the_present_source(scene, moment, place, after)
 
 
-def test_rows_that_an_endpoint_has_of_a_compacted_history_are_not_doubled(server: CrashServer, tmp_path: Path) -> None:
+def test_endpoint_rows_of_a_compacted_history_are_not_stored_twice(server: CrashServer, tmp_path: Path) -> None:
     """The catalog loses a binding whose first rows only the endpoint has, and the history is compacted meanwhile."""
     with opened("sqlite", "derived", "follow", server, tmp_path) as scene:
         come_to(scene, "first")

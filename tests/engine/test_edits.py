@@ -81,7 +81,7 @@ def test_an_edited_lambda_is_reported_once_and_shown_until_the_task_starts_over(
     assert shown(world) == []
 
 
-def test_raised_backfill_settles_an_edit(world: World) -> None:
+def test_edit_with_a_raised_backfill_is_not_reported(world: World) -> None:
     edit(world, sql="SELECT $n + 1 AS n", more=MORE)
     assert reported(world) == [EDITED]
     edit(world, sql="SELECT $n + 1 AS n", backfill="backfill: 1,", more=MORE)

@@ -222,7 +222,7 @@ def test_documents_are_validated_again_only_after_a_schema_change(shards: int, m
     assert [text for _, _, _, text in world.rows("f/out")] == ['{"a":1}']
 
 
-def test_merged_segments_are_valid_if_all_of_them_were(tmp_path: Path) -> None:
+def test_merged_segment_is_valid_if_all_its_parts_were_valid(tmp_path: Path) -> None:
     world = world_of(tmp_path, "merged", FAILING.replace("LAMBDA", "SELECT $a;"))
     spec = world.catalog.collections["f/one"]
     documents = timed([{"a": 1}, {"a": 2}, {"a": 3}])

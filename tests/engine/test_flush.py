@@ -215,7 +215,7 @@ WAYS = [
 @pytest.mark.parametrize(("text", "module"), WAYS)
 @settings(max_examples=examples(8, 2))
 @given(documents=inputs(), cut=st.integers(1, 24))
-def test_l1_flush_holds_in_slices_and_with_feedback(
+def test_l1_holds_for_flush_with_slices_and_feedback(
     text: str, module: str, documents: list[dict[str, Any]], cut: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -228,7 +228,7 @@ def test_documents_of_another_run_are_read_when_their_tick_ends(pair: tuple[Life
     assert second.outcome()["n/both"] == ['8400000: {"id":1}']
 
 
-def test_scheduler_looks_only_at_cycles_with_work(lives: tuple[Life, Life]) -> None:
+def test_scheduler_examines_only_cycles_with_work(lives: tuple[Life, Life]) -> None:
     watching, _ = lives
     looked: list[Sequence[Cycle]] = []
 

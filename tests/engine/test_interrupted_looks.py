@@ -101,7 +101,7 @@ def ids(world: World) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("looks", range(6))
-def test_cycle_advances_no_further_than_each_derivation_has_seen(tmp_path: Path, looks: int) -> None:
+def test_cycle_advances_only_to_a_time_that_all_derivations_have_read(tmp_path: Path, looks: int) -> None:
     world, store = interrupted(tmp_path, looks)
     ingested = [{"id": 2 + place, "at": format_rfc3339(BASE + (3 + 3 * place) * SECOND)} for place in range(2)]
     store.interrupt = begin_ingesting(world, ingested)
@@ -122,7 +122,7 @@ def advance(run: Run) -> None:
 
 
 @pytest.mark.parametrize("looks", range(6))
-def test_runs_that_share_a_cycle_see_commits_of_each_other(tmp_path: Path, looks: int) -> None:
+def test_two_runs_of_one_cycle_read_commits_of_each_other(tmp_path: Path, looks: int) -> None:
     world, store = interrupted(tmp_path, looks)
     runs = [open_run(world.catalog, world.store, InProcessExecutor(), tasks=[name]) for name in ("i/first", "i/second")]
     first, second = runs

@@ -172,7 +172,7 @@ def test_every_shape_gives_the_same_bytes_with_little_memory(memory: int) -> Non
     same_at_any_memory(SHAPES, one_tick(400), InProcessExecutor(), [1, 3], [memory])
 
 
-def test_memory_that_suffices_spills_nothing(tmp_path: Path) -> None:
+def test_tick_within_the_memory_limit_is_not_spilled(tmp_path: Path) -> None:
     for memory, is_spilled in ((0, True), (1 << 27, False)):
         world = derived(str(tmp_path), f"{memory}", SHAPES, one_tick(100), Frugal(InProcessExecutor(), memory), 1)
         world.store.close()

@@ -354,7 +354,9 @@ export class Derivation extends IDerivation {
 
 @pytest.mark.deno
 @pytest.mark.spark
-def test_l1_typescript_and_sql_with_randomness_delay_and_feedback(spark: SparkExecutor, tmp_path: Path) -> None:
+def test_l1_holds_for_typescript_and_sql_with_randomness_delay_and_feedback(
+    spark: SparkExecutor, tmp_path: Path
+) -> None:
     write_catalog(tmp_path, TYPESCRIPT, out__ts=MODULE)
     documents: Documents = [
         {"id": n, "k": "abü"[n % 3], "v": 3 * n, "at": format_rfc3339(BASE + n * 400_000)} for n in range(9)

@@ -161,7 +161,9 @@ def test_reset_with_sources_leaves_no_former_rows(world: World) -> None:
 
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("is_reset", [False, True])
-def test_returning_binding_continues_where_it_was(world: World, shards: int, *, is_reset: bool) -> None:
+def test_binding_that_is_added_again_continues_at_its_former_position(
+    world: World, shards: int, *, is_reset: bool
+) -> None:
     whole = world.catalog
     view = whole.materializations["shop/view"]
     others = {"shop/view": replace(view, bindings=view.bindings[:1])}

@@ -189,7 +189,7 @@ def test_partial_reset_and_split_combine(world: World) -> None:
     assert marked(path) == (100, 0)
 
 
-def test_counts_are_of_stored_rows_without_a_report_of_loss(world: World) -> None:
+def test_partial_reset_counts_stored_rows_and_reports_no_loss(world: World) -> None:
     """Documents that are read to be deleted are not counted; documents stored in the same transaction are."""
     ingest(world, 0, 100)
     world.step()

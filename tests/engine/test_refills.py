@@ -319,7 +319,7 @@ def test_refill_completes_with_a_shard_without_documents(table: Shop) -> None:
 
 
 @pytest.mark.sampled(1)
-def test_dropped_refill_table_begins_again(shop: Shop) -> None:
+def test_refill_restarts_after_its_table_is_dropped(shop: Shop) -> None:
     shop.ingest(*FIRST)
     shop.world.step(shards=2)
     before = shop.rows()
@@ -383,7 +383,7 @@ def test_the_log_and_the_status_report_a_refill(table: Shop) -> None:
     assert finished == "refill of 'shop/sums -> sums' finished: its rows have replaced the old rows"
 
 
-def test_counts_are_of_rows_stored_once(table: Shop) -> None:
+def test_refill_counts_each_document_once(table: Shop) -> None:
     table.ingest(*FIRST)
     table.world.step()
     table.reset(VIEW)
@@ -450,7 +450,7 @@ def test_source_reset_before_the_commit_of_its_rows_leaves_no_rows(
     assert table.rows() == table.contents() != {}
 
 
-def test_the_relation_of_rows_is_on_the_disk_before_the_endpoint_stores_them(
+def test_relation_identifier_is_synced_before_the_endpoint_commits_its_rows(
     table: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
@@ -649,9 +649,7 @@ def test_fenced_run_does_not_harm_a_refill(
     finish(server, refilled_shop)
 
 
-def test_a_late_completion_does_not_complete_a_refill_that_began_again(
-    server: CrashServer, refilled_shop: Shop
-) -> None:
+def test_late_completion_does_not_complete_a_restarted_refill(server: CrashServer, refilled_shop: Shop) -> None:
     """A run is paused before the completion of a refill, which another run drops and begins again."""
     before = refilled_shop.rows()
     assert do(server, refilled_shop, "run", 2, 3, failpoint="refill.completing:1:pause") == -signal.SIGSTOP

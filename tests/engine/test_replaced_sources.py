@@ -406,7 +406,7 @@ def test_follower_ends_when_a_collection_is_reset(world: World) -> None:
     assert error.startswith("the subscription ended: 't/greatest' was reset at ")
 
 
-def test_task_does_not_follow_to_a_dropped_table(world: World) -> None:
+def test_task_does_not_switch_to_a_dropped_table(world: World) -> None:
     """Its rows may be there, as long as others read them."""
     tables = world.store.tables
     table = tables.create(ITEMS, COLUMNS)
@@ -470,7 +470,7 @@ def test_task_continues_after_a_kill_at_the_end_of_a_switch(world: World, monkey
     assert orjson.loads(world.rows("t/follows")[-1][3]) == {"id": 2, "n": 1, "v": 1}
 
 
-def test_a_raised_backfill_reads_no_relation_on_top_of_another(world: World, tmp_path: Path) -> None:
+def test_raised_backfill_does_not_mix_rows_of_a_dropped_and_a_new_table(world: World, tmp_path: Path) -> None:
     tables = world.store.tables
     table = tables.create(ITEMS, COLUMNS)
     put(world, table, 1)
@@ -498,7 +498,7 @@ def test_a_raised_backfill_reads_no_relation_on_top_of_another(world: World, tmp
 
 
 @pytest.mark.parametrize("is_renamed", [False, True])
-def test_run_ends_though_a_refill_waits_for_a_source_that_is_gone(tmp_path: Path, *, is_renamed: bool) -> None:
+def test_run_ends_while_a_refill_waits_for_a_dropped_source(tmp_path: Path, *, is_renamed: bool) -> None:
     """The refill would have to reach a time that the derivation does not reach before its table is created again."""
     table = tmp_path / "out.db"
     endpoint = f"{{connector: {{image: materialize-sqlite, config: {{path: {table}}}}}}}"

@@ -157,7 +157,7 @@ GOES_ON = [
 
 
 @pytest.mark.parametrize(("after", "times"), GOES_ON)
-def test_edit_without_rereading_continues(after: str, times: int, tmp_path: Path) -> None:
+def test_edit_that_reads_no_source_again_does_not_wait(after: str, times: int, tmp_path: Path) -> None:
     """Documents of `x` are counted as many times as somebody asked for; later ones by each transform that reads them."""
     world = world_of(tmp_path, BEFORE)
     ingest(world, 0, 4)
@@ -229,7 +229,9 @@ WAITS = [
 
 
 @pytest.mark.parametrize(("after", "message", "hint", "doubled"), WAITS)
-def test_edit_with_rereading_waits(after: str, message: str, hint: str, doubled: Counter[str], tmp_path: Path) -> None:
+def test_edit_that_reads_a_source_again_waits(
+    after: str, message: str, hint: str, doubled: Counter[str], tmp_path: Path
+) -> None:
     """Undone it never was; accepted it does what it said; started over it is as in a fresh folder."""
     world = world_of(tmp_path, BEFORE)
     ingest(world, 0, 4)
@@ -257,7 +259,7 @@ def test_edit_with_rereading_waits(after: str, message: str, hint: str, doubled:
 
 
 @pytest.mark.parametrize(("after", "message", "hint", "doubled"), WAITS)
-def test_accepted_edit_rereads_and_a_reset_equals_a_fresh_folder(
+def test_accepted_edit_reads_the_source_again_and_a_reset_equals_a_fresh_folder(
     after: str, message: str, hint: str, doubled: Counter[str], tmp_path: Path
 ) -> None:
     world = world_of(tmp_path, BEFORE)
@@ -283,7 +285,7 @@ def test_accepted_edit_rereads_and_a_reset_equals_a_fresh_folder(
     assert counts(world) == counts(fresh)
 
 
-def test_a_lowered_backfill_waits_where_it_would_read_again(tmp_path: Path) -> None:
+def test_lowered_backfill_waits_if_documents_would_be_read_again(tmp_path: Path) -> None:
     world = world_of(tmp_path, BEFORE)
     ingest(world, 0, 2)
     assert run(world) is None
@@ -302,7 +304,7 @@ def test_a_lowered_backfill_waits_where_it_would_read_again(tmp_path: Path) -> N
     assert counts(world) == once("x", "y", end=4) + once("x", end=2)
 
 
-def test_an_acceptance_outlives_the_run_and_counts_for_one_edit(tmp_path: Path) -> None:
+def test_acceptance_is_stored_and_applies_to_one_edit(tmp_path: Path) -> None:
     world = world_of(tmp_path, BEFORE)
     ingest(world, 0, 2)
     assert run(world) is None
@@ -459,7 +461,7 @@ REPLACED_UNDER_EDITS = [
 
 
 @pytest.mark.parametrize(("what", "between", "after", "waits"), REPLACED_UNDER_EDITS)
-def test_edit_waits_under_any_name_of_the_relation_read(
+def test_edit_waits_despite_renamed_transforms_and_tables(
     what: str, between: list[str], after: str, waits: bool, tmp_path: Path
 ) -> None:
     """Names of transforms and of tables change at once: rows are counted as often as somebody asked for, or it waits."""

@@ -240,7 +240,7 @@ def test_only_a_task_that_has_run_can_be_split(tmp_path: Path) -> None:
         split_up_to(world.store, "r/whole", 4)
 
 
-def test_a_split_up_to_a_number_of_shards_can_be_given_again(tmp_path: Path) -> None:
+def test_split_to_a_number_of_shards_can_be_repeated(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     numbers(world, 1, 12)
     world.step(shards=2)

@@ -285,7 +285,7 @@ def test_a_folder_that_was_copied_without_its_hard_links_continues(folder: Path,
 
 
 @pytest.mark.parametrize("note", [bytes(256), b"[1,9"])
-def test_torn_attempt_record_counts_as_none(note: bytes, folder: Path) -> None:
+def test_incomplete_attempt_record_is_ignored(note: bytes, folder: Path) -> None:
     append(folder, None, "a")
     (folder / "lock").write_bytes(note)
 

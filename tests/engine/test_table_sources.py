@@ -114,7 +114,7 @@ def texts(world: World, name: str) -> list[str]:
     return [text for _, _, _, text in world.rows(name)]
 
 
-def test_stored_rows_decide_the_contents_of_a_table(world: World) -> None:
+def test_contents_of_a_table_are_its_stored_rows(world: World) -> None:
     table = world.store.tables.create(ORDERS, COLUMNS)
     append(world, table, ((1, 2.5), 1), ((2, 4.0), 1))
     append(world, table, ((1, 2.5), -1))

@@ -77,7 +77,7 @@ def test_full_disk_does_not_stop_a_task(tmp_path: Path) -> None:
     assert (tmp_path / "logs").read_text() == "a file where the folder should be"
 
 
-def test_a_reader_continues_where_it_stopped(tmp_path: Path) -> None:
+def test_log_reader_continues_after_its_last_line(tmp_path: Path) -> None:
     log, seen = TaskLog(tmp_path, TASK, most_bytes=500), []
     with closing(LogReader(tmp_path, TASK)) as reader:
         for number in range(30):
@@ -98,7 +98,7 @@ def test_incomplete_line_is_read_later(tmp_path: Path) -> None:
         assert [each["message"] for each in reader.read()] == ["a"]
 
 
-def test_recent_entries_are_the_last_ones(tmp_path: Path) -> None:
+def test_recent_entries_are_the_newest_entries(tmp_path: Path) -> None:
     assert recent_entries(tmp_path, TASK) == []
     for number in range(100):
         TaskLog(tmp_path, TASK).write("info", f"{number}")

@@ -216,7 +216,7 @@ def test_task_of_an_older_version_receives_its_capability(tmp_path: Path) -> Non
     assert since_of(world, 1_000_000_000) == 6_000_000
 
 
-def test_removed_bound_after_compaction_is_reported(tmp_path: Path) -> None:
+def test_removal_of_not_before_after_compaction_is_an_error(tmp_path: Path) -> None:
     """Compaction folded excluded documents of `notBefore` with processed ones."""
     delayed = "{name: later, source: n/changes,"
     bounded = delayed.replace("n/changes", "{name: n/changes, notBefore: 1970-01-01T00:00:17Z}")

@@ -101,7 +101,7 @@ SECOND = """        - {name: two, source: size/others, READ shuffle: any, lambda
     [("", ""), ("readDelay: 1h,", ""), ("", "readDelay: 20m,"), ("", "backfill: 1,")],
     ids=["new", "shorter", "longer", "backfill"],
 )
-def test_transforms_at_different_positions_never_step_back(before: str, after: str, tmp_path: Path) -> None:
+def test_positions_of_transforms_never_decrease(before: str, after: str, tmp_path: Path) -> None:
     """A transform that has far to go shares transactions with one that is ahead of it only where both have to go."""
     documents = [{"n": n, "at": format_rfc3339(BASE + n * 1_000_000)} for n in range(300)]
     first = TWO + (SECOND.replace("READ", before) if before or "backfill" in after else "")
@@ -132,7 +132,7 @@ def test_transforms_at_different_positions_never_step_back(before: str, after: s
     assert len(rows) == len(set(rows)) + again == 600 + again
 
 
-def test_a_commit_that_steps_back_is_refused(tmp_path: Path) -> None:
+def test_commit_with_an_earlier_position_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)), wall=BASE + 100_000_000)
     world.ingest("size/numbers", [{"n": 1, "at": format_rfc3339(BASE)}])
     world.step()

@@ -143,7 +143,7 @@ def test_transactor_honours_delays_and_reports_waiting_documents(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("priority", "expected"), [(1, ["2", "4", "1", "2"]), (-1, ["1", "2", "2", "4"])])
-def test_the_higher_priority_has_a_transaction_of_its_own_first(
+def test_higher_priority_is_processed_first_in_a_separate_transaction(
     priority: int, expected: list[str], tmp_path: Path
 ) -> None:
     world = world_of(tmp_path)
@@ -156,7 +156,7 @@ def test_the_higher_priority_has_a_transaction_of_its_own_first(
     assert state.transactions == 2
 
 
-def test_transactor_takes_smaller_transactions_after_a_loss_and_stops_alone(tmp_path: Path) -> None:
+def test_transactor_halves_transactions_after_losses_and_stops_only_its_task(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     ledger = ledger_of(world, most=2)
     run = run_of(world, ledger)

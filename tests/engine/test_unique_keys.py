@@ -185,7 +185,7 @@ def test_check_reports_a_table_with_two_rows_of_a_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("most", "status"), [(2, 1), (-1, 0)])
-def test_check_leaves_a_large_table_to_the_run(
+def test_check_does_not_read_a_large_table(
     most: int, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "flow.yaml").write_text(CHECKED.replace("IS_DELTA", "false"))

@@ -175,9 +175,9 @@ SOURCES = {"b": ["a"], "c": ["b", "x"], "d": ["c"], "x": ["root"]}
         (["root", "d"], {"root": "root", "d": "d", "x": "root", "c": "root"}),
     ],
 )
-def test_tasks_are_blamed_on_their_stopped_sources(stopped: list[str], expected: dict[str, str]) -> None:
+def test_waiting_tasks_name_the_stopped_task_they_wait_for(stopped: list[str], expected: dict[str, str]) -> None:
     assert find_blamed(stopped, SOURCES) == expected
 
 
-def test_tasks_of_a_cycle_are_blamed_on_the_same_task() -> None:
+def test_waiting_tasks_of_a_cycle_name_the_same_stopped_task() -> None:
     assert find_blamed(["a"], {"ping": ["pong", "a"], "pong": ["ping"]}) == {"a": "a", "ping": "a", "pong": "a"}

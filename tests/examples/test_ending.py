@@ -60,7 +60,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     ],
     ids=["run --watch", "run", "sql serve", "read --follow"],
 )
-def test_running_command_ends_well_where_interrupts_are_ignored(
+def test_demo_ends_commands_that_ignore_interrupts(
     tmp_path: Path, arguments: list[str], begun: str, ended: str
 ) -> None:
     with start(tmp_path, "ingest", "--collection", "a/events", "-") as ingesting:

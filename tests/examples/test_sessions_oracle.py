@@ -47,7 +47,7 @@ def expected(documents: list[Document]) -> dict[tuple[str, int], list[str]]:
     return pages
 
 
-def test_sessions_are_those_of_a_plain_loop_in_any_number_of_pieces_and_shards(tmp_path: Path) -> None:
+def test_sessions_equal_a_plain_loop_for_any_number_of_parts_and_shards(tmp_path: Path) -> None:
     catalog = load(EXAMPLES / "sessions/flow.yaml")
     documents = clicks()
     found = []

@@ -155,7 +155,7 @@ def test_case_evaluates_only_needed_branches() -> None:
     assert can_fail(expression)
 
 
-def test_aggregates_over_rows() -> None:
+def test_aggregates_over_rows_are_evaluated() -> None:
     connection = apsw.Connection(":memory:")
     register(connection)
     connection.execute("CREATE TABLE row (g, i, x)")

@@ -138,7 +138,7 @@ def of_ours(function: str, *arguments: tuple[object, Type]) -> int:
     return value
 
 
-def test_test_zones_have_many_changes() -> None:
+def test_tested_zones_have_many_changes() -> None:
     assert len(zone_names()) > 300
     assert sum(len(changes(name)) for name in zone_names()) > 15_000
 

@@ -32,7 +32,7 @@ def _parts(message_arena: bytes, slices: list[flow.Slice]) -> list[bytes]:
 
 
 @given(ROWS, st.integers(0, 300), st.integers(0, 2))
-def test_stores_survive_the_wire(rows: list[tuple[bytes, bytes, str, bool, bool]], binding: int, skipped: int) -> None:
+def test_stores_survive_encoding(rows: list[tuple[bytes, bytes, str, bool, bool]], binding: int, skipped: int) -> None:
     keys, values, texts, exists, deleted = (
         list(column) for column in zip(*[(b"", b"", "", False, False)] * skipped, *rows, strict=True)
     )

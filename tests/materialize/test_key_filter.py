@@ -35,7 +35,7 @@ def test_key_filter_keeps_stored_keys(
         assert all(may_be.values())
 
 
-def test_keys_beyond_the_largest_are_new() -> None:
+def test_key_filter_reports_keys_above_the_largest_key_as_new() -> None:
     known = KeyFilter(pack((20,)))
     assert known.may_be_there(keys({5, 20, 21, 300})).tolist() == [True, True, False, False]
     stored(known, {30})

@@ -27,7 +27,7 @@ def test_stalls_are_reported_at_growing_intervals() -> None:
     assert len(reported) == 4
 
 
-def test_error_does_not_count_as_an_answer() -> None:
+def test_stall_monitor_reports_nothing_after_a_call_has_failed() -> None:
     reported: list[str] = []
     stall = Stall("the connector", reported.append, 0.0)
     with pytest.raises(OSError, match="gone"), stall.waiting():
@@ -38,7 +38,7 @@ def test_error_does_not_count_as_an_answer() -> None:
     assert len(reported) == 1
 
 
-def test_monitor_continues_after_waits_are_collected() -> None:
+def test_stall_monitor_continues_after_garbage_collection() -> None:
     reported: list[str] = []
     watch = StallMonitor(0.01)
     watch.add(Stall("gone", reported.append, 0.0))

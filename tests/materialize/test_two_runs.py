@@ -67,7 +67,7 @@ def divide(project: Project) -> None:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_split", [False, True])
-def test_later_run_continues_and_the_earlier_ends(project: Project, is_split: bool) -> None:
+def test_later_run_continues_and_the_earlier_run_ends(project: Project, is_split: bool) -> None:
     with project.run(*LIMITS) as earlier:
         project.wait_until_stored()
         if is_split:

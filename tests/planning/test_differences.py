@@ -73,7 +73,7 @@ def test_json_differences_are_found_below_lists_of_properties() -> None:
     assert list(json_differences({"a": 10**30}, {"a": 10**40})) == [("/a", 10**30, 10**40)]
 
 
-def test_a_long_diff_has_the_lines_of_its_parts() -> None:
+def test_long_diff_has_a_header_for_each_part() -> None:
     before = "\n".join(map(str, range(30)))
     after = before.replace("3\n", "three\n", 1).replace("27", "twenty-seven")
     diff = text_diff(before, after)

@@ -75,7 +75,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_error_survives_the_wire(error: FlowError) -> None:
+def test_error_survives_encoding(error: FlowError) -> None:
     with serving(Raising(error)) as client:
         with pytest.raises(grpc.RpcError) as unary:
             client.spec(pb.SpecRequest())

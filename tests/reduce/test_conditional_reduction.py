@@ -246,7 +246,7 @@ MAXIMIZE: Any = {"reduce": {"strategy": "maximize"}}
         ({"allOf": [{"$ref": "#/$defs/count", **MAXIMIZE}]}, [3, None, 5, 4], 5),
     ],
 )
-def test_annotation_beside_a_reference_replaces_those_of_its_target(
+def test_annotation_beside_a_reference_replaces_annotations_of_the_target(
     value: Any, values: list[Any], expected: Any
 ) -> None:
     combiner = Combiner({"reduce": {"strategy": "merge"}, "properties": {"v": value}, "$defs": SHARED})

@@ -124,7 +124,7 @@ def test_minimize_selects_the_least_key() -> None:
     assert combiner.full([{"k": 1, "l": 2}, {"k": 1, "l": 1, "a": 0}, {"k": 2, "l": 0}]) == {"k": 1, "l": 1, "a": 0}
 
 
-def test_tombstones_of_the_greatest_stay_in_partial_reductions() -> None:
+def test_tombstones_of_maximize_stay_in_partial_reductions() -> None:
     assert GREATEST.partial([{"k": 1, "gone": 0}, {"k": 1, "n": 2}]) == [{"k": 1, "gone": 0, "n": 2}]
 
 

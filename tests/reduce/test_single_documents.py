@@ -54,7 +54,9 @@ def test_shortcuts_of_a_combiner_equal_the_full_reduction(drawn: tuple[Any, list
         ({"if": {"required": ["n"]}, "then": {"reduce": {"strategy": "lastWriteWins", "delete": True}}}, False, False),
     ],
 )
-def test_schemas_state_their_effect_on_single_documents(schema: Any, takes_last: bool, keeps_single: bool) -> None:
+def test_combiner_knows_whether_single_documents_stay_unchanged(
+    schema: Any, takes_last: bool, keeps_single: bool
+) -> None:
     combiner = Combiner(schema)
 
     assert (combiner.takes_last, combiner.keeps_single) == (takes_last, keeps_single)

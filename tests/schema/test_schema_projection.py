@@ -230,7 +230,7 @@ def test_a_declared_publication_time_replaces_the_inferred_one() -> None:
     assert [(each.field, each.pointer) for each in fields][2:] == [("flow_published_at", "/at")]
 
 
-def test_other_properties_are_those_of_patterns_and_the_rest() -> None:
+def test_additional_properties_cover_patterns_and_unnamed_properties() -> None:
     patterns = {"patternProperties": {"^a": {"type": "null"}}}
 
     assert infer({}).additional is None

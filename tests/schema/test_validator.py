@@ -105,7 +105,9 @@ KINDS = {"oneOf": [{"type": "object", "required": ["a"]}, {"type": "object", "re
         ),
     ],
 )
-def test_violation_of_alternatives_is_that_of_the_matching_type(schema: object, document: object, where: str) -> None:
+def test_violation_of_alternatives_is_reported_for_the_matching_type(
+    schema: object, document: object, where: str
+) -> None:
     assert str(compile_validator(schema, name="a/b").violation(document)).endswith(where)
 
 

@@ -93,7 +93,7 @@ def test_feedback_due_after_the_end_is_left_to_the_next_transaction() -> None:
     assert (member.counter.total, member.positions, member.upper) == (2, {0: 10, 1: 10}, 10)
 
 
-def test_clocks_below_upper_are_moved_up_to_it_and_read_a_tick_after_that() -> None:
+def test_feedback_below_upper_is_moved_to_upper_and_read_a_tick_later() -> None:
     rows, lambdas, _ = run([(1, {"k": 1}), (14, {"k": 2})], end=1000, clamp=23)
 
     assert [clock for clock, *_ in shown(rows)] == [23, 23, 33, 33]

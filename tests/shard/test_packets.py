@@ -36,7 +36,7 @@ def refuse(text: str) -> None:
 
 
 @given(st.lists(st.binary(max_size=8), max_size=50), st.integers(1, 9))
-def test_an_owner_is_a_share_of_the_hash_range(keys: list[bytes], count: int) -> None:
+def test_owner_of_a_key_is_a_share_of_the_hash_range(keys: list[bytes], count: int) -> None:
     owners = owners_of_keys(keys, count).tolist()
 
     assert all(0 <= each < count for each in owners)
@@ -74,7 +74,7 @@ def test_messages_come_before_rows() -> None:
     st.integers(1, 40),
     st.sampled_from([1, 200, 1 << 20]),
 )
-def test_gathered_batches_have_whole_ticks_or_parts_of_a_large_one(
+def test_gathered_batches_have_whole_ticks_or_parts_of_a_large_tick(
     senders: list[list[int]], tick: int, cut: int, merge_rows: int, most_bytes: int
 ) -> None:
     packets = []

@@ -103,7 +103,7 @@ def assert_typed(rows: WrittenRows, spec: DerivationSpec) -> None:
 
 
 @given(READ, st.lists(st.integers(1, 24), max_size=3), st.sampled_from([0, 3000, 1 << 20]))
-def test_columns_are_published_as_documents_are(
+def test_published_columns_equal_published_documents(
     read: list[tuple[int, list[Document]]], sizes: list[int], memory: int
 ) -> None:
     one_by_one = published(Lambdas(publish), read, SPEC, [], 1 << 20, many=FAR_MORE)

@@ -183,7 +183,7 @@ def test_shard_failure_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
     assert list((tmp_path / "collections" / "w" / "out@").glob("*")) == []
 
 
-def test_rows_of_one_key_are_compared_once_and_only_within_their_tick() -> None:
+def test_shared_keys_are_found_only_within_a_tick() -> None:
     one, other = ([(5, pack([1])), (15, pack([2]))], [(7, pack([2])), (15, pack([1]))])
 
     assert not shared([one, other], tick=10)
@@ -196,7 +196,7 @@ def shared(shards: Sequence[Sequence[tuple[int, bytes]]], tick: int) -> bool:
     return are_shared(gather_ticks(iter(packets), tick, most_bytes=1 << 20), tick)
 
 
-def test_separate_documents_of_a_key_count_once() -> None:
+def test_separate_documents_of_a_key_are_one_shared_key() -> None:
     clocks, seqs, keys = [5, 5, 6], [0, 1, 0], [pack([1]), pack([1]), pack([2])]
     rows = WrittenRows.of(clocks, seqs, keys, pa.array(["{}"] * 3), ["[]"] * 3)
 

@@ -23,7 +23,7 @@ def flowctl(*arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
 
-def test_sparks_classes_come_from_the_archive(tmp_path: Path) -> None:
+def test_classes_of_spark_are_loaded_from_the_archive(tmp_path: Path) -> None:
     flowctl("prepare")  # `make test` has done so before
     loaded = tmp_path / "loaded"
     options = [*archive_options(class_archive(ensure_java())), f"-Xlog:class+load:file={loaded}"]

@@ -64,7 +64,7 @@ collections:
         ),
     ],
 )
-def test_the_host_and_the_cause_are_read_from_spark(text: str, message: str) -> None:
+def test_executor_finds_host_and_cause_in_errors_of_spark(text: str, message: str) -> None:
     error = find_unfit(text)
 
     assert error is not None

@@ -286,7 +286,7 @@ def test_many_sessions_define_at_once(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_some_statements_are_refused_in_a_transaction_block(world: SqlWorld) -> None:
+def test_statements_that_a_transaction_block_cannot_run_are_refused(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")

@@ -73,7 +73,7 @@ def test_paths_out_of_the_folder_are_refused(tmp_path: Path, written: str) -> No
     assert sqlstate_of(FileAccess([]), tmp_path / written) == "42501"
 
 
-def test_folders_exchanged_during_opening_lead_nowhere_else(tmp_path: Path) -> None:
+def test_exchanging_folders_during_opening_opens_no_other_file(tmp_path: Path) -> None:
     """A folder is now itself and now a link to another one, again and again: no byte from there is ever read."""
     for name in ("inside/now", "outside"):
         (tmp_path / name).mkdir(parents=True)

@@ -743,7 +743,7 @@ NOTICED = (AssertionError, FlowError, pytest.fail.Exception, BaseExceptionGroup)
 
 
 @pytest.mark.parametrize("mutant", CASES)
-def test_a_history_shows_a_missing_guard(
+def test_history_check_detects_each_missing_guard(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play(MUTANTS[mutant])

@@ -143,7 +143,7 @@ def test_reads_do_not_wait_for_the_next_poll(tmp_path: Path, monkeypatch: pytest
     SqlWorld(tmp_path).within(work)
 
 
-def test_an_owner_that_could_not_begin_becomes_the_owner_later(
+def test_maintenance_owner_that_failed_to_start_becomes_owner_later(
     world: SqlWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(coordinator: Coordinator) -> None:

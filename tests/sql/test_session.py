@@ -200,7 +200,7 @@ def test_now_is_the_start_of_the_transaction(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_a_dropped_table_fails_no_other_commit(world: SqlWorld) -> None:
+def test_dropped_table_does_not_fail_commits_of_other_tables(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")

@@ -150,7 +150,9 @@ def test_counter_intervals_are_parsed() -> None:
 
 
 @given(st.integers(1, 50), st.none() | st.integers(1, 5), st.lists(st.integers(0, 400)))
-def test_counter_source_has_the_last_rows_for_any_polls(interval: int, most: int | None, times: list[int]) -> None:
+def test_counter_source_has_the_same_rows_for_any_polling_times(
+    interval: int, most: int | None, times: list[int]
+) -> None:
     counter, position = Counter(interval, most), CounterPosition(0, 1_000)
     rows: Multiset[int] = Multiset()
     for now in sorted(times):

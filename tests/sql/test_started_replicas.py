@@ -107,7 +107,7 @@ def test_processes_without_a_controller_are_ended(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_inherited_ownership_is_released_once(tmp_path: Path) -> None:
+def test_ownership_taken_over_by_another_controller_is_released_once(tmp_path: Path) -> None:
     first, second, other = Ownership(tmp_path), Ownership(tmp_path), Ownership(tmp_path)
     assert not first.was_ever_held
     first.require()
@@ -121,7 +121,7 @@ def test_inherited_ownership_is_released_once(tmp_path: Path) -> None:
     other.release()
 
 
-def test_the_error_of_a_second_owner_names_a_stopped_first_one(tmp_path: Path) -> None:
+def test_error_of_a_second_owner_names_the_stopped_first_owner(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path; from derive.sql.transactions.ownership import Ownership;"
         "Ownership(Path(sys.argv[1])).require(); os.kill(os.getpid(), signal.SIGSTOP)"

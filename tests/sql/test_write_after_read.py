@@ -43,7 +43,7 @@ def test_intermediate_ingestion_conflicts_with_a_write(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_unseen_ingestion_is_ordered_behind_a_write(world: SqlWorld) -> None:
+def test_unseen_ingestion_is_ordered_after_a_write(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (n bigint)")
@@ -101,7 +101,7 @@ def test_statement_that_reads_ingested_documents_retries(world: SqlWorld) -> Non
     world.within(work)
 
 
-def test_stale_rows_are_not_deleted(world: SqlWorld) -> None:
+def test_write_fails_instead_of_deleting_rows_that_changed(world: SqlWorld) -> None:
     async def first(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")

@@ -62,7 +62,7 @@ def test_deletion_removes_blobs_and_accepts_missing_ones(blobs: Blobs) -> None:
         blobs.open("a/b")
 
 
-def test_blob_has_no_children(blobs: Blobs) -> None:
+def test_path_below_a_blob_is_absent(blobs: Blobs) -> None:
     put(blobs, "a")
 
     assert not is_there(blobs, "a/b")

@@ -299,7 +299,9 @@ def test_unneeded_capability_is_not_renewed(metadata: Metadata, leases: list[str
         assert leases[1] in old(metadata)
 
 
-def test_capabilities_are_renewed_again_after_a_while_without_any(metadata: Metadata, leases: list[str]) -> None:
+def test_renewal_of_capabilities_resumes_after_a_time_without_capabilities(
+    metadata: Metadata, leases: list[str]
+) -> None:
     renewals = Renewals(metadata, 0.01)
     with renewals.renewed(leases[0]):
         pass

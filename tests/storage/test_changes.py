@@ -115,7 +115,7 @@ def test_run_wakes_for_commits_to_its_sources(world: World) -> None:
 
 @settings(max_examples=40)
 @given(steps=st.lists(st.sampled_from(["own", "other", "quiet", "wake", "look"]), max_size=30))
-def test_no_wakeup_is_lost(steps: list[str]) -> None:
+def test_waiter_is_woken_by_every_change(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         stores = [Store(Path(folder), wall=lambda: 1_000_000, durable=False) for _ in range(2)]
         changes, is_woken = stores[0].changes, False

@@ -85,7 +85,7 @@ def test_commit_signal_without_a_folder_has_no_listener(tmp_path: Path) -> None:
     signal.close()
 
 
-def test_a_folder_reports_what_is_written_in_it(tmp_path: Path) -> None:
+def test_commit_signal_folder_reports_writes(tmp_path: Path) -> None:
     log = tmp_path / "log"
     listener = Listener([tmp_path], WRITTEN)
     log.write_text("one")
@@ -101,7 +101,7 @@ def test_a_folder_reports_what_is_written_in_it(tmp_path: Path) -> None:
     listener.close()
 
 
-def test_a_listener_stays_open_while_the_interpreter_ends(file: Path) -> None:
+def test_commit_signal_listener_stays_open_while_the_interpreter_ends(file: Path) -> None:
     """Functions for the end of the interpreter run in reverse order, and threads that listen have not ended by then."""
     script = f"""
 import atexit

@@ -80,7 +80,7 @@ def test_hosts_are_compared_by_identity(host: Host, other: Host, same: bool) -> 
     assert (host.is_same(other), other.is_same(host)) == (same, same)
 
 
-def test_silent_machine_is_presumed_gone_and_gets_an_error(tmp_path: Path) -> None:
+def test_silent_machine_loses_the_host_lock_and_gets_an_error(tmp_path: Path) -> None:
     asleep = use(tmp_path, ALPHA)
     say_nothing(tmp_path, SILENT_SECONDS - 1)
     with pytest.raises(StorageError, match="in use on host 'alpha'"):
@@ -102,7 +102,7 @@ def test_silent_machine_is_presumed_gone_and_gets_an_error(tmp_path: Path) -> No
     awake.close()
 
 
-def test_silent_machine_renews_no_capabilities(tmp_path: Path) -> None:
+def test_machine_that_lost_the_host_lock_renews_no_capabilities(tmp_path: Path) -> None:
     """L5: a second writer of a database on a network file system would damage it."""
     asleep = use(tmp_path, ALPHA)
     table = asleep.tables.create("t", (TableColumn("a", "bigint"),))
@@ -127,7 +127,7 @@ def test_silent_machine_renews_no_capabilities(tmp_path: Path) -> None:
     asleep.close()
 
 
-def test_suspended_machine_continues_with_an_untaken_lock(tmp_path: Path) -> None:
+def test_suspended_machine_continues_if_no_machine_took_its_lock(tmp_path: Path) -> None:
     store = use(tmp_path, ALPHA)
     say_nothing(tmp_path, 2 * SILENT_SECONDS)
     assert store._lock is not None
@@ -139,7 +139,7 @@ def test_suspended_machine_continues_with_an_untaken_lock(tmp_path: Path) -> Non
     store.close()
 
 
-def test_idle_process_touches_the_lock(tmp_path: Path) -> None:
+def test_idle_process_renews_the_host_lock(tmp_path: Path) -> None:
     lock = HostLock(tmp_path, ALPHA)
     say_nothing(tmp_path, SILENT_SECONDS + 1)
 

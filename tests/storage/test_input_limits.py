@@ -265,7 +265,7 @@ def test_documents_of_too_many_values_are_not_parsed(spec: CollectionSpec, make:
     assert too_many_values([many], 2 * limit) is None
 
 
-def test_values_of_all_cells_count(spec: CollectionSpec) -> None:
+def test_values_in_all_cells_of_a_row_are_counted(spec: CollectionSpec) -> None:
     cell = b"[%b]" % b",".join([b"1"] * (FEW_VALUES // 2))
     (found,) = csv_rows(io.BytesIO(b'k,a,b,c\n1,"%b","%b","%b"\n' % (cell, cell, cell)), spec, "x.csv", 16 * FEW_VALUES)
     assert isinstance(found[1], DocumentError)

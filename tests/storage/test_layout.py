@@ -59,7 +59,7 @@ def rows(world: World, name: str) -> list[str]:
     return sorted(row[3] for row in world.rows(name))
 
 
-def test_collecting_files_of_a_collection_leaves_those_of_a_longer_name(tmp_path: Path) -> None:
+def test_garbage_collection_keeps_files_of_a_collection_with_a_longer_name(tmp_path: Path) -> None:
     worlds = folder_of(tmp_path, INNER, OUTER)
     run(worlds[INNER], 1, 2)
 
@@ -70,7 +70,7 @@ def test_collecting_files_of_a_collection_leaves_those_of_a_longer_name(tmp_path
     assert (rows(worlds[OUTER], OUTER), rows(worlds[INNER], INNER)) == (expected, expected)
 
 
-def test_starting_a_task_over_leaves_the_state_of_a_longer_name(tmp_path: Path) -> None:
+def test_starting_a_task_over_keeps_the_state_of_a_task_with_a_longer_name(tmp_path: Path) -> None:
     worlds = folder_of(tmp_path, INNER, OUTER)
     for world in worlds.values():
         run(world, 1)

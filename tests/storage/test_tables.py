@@ -146,7 +146,7 @@ def test_retractions_precede_insertions_of_a_time(store: Store, others: int) -> 
     ]
 
 
-def test_many_rows_are_a_segment_at_once(store: Store) -> None:
+def test_many_rows_of_one_commit_become_a_segment(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     store.tables.append(2_000, {table.id: [row(number, 1) for number in range(MANY_ROWS)]})
     read = store.tables.read(table.id, 0, 3_000)
@@ -252,7 +252,7 @@ def test_catalog_collections_have_identifiers(catalog_of: Callable[..., CatalogS
     assert (declared.key, world.store.tables.find("a/source")) == (("/v",), declared)
 
 
-def test_a_collection_that_was_written_keeps_its_name(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> None:
+def test_name_of_a_written_collection_cannot_be_taken(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> None:
     world = World(tmp_path / "data", catalog_of(CATALOG), wall=1_000)
     table = world.store.tables.create("sql/public/t", COLUMNS)
     world.ingest("a/source", [{"id": 1}], None)

@@ -135,7 +135,7 @@ def test_release_by_a_fenced_holder_keeps_the_newer_capability(world: World) -> 
     assert world.store.commit_task(newer, commit_of(4_000_000)) == newer
 
 
-def test_a_reset_of_an_input_ends_all_rights_of_the_run(world: World) -> None:
+def test_reset_of_an_input_ends_all_capabilities_of_the_run(world: World) -> None:
     """L3: the run is fenced, so its write capability would bound `upper` until another run."""
     capability, _ = world.store.acquire_task("t/one", 1, ["t/one"])
     world.store.commit_task(capability, commit_of(4_000_000))

@@ -119,7 +119,7 @@ FIELDS = tuple(
 
 
 @given(columns("a", "b", "c"))
-def test_typed_columns_from_columns_equal_those_from_documents(some: Columns) -> None:
+def test_typed_columns_of_columns_equal_typed_columns_of_documents(some: Columns) -> None:
     spec = CollectionSpec("c/out", ("/id",), (0,), True, True, FIELDS, Position("flow.yaml", 1))
     typed, expected = compile_column_fields(spec)(some), compile_fields(spec)(some.documents())
 

@@ -76,7 +76,7 @@ def test_read_fails_only_while_a_view_has_an_error(store: Store, view: Table) ->
     assert "clock 1500" in str(known.failure[1].detail)
 
 
-def test_read_on_returns_rows_before_the_first_error(store: Store, view: Table) -> None:
+def test_following_read_returns_rows_before_the_first_error(store: Store, view: Table) -> None:
     read = store.tables.read_on(view.id, 1_000)
     assert read is not None
     assert (read.upper, [row[0] for row in read.appended]) == (1_600, [1_100])
@@ -86,7 +86,7 @@ def test_read_on_returns_rows_before_the_first_error(store: Store, view: Table) 
     assert store.tables.read_on(view.id + 1, 1_000) is None
 
 
-def test_compaction_forgets_past_errors_and_keeps_the_time_of_present_ones(store: Store, view: Table) -> None:
+def test_compaction_drops_past_errors_and_keeps_the_time_of_present_errors(store: Store, view: Table) -> None:
     compact(store, view.spec, since=1_300, grace=0)
     assert [at(store, view, time) for time in TIMES[6:]] == EXPECTED[6:]
     failure = store.tables.first_error(view.name, 0, 1_500)

@@ -36,7 +36,7 @@ def test_chosen_end_is_a_later_tick_boundary(data: st.DataObject, tick: int, bef
 
 
 @given(st.data(), ticks, limits)
-def test_chosen_end_respects_limits_within_one_tick(data: st.DataObject, tick: int, limits: Limits) -> None:
+def test_chosen_end_exceeds_limits_by_less_than_one_tick(data: st.DataObject, tick: int, limits: Limits) -> None:
     bound = tick * data.draw(st.integers(1, 200))
     cut = data.draw(reads(tick, 0, bound))
 
@@ -81,13 +81,13 @@ def test_slices_partition_the_documents_at_tick_boundaries(
     assert size_of(covered) == size_of(cut)
 
 
-def test_slices_have_equal_shares() -> None:
+def test_slices_have_equal_numbers_of_documents() -> None:
     cut = [read_of((0, 799, 800)), read_of((800, 999, 800))]
     limits = Limits(slice_documents=400, small_documents=10, small_bytes=10)
     assert slice_borders(cut, 1_000, 10, 0, 4, limits) == (0, 400, 800, 900, 1_000)
 
 
-def test_small_reads_are_one_slice_and_empty_reads_none() -> None:
+def test_small_read_has_one_slice_and_empty_read_has_none() -> None:
     limits = Limits(slice_documents=1, small_documents=100, small_bytes=1_000)
     assert slice_borders([read_of((25, 74, 50))], 1_000, 10, 0, 4, limits) == (20, 80)
     assert slice_borders([read_of()], 1_000, 10, 0, 4, limits) == ()

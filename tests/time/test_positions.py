@@ -23,7 +23,7 @@ def place_of(spec: InputSpec) -> Place:
 @pytest.mark.parametrize(
     ("delay", "feedback", "expected"), [(0, False, 0), (25, False, 25), (0, True, TICK), (25, True, 25 + TICK)]
 )
-def test_an_offset_is_the_delay_and_the_feedback_tick(delay: int, feedback: bool, expected: int) -> None:
+def test_offset_of_an_input_is_its_delay_plus_its_feedback_tick(delay: int, feedback: bool, expected: int) -> None:
     assert offset_of(input_of("a", read_delay=delay, feedback=feedback), TICK) == expected
 
 
@@ -51,7 +51,7 @@ def test_changed_source_and_raised_backfill_begin_again() -> None:
     assert current["c"] == 700  # of the backfill before, which is remembered
 
 
-def test_position_without_a_recorded_place_stays() -> None:
+def test_position_of_an_older_folder_is_not_moved() -> None:
     assert current_positions([input_of("a", read_delay=5)], TICK, {"a": 700}, {}) == {"a": 700}
 
 
@@ -75,7 +75,7 @@ def test_input_needs_unprocessed_history() -> None:
     assert needs(specs, TICK, {"now": 90, "later": 90, "late": 90}) == {"now": 90, "later": 50, "late": 90}
 
 
-def test_compacted_history_is_a_start_or_a_loss() -> None:
+def test_compacted_history_is_reported_for_new_inputs_and_refused_for_others() -> None:
     specs = [input_of("old"), input_of("new", index=1)]
     rights = {"old": KeptHistory(since=50, is_kept=True), "new": KeptHistory(since=50, is_kept=False)}
 

@@ -235,7 +235,7 @@ def test_trace_shows_documents_that_cancel_each_other(begin: Callable[[str, Sequ
     ]
 
 
-def test_trace_shows_the_last_document_if_it_replaces_the_others(
+def test_trace_shows_only_the_last_document_if_it_replaces_earlier_documents(
     begin: Callable[[str, Sequence[int]], World],
 ) -> None:
     found = traced(begin("SELECT $who;", [1, 2, 3]), "t/out", "ann")

@@ -136,7 +136,7 @@ def test_view_explainer_explains_a_row_of_an_earlier_time(explainer: ViewExplain
         ("a b", "", None, SqlError, "syntax error"),
     ],
 )
-def test_view_explainer_refuses_other_questions(
+def test_view_explainer_refuses_views_and_conditions_without_one_row(
     explainer: ViewExplainer, view: str, condition: str, as_of: int | None, kind: type[FlowError], expected: str
 ) -> None:
     with pytest.raises(kind) as caught:

@@ -236,7 +236,7 @@ def outcome(connection: Connection, text: str) -> object:
 
 
 @pytest.mark.parametrize("text", SAME)
-def test_queries_answer_as_postgresql(ours: Connection, theirs: Connection, text: str) -> None:
+def test_catalog_queries_equal_postgresql(ours: Connection, theirs: Connection, text: str) -> None:
     assert outcome(ours, text) == outcome(theirs, text)
 
 
@@ -260,7 +260,7 @@ def test_rows_of_catalogs_are_stored_as_plain_values(ours: Connection) -> None:
     ours.execute("DROP VIEW engine_names; DROP TABLE engine_copy")
 
 
-def test_catalogs_are_copied(ours: Connection) -> None:
+def test_system_catalogs_can_be_copied(ours: Connection) -> None:
     with ours.cursor().copy("COPY pg_am TO STDOUT") as copy:
         assert sorted(copy.rows()) == [("2", "heap", "-", "t"), ("403", "btree", "-", "i")]
     with ours.cursor().copy("COPY pg_type (typname, typinput) TO STDOUT") as copy:

@@ -112,7 +112,7 @@ def test_copy_out_escapes_delimiters(connection: Connection) -> None:
     assert data == b"1\tAnn\n2\t\\N\n3\tit's \\t a \\\\ tab\n"
 
 
-def test_copy_in_takes_rows_and_refuses_others(connection: Connection) -> None:
+def test_copy_in_stores_valid_rows_and_refuses_invalid_rows(connection: Connection) -> None:
     connection.execute("CREATE TABLE IF NOT EXISTS taken(id int, name text)")
     with connection.cursor() as cursor:
         with cursor.copy("COPY taken FROM STDIN") as copy:

@@ -158,7 +158,7 @@ def test_exhausting_statements_take_bounded_memory(served: Served) -> None:
     assert served.memory() < 2_000
 
 
-def test_a_timeout_is_reported_as_one(served: Served) -> None:
+def test_statement_timeout_is_reported_as_a_timeout(served: Served) -> None:
     with served.connect() as client:
         client.execute("SET statement_timeout = '300ms'")
         for text in (

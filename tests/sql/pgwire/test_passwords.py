@@ -66,7 +66,7 @@ def test_invalid_password_files_are_refused(tmp_path: Path, text: str, mode: int
         Passwords.of_file(write(tmp_path, text, mode))
 
 
-def test_verifiers_are_no_secret(tmp_path: Path) -> None:
+def test_password_file_of_verifiers_may_be_readable_by_others(tmp_path: Path) -> None:
     assert Passwords.of_file(write(tmp_path, f"bob:{VERIFIER}\n", 0o644))
 
 

@@ -211,7 +211,7 @@ def test_fast_path_returns_row_errors(pair: Pair) -> None:
     pair.settle(look_up(3))
 
 
-def test_fast_path_leaves_other_exchanges_to_the_conversation(pair: Pair) -> None:
+def test_fast_path_declines_other_exchanges(pair: Pair) -> None:
     prepared(pair).settle(look_up(1))
     one = bind(long(1), formats=(1,))
     before = pair.session.prompt
@@ -274,7 +274,7 @@ def test_fast_path_is_not_used_in_transactions(pair: Pair) -> None:
     pair.settle(look_up(1))
 
 
-def test_fast_path_leaves_long_queries_cancellable(pair: Pair) -> None:
+def test_fast_path_queries_can_be_cancelled(pair: Pair) -> None:
     pairs = " CROSS JOIN ".join(f"t AS t{number}" for number in range(12))
     prepared(pair, f"SELECT count(*) FROM {pairs} WHERE t0.id >= $1")
     assert pair.kinds(message(b"Q", b"SET statement_timeout = 300\0")) == "CZ"
@@ -338,7 +338,7 @@ def test_regular_expressions_do_not_block_other_clients(pair: Pair) -> None:
         pair.settle(bind(expression), EXECUTE, SYNC)
 
 
-def test_fast_path_leaves_queries_of_the_time_to_the_conversation(pair: Pair) -> None:
+def test_fast_path_declines_queries_that_call_now(pair: Pair) -> None:
     """`now()` is one moment of a transaction, and not one of each row."""
     prepared(pair, "SELECT now() = now(), count(DISTINCT now()) FROM t WHERE id = $1 GROUP BY 1")
     assert pair.answers(look_up(4))[2] == (b"D", b"\0\2\0\0\0\1t\0\0\0\x011")

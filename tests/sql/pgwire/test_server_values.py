@@ -150,7 +150,7 @@ def kinds(text: str) -> list[bytes]:
         ("dcfHX", ""),
     ],
 )
-def test_permitted_answers_are_recognized(sent: str, received: str) -> None:
+def test_permitted_answers_to_messages_are_recognized(sent: str, received: str) -> None:
     assert are_answers(kinds(sent), kinds(received))
 
 
@@ -171,5 +171,5 @@ def test_permitted_answers_are_recognized(sent: str, received: str) -> None:
         ("QcSX", "GCZ"),
     ],
 )
-def test_forbidden_answers_are_recognized(sent: str, received: str) -> None:
+def test_forbidden_answers_to_messages_are_recognized(sent: str, received: str) -> None:
     assert not are_answers(kinds(sent), kinds(received))

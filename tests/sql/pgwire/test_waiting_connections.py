@@ -122,7 +122,7 @@ def test_cancel_request_is_served_beside_waiting_connections() -> None:
 
 
 @given(most=st.integers(1, 100_000), descriptors=st.integers(8, 1 << 20))
-def test_shares_leave_descriptors_for_work(most: int, descriptors: int) -> None:
+def test_limits_of_connections_leave_descriptors_for_work(most: int, descriptors: int) -> None:
     connections, waiting = shares(most, descriptors)
     assert 1 <= connections <= most
     assert 1 <= waiting <= 100

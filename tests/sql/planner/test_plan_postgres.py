@@ -564,7 +564,7 @@ IN_ORDER = [
 
 
 @pytest.mark.parametrize("text", [*ACCEPTED, *IN_ORDER])
-def test_queries_are_described_and_answered_alike(text: str) -> None:
+def test_queries_are_described_and_answered_as_in_postgresql(text: str) -> None:
     expected, ours = postgres_description(text), description(text)
 
     assert isinstance(expected, Description), expected

@@ -98,7 +98,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("text", ACCEPTED)
-def test_recursions_are_described_and_answered_alike(text: str) -> None:
+def test_recursions_are_described_and_answered_as_in_postgresql(text: str) -> None:
     expected = postgres_description(text)
 
     assert isinstance(expected, Description)
@@ -108,7 +108,7 @@ def test_recursions_are_described_and_answered_alike(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_recursions_are_refused_alike(text: str) -> None:
+def test_recursions_are_refused_as_in_postgresql(text: str) -> None:
     expected, ours = postgres_description(text), description(text)
 
     assert isinstance(expected, Refusal)

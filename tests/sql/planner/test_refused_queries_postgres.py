@@ -212,7 +212,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_queries_are_refused_alike(text: str) -> None:
+def test_queries_are_refused_as_in_postgresql(text: str) -> None:
     expected, ours = postgres_description(text), description(text)
     assert isinstance(expected, Refusal), expected
     assert isinstance(ours, Refusal), ours

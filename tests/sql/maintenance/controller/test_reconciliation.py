@@ -38,7 +38,7 @@ def test_clients_of_the_controller_see_one_faultless_instance(begin: int) -> Non
 
 
 @pytest.mark.parametrize("seed", sorted({seed for seed in NOTICED.values() if seed >= AT_ONCE}))
-def test_histories_that_notice_mutants_break_no_law_without_them(seed: int) -> None:
+def test_histories_that_detect_mutants_break_no_law_of_the_original(seed: int) -> None:
     play(seed)
 
 

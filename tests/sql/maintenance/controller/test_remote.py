@@ -143,7 +143,7 @@ def test_clients_without_the_token_are_refused(tmp_path: Path, loop: asyncio.Abs
 
 
 @pytest.mark.parametrize("said", SILENCES)
-def test_silent_connections_do_not_keep_a_controller_away(
+def test_silent_connections_do_not_block_a_controller(
     said: str, tmp_path: Path, loop: asyncio.AbstractEventLoop
 ) -> None:
     """They are as many as an instance accepts, and more, and it closes them."""
