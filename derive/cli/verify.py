@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from derive.cli.console import Progress as Shown
     from derive.protocol.specs import DerivationSpec, LambdaLimits
     from derive.storage.roles import Readable
+    from derive.storage.segments.column_check import WrongValue
     from derive.why.audit import Difference
 
 _COLUMNS = ["kind", "path", "collection", "task", "what"]
@@ -61,8 +62,9 @@ def command(
     exit code is 1 if there is any finding. Tasks may run meanwhile.
 
     With --replay, the lambdas of each derivation run again over all its sources, under the definitions that were in
-    force, in a temporary folder. Each derived document is compared with the stored one, byte for byte. The replay needs
-    the time of a new derivation on one core, and constant memory.
+    force, in a temporary folder. Each derived document is compared with the stored one, byte for byte. The columns of
+    the stored files are compared with their documents, too. The replay needs the time of a new derivation on one core,
+    and constant memory.
 
     \b
     Examples:
@@ -178,7 +180,12 @@ def _audited(store: Readable, spec: DerivationSpec, progress: Shown) -> list[dic
         note(f"a reason why '{spec.name}' may differ: {reason}", level="warn")
     if len(result.differences) >= MOST_DIFFERENCES:
         note(f"'{spec.name}' was compared up to the {MOST_DIFFERENCES}th difference", level="warn")
-    return [_difference(spec.name, difference) for difference in result.differences]
+    if len(result.wrong_values) >= MOST_DIFFERENCES:
+        note(f"columns of '{spec.name}' were compared up to the {MOST_DIFFERENCES}th wrong value", level="warn")
+    return [
+        *(_difference(spec.name, difference) for difference in result.differences),
+        *(_wrong_value(spec.name, value) for value in result.wrong_values),
+    ]
 
 
 def _difference(name: str, difference: Difference) -> dict[str, Any]:
@@ -194,4 +201,19 @@ def _difference(name: str, difference: Difference) -> dict[str, Any]:
         "at": format_rfc3339(row.clock),
         "stored": difference.stored and difference.stored.text,
         "replayed": difference.replayed and difference.replayed.text,
+    }
+
+
+def _wrong_value(name: str, value: WrongValue) -> dict[str, Any]:
+    from derive.document.clock import format_rfc3339
+    from derive.document.exact import dump_exact
+    from derive.document.key import show_key
+
+    return {
+        "kind": "column",
+        "collection": name,
+        "key": show_key(value.key),
+        "at": format_rfc3339(value.clock),
+        "stored": f"{value.column}: {dump_exact(value.stored).decode()}",
+        "replayed": f"{value.column}: {dump_exact(value.expected).decode()}",
     }

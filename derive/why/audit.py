@@ -2,7 +2,8 @@
 
 An explanation replays the documents that matter for some keys. An audit needs every key, so it replays all documents
 once, in the order of processing, with the reader and the combiner of a transaction. The replayed and the stored
-documents are two sorted streams, which are compared in constant memory.
+documents are two sorted streams, which are compared in constant memory. The typed columns of segments are compared with
+the documents beside them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from derive.shard.fields import UnparsedDocuments, reading_of_documents
 from derive.shard.invoke import SourceBatch, with_ends
 from derive.shard.tick_combiner import TickCombiner
 from derive.storage.roles import Readable
+from derive.storage.segments.column_check import WrongValue, wrong_values
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, ReadRows
 from derive.storage.segments.sorter import Spill
@@ -59,12 +61,14 @@ class Audit:
         documents: number of compared stored documents.
         since: timestamp from which on documents were compared; earlier documents are compacted.
         differences: the first differences, at most `MOST_DIFFERENCES`.
+        wrong_values: the first values of typed columns that differ from their documents, at most `MOST_DIFFERENCES`.
         reasons: known reasons of differences.
     """
 
     documents: int
     since: int
     differences: tuple[Difference, ...]
+    wrong_values: tuple[WrongValue, ...]
     reasons: tuple[str, ...]
 
 
@@ -96,7 +100,9 @@ def audit(store: Readable, spec: DerivationSpec, scratch: Path, progress: Callab
             if len(differences) >= MOST_DIFFERENCES:
                 break
     reasons = past_reasons(store, past) if differences else []
-    return Audit(documents, since, tuple(differences), tuple(reasons))
+    segments = store.segments(spec.collection)
+    wrong = islice((value for segment in segments for value in wrong_values(store.root, segment)), MOST_DIFFERENCES)
+    return Audit(documents, since, tuple(differences), tuple(wrong), tuple(reasons))
 
 
 class _Counted:

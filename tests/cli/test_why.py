@@ -193,6 +193,27 @@ def test_verify_and_why_find_a_stored_document_that_differs(folder: Path) -> Non
     assert "reason: no reason is known" in out
 
 
+def test_verify_finds_a_column_that_differs_from_its_document(folder: Path) -> None:
+    world = World(folder / ".flow", load(folder / "flow.yaml"))
+    (segment,) = world.store.segments(world.catalog.collections["shop/spending"])
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with open_segment(world.root, segment) as file:
+        table = file.read()
+    spent = pa.array([20.0 if value == 5.5 else value for value in table.column("spent").to_pylist()])
+    changed = table.set_column(table.schema.get_field_index("spent"), table.schema.field("spent"), spent)
+    pq.write_table(changed, world.root / segment.path, write_page_checksum=True)
+    world.store.close()
+
+    status, out, _ = flowctl(folder, "verify", "--replay")
+    row = json.loads(out)
+
+    assert status == 1
+    assert (row["kind"], row["key"]) == ("column", '["b\\u001b[2Jen"]')
+    assert (row["stored"], row["replayed"]) == ("spent: 20.0", "spent: 5.5")
+
+
 def test_verify_refuses_a_collection_without_replay(folder: Path) -> None:
     status, _, err = flowctl(folder, "verify", "--collection", "shop/spending")
 

@@ -19,6 +19,7 @@ from derive.document.key import pack
 from derive.document.pointer import JSON, MISSING, compile_pointer
 from derive.position import Position
 from derive.protocol.specs import CollectionSpec, Document, ProjectionSpec
+from derive.storage.segments.column_check import wrong_values
 from derive.storage.segments.columns import (
     LOOK,
     NULL,
@@ -246,3 +247,37 @@ def test_only_documents_that_a_column_marks_are_read(tmp_path: Path) -> None:
     (rows,) = read_sorted(tmp_path, [SourceRead(0, 0, 0, 10, tuple(segments))], selection=selection)
 
     assert rows.texts.to_pylist() == [None, None, '{"id":1180591620717411303424,"amount":7.5}']
+
+
+@given(collections(), collections(), DOCUMENTS, st.integers(1, 5))
+def test_written_and_copied_columns_have_no_wrong_values(
+    written: CollectionSpec, copied: CollectionSpec, documents: list[Document], row_group: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        segments = write(root, written, "one", documents, row_group)
+        copies = SegmentWriter(root, copied, "two")
+        copy_rows(root, copied, copies, SourceRead(0, 0, 0, 100, tuple(segments)), "[]")
+
+        assert [value for segment in (*segments, *copies.close()) for value in wrong_values(root, segment)] == []
+
+
+def test_wrong_values_of_columns_are_found(tmp_path: Path) -> None:
+    spec = collection([projection("a", "/a", TYPES["number"]), projection("b", "/nested/x", TYPES["string"])])
+    documents: list[Document] = [{"a": 1.5, "nested": {"x": "u"}}, {"a": 2}, {"a": None, "nested": {"x": "v"}}]
+    (segment,) = write(tmp_path, spec, "n", documents, 10)
+    file = pq.ParquetFile(tmp_path / segment.path)
+    table, pointers = file.read(), file.schema_arrow.metadata
+    for name, values in (("a", [1.5, 3.0, None]), ("b", ["u", None, "w"])):
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, table.schema.field(name), pa.array(values))
+    codes = table.schema.get_field_index("flow_exact")
+    table = table.set_column(codes, table.schema.field(codes), pa.nulls(3, pa.binary()))
+    pq.write_table(table.replace_schema_metadata(pointers), tmp_path / segment.path, write_page_checksum=True)
+
+    # The second number is wrong, the codes of an integer and of a null are gone, and the last text is wrong.
+    assert [(value.clock, *value[3:]) for value in wrong_values(tmp_path, segment)] == [
+        (1, "a", 3.0, 2.0),
+        (2, "a", None, None),
+        (2, "b", "w", "v"),
+    ]

@@ -52,6 +52,7 @@ def assert_explained(world: World) -> None:
             continue
         assert differing(world, name) == [], name
         result = audited(world, name)
+        assert result.wrong_values == ()
         assert (result.differences, result.documents) == ((), len(world.rows(name))), name
 
 
