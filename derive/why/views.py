@@ -160,10 +160,14 @@ class ViewExplainer:
     def _view(self, name: str) -> NamedRelation:
         if name.startswith("sql/") and name.count("/") == 2:
             name = ".".join('"' + part.replace('"', '""') + '"' for part in name.split("/")[1:])
-        statement = parse(f"SUBSCRIBE {name}")
-        if not isinstance(statement, Subscribe) or not isinstance(statement.target, QualifiedName):
-            raise UsageError(f"--view takes the name of a view, not {name}")
-        named = relation_named(statement.target, self._objects)
+        try:
+            statement = parse(f"SUBSCRIBE {name}")
+            if not isinstance(statement, Subscribe) or not isinstance(statement.target, QualifiedName):
+                raise UsageError(f"--view takes the name of a view, not {name}")
+            named = relation_named(statement.target, self._objects)
+        except SqlError as error:
+            error.offset = None  # the place in a statement that the user has not written
+            raise
         if named.kind not in (RelationKind.VIEW, RelationKind.MATERIALIZED_VIEW):
             hint = (
                 f"explain one of its documents: flowctl why --collection {named.name} --key KEY"

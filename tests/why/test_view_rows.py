@@ -143,3 +143,10 @@ def test_view_explainer_refuses_views_and_conditions_without_one_row(
         explained(explainer, view, condition, as_of)
 
     assert expected in caught.value.message
+
+
+def test_error_of_a_wrong_name_has_no_place_in_the_condition(explainer: ViewExplainer) -> None:
+    with pytest.raises(SqlError) as caught:
+        explained(explainer, "total", "n = 1")
+
+    assert caught.value.offset is None
