@@ -134,6 +134,7 @@ def _spans(
                 begin, end, why, f"to read '{source}' again: raise 'backfill' above {max(map(_backfill_of, own))}"
             )
     yield from _renamed(spec, transform, state, relations, begin)
+    yield from _exchanged(spec, transform, state, relations, begin)
 
 
 def _gone(spec: DerivationSpec, state: TaskState, relations: Mapping[str, int]) -> list[str]:
@@ -197,6 +198,26 @@ def _renamed(
                 f" in place of '{source_of(text)}'"
             )
             yield _Span(begin, END_OF_TIME, why, f"to undo the edit: rename '{transform.name}' to '{former}'", former)
+
+
+def _exchanged(
+    spec: DerivationSpec, transform: TransformSpec, state: TaskState, relations: Mapping[str, int], begin: int
+) -> Iterator[_Span]:
+    """Yield the part of a source that a transform would read and another one, whose former lambda it has, has read."""
+    source = transform.input.source
+    for other in spec.transforms:
+        key = other.input.state_key
+        text = state.fingerprints.get(key)
+        if other.script is None or text is None or text.endswith(hash_of(other)):
+            continue
+        if text.endswith(hash_of(transform)):
+            end = _ends([key], source, state, relations).get(key, END_OF_TIME)
+            why = f"'{transform.name}' has the former lambda of '{other.name}', whose results stay"
+            ways = (
+                f"to continue where '{other.name}' stopped: give '{transform.name}' the name '{other.name}', and the"
+                f" present '{other.name}' another name"
+            )
+            yield _Span(begin, end, why, ways)
 
 
 def _ends(keys: list[str], source: str, state: TaskState, relations: Mapping[str, int]) -> Mapping[str, int]:

@@ -225,6 +225,13 @@ WAITS = [
         once("x", end=6) + once("y", end=4),
         id="renamed, beside a new one",
     ),
+    pytest.param(
+        catalog_text(Transform("fromX", "x", n=3), RENAMED, FROM_Y),
+        "'ofX' has the former lambda of 'fromX', whose results stay: 'ofX' would read 4 documents of 'r/x'",
+        "to continue where 'fromX' stopped: give 'ofX' the name 'fromX', and the present 'fromX' another name",
+        once("x", end=4) + Counter({"x4": 3, "x5": 3}),
+        id="renamed, and the name given to a new one",
+    ),
 ]
 
 
@@ -315,6 +322,20 @@ def test_acceptance_is_stored_and_applies_to_one_edit(tmp_path: Path) -> None:
     assert counts(world) == once("x", "y", end=2) + once("x", end=2)
     world.catalog = load(write_catalog(tmp_path, catalog_text(Transform("thirdX", "x"), FROM_Y)))
     assert isinstance(run(world), UnacceptedError)
+
+
+def test_an_acceptance_is_not_that_of_another_edit(tmp_path: Path) -> None:
+    world = world_of(tmp_path, BEFORE)
+    ingest(world, 0, 2)
+    assert run(world) is None
+    world.catalog = load(write_catalog(tmp_path, catalog_text(RENAMED, FROM_Y)))
+    opened, _ = open_changing_run(world.catalog, world.store, InProcessExecutor(), shards=1, accepted=["r/sums"])
+    opened.close()
+    world.catalog = load(write_catalog(tmp_path, catalog_text(FROM_X, Transform("ofY", "y"))))
+    assert isinstance(run(world), UnacceptedError)
+    world.catalog = load(write_catalog(tmp_path, BEFORE))
+    assert run(world) is None
+    assert counts(world) == once("x", "y", end=2)
 
 
 # Laws
