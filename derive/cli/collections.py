@@ -195,6 +195,8 @@ def read_command(
     with ExitStack() as stack:
         store = stack.enter_context(closing(_opened(stored_folder(source, data), waits=follow)))
         versions = Versions(store.read_as(store.tables.as_stored(spec))) if history else None
+        if versions is not None:
+            _note_compaction(store, spec)
         if follow:
             _follow(store, spec, options, printer, versions, in_stream=progress)
             return
@@ -438,6 +440,20 @@ def _keys(spec: CollectionSpec, keys: Sequence[str]) -> tuple[bytes, ...] | None
             raise UsageError(f"--key is not JSON: {key}", hint=f"a text has quotes: --key '\"{key}\"'") from exc
         packed.append(packed_key(spec, value))
     return tuple(packed) or None
+
+
+def _note_compaction(store: Readable, spec: CollectionSpec) -> None:
+    """Print a note if earlier versions of keys are lost."""
+    from derive.cli.console import note
+    from derive.contents.reads import compacted_before
+    from derive.document.clock import format_rfc3339
+
+    if (since := compacted_before(store, spec)) is not None:
+        note(
+            f"the history of '{spec.name}' before {format_rfc3339(since)} is compacted: a key has only its last version"
+            " of that time",
+            level="warn",
+        )
 
 
 def _versions(

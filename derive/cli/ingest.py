@@ -192,7 +192,7 @@ class _File:
 class _Hashed(io.RawIOBase):
     """A stream that computes the SHA-256 of the bytes that are read."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: io.BufferedReader) -> None:
         self._stream = stream
         self._sum = hashlib.sha256()
 
@@ -200,7 +200,7 @@ class _Hashed(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        chunk = self._stream.read(len(buffer))
+        chunk = self._stream.read1(len(buffer))  # without waiting until the buffer is full
         self._sum.update(chunk)
         buffer[: len(chunk)] = chunk
         return len(chunk)

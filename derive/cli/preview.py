@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from derive.document.pointer import JSON
     from derive.preview.recording import Change, Effect
     from derive.preview.run import KeyDifference
-    from derive.protocol.specs import LambdaLimits
+    from derive.protocol.specs import CollectionSpec, LambdaLimits
+    from derive.storage.roles import Readable
 
 _FIRST = 10
 """Number of documents without --limit, --from and --fixture."""
@@ -104,10 +105,27 @@ def command(
     as_json = (output or ("table" if sys.stdout.isatty() else "json")) == "json"
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder is removed, as at Ctrl-C
     with closing(open_store(stored_folder(source, data), reading=True)) as store:
+        if given is None:
+            _note_compaction(store, [catalog.collections[name] for name in sources_of(catalog, chosen)])
         options = Options(clock, most, given, has_state, compares)
         differing = preview(store, catalog, chosen, options, _print_json if as_json else _print_text)
     if compares:
         _print_differences(differing, as_json=as_json)
+
+
+def _note_compaction(store: Readable, sources: Sequence[CollectionSpec]) -> None:
+    """Print a note for each source whose documents are not those that a run has read."""
+    from derive.cli.console import note
+    from derive.contents.reads import compacted_before
+    from derive.document.clock import format_rfc3339
+
+    for spec in sources:
+        if (since := compacted_before(store, spec)) is not None:
+            note(
+                f"the history of '{spec.name}' before {format_rfc3339(since)} is compacted to one document per key, so"
+                " results may differ from those of a run that read all documents",
+                level="warn",
+            )
 
 
 def _check_options(

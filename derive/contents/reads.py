@@ -17,7 +17,7 @@ from derive.protocol.collection import owner_of_version
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.changes import Mark
 from derive.storage.metadata.descriptions import Collection
-from derive.storage.roles import Readable
+from derive.storage.roles import Readable, View
 from derive.storage.segments.reader import Condition, read_sorted
 from derive.storage.segments.rows import KEY, ReadRows
 from derive.storage.table_types import GlobalId
@@ -145,6 +145,15 @@ def reading(
             if store.missing([spec.name]):
                 raise
             raise FencedError(f"'{spec.name}' was reset while it was read", hint="run the command again") from exc
+
+
+def compacted_before(store: View, spec: CollectionSpec) -> int | None:
+    """Return the timestamp before which a collection has documents that compaction has reduced; None without any."""
+    known = store.collection(spec.name)
+    if known is None or known.since <= BEGINNING:
+        return None
+    segments = store.segments(spec, SelectorSpec(), BEGINNING)
+    return known.since if any(segment.clock_min < known.since for segment in segments) else None
 
 
 def _source_read(store: Readable, spec: CollectionSpec, options: ReadOptions, relation: int) -> SourceRead:

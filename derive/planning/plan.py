@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from derive.contents.reads import compacted_before
+from derive.document.clock import format_rfc3339
 from derive.document.exact import parse_exact
 from derive.engine.derivation import misplaced
 from derive.engine.edits import Unaccepted, fingerprints_of, name_of, name_of_binding, reset_command
@@ -107,6 +109,9 @@ def _plan(store: Maintainable, spec: DerivationSpec | MaterializationSpec, remov
     if error is not None:
         changes.append(_refused(error))
     status = _status(changes, error, unaccepted)
+    commands = _commands(task, changes)
+    if commands or any(change.effect == "from the start" for change in changes):
+        notes += tuple(_compactions(store, spec))
     return TaskPlan(
         spec.name,
         status,
@@ -114,7 +119,7 @@ def _plan(store: Maintainable, spec: DerivationSpec | MaterializationSpec, remov
         notes=notes,
         documents=documents,
         rate=measured_rate(store.root, spec.name),
-        commands=_commands(task, changes),
+        commands=commands,
     )
 
 
@@ -140,7 +145,19 @@ def _added(
         stays = "its documents stay" if isinstance(spec, DerivationSpec) else "its tables stay"
         meaning = f"'{former}' under another name, by likeness: {meaning}; '{former}' stops, and {stays}"
     change = Change("the task", "from the start", meaning, former, spec.name, documents=documents)
-    return TaskPlan(spec.name, "added", (change,), former, documents=documents)
+    notes = tuple(_compactions(store, spec))
+    return TaskPlan(spec.name, "added", (change,), former, notes=notes, documents=documents)
+
+
+def _compactions(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> Iterator[str]:
+    """Yield a note for each source whose start is not as the task would have read it before compaction."""
+    for source in spec.sources.values():
+        since = compacted_before(store, source)
+        if since is not None and source.name != spec.name:
+            yield (
+                f"the history of '{source.name}' before {format_rfc3339(since)} is compacted: reading it from the start"
+                " gives one document per key"
+            )
 
 
 def _is_like(spec: DerivationSpec | MaterializationSpec, state: TaskState) -> bool:

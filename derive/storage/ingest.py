@@ -19,7 +19,7 @@ from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.document.exact import dump_exact, has_wide_integer, parse_exact
 from derive.document.key import compile_keys, key_errors, show_key
 from derive.document.pointer import JSON, MISSING, compile_pointer
-from derive.errors import DocumentError, FrontierError
+from derive.errors import DocumentError, FencedError, FrontierError, StorageError
 from derive.protocol.specs import CollectionSpec, Document
 from derive.schema.validator import compile_validator
 from derive.storage.capability.table import RENEW_SECONDS, Capability
@@ -119,6 +119,7 @@ class Ingestion:
             StorageError: a load has the same identifier and other content.
             DocumentError: documents are malformed or invalid; the first ten are listed.
             OwnedError: another writer has become the owner of the collection.
+            FencedError: the collection was truncated or dropped meanwhile.
             FrontierError: with `clock`, a time is below the collection's `upper`, or not later than a stored document.
         """
         store, collection = self._store, self._spec.name
@@ -143,14 +144,26 @@ class Ingestion:
                     capability, segments, frontier, ascending=is_history, is_last=True, file=file
                 )
                 is_done = True
-        except BaseException:
+        except BaseException as exc:
             if not self._are_committed(segments):
                 writer.abort()
+            if isinstance(exc, StorageError):
+                self._require_live(capability, name, exc)
             raise
         finally:
             if not is_done:
                 store.capabilities.release(capability)
         return sum(segment.documents for segment in segments)
+
+    def _require_live(self, capability: Capability, name: str, cause: StorageError) -> None:
+        """Raise an error if a failure follows from the end of the capability: files without it may be removed."""
+        try:
+            self._store.capabilities.renew(capability)
+        except FencedError:
+            raise FencedError(
+                f"the capability to write '{self._spec.name}' has expired, or the collection was truncated or dropped",
+                hint=f"nothing of {name} was ingested; run the command again",
+            ) from cause
 
     def _are_committed(self, segments: list[Segment]) -> bool:
         """Return true if segments are committed: Ctrl-C may interrupt the process directly after the commit."""

@@ -93,7 +93,7 @@ from derive.storage.metadata.tasks import (
     rewind_task,
     write_note,
 )
-from derive.storage.metadata.undo import undo_load
+from derive.storage.metadata.undo import describe_reader, undo_load
 from derive.storage.metadata.versions import version_at
 from derive.storage.shadows import Shadows
 from derive.storage.sql_catalog import Fence, SqlCatalog
@@ -439,7 +439,7 @@ class Store:
             held = read_capabilities(db, name)
             readers = [reader for reader in held if not force or ":" in (reader.task or "")]
             if readers:
-                names = ", ".join(sorted({reader.holder for reader in readers}))
+                names = ", ".join(sorted({describe_reader(db, reader) for reader in readers}))
                 raise HeldError(f"'{name}' has readers: {names}", hint="end them first, or drop the views of SQL")
             empty_collection(db, name)
         self.garbage.collect_abandoned(name)

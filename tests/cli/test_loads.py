@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
-from forked_flowctl import BARE, flowctl
+from forked_flowctl import BARE, Flowctl, flowctl
 
 from derive.catalog import load
 from derive.errors import HeldError, OwnedError, StorageError
@@ -21,6 +22,7 @@ from derive.storage.capability.table import replace_inputs, view_holder
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.line import Line
 from derive.storage.metadata.ingestions import LoadedFile, RepeatedLoadError
+from derive.storage.metadata.opening import is_data_folder
 from derive.storage.metadata.undo import ReadLoadError
 from derive.storage.store import Store
 from derive.storage.table_types import TableColumn
@@ -239,7 +241,7 @@ def test_undo_refuses_a_load_with_other_readers_or_after_compaction(folder: Path
             replace_inputs(db, view_holder(view.id), ["l/orders"], 0)
         with pytest.raises(ReadLoadError, match="have readers: the view 'sql/public/v' of SQL"):
             store.reset([], undone=("l/orders", "june"))
-        with pytest.raises(HeldError, match="'l/orders' has readers: "):
+        with pytest.raises(HeldError, match="'l/orders' has readers: the view 'sql/public/v' of SQL"):
             store.drop("l/orders", force=True)
     assert flowctl(folder, "compact")[0] == 0
     assert "compaction has merged its documents" in undo(folder, "june", status=1)
@@ -290,6 +292,36 @@ def test_truncate_begins_a_new_history(folder: Path) -> None:
     code, _, err = flowctl(folder, "run", "--until-idle", "--local-documents", "1000")
     assert code == 1
     assert "is not the relation" in err
+
+
+def is_written(folder: Path) -> bool:
+    """Return whether a process has the capability to write the collection."""
+    if not is_data_folder(folder / ".flow"):
+        return False
+    with closing(Store(folder / ".flow", reading=True)) as store:
+        frontiers = store.history.frontiers("l/orders")
+        return frontiers is not None and bool(frontiers.writers)
+
+
+@pytest.mark.parametrize("command", [("truncate",), ("drop", "--force")], ids=" ".join)
+def test_load_fails_if_its_collection_is_emptied(folder: Path, command: tuple[str, ...]) -> None:
+    load_id = ("--load-id", "slow")
+    process = Flowctl(
+        ("ingest", "--collection", "l/orders", *load_id), cwd=folder, env=BARE, stdin=PIPE, stderr=PIPE, text=True
+    )
+    with process:
+        assert process.stdin is not None
+        process.stdin.write('{"id":1}\n' * 5_001)
+        process.stdin.flush()
+        while not is_written(folder):
+            assert process.poll() is None
+        collections(folder, command[0], "--collection", "l/orders", *command[1:])
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "the capability to write 'l/orders' has expired, or the collection was truncated or dropped" in err
+    ingest(folder, *load_id, "a.jsonl")
+    assert ids(folder) == {1: 1, 2: 1}
+    assert flowctl(folder, "verify")[0] == 0
 
 
 def test_truncate_refuses_derived_collections_and_unknown_names(folder: Path) -> None:

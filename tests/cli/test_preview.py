@@ -69,6 +69,7 @@ RUN = ["run", "--until-idle", "--shards", "4", "--local-documents", "1000000"]
 PREVIEW = ["preview", "--task", "shop/stock"]
 WITH_DENO = {**BARE, "PATH": os.environ["PATH"]}
 PATIENCE = 60.0
+COMPACTED = "the history of 'shop/orders' before 2024-01-01T00:00:04.000000Z is compacted"
 
 
 def lines_of(orders: list[tuple[str, int]]) -> str:
@@ -164,6 +165,25 @@ def test_preview_of_a_reader_takes_stored_derived_documents(stored: Path) -> Non
     rows, _ = preview(stored, "preview", "--task", "shop/late", "--limit", "2")
 
     assert [row["document"]["left"] for row in rows if row["transform"] == "fromStock"] == [6, -1]
+
+
+def test_compacted_history_is_noted(stored: Path, tmp_path: Path) -> None:
+    """A preview, the versions of a key and a plan of a second reading say that earlier documents are reduced."""
+    folder = shutil.copytree(stored, tmp_path / "copy")
+    assert COMPACTED not in flowctl(folder, *PREVIEW)[2]
+    assert flowctl(folder, "compact", "--since", "2024-01-01T00:00:04Z", "--collection", "shop/orders")[0] == 0
+
+    assert COMPACTED in flowctl(folder, *PREVIEW)[2]
+    assert (
+        COMPACTED in flowctl(folder, "collections", "read", "--collection", "shop/orders", "--key", "1", "--history")[2]
+    )
+    plan = ("plan", "--task", "shop/stock", "-o", "json")
+    assert orjson.loads(flowctl(folder, *plan)[1])["notes"] == []
+    again = CATALOG.replace("- name: fromOrders", "- name: fromOrders\n          backfill: 1")
+    (folder / "flow.yaml").write_text(again)
+    assert orjson.loads(flowctl(folder, *plan)[1])["notes"] == [
+        f"{COMPACTED}: reading it from the start gives one document per key"
+    ]
 
 
 def test_preview_of_a_fixture_needs_no_stored_documents(tmp_path: Path) -> None:

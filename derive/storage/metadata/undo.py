@@ -89,7 +89,7 @@ def _require_unread(db: apsw.Connection, load: Load, clock: int) -> None:
     """
     capabilities = read_capabilities(db, load.collection)
     tasks = {held.task: held.frontier for held in capabilities if held.task is not None and ":" not in held.task}
-    others = [_described(db, held) for held in capabilities if held.task is None or ":" in held.task]
+    others = [describe_reader(db, held) for held in capabilities if held.task is None or ":" in held.task]
     stored = set()
     for state in read_tasks(db):
         for key, place in state.places.items():
@@ -114,10 +114,10 @@ def _require_unread(db: apsw.Connection, load: Load, clock: int) -> None:
     )
 
 
-def _described(db: apsw.Connection, held: Capability) -> str:
-    """Return the name of a view, of an index or of a process that holds a read capability."""
-    if held.task is None:
+def describe_reader(db: apsw.Connection, held: Capability) -> str:
+    """Return the name of a task, of a view, of an index or of a process that holds a read capability."""
+    kind, is_of_sql, identifier = (held.task or "").partition(":")
+    if not is_of_sql:
         return held.holder
-    kind, _, identifier = held.task.partition(":")
     name = name_of(db, int(identifier))
     return f"the {kind} '{name}' of SQL" if name else f"the {kind} {identifier} of SQL"
