@@ -91,8 +91,9 @@ _LISTED = (
     "upper",
     "readers",
     "writers",
+    "former versions",
 )
-_SPARE = ("readers", "writers", "id", "since", "segments", "key", "bytes", "upper", "derived")
+_SPARE = ("former versions", "readers", "writers", "id", "since", "segments", "key", "bytes", "upper", "derived")
 
 
 def _derived(catalog: CatalogSpec, name: str) -> dict[str, Any]:
@@ -114,6 +115,11 @@ def _listed(store: Maintainable, name: str, key: Sequence[str]) -> dict[str, Any
         "upper": format_rfc3339(known.upper) if known else None,
         "readers": list(map(_described, frontiers.readers)) if frontiers else [],
         "writers": list(map(_described, frontiers.writers)) if frontiers else [],
+        "former versions": [
+            f"version {version.number} until {format_rfc3339(version.ends)}"
+            for version in store.history.versions(name)
+            if version.ends is not None
+        ],
     }
 
 

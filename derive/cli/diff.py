@@ -31,7 +31,7 @@ def command(source: Path, data: Path | None, names: tuple[str, ...], as_of: str 
     from itertools import islice
 
     from derive.catalog import load_without_tests
-    from derive.cli.console import note
+    from derive.cli.console import note, visible
     from derive.contents.reduced import differing_documents
     from derive.document.clock import format_rfc3339
     from derive.document.exact import dump_exact
@@ -59,7 +59,7 @@ def command(source: Path, data: Path | None, names: tuple[str, ...], as_of: str 
                     count += 1
                     row: dict[str, Any] = {"collection": name, "key": list(unpack(difference.key))}
                     row |= {"before": difference.before, "after": difference.after}
-                    click.echo(dump_exact(row).decode())
+                    click.echo(visible(dump_exact(row).decode()))
             is_cut = limit is not None and count == limit
             what = f"{'at least ' if is_cut else ''}{count:,} key{'' if count == 1 else 's'}"
             note(f"{name}: {what} of the contents at {format_rfc3339(at)} will differ", collection=name, keys=count)

@@ -17,7 +17,6 @@ from derive.engine.reset import restarting
 from derive.engine.run import Run
 from derive.engine.scheduler import Scheduler
 from derive.engine.shadow import Group
-from derive.engine.stored_bindings import StoredParts
 from derive.engine.task_reconciler import TaskReconciler
 from derive.errors import UsageError
 from derive.failpoint import reach
@@ -95,7 +94,8 @@ def require_replaceable(
 
 def _obstacle(store: Maintainable, spec: MaterializationSpec, keys: Collection[str]) -> str | None:
     """Return the reason why bindings of a materialization cannot replace their rows at once; None if they can."""
-    from derive.materialize.worker import connectors  # imports gRPC
+    from derive.engine.stored_bindings import StoredParts  # imports gRPC
+    from derive.materialize.worker import connectors
 
     state = store.task(spec.name)
     prints = state.fingerprints if state else {}
@@ -156,7 +156,7 @@ class Swapping:
         shadows = self._store.shadows.members()
         if self.swapped is not None or self.error is not None or not shadows:
             return False
-        if any(task.error for shadow in shadows if (task := self._run.tasks.get(shadow.name))):
+        if self._is_disturbed(shadows):
             self._meet(None, shadows)
             return False
         is_held = any(shadow.is_held for shadow in shadows)
@@ -193,6 +193,11 @@ class Swapping:
                 pause = ((self.at or BEGINNING) - self._store.timeline.present()) / 1e6
                 sleep(min(max(pause, _PAUSE_SECONDS), 1.0))
         return self.swapped is not None
+
+    def _is_disturbed(self, shadows: Collection[Shadow]) -> bool:
+        """Return whether a shadow has failed, or a live member has an error that a retry may resolve."""
+        errors = {name: task.error for name, task in self._run.tasks.items() if task.error}
+        return any(shadow.name in errors or (shadow.task in errors and errors[shadow.task].heals) for shadow in shadows)
 
     def _look(self, scheduler: Scheduler | None) -> None:
         """Let all cycles advance to the time of the swap, once it has passed; idle ones would wait for documents."""

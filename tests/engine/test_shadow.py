@@ -13,6 +13,7 @@ from edited_catalogs import SECOND, catalog_of
 from shadowed import CHAIN, EDITED, Scene, Shadowed
 from stateful_catalogs import Derived, text_of
 
+from derive.backup import back_up, restore
 from derive.contents.reads import ReadOptions, read_rows, subscribe_at
 from derive.contents.reduced import differing_documents, reduced_documents
 from derive.contents.reduced_input import ReducedInput
@@ -22,7 +23,7 @@ from derive.engine.reset import reset
 from derive.engine.shadow import give_up, require_no_shadow
 from derive.engine.split import split
 from derive.engine.swapping import swap_group
-from derive.errors import FencedError, FrontierError, UsageError
+from derive.errors import FencedError, FrontierError, LostError, UsageError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.compaction import compact
 
@@ -348,3 +349,33 @@ def test_shares_of_contents_are_those_of_the_version_in_force(tmp_path: Path) ->
     for time in (at - 1, at):
         rows = [row for share in shares_at(store, spec, time) for part in rows_of_share(share) for row in part]
         assert sorted(rows) == sorted(row for part in contents_at(store, spec, time) for row in part)
+
+
+def test_transient_error_of_a_live_derivation_is_waited_for(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    shadowed = scene.shadow()
+    scene.ingest()
+    task = shadowed.run.tasks["a/again"]
+    shadowed.run._stop(task, LostError("a worker is lost"))
+    shadowed.run.step()
+    assert not shadowed.swapping.advance()
+    assert not shadowed.run.bounds
+    task.error = None
+    shadowed.swap()
+    scene.go_on()
+    assert scene.world.digest() == scene.fresh(shadowed.edited).digest()
+
+
+def test_backups_have_all_versions_and_the_state_of_the_present_one(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    first = scene.world.store.upper("a/again") - 1
+    before = contents(scene.world, "a/again", first)
+    shadowed = scene.shadow()
+    shadowed.swap()
+    back_up(scene.world.store, tmp_path / "backup")
+    restore(tmp_path / "backup", tmp_path / "restored")
+    wall, scene.world = scene.world.wall, World(tmp_path / "restored", shadowed.edited)
+    scene.world.wall = wall
+    assert contents(scene.world, "a/again", first) == before
+    scene.go_on()
+    assert scene.world.digest() == scene.fresh(shadowed.edited).digest()

@@ -17,6 +17,7 @@ from typing import Any
 import apsw
 import orjson
 
+from derive.errors import FlowError
 from derive.protocol.collection import version_name
 from derive.protocol.definition_text import Definition
 from derive.protocol.quarantine import quarantine_name
@@ -64,7 +65,7 @@ class Meeting:
 
     Attributes:
         at: timestamp of the swap: the greatest `upper` of the live collections.
-        behind: names of shadows, and of live derivations without an error, that are not at this timestamp yet.
+        behind: names of shadows, and of live derivations without a permanent error, that are not at this timestamp yet.
     """
 
     at: int
@@ -116,13 +117,15 @@ def drop_shadows(db: apsw.Connection) -> list[str]:
 def find_meeting(db: apsw.Connection, shadows: Sequence[Shadow]) -> Meeting:
     """Return how far the members of a group are.
 
-    A live derivation that has failed, or has never run, does not count as behind: it derives nothing more.
+    A live derivation with a permanent error does not count as behind, nor does one that has never run: they derive
+    nothing more.
     """
     at = max((upper_of(db, shadow.task) for shadow in shadows), default=BEGINNING)
     behind = [shadow.name for shadow in shadows if upper_of(db, shadow.name) < at]
     for shadow in shadows:
         live = read_task(db, shadow.task)
-        if live is not None and live.error is None and upper_of(db, shadow.task) < at:
+        has_failed = live is None or (live.error and not FlowError.from_json(orjson.loads(live.error)).heals)
+        if not has_failed and upper_of(db, shadow.task) < at:
             behind.append(shadow.task)
     return Meeting(at, tuple(behind))
 
