@@ -232,21 +232,33 @@ class _WeightedSquares(WeightedSum):
         return packed(self._units)
 
 
-class _WeightedNumericSquares(WeightedSum):
-    """The sum of squares of finite numbers with weights."""
+class WeightedNumeric(WeightedSum):
+    """The sum of finite numbers with weights; others are ignored."""
 
     def __init__(self) -> None:
         self._total = Decimal(0)
 
     def step(self, datum: Any, weight: int) -> None:
+        """Add a datum, weighted."""
         if datum is not None:
             number = Decimal(datum) if datum.__class__ is int else decimal_of(datum)
             if number.is_finite():
-                square = EXACT.multiply(number, number)
-                self._total = EXACT.add(self._total, EXACT.multiply(square, Decimal(weight)))
+                self._total = EXACT.add(self._total, EXACT.multiply(self.term(number), Decimal(weight)))
+
+    def term(self, number: Decimal) -> Decimal:
+        """Return the number to add for a number."""
+        return number
 
     def value(self) -> bytes:
+        """Return the datum of the sum."""
         return numeric_of(self._total)
+
+
+class _WeightedNumericSquares(WeightedNumeric):
+    """The sum of squares of finite numbers with weights."""
+
+    def term(self, number: Decimal) -> Decimal:
+        return EXACT.multiply(number, number)
 
 
 def _fold(kind: Callable[[bool, bool], Any], options: tuple[bool, bool]) -> Callable[[], Any]:

@@ -18,6 +18,7 @@ from derive.functions.aggregates import accumulator
 from derive.functions.aggregates.accumulator import (
     SCALE,
     RowSum,
+    WeightedNumeric,
     WeightedSum,
     add_mantissa,
     packed,
@@ -380,22 +381,6 @@ def numeric_average(count: int, total: bytes, *specials: int) -> Datum:
     return numeric_of(Decimal(special) if special else quotient(decimal_of(total), Decimal(count)))
 
 
-class _WeightedNumeric(WeightedSum):
-    """The sum of finite numbers with weights; others are ignored."""
-
-    def __init__(self) -> None:
-        self._total = Decimal(0)
-
-    def step(self, datum: Any, weight: int) -> None:
-        if datum is not None:
-            number = Decimal(datum) if datum.__class__ is int else decimal_of(datum)
-            if number.is_finite():
-                self._total = EXACT.add(self._total, EXACT.multiply(number, Decimal(weight)))
-
-    def value(self) -> bytes:
-        return numeric_of(self._total)
-
-
 def sum_of_halves(high: int | None, low: int | None) -> Datum:
     """Return the numeric datum of a sum of bigint, given the sums of their upper and lower 32 bits."""
     return None if high is None or low is None else numeric_of_int((high << 32) + low)
@@ -455,7 +440,7 @@ FOLDS: dict[str, Callable[[], Fold]] = {
 """Aggregates of SQL, which also have distinct forms."""
 _STATE_FOLDS: dict[str, Callable[[], Fold]] = {
     "exact": _WeightedUnits,
-    "numeric_units": _WeightedNumeric,
+    "numeric_units": WeightedNumeric,
     **accumulator.STATE_FOLDS,
 }
 _STATE_FUNCTIONS: dict[str, Callable[..., Datum]] = {

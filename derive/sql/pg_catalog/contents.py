@@ -15,11 +15,11 @@ from derive.sql.pg_catalog.objects import (
     FIRST_OID,
     PROCEDURES,
     CatalogObjects,
-    ObjectColumn,
     ObjectKind,
     ObjectRelation,
     procedure_name,
 )
+from derive.sql.planner.interfaces import NamedColumn
 
 CatalogValue: TypeAlias = str | int | bool | list[int] | None
 CatalogRow: TypeAlias = dict[str, CatalogValue]
@@ -418,7 +418,7 @@ def _columns(relation: ObjectRelation, database: str) -> Iterator[CatalogRow]:
         }
 
 
-def _sizes(column: ObjectColumn) -> CatalogRow:
+def _sizes(column: NamedColumn) -> CatalogRow:
     """Return the length or precision of a column's type."""
     sizes: CatalogRow = {"datetime_precision": _TIMES.get(column.type)}
     if column.type in _PRECISIONS:

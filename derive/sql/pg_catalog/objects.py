@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from derive.algebra.types import Type, TypeModifier
 from derive.functions.types.pg_type import PG_TYPES, PgType
 from derive.sql.backends import Backend
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects, listing
 from derive.sql.parser import statement
-from derive.sql.planner.interfaces import NamedRelation, RelationKind
+from derive.sql.planner.interfaces import NamedColumn, NamedRelation, RelationKind
 
 _FIRST_PROCEDURE = 6_000
 _UNDERSCORED = frozenset(
@@ -58,25 +57,6 @@ class ObjectKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectColumn:
-    """A column of a relation.
-
-    Attributes:
-        name: name.
-        type: type.
-        is_nullable: whether the column may be NULL.
-        modifier: type modifier.
-        default: text of the default; None for NULL.
-    """
-
-    name: str
-    type: Type
-    is_nullable: bool = True
-    modifier: TypeModifier | None = None
-    default: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ObjectIndex:
     """An index.
 
@@ -113,7 +93,7 @@ class ObjectRelation:
     schema: str
     name: str
     kind: ObjectKind
-    columns: tuple[ObjectColumn, ...]
+    columns: tuple[NamedColumn, ...]
     definition: str | None = None
     indexes: tuple[ObjectIndex, ...] = ()
     comment: str | None = None
@@ -171,10 +151,7 @@ def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> Ob
         item.schema if item else "public",
         named.name,
         _KINDS.get(named.kind, ObjectKind.TABLE),
-        tuple(
-            ObjectColumn(column.name, column.type, column.is_nullable, column.modifier, column.default)
-            for column in named.columns
-        ),
+        named.columns,
         f"{item.definition};" if item and item.definition else None,
         tuple(_index(named, index) for index in indexes),
         _COMMENTS.get(named.kind),

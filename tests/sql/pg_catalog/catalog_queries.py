@@ -13,14 +13,13 @@ from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import SelectStatement
 from derive.sql.pg_catalog.objects import (
     CatalogObjects,
-    ObjectColumn,
     ObjectIndex,
     ObjectKind,
     ObjectRelation,
     SessionFacts,
 )
 from derive.sql.pg_catalog.snapshot import CatalogSnapshot, UserCatalog
-from derive.sql.planner.interfaces import NamedRelation
+from derive.sql.planner.interfaces import NamedColumn, NamedRelation
 from derive.sql.planner.plan import plan_query
 from derive.sql.planner.planned import PlannedQuery, bind
 from derive.sql.preparation import KNOWN_SETTINGS
@@ -33,10 +32,10 @@ OBJECTS = CatalogObjects(
             "orders",
             ObjectKind.TABLE,
             (
-                ObjectColumn("id", Type.BIGINT, is_nullable=False),
-                ObjectColumn("customer", Type.TEXT),
-                ObjectColumn("amount", Type.NUMERIC),
-                ObjectColumn("at", Type.TIMESTAMPTZ),
+                NamedColumn("id", Type.BIGINT, is_nullable=False),
+                NamedColumn("customer", Type.TEXT),
+                NamedColumn("amount", Type.NUMERIC),
+                NamedColumn("at", Type.TIMESTAMPTZ),
             ),
             indexes=(
                 ObjectIndex(4, "orders_by_id", (0,), "CREATE INDEX orders_by_id ON public.orders USING btree (id)"),
@@ -48,7 +47,7 @@ OBJECTS = CatalogObjects(
             "public",
             "totals",
             ObjectKind.MATERIALIZED_VIEW,
-            (ObjectColumn("customer", Type.TEXT), ObjectColumn("total", Type.NUMERIC)),
+            (NamedColumn("customer", Type.TEXT), NamedColumn("total", Type.NUMERIC)),
             definition="SELECT customer, sum(amount) AS total FROM orders GROUP BY customer",
         ),
         ObjectRelation(
@@ -56,10 +55,10 @@ OBJECTS = CatalogObjects(
             "public",
             "large",
             ObjectKind.VIEW,
-            (ObjectColumn("id", Type.BIGINT), ObjectColumn("document", Type.JSONB)),
+            (NamedColumn("id", Type.BIGINT), NamedColumn("document", Type.JSONB)),
             definition="SELECT id FROM orders WHERE amount > 100",
         ),
-        ObjectRelation(5, "acme", "acmeBank/balances", ObjectKind.TABLE, (ObjectColumn("account", Type.TEXT),)),
+        ObjectRelation(5, "acme", "acmeBank/balances", ObjectKind.TABLE, (NamedColumn("account", Type.TEXT),)),
     )
 )
 SETTINGS = {name: setting.default for name, setting in KNOWN_SETTINGS.items()}
