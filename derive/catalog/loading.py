@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -141,9 +142,7 @@ class Resources:
         """
         self.asked.add(url)
         if is_remote(url):
-            from derive.catalog.remote import fetch
-
-            return fetch(url, self.seconds, MOST_BYTES)
+            return _fetch(url, self.seconds, MOST_BYTES)
         if url.startswith("file:"):  # file URLs of a local catalog are already converted to paths
             raise OSError("a catalog at an http(s) address may name files at such addresses only")
         try:
@@ -155,6 +154,56 @@ class Resources:
             raise too_large(MOST_BYTES)
         self.hashes[url] = hashlib.sha256(content).hexdigest()
         return content
+
+
+_BLOCK_BYTES = 1 << 16
+
+
+def _fetch(url: str, seconds: float, most_bytes: int) -> bytes:
+    """Return the content of an http(s) address.
+
+    Args:
+        url: the address.
+        seconds: time limit for the whole transfer, even from a slow server.
+        most_bytes: limit for the size of the content.
+
+    Raises:
+        OSError: the content cannot be loaded, or exceeds the limit.
+    """
+    # An HTTP client is slow to import and rarely needed.
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+
+    try:
+        return _read_remote(url, seconds, most_bytes)
+    except HTTPException as exc:
+        raise OSError(f"invalid answer: {type(exc).__name__}") from exc
+    except HTTPError as exc:
+        exc.close()
+        raise OSError(f"HTTP {exc.code} {exc.reason}") from exc
+    except ValueError as exc:
+        raise OSError(str(exc)) from exc
+
+
+def _read_remote(url: str, seconds: float, most_bytes: int) -> bytes:
+    from urllib.request import urlopen
+
+    end = time.monotonic() + seconds
+    blocks: list[bytes] = []
+    size = 0
+    with urlopen(url, timeout=seconds) as response:  # http(s) only: the caller has checked the scheme
+        while block := response.read1(_BLOCK_BYTES):
+            blocks.append(block)
+            size += len(block)
+            if size > most_bytes:
+                raise too_large(most_bytes)
+            if time.monotonic() > end:
+                raise TimeoutError("timed out")
+    content = b"".join(blocks)
+    expected = response.headers.get("Content-Length")
+    if expected is not None and expected.isdigit() and len(content) < int(expected):
+        raise OSError(f"the answer ends after {len(content)} of {expected} bytes")
+    return content
 
 
 WRITE, RELAXED, INFERRED = "flow://write-schema", "flow://relaxed-write-schema", "flow://inferred-schema"

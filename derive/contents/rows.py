@@ -13,7 +13,7 @@ from itertools import product
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from derive.algebra.bounds import Bounds
 from derive.algebra.types import Datum, Row, Type
@@ -33,6 +33,7 @@ from derive.time.source_read import Segment, SourceRead
 if TYPE_CHECKING:
     from derive.protocol.specs import CollectionSpec
     from derive.storage.segments.columns import TypedColumn
+    from derive.storage.segments.reader import Condition
     from derive.storage.segments.rows import ReadRows
 
 _BATCH = 10_000
@@ -108,11 +109,10 @@ def _kept(store: Readable, table: Table, as_of: int) -> Iterator[None]:
 def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOUNDS) -> Iterator[list[Row]]:
     # A reader that resumes reads no files at first, so it need not wait for this wake-up.
     from derive.contents.reduced import batches_of, reduced_locally
-    from derive.contents.table_conditions import TableConditions
     from derive.storage.segments.rows import StoredRows
 
     rows = rows_of(table)
-    conditions = TableConditions(table, rows, bounds)
+    conditions = _TableConditions(table, rows, bounds)
     known = store.tables.read(table.id, BEGINNING, as_of + 1, conditions.within_texts())
     read = SourceRead(0, 0, BEGINNING, as_of + 1, known.segments)
     updates = conditions.matching(known.appended)
@@ -124,6 +124,67 @@ def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOU
         )
         for batch in batches_of(parts):
             yield rows.rows(batch.texts.to_pylist())
+
+
+_MOST_PARTS = 10
+"""Maximum number of values for which texts are searched before they are parsed."""
+
+
+class _TableConditions:
+    """Conditions on the typed columns of a table; bounds of other columns are ignored.
+
+    A deletion has the same text as its insertion, so a condition is true for all updates of a row or for none. The sum
+    of the remaining updates has all needed rows.
+
+    Args:
+        table: the table.
+        rows: converter of its rows.
+        bounds: bounds of its columns.
+    """
+
+    def __init__(self, table: Table, rows: TableRows, bounds: Bounds) -> None:
+        from derive.storage.segments.columns import typed_columns
+
+        typed = {column.pointer: column for column in typed_columns(table.spec)} if bounds else {}
+        self._rows = rows
+        self._bounds = {index: bound for index, bound in bounds.items() if table.columns[index].pointer in typed}
+        self._typed = {index: typed[table.columns[index].pointer] for index in self._bounds}
+
+    def of_files(self) -> list[Condition]:
+        """Return the conditions on files."""
+        import pyarrow as pa
+
+        from derive.storage.segments.reader import Condition
+
+        conditions = []
+        for index, bound in self._bounds.items():
+            column, data = self._typed[index], bound.data
+            told = None if data is None else [self._rows.value(index, one) for one in data if one is not None]
+            ends: list[Any] = [bound.least, bound.most]
+            conditions.append(Condition(column.name, None if told is None else pa.array(told, column.type), *ends))
+        return conditions
+
+    def within_texts(self) -> list[list[str]]:
+        """Return lists of substrings: the text of every needed row contains a substring of each list.
+
+        Other texts may, too.
+        """
+        return [
+            [self._rows.part(index, datum) for datum in bound.data if datum is not None]
+            for index, bound in self._bounds.items()
+            if bound.data is not None and len(bound.data) <= _MOST_PARTS
+        ]
+
+    def matching(self, appended: Sequence[AppendedRow]) -> Sequence[AppendedRow]:
+        """Return the updates of needed rows."""
+        if not self._bounds:
+            return appended
+        rows = self._rows.rows([text for *_, text in appended])
+        return [
+            update
+            for update, row in zip(appended, rows, strict=True)
+            if all(bound.holds(row[index]) for index, bound in self._bounds.items())
+        ]
 
 
 @contextmanager
