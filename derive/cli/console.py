@@ -153,19 +153,28 @@ _CONFIGURATIONS = (".yaml", ".yml", ".json")
 _BEFORE, _BEHIND = 80, 120
 """Characters of a long line shown before and after the column."""
 
+_LEAST_ROOM = 20
 
-def render_error(error: FlowError) -> str:
-    """Return an error as lines of text."""
+
+def render_error(error: FlowError, width: int | None = None) -> str:
+    """Return an error as lines of text.
+
+    Args:
+        error: the error.
+        width: number of columns of the terminal, which excerpts and hints have to fit; None for no terminal.
+    """
     if isinstance(error, CatalogError):
         count = len(error.issues)
-        issues = [_render(f"error[{issue.code}]", issue.message, issue.position, issue.hint) for issue in error.issues]
+        issues = [
+            _render(f"error[{issue.code}]", issue.message, issue.position, issue.hint, width) for issue in error.issues
+        ]
         return "\n\n".join([*issues, f"{count} error{'' if count == 1 else 's'}"])
     if isinstance(error, ViewError):
-        return _render(f"error[{error.sqlstate}]", error.message, None, error.remedy)
+        return _render(f"error[{error.sqlstate}]", error.message, None, error.remedy, width)
     if isinstance(error, SqlError):
-        lines = _render(f"error[{error.sqlstate}]", error.message, error.position, error.hint)
+        lines = _render(f"error[{error.sqlstate}]", error.message, error.position, error.hint, width)
         return f"{lines}\n  = {error.detail}" if error.detail else lines
-    return _render("error", error.message, error.position, error.hint)
+    return _render("error", error.message, error.position, error.hint, width)
 
 
 def describe_error(error: FlowError) -> list[dict[str, Any]]:
@@ -191,22 +200,23 @@ def _describe(message: str, position: Position | None, hint: str | None) -> dict
     }
 
 
-def _render(label: str, message: str, position: Position | None, hint: str | None) -> str:
-    lines = [f"{label}: {message}"]
+def _render(label: str, message: str, position: Position | None, hint: str | None, width: int | None) -> str:
+    lines, note = [f"{label}: {message}"], hint
     if position is not None:
         lines.append(f"  --> {position}")
         line = _source_line(position)
         if line is not None:
-            text, column = _window(line, position.column)
             number = str(position.line)
+            text, column = _window(line, position.column, None if width is None else width - len(number) - 3)
             room = max(1, min(position.length, len(text) - column + 1))
-            lines.append(f"{number} | {text}")
-            note = f" {hint}" if hint else ""
             indent = "".join(map(_blank, text[: column - 1])) + " " * (column - 1 - len(text))
-            lines.append(f"{' ' * len(number)} | {indent}{'^' * room}{note}")
-            return "\n".join(lines)
-    if hint:
-        lines.append(f"  = {hint}")
+            carets = f"{' ' * len(number)} | {indent}{'^' * room}"
+            if hint and (width is None or len(carets) + 1 + len(hint) <= width):
+                carets, note = f"{carets} {hint}", None
+            lines += [f"{number} | {text}", carets]
+    if note:
+        ways = note.split("; ") if width is not None and len(note) + 4 > width else [note]
+        lines += [f"  = {way}" for way in ways]
     return "\n".join(lines)
 
 
@@ -217,13 +227,24 @@ def _blank(character: str) -> str:
     return "" if combining(character) else "  " if east_asian_width(character) in "WF" else " "
 
 
-def _window(line: str, column: int) -> tuple[str, int]:
-    """Return the part of a line around a column, and the column's number in that part."""
-    if len(line) <= _BEFORE + _BEHIND:
+def _window(line: str, column: int, room: int | None) -> tuple[str, int]:
+    """Return the part of a line around a column, and the column's number in that part.
+
+    Args:
+        line: the line.
+        column: the column, from 1.
+        room: largest length of the part; None for the default.
+    """
+    before, behind = _BEFORE, _BEHIND
+    if room is not None and room < before + behind:
+        room = max(room, _LEAST_ROOM)
+        before = (room - 2) * _BEFORE // (_BEFORE + _BEHIND)
+        behind = room - 2 - before
+    if len(line) <= before + behind:
         return line, column
-    begin, end = max(0, column - _BEFORE), column + _BEHIND
-    before = "…" if begin else ""
-    return f"{before}{line[begin:end]}{'…' if end < len(line) else ''}", column - begin + len(before)
+    begin, end = max(0, column - before), column + behind
+    ellipsis = "…" if begin else ""
+    return f"{ellipsis}{line[begin:end]}{'…' if end < len(line) else ''}", column - begin + len(ellipsis)
 
 
 def _source_line(position: Position) -> str | None:
@@ -315,7 +336,8 @@ def print_error(error: FlowError) -> None:
         for description in describe_error(error):
             _print_entry("error", **description)
         return
-    for line in render_error(error).split("\n"):
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+    for line in render_error(error, width).split("\n"):
         style = "bold red" if line.startswith("error") else "dim" if line.startswith("  -->") else ""
         _print(line, style)
 

@@ -99,5 +99,26 @@ def test_excerpt_of_a_long_line_surrounds_the_fault() -> None:
     )
 
 
+def test_excerpt_and_hint_fit_a_terminal(catalog: Path) -> None:
+    ways = "undo the edit; add the new results to the old ones: flowctl run --accept acme/sums"
+    error = FlowError("odd", position=Position("-c", 12, 301, 3, "a" * 300 + "bad" + "c" * 300), hint=ways)
+
+    assert render_error(error, 60) == (
+        f"error: odd\n  --> -c:12:301\n12 | …{'a' * 20}bad{'c' * 30}…\n   | {' ' * 21}^^^\n"
+        "  = undo the edit\n"
+        "  = add the new results to the old ones: flowctl run --accept acme/sums"
+    )
+    assert render_error(FlowError("odd", hint=ways), 60).endswith(
+        "odd\n" + "\n".join(f"  = {w}" for w in ways.split("; "))
+    )
+    assert render_error(FlowError("odd", hint=ways), 90) == f"error: odd\n  = {ways}"
+
+
+def test_short_hint_stands_beside_the_carets_on_a_terminal(catalog: Path) -> None:
+    error = FlowError("odd", position=Position("flow.yaml", 2, 11, 13), hint="look again")
+
+    assert render_error(error, 80) == render_error(error)
+
+
 def test_error_without_a_position_has_no_excerpt(catalog: Path) -> None:
     assert render_error(FlowError("odd", hint="look again")) == "error: odd\n  = look again"
