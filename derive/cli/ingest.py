@@ -49,8 +49,12 @@ _FORMS = {".csv": "csv", ".parquet": "parquet"}
     metavar="ID",
     help="Identifier of the load: a load that is repeated is ingested once.",
 )
+@click.option(
+    "-o", "--output", type=click.Choice(["json"]), help="Print a JSON object for each file.  [default: print nothing]"
+)
 @click.argument("files", nargs=-1)
 def command(
+    *,
     source: Path,
     data: Path | None,
     collection: str,
@@ -58,6 +62,7 @@ def command(
     clock: str | None,
     most_mib: int,
     load_id: str | None,
+    output: str | None,
     files: tuple[str, ...],
 ) -> None:
     """Load FILES (or standard input, '-') into a collection. Each file is loaded as a whole or not at all.
@@ -68,6 +73,9 @@ def command(
     With --load-id, an interrupted command can be repeated: the documents are in the collection once. Without this
     option, a file whose content was ingested before is ingested again, with a warning.
 
+    With -o json, each loaded file is one object on standard output: collection, file, load_id, documents (ingested by
+    this command), and repeated (whether the load was there already).
+
     \b
     Examples:
       flowctl ingest --collection acmeBank/transfers transfers.jsonl
@@ -76,7 +84,6 @@ def command(
       generate | flowctl ingest --collection acmeBank/transfers --format csv
     """
     from derive.catalog import load_without_tests
-    from derive.catalog.language.structure import is_pointer
     from derive.cli.console import Progress, note
     from derive.errors import UsageError
     from derive.storage.ingest import Ingestion
@@ -86,6 +93,39 @@ def command(
     spec = catalog.find_collection(collection)
     if collection in catalog.derivations:
         raise UsageError(f"'{collection}' is derived, so nothing can be ingested into it")
+    _require(clock, load_id, files)
+    store = open_store(data_folder(source, data))
+    with Progress() as progress:
+        for name in files or ("-",):
+            shown = _shown(name)
+            file = _File(name, load_id)
+            if load_id is None:
+                _warn_of_repetition(store, collection, file)
+            progress.show(shown, 0)
+            ingestion = Ingestion(store, spec, clock=clock, progress=partial(progress.show, shown))
+            with _documents(file, form, spec, most_mib << 20) as lines:
+                documents, is_repeated = 0, False
+                try:
+                    documents = ingestion.load(shown, lines, LoadedFile(shown, load_id, file.digest))
+                    progress.done(shown, documents)
+                except RepeatedLoadError as repeated:
+                    is_repeated = True
+                    progress.stop(shown)
+                    note(f"{repeated.message}; nothing more was ingested")
+            if output == "json":
+                _print_load(collection, name, load_id, documents, is_repeated=is_repeated)
+    store.close()
+
+
+def _require(clock: str | None, load_id: str | None, files: tuple[str, ...]) -> None:
+    """Check the values of options and arguments.
+
+    Raises:
+        UsageError: a value is wrong.
+    """
+    from derive.catalog.language.structure import is_pointer
+    from derive.errors import UsageError
+
     if clock is not None and not is_pointer(clock):
         raise UsageError(f"--clock takes a JSON pointer, such as /{clock.lstrip('/') or 'at'}")
     if load_id is not None and len(files) > 1:
@@ -97,22 +137,19 @@ def command(
             raise UsageError(f"{name} is a folder", hint=f"name its files, such as {Path(name) / '*.jsonl'}")
         if name != "-" and not Path(name).exists():
             raise UsageError(f"there is no file {name}")
-    store = open_store(data_folder(source, data))
-    with Progress() as progress:
-        for name in files or ("-",):
-            shown = _shown(name)
-            file = _File(name, load_id)
-            if load_id is None:
-                _warn_of_repetition(store, collection, file)
-            progress.show(shown, 0)
-            ingestion = Ingestion(store, spec, clock=clock, progress=partial(progress.show, shown))
-            with _documents(file, form, spec, most_mib << 20) as lines:
-                try:
-                    progress.done(shown, ingestion.load(shown, lines, LoadedFile(shown, load_id, file.digest)))
-                except RepeatedLoadError as repeated:
-                    progress.stop(shown)
-                    note(f"{repeated.message}; nothing more was ingested")
-    store.close()
+
+
+def _print_load(collection: str, name: str, load_id: str | None, documents: int, *, is_repeated: bool) -> None:
+    import orjson
+
+    loaded = {
+        "collection": collection,
+        "file": name,
+        "load_id": load_id,
+        "documents": documents,
+        "repeated": is_repeated,
+    }
+    click.echo(orjson.dumps(loaded).decode())
 
 
 def _warn_of_repetition(store: Store, collection: str, file: _File) -> None:

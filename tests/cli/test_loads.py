@@ -84,6 +84,22 @@ def test_load_id_ingests_a_repeated_load_once(folder: Path) -> None:
     ]
 
 
+def test_ingest_prints_each_file_as_json(folder: Path) -> None:
+    def printed(*arguments: str) -> list[dict[str, Any]]:
+        code, out, err = flowctl(folder, "ingest", "--collection", "l/orders", "-o", "json", *arguments)
+        assert code == 0, err
+        return [json.loads(line) for line in out.splitlines()]
+
+    loaded = {"collection": "l/orders", "load_id": None, "repeated": False}
+    assert printed("a.jsonl", "b.jsonl") == [
+        {**loaded, "file": "a.jsonl", "documents": 2},
+        {**loaded, "file": "b.jsonl", "documents": 1},
+    ]
+    may = {**loaded, "load_id": "may", "file": "b.jsonl"}
+    assert printed("--load-id", "may", "b.jsonl") == [{**may, "documents": 1}]
+    assert printed("--load-id", "may", "b.jsonl") == [{**may, "documents": 0, "repeated": True}]
+
+
 def test_load_id_refuses_other_content(folder: Path) -> None:
     ingest(folder, "--load-id", "may", text=ONE_AND_TWO)
     error = ingest(folder, "--load-id", "may", "b.jsonl", status=1)
