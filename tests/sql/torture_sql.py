@@ -25,6 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from forked_flowctl import Flowctl
 from history import Event, Outcome, Read, Write, violations
 from swapping import Swapper
 
@@ -49,18 +53,15 @@ class Server:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._command = [
-            sys.executable, "-m", "derive.cli.main", "sql", "serve", "--listen", "127.0.0.1:0",
-            "--data", str(folder),
-        ]  # fmt: skip
+        self._command = ["sql", "serve", "--listen", "127.0.0.1:0", "--data", str(folder)]
         self._log = folder / "server.log"
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Flowctl | None = None
         self.port = self.lives = 0
 
     def start(self) -> None:
         """Start it, and wait until clients can connect."""
         with self._log.open("a") as log:
-            self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = Flowctl(self._command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout
         address = self._process.stdout.readline().strip()
         if not address:

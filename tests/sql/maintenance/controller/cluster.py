@@ -7,14 +7,14 @@ import random
 import select
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from subprocess import PIPE
 
 import apsw
+from forked_flowctl import Flowctl
 from proxy import Network, Proxy
 from torture_sql import Server
 
@@ -57,8 +57,8 @@ class Process:
     """
 
     def __init__(self, command: Sequence[str], log: Path, thaw: Callable[[], None]) -> None:
-        self._command, self._log, self._thaw = [sys.executable, "-m", "derive.cli.main", *command], log, thaw
-        self.process: subprocess.Popen[str] | None = None
+        self._command, self._log, self._thaw = command, log, thaw
+        self.process: Flowctl | None = None
         self.was_ended = False
 
     def start(self, failpoint: str = "") -> int:
@@ -70,9 +70,7 @@ class Process:
         self.was_ended = False
         environment = os.environ | {"FLOW_FAILPOINT": failpoint}
         with self._log.open("a") as log:
-            self.process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
-            )
+            self.process = Flowctl(self._command, stdin=PIPE, stdout=PIPE, stderr=log, text=True, env=environment)
         assert self.process.stdout
         begin = time.monotonic()
         while not select.select([self.process.stdout], [], [], 0.05)[0]:

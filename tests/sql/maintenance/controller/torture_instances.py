@@ -26,7 +26,7 @@ from pathlib import Path
 
 import psycopg
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
 from cluster import PATIENCE_SECONDS, Cluster, dataflows_in, eventually
 from faults import Fault, Faults
