@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import time
@@ -139,6 +140,9 @@ def test_orphaned_hanging_process_ends_itself() -> None:
         time.sleep(0.5)  # it is at work by now
         assert deno.exists()
         python.kill()
+    seconds, _ = resource.prlimit(int(deno.name), resource.RLIMIT_CPU)
+    assert 0 < seconds < 60
+    resource.prlimit(int(deno.name), resource.RLIMIT_CPU, (1, resource.RLIM_INFINITY))  # a shorter wait
     deadline = time.monotonic() + 60
     while deno.exists():
         assert time.monotonic() < deadline

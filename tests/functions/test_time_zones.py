@@ -43,7 +43,7 @@ from derive.functions.types.type_info import datum_of_text
 
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15")) * 20
-CHANGES = 6 if SAME else 1000
+CHANGES = 3 if SAME else 1000
 """Changes of a zone's clocks that are tried, at most."""
 FIELDS = (
     *("microseconds", "milliseconds", "second", "minute", "hour", "day", "week", "month", "quarter", "year"),

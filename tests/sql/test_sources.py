@@ -102,7 +102,7 @@ def test_first_read_has_all_lines_at_creation(world: SqlWorld, read: str, isolat
 
 def test_restarted_server_waits_for_the_initial_lines(world: SqlWorld) -> None:
     path = world.folder / "numbers"
-    path.write_text("".join(f"{number}\n" for number in range(400_000)))
+    path.write_text("".join(f"{number}\n" for number in range(100_000)))
 
     async def created(coordinator: Coordinator) -> object:
         await Client(coordinator)(f"CREATE SOURCE s FROM FILE '{path}' FORMAT JSON")
@@ -110,7 +110,7 @@ def test_restarted_server_waits_for_the_initial_lines(world: SqlWorld) -> None:
 
     async def restarted(coordinator: Coordinator) -> None:
         coordinator.own()
-        assert await Client(coordinator)("SELECT count(*) FROM s") == [("400000",)]
+        assert await Client(coordinator)("SELECT count(*) FROM s") == [("100000",)]
 
     assert world.within(created) == path.stat().st_size
     world.within(restarted)
