@@ -200,7 +200,8 @@ def read_command(
     printer = _Printer(_Chosen(spec, where, begin if history else None, limit), show)
     with ExitStack() as stack:
         store = stack.enter_context(closing(_opened(stored_folder(source, data), waits=follow)))
-        versions = Versions(store.read_as(store.tables.as_stored(spec))) if history else None
+        stored = store.read_as(store.tables.as_stored(spec), options.as_of)
+        versions = Versions(stored) if history else None
         if versions is not None:
             _note_compaction(store, spec)
         if follow:

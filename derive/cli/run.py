@@ -228,6 +228,8 @@ def _forever(run: Run, scheduler: Scheduler, applying: Applying | None, shadowin
                 compaction.check()
                 run.wait(_APPLY_SECONDS if is_applying else _LOOK_SECONDS)
             except FlowError as error:
+                if shadowing is not None:
+                    shadowing.require_shadow()
                 if not error.heals:
                     raise
                 _pause(error)

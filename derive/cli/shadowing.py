@@ -145,10 +145,23 @@ class Shadowing:
             note(f"the swap waits for {behind}; continue with: flowctl run --shadow", level="warn")
         return False
 
+    def require_shadow(self) -> None:
+        """Raise an error if another process has given up the shadow.
+
+        Raises:
+            UsageError: there is no shadow.
+        """
+        from derive.errors import UsageError
+
+        if self._swapping.is_over and self._swapping.swapped is None:
+            raise UsageError(
+                "another process has given up the shadow, so this run ends",
+                hint="see the effect of the edit without a shadow: flowctl plan",
+            )
+
     def _report(self) -> None:
         from derive.cli.console import note, print_error
         from derive.document.clock import format_rfc3339
-        from derive.errors import UsageError
 
         if self._is_told:
             return
@@ -159,8 +172,5 @@ class Shadowing:
             self._is_told = True
             at = format_rfc3339(self._swapping.swapped)
             note(f"{', '.join(self._group.members)}: the new version is in force from {at} on", at=at)
-        elif self._swapping.is_over:
-            raise UsageError(
-                "the shadow was given up by another process, so this run ends",
-                hint="see the effect of the edit without a shadow: flowctl plan",
-            )
+        else:
+            self.require_shadow()

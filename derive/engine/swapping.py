@@ -130,7 +130,7 @@ class Swapping:
         self._store, self._run, self._reconciler, self._group = store, run, reconciler, group
         self._accepted = accepted
         self.at: int | None = None
-        self.is_met = False
+        self.is_met = self._is_applied = False
         self._looked_at = 0.0
         self.swapped: int | None = None
         self.error: UsageError | None = None
@@ -153,10 +153,10 @@ class Swapping:
         Raises:
             FencedError: another run has fenced this run.
         """
+        if self.swapped is not None:
+            return self._apply_alone(scheduler)
         shadows = self._store.shadows.members()
-        if self.swapped is not None or self.error is not None or not shadows:
-            return False
-        if self._is_disturbed(shadows):
+        if self.error is not None or not shadows or self._is_disturbed(shadows):
             self._meet(None, shadows)
             return False
         is_held = any(shadow.is_held for shadow in shadows)
@@ -249,10 +249,22 @@ class Swapping:
             self.swapped = swap_group(self._store, self._group, self._accepted)
         except UsageError as error:
             self.error = error
-        if self.swapped is None:
+        finally:
             self._meet(None, shadows)
-            return
-        self._run.bounds = {}
+        if self.swapped is not None:
+            self._apply()
+
+    def _apply_alone(self, scheduler: Scheduler | None) -> bool:
+        """Apply the catalog after the swap, unless this is done; return whether it could not be applied yet."""
+        if not self._is_applied:
+            with self._held(scheduler) as is_idle:
+                if is_idle:
+                    self._apply()
+        return not self._is_applied
+
+    def _apply(self) -> None:
+        """Continue with the catalog: without the shadows, whose tasks are fenced."""
         self._reconciler.find_superseded(self._run)
         self._reconciler.apply(self._run, self._group.present)
+        self._is_applied = True
         reach("swap.applied")

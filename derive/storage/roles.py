@@ -56,8 +56,8 @@ class View(Folder, Protocol):
     def collection(self, name: str) -> Collection | None:
         """Return the description of a collection; see `Store`."""
 
-    def read_as(self, spec: CollectionSpec) -> CollectionSpec:
-        """Return the definition under which the present documents of a collection are read."""
+    def read_as(self, spec: CollectionSpec, clock: int | None = None) -> CollectionSpec:
+        """Return the definition under which the documents of a collection at a time are read; None for the present."""
 
     def upper(self, name: str) -> int:
         """Return the `upper` of a collection."""

@@ -217,10 +217,10 @@ class Store:
         with self._metadata.snapshot() as db:
             return describe_fate(db, name, relation)
 
-    def read_as(self, spec: CollectionSpec) -> CollectionSpec:
-        """Return the definition under which the present documents of a collection are read."""
+    def read_as(self, spec: CollectionSpec, clock: int | None = None) -> CollectionSpec:
+        """Return the definition under which the documents of a collection at a time are read; None for the present."""
         with self._metadata.snapshot() as db:
-            version = version_at(db, spec.name, None)
+            version = version_at(db, spec.name, clock)
         return version.read_as(spec) if version else spec
 
     def upper(self, name: str) -> int:

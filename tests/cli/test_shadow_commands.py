@@ -162,3 +162,35 @@ def test_run_swaps_while_documents_arrive(folder: Path) -> None:
     wait_for(process, told, lambda: stored(folder) == expected)
     process.send_signal(signal.SIGINT)
     assert process.wait() == 0
+
+
+def begin_held(folder: Path) -> tuple[Flowctl, Path]:
+    """A run that holds a shadow beside the live version, and what it says."""
+    told = folder / "told"
+    with told.open("ab") as stream:
+        command = ["run", "--shadow", "--hold", "--shards", "1", "--source", str(folder / "flow.yaml")]
+        process = Flowctl(command, stderr=stream)
+    wait_for(process, told, lambda: "running 3 tasks" in told.read_text())
+    return process, told
+
+
+def test_running_shadow_is_swapped_by_another_process(folder: Path) -> None:
+    process, told = begin_held(folder)
+    ingest(folder, 4)
+    wait_for(process, told, lambda: sums(folder) == {"odd": 4, "even": 6})
+    status, _, err = flowctl(folder, "swap")
+    assert status == 0
+    assert "the running flowctl swaps as soon as" in err
+    wait_for(process, told, lambda: "s/sums: the new version is in force from 20" in told.read_text())
+    wait_for(process, told, lambda: stored(folder) == {"odd": 40, "even": 60})
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 0
+
+
+def test_running_shadow_is_given_up_by_another_process(folder: Path) -> None:
+    process, told = begin_held(folder)
+    assert flowctl(folder, "shadow", "drop")[0] == 0
+    ingest(folder, 5)
+    assert process.wait(60) == 2
+    assert "another process has given up the shadow, so this run ends" in told.read_text()
+    assert sums(folder) == {"odd": 4, "even": 2}
