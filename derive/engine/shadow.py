@@ -14,10 +14,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from derive.catalog.graph import cycles
+from derive.engine.edits import fingerprints_of
 from derive.errors import UsageError
 from derive.protocol.definition_text import Definition, collection_text, definition_of, restored
 from derive.protocol.specs import CatalogSpec, CollectionSpec, DerivationSpec, MaterializationSpec
 from derive.shard.state import epochs_lock, remove_state
+from derive.storage.metadata.descriptions import TaskState
 from derive.storage.metadata.swap import Shadow
 from derive.storage.roles import Runnable, View
 from derive.storage.shadows import other_edit
@@ -85,12 +87,10 @@ def find_group(store: View, catalog: CatalogSpec) -> Group | None:
     Raises:
         UsageError: a member is disabled, or its stored definition is unknown or cannot be restored.
     """
-    pasts = {name: store.past(name) for name in catalog.derivations}
-    has_run = {name for name in catalog.derivations if (state := store.task(name)) and state.positions}
+    states = {name: state for name in catalog.derivations if (state := store.task(name)) and state.positions}
+    definitions = {name: next((part.definition for part in reversed(store.past(name))), None) for name in states}
     members = {
-        name
-        for name, past in pasts.items()
-        if past and name in has_run and past[-1].definition != definition_of(catalog.derivations[name]).text
+        name for name, state in states.items() if _is_edited(catalog.derivations[name], state, definitions[name])
     }
     if not members:
         return None
@@ -106,9 +106,16 @@ def find_group(store: View, catalog: CatalogSpec) -> Group | None:
             raise UsageError(
                 f"'{name}' is disabled, so it cannot be replaced by a shadow", position=spec.collection.position
             )
-        if name in has_run:
-            live[name] = _stored(spec, pasts[name][-1].definition if pasts[name] else None)
+        if name in states:
+            live[name] = _stored(spec, definitions[name])
     return Group(catalog, live, tuple(name for name in catalog.derivations if name in members))
+
+
+def _is_edited(spec: DerivationSpec, state: TaskState, definition: str | None) -> bool:
+    """Return whether a derivation differs from its stored definition; without one, whether its code does."""
+    if definition is None:
+        return state.fingerprints != fingerprints_of(spec)
+    return definition != definition_of(spec).text
 
 
 def _stored(spec: DerivationSpec, definition: str | None) -> DerivationSpec:

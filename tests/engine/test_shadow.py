@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import orjson
 import pytest
 from conftest import World
@@ -20,7 +22,7 @@ from derive.contents.reduced_input import ReducedInput
 from derive.contents.rows import contents_at
 from derive.contents.shares import rows_of_share, shares_at
 from derive.engine.reset import reset
-from derive.engine.shadow import give_up, require_no_shadow
+from derive.engine.shadow import find_group, give_up, require_no_shadow
 from derive.engine.split import split
 from derive.engine.swapping import swap_group
 from derive.errors import FencedError, FrontierError, LostError, UsageError
@@ -379,3 +381,12 @@ def test_backups_have_all_versions_and_the_state_of_the_present_one(tmp_path: Pa
     assert contents(scene.world, "a/again", first) == before
     scene.go_on()
     assert scene.world.digest() == scene.fresh(shadowed.edited).digest()
+
+
+def test_derivation_without_a_stored_definition_is_refused(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    with closing(apsw.Connection(str(scene.world.root / "metadata.db"))) as database:
+        database.execute("DELETE FROM history")
+    with pytest.raises(UsageError, match="it ran before data folders stored definitions"):
+        scene.shadow()
+    assert find_group(scene.world.store, scene.world.catalog) is None
