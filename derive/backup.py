@@ -1,6 +1,6 @@
 """Backups of data folders: made while tasks run, restored into any folder, and verified file by file.
 
-A folder without a manifest is not a backup, or is an incomplete one.
+A folder without a manifest is not a backup, or is an incomplete backup.
 
 Two locks are held while the metadata is copied: the lock of epochs (no task begins to run, is reset or is split), and
 the locks of shards (no shard is opened for another transaction). A shard's lock is released after its state is copied.

@@ -35,7 +35,7 @@ _STRUCTURED = frozenset({"array", "object"})
 
 
 def property_names(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]) -> tuple[str, ...]:
-    """Return the properties of result columns; the arguments are those of `compile_row`."""
+    """Return the properties of result columns; arguments as for `compile_row`."""
     return tuple(parameters[column].field if column in parameters else column for column in columns)
 
 

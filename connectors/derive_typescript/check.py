@@ -258,7 +258,10 @@ def _issues(module: Script, reports: list[_Report]) -> list[Issue]:
 
 
 def _import_position(module: Script, library: re.Match[str] | None) -> Position:
-    """Return the position where a module imports a library; its beginning if the import is elsewhere."""
+    """Return the position where a module imports a library.
+
+    The beginning of the module if another file has the import.
+    """
     offset = module.text.find(f"{library[1]}") if library and library[1] else -1
     return module.position if offset < 0 else module.locate(offset, len(library[1] if library else ""))
 

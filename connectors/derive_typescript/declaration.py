@@ -91,7 +91,7 @@ def named_schemas(schema: JSON, name: str, taken: set[str]) -> dict[int, NamedSc
     Args:
         schema: self-contained schema of the document.
         name: name of the document's type, which is the prefix of the other names.
-        taken: names in use; the function adds the new ones.
+        taken: names in use; the function adds new names.
 
     Returns:
         Named schemas by the identity (`id`) of each schema. The schema of the document is included if it is recursive.
@@ -169,7 +169,7 @@ def declare(schema: JSON, name: str, taken: set[str]) -> list[str]:
     Args:
         schema: self-contained schema.
         name: name of the type.
-        taken: names in use; the function adds the new ones.
+        taken: names in use; the function adds new names.
     """
     named = named_schemas(schema, name, taken)
     inference = Inference(schema, {key: named_schema.name for key, named_schema in named.items()})

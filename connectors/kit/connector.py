@@ -37,7 +37,7 @@ class Session(Protocol):
         """Return the last committed checkpoint, as passed to `prepare`; empty if the endpoint stores no checkpoints."""
 
     def load(self, binding: int, keys: Sequence[tuple[Value, ...]]) -> None:
-        """Request the documents of keys; `loaded` returns the existing ones.
+        """Request the documents of keys; `loaded` returns the existing documents.
 
         Args:
             binding: index of a binding without delta updates.
@@ -48,7 +48,8 @@ class Session(Protocol):
     def loaded(self) -> Iterator[tuple[int, Sequence[bytes]]]:
         """Return the documents of the requested keys as JSON: pairs of a binding's index and some of its documents.
 
-        The method is called once in a transaction, after the commit of the previous one. Missing keys are skipped.
+        The method is called once in a transaction, after the commit of the previous transaction. Missing keys are
+        skipped.
         """
 
     def prepare(self, flow_checkpoint: bytes) -> DriverCheckpoint | None:

@@ -129,7 +129,7 @@ class Manifest:
         The range starts with the committed state of the smallest range that contains it.
 
         Returns:
-            The version with the new owner, whose number is greater than those of all earlier sessions.
+            The version with the new owner, whose number is greater than the numbers of all earlier sessions.
         """
 
         def opened(version: Version) -> Version:

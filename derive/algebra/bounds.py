@@ -17,8 +17,8 @@ class ColumnBounds:
 
     Attributes:
         data: all possible data; None for any.
-        least: inclusive lower bound; None without one.
-        most: inclusive upper bound; None without one.
+        least: inclusive lower bound; None if missing.
+        most: inclusive upper bound; None if missing.
     """
 
     data: frozenset[Datum] | None = None

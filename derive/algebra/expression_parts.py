@@ -18,7 +18,7 @@ def conjuncts(predicate: Expression) -> list[Expression]:
 
 
 def parts(expression: Expression) -> Sequence[Expression]:
-    """Return the direct parts of an expression, without those inside subqueries."""
+    """Return the direct parts of an expression, without parts inside subqueries."""
     match expression:
         case Call(arguments=arguments):
             return arguments
@@ -31,7 +31,7 @@ def parts(expression: Expression) -> Sequence[Expression]:
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """Yield an expression and all its parts, without those inside subqueries."""
+    """Yield an expression and all its parts, without parts inside subqueries."""
     yield expression
     for part in parts(expression):
         yield from walk(part)
@@ -107,5 +107,5 @@ def gets_of(node: Any) -> tuple[Get, ...]:
 
 
 def is_unnest(relation: Relation) -> bool:
-    """Return whether a relation is the elements of arrays, or a projection of them."""
+    """Return whether a relation is the elements of arrays, or a projection of the elements."""
     return isinstance(relation, Unnest) or (isinstance(relation, Project) and is_unnest(relation.input))

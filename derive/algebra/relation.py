@@ -372,7 +372,7 @@ class Recurring:
 
 @dataclass(frozen=True, slots=True)
 class Recursion:
-    """The rows of `base`, the rows that `step` computes from them, the rows that it computes from those, and so on.
+    """The rows of `base`, and the rows that `step` computes, from `base` first, and then from its own rows.
 
     The recursion refers neither to enclosing rows nor to enclosing recursions.
 

@@ -26,7 +26,7 @@ from derive.protocol.specs import (
 
 
 def upstream(names: Iterable[str], reads: Mapping[str, Iterable[str]]) -> frozenset[str]:
-    """Return the derivations upstream of collections, directly or indirectly, including the derivations of these.
+    """Return the derivations of collections, and all derivations upstream of these.
 
     Args:
         names: names of the collections.

@@ -43,7 +43,7 @@ _POLL_MILLISECONDS = 200
 
 @click.group()
 def command() -> None:
-    """List collections, read their documents, and remove ingested ones."""
+    """List collections, read their documents, and remove ingested collections."""
 
 
 @command.command("list")

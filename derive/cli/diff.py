@@ -19,8 +19,8 @@ from derive.cli.options import catalog_options, clock_of, open_store, stored_fol
 def command(source: Path, data: Path | None, names: tuple[str, ...], as_of: str | None, limit: int | None) -> None:
     """Show the keys whose documents a shadow will change, one JSON object per line.
 
-    `before` is the document of the live collection, and `after` that of the shadow; null if one of them lacks the key.
-    A note for each collection gives the number of different keys.
+    `before` is the document of the live collection, and `after` the document of the shadow; null if the key is missing
+    there. A note for each collection gives the number of different keys.
 
     \b
     Examples:

@@ -174,7 +174,7 @@ class _File:
 
     Args:
         name: path of the file, or '-'.
-        load_id: identifier of the load; None without one.
+        load_id: identifier of the load; None if missing.
     """
 
     def __init__(self, name: str, load_id: str | None) -> None:

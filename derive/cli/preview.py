@@ -114,7 +114,7 @@ def command(
 
 
 def _note_compaction(store: Readable, sources: Sequence[CollectionSpec]) -> None:
-    """Print a note for each source whose documents are not those that a run has read."""
+    """Print a note for each source whose documents differ from the documents that a run has read."""
     from derive.cli.console import note
     from derive.contents.reads import compacted_before
     from derive.document.clock import format_rfc3339

@@ -62,9 +62,9 @@ def command(
     exit code is 1 if there is any finding. Tasks may run meanwhile.
 
     With --replay, the lambdas of each derivation run again over all its sources, under the definitions that were in
-    force, in a temporary folder. Each derived document is compared with the stored one, byte for byte. The columns of
-    the stored files are compared with their documents, too. The replay needs the time of a new derivation on one core,
-    and constant memory.
+    force, in a temporary folder. Each derived document is compared with the stored document, byte for byte. The columns
+    of the stored files are compared with their documents, too. The replay needs the time of a new derivation on one
+    core, and constant memory.
 
     \b
     Examples:

@@ -121,7 +121,7 @@ def command(
 
 
 def _require_one(collection: str | None, key: str | None, view: str | None, row: str | None, where: str | None) -> None:
-    """Require the options of a document, or those of a view's row.
+    """Require the options of a document, or the options of a view's row.
 
     Raises:
         UsageError: options are missing, or do not belong together.

@@ -188,7 +188,7 @@ class Instance:
         return tuple(dict.fromkeys((*self._dataflows.maintained, *self._announced)))
 
     def definitions(self) -> dict[GlobalId, Any]:
-        """Return the definitions of maintained relations, including those of an earlier instance in this folder."""
+        """Return the definitions of maintained relations, also of an earlier instance in this folder."""
         return {key: value for key, value in self._definitions.items() if key in self._dataflows.maintained}
 
     def is_known_from(self, identifier: GlobalId, time: int) -> bool:
@@ -219,7 +219,7 @@ class Instance:
         raise FrontierError(f"{identifier} is not maintained")
 
     def failure(self, identifier: GlobalId) -> FlowError | None:
-        """Return the error of a relation that can no longer be maintained; None without one."""
+        """Return the error of a relation that can no longer be maintained; None if missing."""
         dataflow = self._dataflows.maintained.get(identifier)
         broken = self._dataflows.broken.get(dataflow.group.id) if dataflow is not None else None
         return self._dataflows.failures.get(identifier) or broken

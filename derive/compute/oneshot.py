@@ -28,7 +28,8 @@ class Loop:
     """A recursion whose rows are collected in a table.
 
     Attributes:
-        id: negative identifier; in `recursion.step` it stands for the rows of the last round, elsewhere for all rows.
+        id: negative identifier; in `recursion.step`, the identifier stands for the rows of the last round; in all other
+            places, for all rows.
         recursion: the recursion, with inner recursions replaced by tables.
     """
 

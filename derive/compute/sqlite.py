@@ -216,7 +216,7 @@ def limit_sql(limit: int | None, offset: int) -> str:
 
 
 def guarded(predicates: Sequence[str], fallible: Sequence[str]) -> list[str]:
-    """Return SQL of conditions; conditions that can fail are evaluated only if the others are true."""
+    """Return SQL of conditions; conditions that can fail are evaluated only if all other conditions are true."""
     if not fallible:
         return list(predicates)
     # In the condition of a CASE, SQLite evaluates predicates in order, and stops at the first false one.

@@ -196,7 +196,7 @@ def read_between(
         spec: the collection.
         selector: selection of logical partitions.
         begin: first timestamp.
-        end: timestamp after the last one.
+        end: exclusive upper bound of the timestamps.
         relation: relation to read, which may have been renamed; None for the relation with the spec's name.
     """
     return SourceRead(0, 0, begin, end, tuple(store.segments(spec, selector, begin, relation))).within(begin, end)
@@ -222,7 +222,7 @@ def subscribe_at(
 ) -> Generator[ReadRows | int]:
     """Yield the past and future updates of a collection from a time on, without an end.
 
-    The subscription follows a renamed or altered table, and not another table that gets the former name.
+    The subscription follows a renamed or altered table, and never another table that gets the former name.
 
     Args:
         store: store of the collection, which may not exist yet.

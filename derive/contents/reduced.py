@@ -189,7 +189,7 @@ def _content_rows(rows: list[_Row]) -> ContentRows:
 
 
 def _first_rows(keys: pa.Array) -> np.ndarray:
-    """Return the indices of the rows whose key differs from that of the previous row; keys are sorted."""
+    """Return the indices of the rows whose key differs from the key of the previous row; keys are sorted."""
     differ = pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy(zero_copy_only=False)
     return np.flatnonzero(np.concatenate([[True], differ]))
 

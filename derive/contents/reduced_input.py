@@ -281,7 +281,7 @@ class _Versions:
         self.clocks: list[int] = []
 
     def current(self, key: bytes) -> int | None:
-        """Return the number of a key's current version; None without one."""
+        """Return the number of a key's current version; None if missing."""
         if key not in self._versions:
             row: Any = self._held.execute("SELECT clock, doc FROM held WHERE key = ?", (key,)).fetchone()
             self._versions[key] = None if row is None else self._add(row[0], parse_exact(row[1].encode()))

@@ -39,7 +39,7 @@ class Member:
         task: the task.
         derivation: its transactor.
         inputs: its inputs.
-        step: the step that the task would take without a cycle transaction; None without one.
+        step: the step that the task would take without a cycle transaction; None if missing.
     """
 
     task: Task

@@ -99,7 +99,7 @@ class Inputs:
         return read_input(spec, self.tick, self.segments[spec.index], begin, end)
 
     def earliest(self, spec: InputSpec, begin: int) -> int | None:
-        """Return the least adjusted timestamp at or after `begin` of a stored document of this input; None without one.
+        """Return the least adjusted timestamp at or after `begin` of a stored document of this input; None if missing.
 
         Raises:
             SegmentError: a file of the source cannot be read.

@@ -340,7 +340,7 @@ class Run:
         return bool(done)
 
     def _next_due(self, looks: Mapping[str, Inputs]) -> int | None:
-        """Return the end of the first tick with a document that waits for one of these tasks; None without one."""
+        """Return the end of the first tick with a document that waits for one of these tasks; None if missing."""
         ends = []
         for name, inputs in looks.items():
             task = self.tasks[name]
@@ -351,7 +351,7 @@ class Run:
         return min(ends, default=None)
 
     def _may_run(self, task: Task) -> bool:
-        """Return whether a task has no error, or a transient one whose retry is due."""
+        """Return whether a task has no error, or a transient error whose retry is due."""
         if task.error is None:
             return True
         if not self._is_to_be_retried(task):

@@ -55,7 +55,7 @@ class Scheduler:
             return [cycle for cycle in cycles if cycle in self._busy]
 
     def adopt(self, held: Sequence[Cycle] = ()) -> None:
-        """Start threads for new cycles of the run, and end those of removed cycles.
+        """Start threads for new cycles of the run, and end the threads of removed cycles.
 
         Args:
             held: cycles that may not start transactions yet.

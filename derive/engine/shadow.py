@@ -1,4 +1,4 @@
-"""Shadows: edited derivations that are derived from history beside the live ones, and then replace them.
+"""Shadows: edited derivations that are derived from history beside the live derivations, and then replace these.
 
 The *group* has the edited derivations, and all derivations that read one of them, so it has whole cycles. While a
 shadow is derived, each member runs twice: the live one under its stored definition, and the shadow `x@2` by the code of
@@ -50,7 +50,7 @@ class Group:
         return {name: collection_text(spec.collection) for name, spec in self.live.items()}
 
     def live_catalog(self) -> CatalogSpec:
-        """Return the catalog in which the members are defined as they were, without those that have never run."""
+        """Return the catalog with the former definitions of the members, without members that have never run."""
         new = {name: replace(self.present.derivations[name], disabled=True) for name in self.members}
         derivations = {**self.present.derivations, **new, **self.live}
         collections = {name: spec.collection for name, spec in self.live.items()}

@@ -1,9 +1,9 @@
-"""The swap of a run with shadows: when all members of a group are at one time, their shadows replace them.
+"""The swap of a run with shadows: when all members of a group are at one time, their shadows replace the members.
 
 Once every shadow is near, the run chooses the time T, a boundary of all ticks of the group, and no member goes past it.
-When all have come to T, one metadata transaction exchanges the documents and the progress. Bindings that read the group
-start over in the same transaction: their connectors store the new rows beside the old ones, and replace these in one
-transaction of the endpoint.
+When all members have reached T, one metadata transaction exchanges the documents and the progress. Bindings that read
+the group start over in the same transaction: their connectors store the new rows beside the old rows, and replace the
+old rows in one transaction of the endpoint.
 """
 
 from __future__ import annotations
@@ -179,7 +179,9 @@ class Swapping:
         return not is_idle
 
     def finish(self, scheduler: Scheduler, sleep: Callable[[float], None] = time.sleep) -> bool:
-        """Bring the members of a group without waiting documents to one time, and swap; return whether this is done.
+        """Bring the members of a group without waiting documents to one time, and swap.
+
+        Return whether the swap is done.
 
         The swap is not done if a shadow fails, if it waits for a person, or if nothing moves for half a minute.
         """
@@ -200,7 +202,10 @@ class Swapping:
         return any(shadow.name in errors or (shadow.task in errors and errors[shadow.task].heals) for shadow in shadows)
 
     def _look(self, scheduler: Scheduler | None) -> None:
-        """Let all cycles advance to the time of the swap, once it has passed; idle ones would wait for documents."""
+        """Let all cycles advance to the time of the swap, once this time has passed.
+
+        Idle cycles would wait for documents.
+        """
         is_past = self.at is not None and self._store.timeline.present() >= self.at
         if scheduler is not None and is_past and time.monotonic() - self._looked_at > _LOOK_SECONDS:
             self._looked_at = time.monotonic()

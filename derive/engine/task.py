@@ -229,7 +229,7 @@ class Task:
         self._capability, self._checkpoint, self.beginning = capability, checkpoint, beginning
 
     def earliest(self, inputs: Inputs) -> int | None:
-        """Return the least adjusted timestamp of a stored document that is not processed yet; None without one."""
+        """Return the least adjusted timestamp of a stored document that is not processed yet; None if missing."""
         return self._earliest(inputs, self.spec.inputs)
 
     def _earliest(self, inputs: Inputs, specs: Sequence[InputSpec]) -> int | None:

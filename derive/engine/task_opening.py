@@ -33,7 +33,7 @@ def open_task(
         store: the data folder.
         transactor: processes the documents that the task reads.
         limits: limits for cutting its work.
-        refused: the error of the task's definition, which prevents a run; None without one.
+        refused: the error of the task's definition, which prevents a run; None if missing.
         if_free: whether to fail if another process runs the task.
         is_accepted: whether its pending edits are accepted.
 

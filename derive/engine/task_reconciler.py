@@ -79,7 +79,7 @@ Spec = TypeVar("Spec")
 
 
 def find_waiting(present: CatalogSpec, edited: CatalogSpec, busy: Collection[str]) -> frozenset[str]:
-    """Return the names of tasks that stay unchanged until the busy ones have ended their transactions.
+    """Return the names of tasks that stay unchanged until busy tasks have ended their transactions.
 
     Args:
         present: the present catalog of the run.
@@ -121,7 +121,7 @@ def stage(present: CatalogSpec, edited: CatalogSpec, waiting: Collection[str]) -
 
 
 def _mixed(present: Mapping[str, Spec], edited: Mapping[str, Spec], waiting: Collection[str]) -> dict[str, Spec]:
-    """Return the edited entries, with the present entries in place of waiting ones."""
+    """Return the edited entries, with the present entries of waiting tasks in place of the edited entries."""
     others = {name: spec for name, spec in edited.items() if name not in waiting}
     return others | {name: spec for name, spec in present.items() if name in waiting}
 

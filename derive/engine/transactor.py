@@ -95,7 +95,7 @@ class Prepared:
         documents_in: number of processed source documents.
         segments: written files.
         tokens: for each shard (by number) with new state, the name of the attempt that prepared this state.
-        stored: number of documents stored elsewhere.
+        stored: number of documents stored outside the data folder.
         cleared: state keys of inputs that start again, because an endpoint has lost all of their rows.
         stepped_back: for each input (by state key) that rewinds because an endpoint has lost rows, its new position;
             such an attempt has no other work.
@@ -161,7 +161,7 @@ class Opened:
         places: for each input (by `state_key`), the relation that its position refers to from now on.
         fingerprints: fingerprints of its parts, as in `TaskState`.
         edits: edits of its parts, as in `TaskState`.
-        error: the error that prevents all transactions; None without one.
+        error: the error that prevents all transactions; None if missing.
         unaccepted: edits that wait to be accepted.
         reset: the command that starts the task over.
         is_per_input: whether inputs are independent, and each advances with its own source.

@@ -94,7 +94,7 @@ class Wakeups:
 
         Args:
             cycle: a cycle that has begun to look.
-            due: end of the first tick with a waiting document; None without one.
+            due: end of the first tick with a waiting document; None if missing.
             now: timestamp up to which the sources were sealed.
         """
         is_stuck = due is not None and due <= now
@@ -109,12 +109,12 @@ class Wakeups:
             self._store.changes.wake()
 
     def _pause(self, cycle: Cycle) -> int:
-        """Return the pause of a cycle that cannot advance; each pause is longer than the one before."""
+        """Return the pause of a cycle that cannot advance; each pause is longer than the previous pause."""
         self._stuck[cycle] += 1
         return int(_BACKOFF.pause(self._stuck[cycle]))
 
     def _wake(self, cycle: Cycle, at: int) -> bool:
-        """Schedule a look at a cycle; return whether it is the earliest one."""
+        """Schedule a look at a cycle; return whether no other look is earlier."""
         first = min(self._at.values(), default=None)
         self._at[cycle] = min(at, self._at.get(cycle, at))
         return first is None or at < first

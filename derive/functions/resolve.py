@@ -221,12 +221,12 @@ def resolve_array(symbol: str, types: Sequence[Type]) -> Resolution | None:
 
 
 def resolve_quantified(symbol: str, kind: Type, *, is_all: bool) -> Resolution | None:
-    """Return the function that compares a value with all elements of an array of the same type; None without one.
+    """Return the function that compares a value with all elements of an array of the same type; None if missing.
 
     Args:
         symbol: comparison operator.
         kind: the type.
-        is_all: whether all elements must fulfil it, instead of one.
+        is_all: whether all elements must fulfil the comparison, instead of at least one.
     """
     signatures = SIGNATURES.get(f"{symbol} {'all' if is_all else 'any'}")
     return _array_resolution(signatures[0], kind) if signatures and kind.array else None
@@ -238,7 +238,7 @@ def _array_resolution(signature: ArraySignature, element: Type) -> Resolution:
 
 
 def _element_of(signature: ArraySignature, types: Sequence[Type]) -> Type | None:
-    """Return the element type for which a signature accepts arguments; None without one."""
+    """Return the element type for which a signature accepts arguments; None if missing."""
     if len(types) != len(signature.arguments):
         return None
     elements: list[Type] = []

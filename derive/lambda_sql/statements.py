@@ -71,7 +71,7 @@ def tokens_of(sql: str) -> tuple[Token, ...]:
 
 
 def find_rollback(sql: str) -> int | None:
-    """Return the offset of a clause that lets a conflict roll back the whole transaction; None without one.
+    """Return the offset of a clause that lets a conflict roll back the whole transaction; None if missing.
 
     The clauses are `INSERT OR ROLLBACK`, `UPDATE OR ROLLBACK`, `ON CONFLICT ROLLBACK` of a constraint, and
     `RAISE(ROLLBACK, …)` of a trigger. In other places, the word may be a name.

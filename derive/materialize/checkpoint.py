@@ -107,8 +107,8 @@ class ShardData:
     """Data of a shard that the runtime stores, beside the data in the endpoint.
 
     Attributes:
-        flow: checkpoint of an endpoint that stores no checkpoints; empty without one.
-        driver: state that the connector receives when its stream is opened; empty without one.
+        flow: checkpoint of an endpoint that stores no checkpoints; empty if missing.
+        driver: state that the connector receives when its stream is opened; empty if missing.
     """
 
     flow: bytes = b""
@@ -120,7 +120,7 @@ class Resumed:
     """The point at which a shard resumes.
 
     Attributes:
-        token: name of the attempt whose commit the endpoint recorded last; empty without one.
+        token: name of the attempt whose commit the endpoint recorded last; empty if missing.
         positions: for each binding (by state key), the adjusted timestamp below which all documents are stored.
         is_kept: whether the endpoint stores checkpoints.
         empty: state keys of bindings without documents at the endpoint.
@@ -157,7 +157,7 @@ def resume(
         kept: data that the runtime has stored.
         bindings: bindings of the materialization.
         positions: for each binding (by state key), the data folder's progress.
-        token: name of the attempt whose commit the data folder recorded last; None without one; empty if the endpoint
+        token: name of the attempt whose commit the data folder recorded last; None if missing; empty if the endpoint
             has lost its documents, which are read again.
         restart: the last reset; None if there was none.
         folder: identity of this data folder; None to skip its check.

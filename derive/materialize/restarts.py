@@ -2,8 +2,8 @@
 
 The progress of the endpoint is authoritative, but an endpoint does not know of resets. So a reset stores a name in the
 task's folder. A shard whose endpoint has another name starts over. A connector that can refill stores the new rows
-beside the old rows, and then replaces these. With other connectors, the shard deletes the stored documents, key by
-key, and then stores all documents again; rows of keys that the sources no longer have stay.
+beside the old rows, and then replaces the old rows. With other connectors, the shard deletes the stored documents, key
+by key, and then stores all documents again; rows of keys that the sources no longer have stay.
 
 The metadata commit of a reset decides whether the reset happened. `announce` stores the name before the commit, and
 `settle` makes it valid after the commit; if the reset was killed, the next run calls `settle`. If the task then has no
@@ -59,7 +59,7 @@ class ResetMarker:
     keys: tuple[str, ...] = ()
 
     def of(self, binding: str) -> str:
-        """Return the name of the last reset of a binding; empty without one."""
+        """Return the name of the last reset of a binding; empty if missing."""
         return self.parts.get(binding, self.name)
 
 

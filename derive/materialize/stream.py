@@ -163,7 +163,7 @@ class ShardStream:
         restart: the last reset.
 
     Attributes:
-        token: name of the attempt that committed last; empty without one.
+        token: name of the attempt that committed last; empty if missing.
         positions: for each binding (by state key), the adjusted timestamp below which all documents are stored.
         clearing: for each binding (by state key) that starts over, the adjusted timestamp below which the documents to
             delete were stored; its position is the progress of the deletion.

@@ -335,7 +335,7 @@ def run_read(plan: StorePlan, number: int) -> Iterator[pa.RecordBatch]:
     """Read one slice of a transaction, and send each document to the shard that owns its key.
 
     Yields:
-        Packets of rows, whose ranks follow those of earlier slices.
+        Packets of rows, whose ranks follow the ranks of earlier slices.
     """
     ranks = itertools.count(number << 32)
     try:

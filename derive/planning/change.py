@@ -29,9 +29,9 @@ class Change:
         before: the former value, as JSON; None if there was none.
         after: the present value, as JSON; None if there is none.
         diff: lines of a unified diff of the two values, for texts.
-        key: the part in fingerprints of the task; empty for parts without one.
+        key: the part in fingerprints of the task; empty for parts that fingerprints do not cover.
         documents: number of stored documents that are read because of the change.
-        hint: ways to another effect; empty without one.
+        hint: ways to another effect; empty if missing.
     """
 
     part: str
@@ -53,7 +53,7 @@ class TaskPlan:
         name: name of the task.
         status: summary of the changes.
         changes: the changes, in the order of the catalog.
-        former: name of the removed task that was probably renamed to this task; None without one.
+        former: name of the removed task that was probably renamed to this task; None if missing.
         notes: more information, such as the reason for an incomplete comparison.
         documents: number of stored documents of the sources, which the task would read after a start over.
         rate: documents per second in the last transactions; None if unknown.

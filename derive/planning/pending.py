@@ -102,7 +102,7 @@ def find_waiting_tasks(
 
 
 def measured_rate(root: Path, task: str) -> float | None:
-    """Return source documents per second over the last transactions that read documents; None without one.
+    """Return source documents per second over the last transactions that read documents; None if no transaction did.
 
     Transactions before a reset do not count. Rates below 100 are rounded to tenths.
     """

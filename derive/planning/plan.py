@@ -286,7 +286,7 @@ def _refused(error: FlowError) -> Change:
 
 
 def _refusal(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> FlowError | None:
-    """Return the error with which the data folder refuses the collections of a task; None without one."""
+    """Return the error with which the data folder refuses the collections of a task; None if missing."""
     own = [spec.collection] if isinstance(spec, DerivationSpec) else []
     for collection in (*spec.sources.values(), *own):
         conflict = store.find_conflict(collection)
@@ -301,7 +301,7 @@ def _refusal(store: Maintainable, spec: DerivationSpec | MaterializationSpec) ->
 
 
 def _error(task: _Task, positions: Mapping[str, int]) -> FlowError | None:
-    """Return the error with which the next run of a task stops, apart from waiting edits; None without one."""
+    """Return the error with which the next run of a task stops, apart from waiting edits; None if missing."""
     store, spec, state = task.store, task.spec, task.state
     error = _refusal(store, spec)
     if error is None and isinstance(spec, DerivationSpec):

@@ -194,7 +194,7 @@ class _RecordingSession:
 
 
 class _RevertibleRecording(_RecordingSession):
-    """A session around one that undoes the work of documents; undone effects are not reported.
+    """A recording session around a session that can undo the work of documents; undone effects are not reported.
 
     Attributes:
         revertible: the other session.

@@ -127,7 +127,7 @@ class ColumnSession(Protocol):
 
 @runtime_checkable
 class RevertibleSession(Protocol):
-    """Optional interface of a session: it undoes the work of documents, so that a failing one can be put aside."""
+    """Optional interface of a session: it undoes the work of documents, so that a failing document can be put aside."""
 
     def mark(self) -> None:
         """Remember the present state; called between batches."""
@@ -219,10 +219,10 @@ class ExplainableSession(Protocol):
 
 @runtime_checkable
 class StoresConfig(Protocol):
-    """Optional interface of a `DeriveRuntime` whose configurations are stored, for replays under former ones.
+    """Optional interface of a `DeriveRuntime` whose configurations are stored, for replays under former configurations.
 
     Such a configuration is a frozen dataclass whose fields are JSON values, bytes, `Script`, or tuples, mappings and
-    dataclasses of these. Positions are not stored.
+    dataclasses of such values. Positions are not stored.
     """
 
     def config_type(self) -> type:

@@ -99,7 +99,7 @@ def redacted(value: JSON, *, is_secret: bool = False) -> JSON:
 
     Args:
         value: a JSON value whose strings may have references.
-        is_secret: whether the name of the value's property is that of a secret.
+        is_secret: whether the name of the value's property marks a secret.
 
     >>> redacted({"user": "a", "password": "hunter2", "token": "${env:TOKEN}", "url": "db://a:hunter2@host"})
     {'user': 'a', 'password': '***', 'token': '${env:TOKEN}', 'url': 'db://a:***@host'}

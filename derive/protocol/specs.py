@@ -130,7 +130,7 @@ class TransformSpec:
 
     @property
     def state_keys(self) -> tuple[str, ...]:
-        """Return the state key of the input, and the one before the transform was renamed."""
+        """Return the state key of the input, and the state key before the transform was renamed."""
         former = () if self.formerly is None else (replace(self.input, name=self.formerly).state_key,)
         return (self.input.state_key, *former)
 

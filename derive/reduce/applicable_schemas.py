@@ -81,7 +81,7 @@ class SchemaParts:
         return self._pointers[id(part)]
 
     def annotation(self, part: Part) -> Annotation | None:
-        """Return the part's own annotation; None without one."""
+        """Return the part's own annotation; None if missing."""
         return self._annotations.get(id(part))
 
     @property

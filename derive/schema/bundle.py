@@ -214,7 +214,7 @@ class _Bundling:
         return True
 
     def _refer(self, schema: dict[str, Any], keyword: str, reference: str, target: str) -> None:
-        """Add a reference to a schema; a dynamic one with a single target becomes a plain one."""
+        """Add a reference to a schema; a dynamic reference with a single target becomes a plain reference."""
         if keyword != "$ref":
             name = "#" if keyword == "$recursiveRef" else reference.partition("#")[2]
             if target.removeprefix("#") in self._dynamic.get(name, ()):

@@ -2,7 +2,7 @@
 
 An annotation counts at every location to which it may apply, in any alternative: in doubt, the value is redacted.
 Stored documents match the schema that `redacted_schema` returns. Readers, columns and endpoints therefore see the type
-of a hash, or no value at all for a removed one.
+of a hash, or no value at all for a removed value.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _check(annotation: JSON, pointer: str) -> None:
 
 
 def _places(schema: JSON) -> list[_Place]:
-    """Return all locations that a schema describes, the root first, without those below a redacted one."""
+    """Return all locations that a schema describes, the root first, without locations below a redacted location."""
     root = _Places(schema).root
     places, seen = [root], {root}
     for place in places:  # the list grows

@@ -186,7 +186,7 @@ _NOT_FINITE = (
 class Validator:
     """A compiled JSON Schema of draft 2020-12 and `derive.schema.validator`.
 
-    Formats are asserted, and unknown keywords are annotations (`derive.schema.dialect` finds misspelt ones).
+    Formats are asserted, and unknown keywords are annotations (`derive.schema.dialect` finds misspelt keywords).
 
     Attributes:
         is_valid: returns true for a valid document; the Rust function itself, because it is called for every document.

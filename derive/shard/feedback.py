@@ -53,7 +53,7 @@ class _Reader:
         spec: the input.
         offset: microseconds from timestamp to adjusted timestamp.
         begin: first timestamp.
-        end: timestamp after the last one.
+        end: exclusive upper bound of the timestamps.
         values: functions from documents to the lambda's values.
         is_unchecked: true if published documents must still be validated under the read schema.
     """

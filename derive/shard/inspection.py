@@ -178,7 +178,7 @@ class StateQuery:
 
     Attributes:
         tables: the tables, by name.
-        keyed: name of the connector's table with the column `key`; None without one.
+        keyed: name of the connector's table with the column `key`; None if missing.
 
     Raises:
         UsageError: there are too many shards.

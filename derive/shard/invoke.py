@@ -296,7 +296,7 @@ class Invoker:
             yield from self._run_isolated(source, np.asarray(rows), as_columns=as_columns)
 
     def _valid_rows(self, source: SourceBatch) -> list[int]:
-        """Return the indices of valid documents, and put the others aside.
+        """Return the indices of valid documents, and put invalid documents aside.
 
         Raises:
             SchemaViolation: an invalid document has a transform that stops.

@@ -83,7 +83,7 @@ class Pipeline:
         self._processed = processed
 
     def published(self, parts: Iterator[ReadRows]) -> Iterator[PublishedRows]:
-        """Yield publications, to be combined elsewhere.
+        """Yield publications, which the caller combines.
 
         Args:
             parts: source rows in order, of whole ticks in total.
@@ -269,7 +269,7 @@ def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
     """Read one slice of a transaction, and send each document to the shard that owns it.
 
     Yields:
-        Packets of source rows, with ranks above those of earlier slices.
+        Packets of source rows, with ranks above the ranks of earlier slices.
     """
     ranks = itertools.count(number << 32)
     span = plan.slices[number], plan.slices[number + 1]

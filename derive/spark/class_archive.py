@@ -89,7 +89,7 @@ def can_prepare() -> bool:
 
 
 def prepare_in_background(script: str = _PREPARE) -> int:
-    """Start a process with low priority that creates the archive and outlives this one; return its id.
+    """Start a process with low priority that creates the archive and outlives this process; return its id.
 
     Args:
         script: Python code that it runs; tests pass others.

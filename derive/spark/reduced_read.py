@@ -1,4 +1,4 @@
-"""Read a collection reduced on Spark: rows are shuffled by key, and folded like those in one process."""
+"""Read a collection reduced on Spark: rows are shuffled by key, and folded as in one process."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def archive_folder() -> Path:
 
 
 def archive_options(archive: Path) -> tuple[str, ...]:
-    """Return the options for loading Spark's classes from their archive; empty without one.
+    """Return the options for loading Spark's classes from their archive; empty if missing.
 
     Java silently ignores an archive that does not match.
     """

@@ -47,9 +47,9 @@ class FlowOptions:
 
     Attributes:
         name: name of the collection.
-        data: the data folder; None for the one beside the catalog.
+        data: the data folder; None for `.flow` beside the catalog.
         source: the catalog.
-        as_of: timestamp of a read; None for the latest final one.
+        as_of: timestamp of a read; None for the latest final timestamp.
         since: first timestamp of a stream; None for all known history.
         diffs: true to add the column of diffs to a stream.
     """

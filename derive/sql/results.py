@@ -103,7 +103,7 @@ class ResultColumn:
 
     @property
     def typmod(self) -> int:
-        """Return PostgreSQL's type modifier; -1 without one."""
+        """Return PostgreSQL's type modifier; -1 if missing."""
         return self.modifier.typmod if self.modifier else -1
 
 
@@ -132,7 +132,7 @@ class Notice:
         severity: `NOTICE`, `WARNING`, `INFO` or `LOG`.
         sqlstate: SQLSTATE, five characters.
         message: message.
-        hint: hint; None without one.
+        hint: hint; None if missing.
     """
 
     severity: str
@@ -147,8 +147,8 @@ class CopyOut:
 
     Attributes:
         lines: encodes each row as a line with its end.
-        header: first line; None without one.
-        end: returns the trailer after all rows; None without one.
+        header: first line; None if missing.
+        end: returns the trailer after all rows; None if missing.
         is_binary: whether the format is binary.
     """
 
@@ -210,7 +210,7 @@ class Session(Protocol):
 
     @property
     def idle_limit(self) -> tuple[float, SqlError] | None:
-        """Return the idle timeout in seconds, and its error; None without one."""
+        """Return the idle timeout in seconds, and its error; None if missing."""
 
     def split(self, text: str) -> Sequence[tuple[int, str]]:
         """Return the statements of a text, without empty statements, and their offsets in characters."""

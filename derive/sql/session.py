@@ -57,7 +57,7 @@ class SqlSession:
 
     @property
     def idle_limit(self) -> tuple[float, SqlError] | None:
-        """Return the timeout in seconds of an idle session or idle transaction, and its error; None without one."""
+        """Return the timeout in seconds of an idle session or idle transaction, and its error; None if missing."""
         is_idle = self._state.status is TransactionStatus.IDLE
         seconds = self._state.settings.seconds(f"idle{'' if is_idle else '_in_transaction'}_session_timeout")
         if seconds is None:

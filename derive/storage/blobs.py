@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Blobs(Protocol):
-    """A place for blobs, each under its path; errors are those of the operating system."""
+    """A place for blobs, each under its path; errors are the errors of the operating system."""
 
     def create(self, path: str) -> pa.NativeFile:
         """Create a blob, and return the file to write and close.

@@ -203,7 +203,7 @@ class Runnable(Readable, Protocol):
 
     @property
     def shadows(self) -> Shadows:
-        """Return the derivations that run beside the live ones until a swap."""
+        """Return the shadows: derivations that run beside the live derivations until a swap."""
 
     @property
     def garbage(self) -> Garbage:
@@ -239,7 +239,7 @@ class Maintainable(Readable, Protocol):
 
     @property
     def shadows(self) -> Shadows:
-        """Return the derivations that run beside the live ones until a swap."""
+        """Return the shadows: derivations that run beside the live derivations until a swap."""
 
     @property
     def garbage(self) -> Garbage:

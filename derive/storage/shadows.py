@@ -1,4 +1,4 @@
-"""Shadows of one data folder: derivations that run beside the live ones, until they replace them or are given up."""
+"""Shadows of one data folder: derivations that run beside the live derivations, until a swap or a drop."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Shadows:
             restarts: bindings that start over because they read the group, as state keys by materialization.
 
         Returns:
-            The timestamp of the swap; None if the group is not ready, or is another one.
+            The timestamp of the swap; None if the group is not ready, or has changed.
         """
         with self._metadata.transaction(wakes=True) as db:
             release_expired(db)
@@ -116,7 +116,7 @@ class Shadows:
 
 
 def other_edit() -> UsageError:
-    """Return the error of shadows that run other definitions than those of the catalog."""
+    """Return the error of shadows whose definitions differ from the catalog."""
     return UsageError(
         "the catalog was edited since the shadow began, so the shadow would bring an outdated definition into force",
         hint="undo the later edit; or give the shadow up, and begin another one: flowctl shadow drop",

@@ -123,7 +123,7 @@ class Store:
         timeline: source of timestamps.
         history: history, which compaction rewrites.
         garbage: garbage collector of files.
-        shadows: derivations that run beside the live ones until a swap.
+        shadows: derivations that run beside the live derivations until a swap.
         changes: notifications of commits.
         tables: tables, which are multisets of rows, and also collections.
         capabilities: capabilities to read and to write, by identifier.
@@ -237,7 +237,7 @@ class Store:
     ) -> list[Segment]:
         """Return the segments of a collection in selected logical partitions, ordered by timestamp.
 
-        Without a relation, they are those of the present version.
+        Without a relation, the segments of the present version.
 
         Args:
             spec: the collection.
@@ -481,7 +481,7 @@ class Store:
             task: name of the derivation.
             capability: write capability on a collection of retried documents, which is dropped.
             segments: durable files with the documents.
-            frontier: timestamp after the last one.
+            frontier: exclusive upper bound of the timestamps.
             entries: state key of the input, by the identifier of each entry.
 
         Returns:

@@ -424,7 +424,7 @@ class Tables:
         Args:
             identifier: identifier of the table.
             begin: first timestamp.
-            end: timestamp after the last one.
+            end: exclusive upper bound of the timestamps.
             within: filter on updates that are in no segment: their text contains one text of each of these lists.
 
         Raises:
@@ -499,7 +499,7 @@ def write_update(db: apsw.Connection, update: TableUpdate, file: TableFile | Non
 
     Raises:
         OwnedError: the table belongs to another writer.
-        FrontierError: the `upper` of the table is not the expected one, or a timestamp is out of bounds.
+        FrontierError: the `upper` of the table is not the expected timestamp, or a timestamp is out of bounds.
         StorageError: the table was dropped.
     """
     if not update.updates and not update.errors and update.begin is None:

@@ -41,7 +41,7 @@ def last_assigned(db: apsw.Connection) -> int:
 
 
 def assign_up_to(db: apsw.Connection, clock: int) -> None:
-    """Record that all later assigned timestamps are after this one."""
+    """Record that all later assigned timestamps are after this timestamp."""
     db.execute("UPDATE timeline SET clock = max(clock, ?)", (clock,))
 
 

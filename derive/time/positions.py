@@ -4,9 +4,9 @@ An input reads documents by their *adjusted timestamp*: the timestamp plus the `
 read. Only `offset_of` computes this sum. The position of an input is the adjusted timestamp below which the input has
 processed all documents; it is stored by the input's `state_key`.
 
-An input needs the documents that it has not processed: their timestamps are at or above its position, less its read
-delay. A stopped task keeps its read capability. A new or backfilled input begins with the known history of its source;
-the compacted part of this history has one document per key.
+An input needs all documents from its position, less its read delay, on: the input has not processed these documents. A
+stopped task keeps its read capability. A new or backfilled input begins with the known history of its source; the
+compacted part of this history has one document per key.
 """
 
 from __future__ import annotations

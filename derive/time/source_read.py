@@ -54,7 +54,7 @@ class SourceRead:
         index: index of the input in its task.
         offset: microseconds from a document's timestamp to its adjusted timestamp.
         clock_begin: first timestamp.
-        clock_end: timestamp after the last one.
+        clock_end: exclusive upper bound of the timestamps.
         segments: files that may contain such documents.
     """
 
@@ -80,7 +80,7 @@ def read_input(spec: InputSpec, tick: int, segments: Sequence[Segment], begin: i
         tick: length of its task's ticks, microseconds.
         segments: segments of its source; segments outside of the interval are dropped.
         begin: first adjusted timestamp.
-        end: adjusted timestamp after the last one.
+        end: exclusive upper bound of the adjusted timestamps.
     """
     offset = offset_of(spec, tick)
     clock_begin, clock_end = spec.not_before or BEGINNING, END_OF_TIME if spec.not_after is None else spec.not_after

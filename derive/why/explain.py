@@ -60,7 +60,7 @@ class Question:
     Attributes:
         keys: packed keys.
         begin: first timestamp.
-        end: timestamp after the last one.
+        end: exclusive upper bound of the timestamps.
         chosen: pairs of packed key and timestamp; None for all between the two.
     """
 

@@ -221,7 +221,7 @@ def _through(desired: Iterable[Expression], expressions: Sequence[Expression]) -
 
 
 def _own_expressions(relation: Relation) -> list[Expression]:
-    """Return the expressions of an operator, without those of its inputs."""
+    """Return the expressions of an operator, without the expressions of its inputs."""
     own: list[Any] = []
     match relation:
         case Project(_, expressions):

@@ -1,7 +1,7 @@
 """Observations of lambdas: for some source documents, the parameters, the state before, changes and publications.
 
-The documents of one shuffle key are replayed up to the observed one, so the whole state of the replay is the state of
-this key. SQLite reports each change of a row, so the document that last wrote a row is known. SQLite does not report
+The documents of one shuffle key are replayed up to the observed document, so the whole state of the replay is the state
+of this key. SQLite reports each change of a row, so the document that last wrote a row is known. SQLite does not report
 which rows a statement has read; the state before the document has these rows.
 """
 

@@ -127,10 +127,10 @@ class ScanBounds:
 
     Attributes:
         begin: first timestamp.
-        end: timestamp after the last one.
+        end: exclusive upper bound of the timestamps.
         match: filter by columns; None for all rows.
         ticks: ticks of the adjusted timestamps; None for all.
-        offset: microseconds from a timestamp to the adjusted one.
+        offset: microseconds from a timestamp to the adjusted timestamp.
     """
 
     begin: int = BEGINNING

@@ -75,7 +75,8 @@ class Trace:
         value: JSON text of the value; None if it is deleted.
         documents: the latest documents of the key that count, in order.
         omitted: number of earlier documents.
-        omitted_value: JSON text of the reduction of the earlier documents; None if the value does not depend on them.
+        omitted_value: JSON text of the reduction of the earlier documents; None if the value does not depend on earlier
+            documents.
         is_derived: whether the collection is derived; if not, its documents were ingested.
         is_equal: whether the replay gives the stored documents.
         replayed: number of replayed documents.
@@ -161,7 +162,7 @@ def _reduced(combiner: Combiner, texts: Iterable[str]) -> str | None:
 def _replaces(combiner: Combiner, texts: Sequence[str], value: str | None) -> bool:
     """Return whether the last document replaces each earlier document; it is not enough that it equals the value.
 
-    Reductions are associative: if no single document changes the last one, all together do not change it.
+    Reductions are associative: if no single document changes the last document, all together do not change it.
     """
     last = texts[-1]
     if _reduced(combiner, [last]) != value:

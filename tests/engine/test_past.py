@@ -128,7 +128,7 @@ def test_past_ends_at_the_former_positions_after_a_change_of_the_delay(world: Wo
     assert second.begins == {"copy": upper + SECOND}
 
 
-def test_past_ends_with_a_renamed_transform(world: World) -> None:
+def test_part_of_the_past_ends_when_a_transform_is_renamed(world: World) -> None:
     ingest_and_run(world, 1)
     upper = world.store.upper("e/copies")
     path = write_catalog(

@@ -184,7 +184,7 @@ def test_transfers_have_distinct_parties() -> None:
     assert all(each["sender"] != each["recipient"] for each in _transfers(500, accounts=2))
 
 
-def test_amounts_are_quarters_and_one_in_ten_is_large() -> None:
+def test_amounts_are_multiples_of_a_quarter_and_a_tenth_of_them_is_large() -> None:
     amounts = [each["amount"] for each in _transfers(10_000)]
     assert all(amount > 0 and (amount * 4).is_integer() for amount in amounts)
     assert 900 < sum(amount > 100 for amount in amounts) < 1100

@@ -34,7 +34,7 @@ HASH = "0123456789abcdef" * 4
         ("sha256", [f"sha256:{HASH}"], ["", HASH, f"sha256:{HASH}0", f"sha256:{HASH.upper()}", f"sha1:{HASH}"]),
     ],
 )  # fmt: skip
-def test_a_format_is_asserted(name: str, valid: list[str], invalid: list[str]) -> None:
+def test_validator_refuses_values_that_violate_a_format(name: str, valid: list[str], invalid: list[str]) -> None:
     validator = compile_validator({"format": name}, name="x")
 
     assert [text for text in valid if not validator.is_valid(text)] == []
@@ -43,7 +43,7 @@ def test_a_format_is_asserted(name: str, valid: list[str], invalid: list[str]) -
 
 
 @pytest.mark.parametrize("name", sorted(ASSERTED))
-def test_asserted_formats_are_all_checked(name: str) -> None:
+def test_validator_asserts_all_formats_of_the_list(name: str) -> None:
     validator = jsonschema_rs.Draft202012Validator({"format": name}, formats=FORMATS, validate_formats=True)
 
     assert not all(map(validator.is_valid, ["\0 {", "[", "~", "a b", "{"]))

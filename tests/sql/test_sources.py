@@ -167,7 +167,7 @@ def test_counter_source_has_the_same_rows_for_any_polling_times(
         assert counter.due(position, now + 1_000) == 1_000 + (count + 1) * interval
 
 
-def test_missed_rows_are_added_in_parts() -> None:
+def test_counter_source_adds_missed_rows_in_parts() -> None:
     counter, position = Counter(1), CounterPosition(0, 0)
     changes, position = counter.poll(position, 25_000)
     assert len(changes) == position.added == 10_000

@@ -96,7 +96,7 @@ def environment(spec: DerivationSpec | None = None) -> dict[str, str]:
 def cache_folder() -> Path:
     """Return Deno's folder of libraries and compiled modules: `DENO_DIR`, or a folder in this user's caches.
 
-    A user without a writable folder gets a temporary one.
+    A user without a writable folder gets a temporary folder.
     """
     if named := os.environ.get("DENO_DIR"):
         return Path(named).absolute()

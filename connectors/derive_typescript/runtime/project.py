@@ -423,7 +423,7 @@ _HARNESS_LINE = re.compile(r"\s+at .*(?:/flowctl-deno-[^/\s]+/(?!author/)|\bext:
 
 
 def position_in(module: Script, text: str, length: int = 0) -> Position | None:
-    """Return the author's position that a message or stack of Deno names first; None without one."""
+    """Return the author's position that a message or stack of Deno names first; None if missing."""
     for written in _URL.finditer(text):
         if written[2]:
             return place_in(module, written[1], int(written[2]), int(written[3]), length)

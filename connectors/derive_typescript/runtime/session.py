@@ -155,7 +155,7 @@ class TypeScriptSession:
     def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns | PublishedDocuments] | None:
         """Run the methods over a batch as columns; return None if the class has a `flush`.
 
-        Documents of `flush` are sorted with those of the whole batch.
+        Documents of `flush` are sorted with all documents of the batch.
         """
         return None if self.flushes else self._gathered(batch)
 

@@ -150,8 +150,8 @@ class MaterializationBuilder:
             definition: definition of the binding.
             url: URL of its file.
             index: index among the materialization's enabled bindings.
-            source: the collection that it reads.
-            names: the bindings before it, by name.
+            source: the collection that the binding reads.
+            names: the earlier bindings, by name.
 
         Returns:
             The binding; None if its resource cannot be loaded.
@@ -183,7 +183,7 @@ class MaterializationBuilder:
         return None if loaded is None else self._noted(*loaded)
 
     def _noted(self, at: Located, url: str) -> EndpointConfig:
-        """Return a configuration, and add notes for unknown references and for an encrypted one."""
+        """Return a configuration, and add notes for unknown references and for an encrypted configuration."""
         for text_at in _strings(at):
             match = _OTHER_REFERENCE.search(text_at.value)
             if match:

@@ -48,7 +48,7 @@ class DataflowGroup:
         sources: the collections from which all dataflows of the group derive.
         upper: time before which everything is complete.
         committed: the upper that readers see.
-        partner: the group that this group will join, and must not overtake; None without one.
+        partner: the group that this group will join, and must not overtake; None if missing.
         operators: operators, inputs before readers.
         roots: operator of each dataflow's rows.
         feeds: the readers of inputs, by identifier.
@@ -194,7 +194,7 @@ class DataflowGroup:
             identifier: identifier of the dataflow.
             plan: its plan.
             inputs: inputs, whose first times are not after the latest time; closed if the group has them already.
-            number: a number above those of all operators.
+            number: a number above the numbers of all operators.
             indexes: columns by which its rows are looked up.
         """
         new: list[Operator] = []
@@ -235,7 +235,7 @@ class DataflowGroup:
                 unread.close()
 
     def _built(self, plan: Plan, new: list[Operator], number: int) -> Operator:
-        """Return the operator of a plan: a new operator, or an existing one that has an arrangement."""
+        """Return the operator of a plan: a new operator, or an existing operator that has an arrangement."""
         if isinstance(plan, Source) and plan.id in self.roots and plan.columns is None:
             return self.roots[plan.id]
         for operator in (*new, *(operator for operator in self.operators if operator.arrangement is not None)):

@@ -27,7 +27,7 @@ class Input(Protocol):
 
     @property
     def has_more(self) -> bool:
-        """Return whether more updates are available at once, because the last `poll` returned before all of them."""
+        """Return whether more updates are available at once, because the last `poll` did not return all updates."""
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
         """Yield the rows at `as_of` (equal to `since`), each repeated by its count. Called before the first `poll`."""

@@ -1,9 +1,9 @@
 """Queries of maintained rows at a time common to all their arrangements, and point lookups by one SELECT.
 
 The state of a query's dataflows is cached, because it seldom changes. After the SELECT, SQLite's data version shows the
-version that the SELECT has read; rows are returned only if this version equals the cached one. Between two commits, all
-queries share one SQLite transaction, because the start of a transaction costs as much as a lookup. A query reads only
-times that are complete in the cached state, so later commits do not change its rows.
+version that the SELECT has read; rows are returned only if this version equals the cached version. Between two commits,
+all queries share one SQLite transaction, because the start of a transaction costs as much as a lookup. A query reads
+only times that are complete in the cached state, so later commits do not change its rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An arrangement: the rows of an operator as an indexed table, and the history of its changes since some time.
 
 `cur` has the rows at the latest time with their counts; `hist` has changes with their times. The rows at an earlier
-time are those of `cur` less all later changes.
+time are the rows of `cur` less all later changes.
 
 One index finds a changed row. The index begins with the columns of known lookups, so that these lookups need no index
 of their own. The first rows are inserted in the order of the index, so that the pages of the table and of the index are

@@ -121,7 +121,7 @@ MOST_UNITED = 100
 
 
 class LinearOperator(Operator):
-    """Computes changes of a sum of joins: joins the changes of each set of changed inputs with rows of the others."""
+    """Computes changes of a sum of joins: joins the changes of each set of inputs with rows of the other inputs."""
 
     plan: Linear
 

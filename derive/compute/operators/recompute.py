@@ -74,7 +74,7 @@ class X(Operator):
         return table
 
     def _after(self, index: int, before: str) -> str:
-        """Return the table of an input's rows after its changes, from the table of rows before them."""
+        """Return the table of an input's rows after its changes, from the table of rows before the changes."""
         source = self._sources[index]
         if self.is_new:
             return self.changed(source)

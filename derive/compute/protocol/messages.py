@@ -49,7 +49,7 @@ class Tail:
 
     Attributes:
         has_snapshot: whether the rows at the dataflow's `as_of` are sent first, as updates of that time.
-        of: a dataflow with the same rows, which is read if it is known at `as_of`; None without one.
+        of: a dataflow with the same rows, which is read if it is known at `as_of`; None if missing.
         up_to: time before which the subscription ends; None for no end.
     """
 

@@ -233,7 +233,7 @@ class _WeightedSquares(WeightedSum):
 
 
 class WeightedNumeric(WeightedSum):
-    """The sum of finite numbers with weights; others are ignored."""
+    """The sum of finite numbers with weights; other numbers are ignored."""
 
     def __init__(self) -> None:
         self._total = Decimal(0)
@@ -312,7 +312,7 @@ class AggregateFunction:
     Attributes:
         signature: its name, symbol and types.
         form: returns its SQL.
-        accumulator: its incremental state; None without one.
+        accumulator: its incremental state; None if missing.
         is_ordered: whether its value depends on the order of rows.
         conversions: functions from SQL of each argument and its type to SQL for the Python function; empty for none.
     """

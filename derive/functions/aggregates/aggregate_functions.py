@@ -87,7 +87,7 @@ class _Between(_Percentile):
 
 
 class _Mode:
-    """The most frequent value; of several, the first one."""
+    """The most frequent value; of equally frequent values, the first."""
 
     def __init__(self) -> None:
         self._counts: dict[Any, int] = {}
@@ -323,7 +323,7 @@ def exact_average(count: int, units: bytes, *specials: int) -> Datum:
 
 
 class _WeightedUnits(WeightedSum):
-    """The exact sum of finite doubles with weights; others are ignored."""
+    """The exact sum of finite doubles with weights; other doubles are ignored."""
 
     def __init__(self) -> None:
         self._mantissas: dict[int, int] = {}

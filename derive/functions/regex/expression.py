@@ -157,7 +157,7 @@ class Alphabet:
         return Programs({part: bytes(ord(letter) for letter in letters if letter in part) for part in self._sets})
 
     def signature(self, letter: str) -> Signature:
-        """Return the properties by which the expression distinguishes a character from others."""
+        """Return the properties by which the expression distinguishes a character from other characters."""
         known = self._signatures.get(letter)
         if known is None:
             word = self._has_boundaries and is_word(letter)
@@ -166,7 +166,7 @@ class Alphabet:
         return known
 
     def of_signatures(self, signatures: Iterable[Signature]) -> tuple[Mapping[Signature, int], Programs]:
-        """Return a byte for each signature, and programs for texts of these.
+        """Return a byte for each signature, and programs for texts of these bytes.
 
         Raises:
             SqlError: there are too many (2201B).

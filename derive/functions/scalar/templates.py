@@ -44,7 +44,7 @@ class Token:
         word: the field, in upper case, or Month, Mon, Day, Dy; None for literal text.
         written: spelling in the template; the literal text.
         is_plain: whether padding with blanks or zeros is suppressed.
-        ordinal: the suffix `TH` or `th`; None without one.
+        ordinal: the suffix `TH` or `th`; None if missing.
         is_lower: whether the word is in lower case.
     """
 

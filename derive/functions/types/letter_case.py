@@ -52,7 +52,7 @@ def upper_letter(character: str) -> str:
 
 
 def title(text: str) -> str:
-    """Return a text with the first letter of every word in upper case, and others in lower case."""
+    """Return a text with the first letter of every word in upper case, and all other letters in lower case."""
     titled: list[str] = []
     is_inside = False
     for piece in _pieces(text):

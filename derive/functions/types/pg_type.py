@@ -19,7 +19,7 @@ class PgType:
         type: type of its data.
         size: size of a value in bytes, -1 if variable.
         category: `typcategory`.
-        array: oid of its array type; 0 without one.
+        array: oid of its array type; 0 if missing.
         element: for an array, oid of its element type; else 0.
     """
 

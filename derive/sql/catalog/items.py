@@ -103,7 +103,7 @@ class Item:
 
     @property
     def position(self) -> GlobalId | None:
-        """Return the table that records the position of a source in its input; None without one."""
+        """Return the table that records the position of a source in its input; None if missing."""
         place = self.origin.get("position")
         return place if isinstance(place, int) else None
 

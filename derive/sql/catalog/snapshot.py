@@ -273,7 +273,7 @@ def stored_objects(version: int, items: Iterable[StoredItem], tables: Tables, ca
         version: version of the catalog of SQL.
         items: items of the catalog of SQL.
         tables: tables of the data folder.
-        catalog: the catalog of `flow.yaml`; None without one.
+        catalog: the catalog of `flow.yaml`; None if missing.
     """
     collections: dict[GlobalId, CollectionSpec] = {}
     for spec in catalog.collections.values() if catalog else ():

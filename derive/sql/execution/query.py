@@ -161,7 +161,7 @@ def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Ro
 
 
 def _lookup(coordinator: Coordinator, plan: Plan) -> Lookup | None:
-    """Return the lookup of a statement under the current names; None without one, or after a change of its columns."""
+    """Return the lookup of a statement under the current names; None if missing, or after a change of its columns."""
     objects, before = coordinator.objects, plan
     if plan.version != objects.version:
         plan = coordinator.plans.plan(plan.text, plan.given, objects)
@@ -283,7 +283,7 @@ async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: As
         state: state of the session.
         plan: plan of the query.
         arguments: a datum for each parameter.
-        as_of: AS OF clause; None without one.
+        as_of: AS OF clause; None if missing.
     """
     assert plan.query is not None
     is_short = len(plan.text) <= MOST_CHARACTERS
@@ -468,7 +468,7 @@ async def time_of(
     Args:
         state: state of the session.
         ids: relations that are read from Storage.
-        as_of: AS OF clause; None without one.
+        as_of: AS OF clause; None if missing.
         least: a preferred lower bound without AS OF.
         upper: time before which the maintained rows are complete; None if rows are read from Storage.
 

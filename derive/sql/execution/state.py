@@ -176,7 +176,7 @@ class State:
         cursors: open cursors by name.
         is_explicit: whether a transaction block is open.
         is_failed: whether the transaction has failed.
-        waiting: the waiting task that cancellation may interrupt; None without one.
+        waiting: the waiting task that cancellation may interrupt; None if missing.
         ddl: definitions of the transaction; None without any.
     """
 

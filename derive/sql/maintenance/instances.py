@@ -109,7 +109,7 @@ class ComputeInstances:
         controller: controller of the instances.
         places: places of the other instances, by name.
         security: credentials for external replicas.
-        local: connection of the local instance; None without one.
+        local: connection of the local instance; None if missing.
         is_owner: whether this process maintains the views of the data folder.
         awaited_until: deadline of the first instance's report, on the monotonic clock.
     """

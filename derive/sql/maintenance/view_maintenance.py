@@ -46,7 +46,7 @@ class Maintenance:
         computing: the controller and its instances.
 
     Attributes:
-        failure: current failure of the maintenance; None without one.
+        failure: current failure of the maintenance; None if missing.
     """
 
     def __init__(

@@ -141,7 +141,7 @@ class CatalogSnapshot:
         return name and quoted_name(name)
 
     def object_of(self, oid: int) -> CatalogObject | None:
-        """Return a relation or an index; None without one."""
+        """Return a relation or an index; None if missing."""
         return self._objects.get(oid)
 
 
@@ -178,7 +178,7 @@ class UserCatalog:
         return quoted_name(name) if name and kind == "regrole" else name
 
     def object_of(self, oid: int) -> CatalogObject | None:
-        """Return a relation or an index; None without one."""
+        """Return a relation or an index; None if missing."""
         return self._snapshot.object_of(oid)
 
 

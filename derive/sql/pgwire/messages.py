@@ -439,7 +439,7 @@ class Wire(asyncio.Protocol):
         """Return the next message: its kind, one byte, and its body.
 
         Args:
-            answer: fast path for bytes that arrive with an empty buffer; None without one.
+            answer: fast path for bytes that arrive with an empty buffer; None if missing.
 
         Raises:
             ConnectionEnded: the connection has ended.

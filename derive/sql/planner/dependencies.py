@@ -87,7 +87,7 @@ def require_small(relation: Relation) -> None:
 
 
 def volatile_function(relation: Relation) -> str | None:
-    """Return the SQL name of a volatile function in a relation; None without one."""
+    """Return the SQL name of a volatile function in a relation; None if missing."""
     names: list[str] = []
 
     def note(part: Expression, _: int) -> Expression | None:

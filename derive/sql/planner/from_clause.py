@@ -235,7 +235,7 @@ class _Unnesting:
     Args:
         domain: rows of these columns, each once.
         indexes: indexes of these columns in the outer query.
-        recursion: identifier of a recursion whose rows begin with these columns already; None without one.
+        recursion: identifier of a recursion whose rows begin with these columns already; None if missing.
     """
 
     def __init__(self, domain: Relation, indexes: Sequence[int], recursion: int | None = None) -> None:
@@ -337,7 +337,10 @@ class _Unnesting:
         return Project(outer, (*self._keys, *results))
 
     def _join(self, relation: Join) -> Relation:
-        """Return a join with the domain joined to all inputs that refer to it; without such inputs, beside them."""
+        """Return a join with the domain joined to all inputs that refer to it.
+
+        If no input does, return the product of join and domain.
+        """
         if not any(map(self._refers, relation.inputs)):
             inputs = (self._domain, *(_raised(child) for child in relation.inputs))
             return Join(inputs, tuple(self._expression(predicate) for predicate in relation.predicates))

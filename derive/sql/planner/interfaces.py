@@ -168,7 +168,7 @@ def is_sound(count: Expression | None) -> bool:
 
 
 def count_of(count: Expression | None) -> int | None:
-    """Return the value of a known limit; None without one."""
+    """Return the value of a known limit; None if missing."""
     return int(count.value) if isinstance(count, Literal) and count.value is not None else None
 
 

@@ -161,7 +161,7 @@ def recursive(queries: Queries, table: CommonTable, parent: Frame | None, level:
         level: number of outer queries.
 
     Raises:
-        SqlError: 42P19, a recursive reference is misplaced; 42804, the types differ from those of the first rows;
+        SqlError: 42P19, a recursive reference is misplaced; 42804, the types differ from the types of the first rows;
             0A000.
     """
     query, name = table.query, table.name
@@ -312,7 +312,7 @@ class QueryPlanner:
 
         Args:
             query: the query.
-            parent: the outer query that its expressions may refer to; None without one.
+            parent: the outer query to which expressions may refer; None if missing.
             keeps_unknown: whether untyped literals keep no type, because the caller casts them.
         """
         outside = self.common

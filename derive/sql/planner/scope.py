@@ -37,8 +37,8 @@ class VisibleTable:
     """A relation in FROM, under the name that the query gives it.
 
     Attributes:
-        name: name; None without one.
-        schema: schema; None without one, or for an alias.
+        name: name; None if missing.
+        schema: schema; None if missing, or for an alias.
         columns: columns.
         is_value: whether the name also refers to the first column, as for a function.
         hidden: columns that a star omits.
@@ -127,7 +127,7 @@ class Frame:
 
     Attributes:
         source: relations of FROM.
-        parent: outer query; None without one.
+        parent: outer query; None if missing.
         clause: the clause that is being planned.
         aggregates: aggregates in the planned expressions.
         windows: window functions in the planned expressions.

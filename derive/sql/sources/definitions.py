@@ -49,7 +49,7 @@ class Counter:
 
     Attributes:
         interval: interval between two rows, in microseconds.
-        most: number of rows that stay, the latest ones; None for all rows.
+        most: number of the latest rows, which stay; None for all rows.
     """
 
     interval: int

@@ -46,7 +46,7 @@ class IngestionThread:
         notify: function called after each change of `is_begun` or `failure`.
 
     Attributes:
-        failure: current failure of the source; None without one.
+        failure: current failure of the source; None if missing.
         is_begun: whether the source has read all data that existed when it was created.
     """
 

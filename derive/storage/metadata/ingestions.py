@@ -33,7 +33,7 @@ class LoadedFile:
 
     Attributes:
         name: name of the file, for people.
-        load_id: identifier of the load, unique in its collection; None without one.
+        load_id: identifier of the load, unique in its collection; None if missing.
         digest: function that reads the input to its end, and returns the SHA-256 of the content in hexadecimal digits;
             empty if the content has no digest.
     """
@@ -49,7 +49,7 @@ class Load:
 
     Attributes:
         collection: name of the collection.
-        load_id: identifier of the load; None without one.
+        load_id: identifier of the load; None if missing.
         at: wall-clock time of the commit, microseconds.
         name: name of the file.
         digest: SHA-256 of the content; empty if unknown.

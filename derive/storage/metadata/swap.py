@@ -1,11 +1,11 @@
-"""Shadows in the metadata database: derivations that run beside the live ones, and replace them in one transaction.
+"""Shadows in the metadata database: derivations that run beside the live derivations, and replace these at once.
 
-A shadow of `x` is the task and collection `x@2`: the number is that of the version which it derives. Shadows of one
-group begin and end together, because at each time all members of the group must be of one version.
+A shadow of `x` is the task and collection `x@2`: the number is the number of the version that the shadow derives.
+Shadows of one group begin and end together, because at each time all members of the group must be of one version.
 
-The swap exchanges content, and names stay: the segments, the relation, the progress and the past of `x@2` become those
-of `x`, and the former segments of `x` become the collection `x@1`. Both tasks are fenced. The state of the shards stays
-in its folder, which the task records.
+The swap exchanges content, and names stay: the segments, the relation, the progress and the past of `x@2` are given to
+`x`, and the former segments of `x` become the collection `x@1`. Both tasks are fenced. The state of the shards stays in
+its folder, which the task records.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def drop_shadows(db: apsw.Connection) -> list[str]:
 def find_meeting(db: apsw.Connection, shadows: Sequence[Shadow]) -> Meeting:
     """Return how far the members of a group are.
 
-    A live derivation with a permanent error does not count as behind, nor does one that has never run: they derive
-    nothing more.
+    A live derivation with a permanent error does not count as behind, nor does a live derivation that has never run:
+    they derive nothing more.
     """
     at = max((upper_of(db, shadow.task) for shadow in shadows), default=BEGINNING)
     behind = [shadow.name for shadow in shadows if upper_of(db, shadow.name) < at]
@@ -141,7 +141,7 @@ def swap_shadows(
         restarts: bindings that start over because they read the group, as state keys by materialization.
 
     Returns:
-        The timestamp of the swap; None if the group is not ready, or is another one.
+        The timestamp of the swap; None if the group is not ready, or has changed.
     """
     shadows = read_shadows(db)
     if {shadow.task: shadow.definition for shadow in shadows} != {
@@ -250,6 +250,9 @@ def _exchange_progress(db: apsw.Connection, shadow: Shadow, live: Mapping[str, s
 
 
 def _renamed(key: str, fingerprint: str, live: Mapping[str, str]) -> str:
-    """Return the fingerprint of a transform with the live name of its source; that of shared code is unchanged."""
+    """Return the fingerprint of a transform with the live name of its source.
+
+    Fingerprints of shared code stay unchanged.
+    """
     source, separator, rest = fingerprint.partition(" ")
     return fingerprint if key.startswith("/") else f"{live.get(source, source)}{separator}{rest}"

@@ -198,7 +198,7 @@ def append(db: apsw.Connection, identifier: int, updates: Sequence[RowUpdate]) -
 
 
 def next_seq(db: apsw.Connection, identifier: int, clock: int) -> int:
-    """Return a sequence number above those of all updates of a table from a timestamp on.
+    """Return a sequence number above the numbers of all updates of a table from a timestamp on.
 
     Such updates exist only while a write capability keeps the `upper` of the table back.
     """
@@ -239,7 +239,7 @@ def read_appended(
         db: a transaction.
         identifier: identifier of the table.
         begin: first timestamp.
-        end: timestamp after the last one.
+        end: exclusive upper bound of the timestamps.
         within: filter on updates: the text of an update must contain one text of each of these lists.
     """
     desired = "".join(f" AND ({' OR '.join(['instr(doc, ?)'] * len(parts)) or 'false'})" for parts in within)

@@ -5,7 +5,7 @@ name, `x@1` for the first version of `x`, because contents at earlier times are 
 the collection's own name. A collection that no shadow has replaced has no row here.
 
 A version may have the definition under which its documents are read: a former version has it, and so has the present
-one while a shadow is being derived from an edited definition. Other versions are read as the catalog defines them.
+version while a shadow is being derived from an edited definition. Other versions are read as the catalog defines them.
 """
 
 from __future__ import annotations

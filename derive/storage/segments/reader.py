@@ -194,7 +194,7 @@ class SelectedColumns:
         Args:
             number: number of the row group.
             clock_begin: first timestamp.
-            clock_end: timestamp after the last one.
+            clock_end: exclusive upper bound of the timestamps.
             mask: mask of the rows to return; None for all.
         """
         selection = self._selection

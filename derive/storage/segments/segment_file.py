@@ -65,7 +65,7 @@ def readable(segment: Segment) -> Iterator[None]:
 
 
 def check_segments(root: Path, segments: Iterable[Segment]) -> None:
-    """Read segments completely, to detect unreadable ones.
+    """Read segments completely, to detect unreadable segments.
 
     Raises:
         SegmentError: the first unreadable segment.

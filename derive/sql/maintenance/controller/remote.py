@@ -120,7 +120,7 @@ class _GrpcLink:
 
     Attributes:
         call: the session.
-        defect: the error of a command that could not be sent, which cancels the call; None without one.
+        defect: the error of a command that could not be sent, which cancels the call; None if missing.
     """
 
     is_local = False
