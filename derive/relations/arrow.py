@@ -30,7 +30,7 @@ _ARROW: Mapping[Type, pa.DataType] = {
 """Types with an Arrow equivalent, and lists of them; all others are texts, including `numeric`, which is unbounded."""
 
 _CONVERSIONS: Mapping[Type, Callable[[Any], Any]] = {Type.BOOLEAN: bool, Type.DOUBLE: float}
-_TEXTS = frozenset(INFOS) - _ARROW.keys() - {Type.TEXT, Type.JSONB}
+_TEXTS = {kind for kind, info in INFOS.items() if not info.is_text} - _ARROW.keys()
 
 
 def arrow_type(kind: Type) -> pa.DataType:

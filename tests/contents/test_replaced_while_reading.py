@@ -44,11 +44,11 @@ def in_between(
     owner = store.capabilities if method == "keep" else store
     step = getattr(owner, method)
 
-    def changed(*arguments: object) -> object:
+    def changed(*arguments: object, **options: object) -> object:
         monkeypatch.setattr(owner, method, step)
         if is_before:
             change()
-        result = step(*arguments)
+        result = step(*arguments, **options)
         if not is_before:
             change()
         return result

@@ -155,8 +155,8 @@ def test_unknown_times_are_refused(world: World) -> None:
     [
         (1 << 63, "9223372036854775808, which is out of range for bigint"),
         (10**300, f"1{'0' * 199}…, which is out of range for bigint"),
-        (1.5, "1.5, which is no bigint"),
-        ("x", '"x", which is no bigint'),
+        (1.5, "1.5, which is not of type bigint"),
+        ("x", '"x", which is not of type bigint'),
     ],
 )
 def test_unfit_value_error_names_the_document(world: World, value: Any, reason: str) -> None:

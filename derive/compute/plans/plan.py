@@ -11,6 +11,7 @@ from derive.algebra.expression_parts import columns_read, conjuncts, is_atomic, 
 from derive.algebra.relation import Aggregate, GlobalId, Relation, SetOperator
 from derive.algebra.types import Row, Type
 from derive.functions.scalar.logic import equality
+from derive.functions.types.type_info import INFO_OF
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +284,8 @@ def equated(predicate: Expression) -> tuple[Expression, Expression] | None:
     """Return the two sides of an equation that implies equal data; None for anything else."""
     if isinstance(predicate, Call) and len(predicate.arguments) == 2:
         left, right = predicate.arguments
-        if left.type is right.type is not Type.INTERVAL and predicate.function == equality(left.type):
+        has_equal_data = INFO_OF[left.type].compared_bytes is None
+        if left.type is right.type and has_equal_data and predicate.function == equality(left.type):
             return left, right
     return None
 

@@ -16,8 +16,7 @@ from derive.errors import SqlError
 from derive.functions.function import Function, Functions, registered_name, word_of
 from derive.functions.scalar.logic import rank
 from derive.functions.types.array import Elements, array_of, elements_of
-from derive.functions.types.jsonb import jsonb_key
-from derive.functions.types.type_info import text_of
+from derive.functions.types.type_info import INFO_OF, text_of
 
 FUNCTIONS = Functions()
 
@@ -178,7 +177,7 @@ def _sliced(elements: Elements, begin: int | None, end: int | None) -> Elements 
 
 def _compared_with(symbol: str, element: Type, *, is_all: bool) -> _Python:
     """Return the function of `operand operator ANY | ALL (array)`, in three-valued logic."""
-    key: Callable[[Any], Any] = jsonb_key if element is Type.JSONB else rank
+    key: Callable[[Any], Any] = INFO_OF[element].sort_key or rank
 
     def compare(operand: Datum, elements: Elements | None) -> bool | None:
         if elements is None:

@@ -7,12 +7,10 @@ from typing import Any
 
 from derive.algebra.types import Datum, Type
 from derive.functions.function import Function, Functions, SqlForm, over_data, registered_name, word_of
-from derive.functions.types.datetime import TOTAL_BYTES
-from derive.functions.types.jsonb import jsonb_key
+from derive.functions.types.type_info import INFO_OF
 
 FUNCTIONS = Functions()
 
-_JSONB_KEY = "jsonb_sort_key"
 COMPARABLE = tuple(kind for kind in Type if kind is not Type.UNKNOWN)
 COMPARISONS = {"=": "equal", "<>": "differ", "<": "less", "<=": "at_most", ">": "greater", ">=": "at_least"}
 
@@ -22,42 +20,43 @@ def infix(symbol: str) -> SqlForm:
     return lambda arguments, _: "(" + f" {symbol} ".join(arguments) + ")"
 
 
-def _spans(form: SqlForm) -> SqlForm:
-    """Return the form of a comparison of intervals, which compares only their durations."""
-    return lambda arguments, kinds: form([f"substr({argument}, 1, {TOTAL_BYTES})" for argument in arguments], kinds)
-
-
-def _keys(form: SqlForm) -> SqlForm:
-    """Return the form of a comparison of jsonb, whose data do not sort as the values do."""
-    return lambda arguments, kinds: form([sort_key(argument, Type.JSONB) for argument in arguments], kinds)
-
-
 def sort_key(argument: str, kind: Type) -> str:
     """Return SQL of a value's sort key."""
-    return f"{registered_name(_JSONB_KEY)}({argument})" if kind is Type.JSONB else argument
+    return f"{registered_name(_key_name(kind))}({argument})" if INFO_OF[kind].sort_key else argument
+
+
+def _key_name(kind: Type) -> str:
+    return f"{word_of(kind)}_sort_key"
+
+
+def _equation(sql: str, kind: Type) -> SqlForm:
+    """Return the form of an equation: it compares the bytes of the data that equal values have in common."""
+    form, most = infix(sql), INFO_OF[kind].compared_bytes
+    if most is None:
+        return form
+    return lambda arguments, kinds: form([f"substr({argument}, 1, {most})" for argument in arguments], kinds)
 
 
 def _comparison(symbol: str, kind: Type) -> SqlForm:
+    if symbol in {"=", "<>"} or INFO_OF[kind].sort_key is None:
+        return _equation(symbol, kind)
     form = infix(symbol)
-    if kind is Type.INTERVAL:
-        return _spans(form)
-    return _keys(form) if kind is Type.JSONB and symbol not in {"=", "<>"} else form
+    return lambda arguments, kinds: form([sort_key(argument, kind) for argument in arguments], kinds)
 
 
 def _add_comparisons() -> None:
-    key = over_data(jsonb_key, (None,), Type.BYTEA)
-    FUNCTIONS.add(Function(_JSONB_KEY, f"{_JSONB_KEY}()", (Type.JSONB,), Type.BYTEA, key, can_fail=False))
     for kind in COMPARABLE:
+        info = INFO_OF[kind]
+        if info.sort_key:
+            name, key = _key_name(kind), over_data(info.sort_key, (None,), Type.BYTEA)
+            FUNCTIONS.add(Function(name, f"{name}()", (kind,), Type.BYTEA, key, can_fail=False))
         for symbol, word in COMPARISONS.items():
             FUNCTIONS.native(symbol, (kind, kind), Type.BOOLEAN, _comparison(symbol, kind), word=word)
         for symbol, word, sql in (
             ("is distinct from", "is_distinct", "IS NOT"),
             ("is not distinct from", "is_not_distinct", "IS"),
         ):
-            form = infix(sql)
-            FUNCTIONS.native(
-                symbol, (kind, kind), Type.BOOLEAN, _spans(form) if kind is Type.INTERVAL else form, word=word
-            )
+            FUNCTIONS.native(symbol, (kind, kind), Type.BOOLEAN, _equation(sql, kind), word=word)
 
 
 def _postfix(words: str) -> SqlForm:
@@ -93,17 +92,9 @@ def rank(datum: Any) -> tuple[int, Any]:
     return (0 if isinstance(datum, int | float) else 1 if isinstance(datum, str) else 2), datum
 
 
-def _extreme(choose: Callable[..., Any]) -> Callable[..., Datum]:
+def _extreme(choose: Callable[..., Any], key: Callable[[Any], Any]) -> Callable[..., Datum]:
     def extreme(*data: Datum) -> Datum:
-        extreme_datum: Datum = choose((datum for datum in data if datum is not None), key=rank, default=None)
-        return extreme_datum
-
-    return extreme
-
-
-def _extreme_json(choose: Callable[..., Any]) -> Callable[..., Datum]:
-    def extreme(*data: Datum) -> Datum:
-        chosen: Datum = choose((datum for datum in data if datum is not None), key=jsonb_key, default=None)
+        chosen: Datum = choose((datum for datum in data if datum is not None), key=key, default=None)
         return chosen
 
     return extreme
@@ -113,8 +104,8 @@ def _extreme_form(name: str, choose: str) -> SqlForm:
     def form(arguments: Sequence[str], kinds: Sequence[Type]) -> str:
         if len(arguments) == 1:
             return arguments[0]
-        if kinds[0] is Type.JSONB:
-            return f"{registered_name(f'{name}_jsonb')}({', '.join(arguments)})"
+        if INFO_OF[kinds[0]].sort_key:
+            return f"{registered_name(f'{name}_{word_of(kinds[0])}')}({', '.join(arguments)})"
         if len(arguments) == 2 and all(len(argument) < 40 for argument in arguments):
             left, right = arguments
             return f"coalesce({choose}({left}, {right}), {left}, {right})"
@@ -131,11 +122,15 @@ def _add_of_any_type() -> None:
     """Add functions whose arguments have one common type, found by `resolve`; the result has the same type."""
     FUNCTIONS.add(Function("coalesce", "coalesce", (None,), Type.UNKNOWN, None, _coalesce, False, False, True))
     for name, choose in (("greatest", "max"), ("least", "min")):
-        python = _extreme(max if choose == "max" else min)
+        function: Callable[..., Any] = max if choose == "max" else min
+        python = _extreme(function, rank)
         form = _extreme_form(name, choose)
         FUNCTIONS.add(Function(name, name, (None,), Type.UNKNOWN, python, form, False, False, True))
-        of_json, word = _extreme_json(max if choose == "max" else min), f"{name}_jsonb"
-        FUNCTIONS.add(Function(word, f"{word}()", (Type.JSONB,), Type.JSONB, of_json, None, False, False, True))
+        for kind in COMPARABLE:
+            if key := INFO_OF[kind].sort_key:
+                word = f"{name}_{word_of(kind)}"
+                by_key = _extreme(function, key)
+                FUNCTIONS.add(Function(word, f"{word}()", (kind,), kind, by_key, None, False, False, True))
     FUNCTIONS.add(
         Function(
             "nullif",

@@ -11,6 +11,7 @@ from derive.errors import SqlError
 from derive.functions.function import Function, Functions, registered_name, word_of
 from derive.functions.statement_context import check_cancelled
 from derive.functions.types.letter_case import lower, title, upper
+from derive.functions.types.type_info import INFO_OF
 
 FUNCTIONS = Functions()
 
@@ -223,7 +224,7 @@ def _add_parts() -> None:
 
 def text_form(argument: str, kind: Type) -> str:
     """Return SQL of a value's text as clients receive it."""
-    if kind in {Type.TEXT, Type.UNKNOWN, Type.JSONB}:
+    if INFO_OF[kind].is_text:
         return argument
     if kind is Type.BOOLEAN:
         return f"CASE {argument} WHEN 1 THEN 't' WHEN 0 THEN 'f' END"

@@ -70,6 +70,11 @@ class TypeInfo:
             tuple of data.
         encode: returns the datum of the value of a function; None if that is the value. Functions of jsonb return data
             themselves, because None is NULL.
+        is_text: whether the datum is the text.
+        sort_key: function from a datum to bytes that sort as the values do; None if the data sort so. Equal data have
+            equal keys, and only these.
+        compared_bytes: number of bytes at the begin of a datum that are compared, because equal values may have several
+            data; None if all are compared.
     """
 
     oid: int
@@ -84,6 +89,9 @@ class TypeInfo:
     is_preferred: bool = False
     decode: Callable[[Any], Any] | None = None
     encode: Callable[[Any], Datum] | None = None
+    is_text: bool = False
+    sort_key: Callable[[Any], bytes] | None = None
+    compared_bytes: int | None = None
 
 
 def _network(oid: int, array: int, kind: network.AddressType) -> TypeInfo:
@@ -159,7 +167,9 @@ INFOS: Mapping[Type, TypeInfo] = {
     Type.SMALLINT: _integer(Type.SMALLINT, 21, 1005, "int2", 2),
     Type.INTEGER: _integer(Type.INTEGER, 23, 1007, "int4", 4),
     Type.BIGINT: _integer(Type.BIGINT, 20, 1016, "int8", 8),
-    Type.TEXT: TypeInfo(25, 1009, "text", -1, "S", str, str, formats.text_of_binary, str.encode, is_preferred=True),
+    Type.TEXT: TypeInfo(
+        25, 1009, "text", -1, "S", str, str, formats.text_of_binary, str.encode, is_preferred=True, is_text=True
+    ),
     Type.DOUBLE: TypeInfo(
         701,
         1022,
@@ -234,6 +244,7 @@ INFOS: Mapping[Type, TypeInfo] = {
         is_preferred=True,
         decode=datetime.interval_of,
         encode=datetime.interval_datum,
+        compared_bytes=datetime.TOTAL_BYTES,
     ),
     Type.JSONB: TypeInfo(
         3802,
@@ -246,6 +257,8 @@ INFOS: Mapping[Type, TypeInfo] = {
         formats.jsonb_of_binary,
         formats.binary_of_jsonb,
         decode=lru_cache(maxsize=16)(jsonb.parsed_json),
+        is_text=True,
+        sort_key=jsonb.jsonb_key,
     ),
     Type.UUID: TypeInfo(2950, 2951, "uuid", 16, "U", uuid_of_text, text_of_uuid, uuid_of_binary, bytes),
     Type.TIME: TypeInfo(

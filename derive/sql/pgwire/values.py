@@ -12,7 +12,14 @@ from derive.errors import SqlError
 from derive.functions.types.array import literal_of_texts, texts_of_literal
 from derive.functions.types.numbers import text_of_double
 from derive.functions.types.pg_type import PG_TYPES, type_of_oid
-from derive.functions.types.type_info import binary_function, datum_of_binary, datum_of_text, text_function, text_of
+from derive.functions.types.type_info import (
+    INFO_OF,
+    binary_function,
+    datum_of_binary,
+    datum_of_text,
+    text_function,
+    text_of,
+)
 from derive.sql.client_encodings import CLIENT
 from derive.sql.pgwire.messages import decode
 from derive.sql.results import ResultColumn
@@ -48,7 +55,7 @@ def encoder_of(column: ResultColumn, form: int) -> Encoder:
     if form and column.type.element is Type.TEXT:
         what = f"arrays of texts in binary are not supported with the client encoding {encoding.name}"
         raise SqlError("0A000", what, hint="ask for texts, or SET client_encoding = 'UTF8'")
-    is_text = not form or column.type in (Type.TEXT, Type.JSONB) or column.oid == _JSON
+    is_text = not form or INFO_OF[column.type].is_text or column.oid == _JSON
     return (lambda datum: encoding.recode(encode(datum))) if is_text else encode
 
 
