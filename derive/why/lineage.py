@@ -500,10 +500,23 @@ class _Tracer:
         """
         read = {key.index for key in keys if isinstance(key, Column)}
         plain = tuple(one for one in desired if columns_read(one) <= read and not can_fail(one))
-        if len(plain) == len(desired) or not keys or outer is not None:
+        is_fixed = len(read) == len(keys) and read <= _fixed_columns(plain)
+        if len(plain) == len(desired) or is_fixed or not keys or outer is not None:
             return plain
         rows = self._rows(Project(_restricted(relation, desired), tuple(keys)))
         return plain if rows is None else is_one_of(keys, rows, is_identity=is_identity)
+
+
+def _fixed_columns(conditions: Iterable[Expression]) -> set[int]:
+    """Return the columns for which conditions leave one value."""
+    columns = set()
+    for condition in conditions:
+        match condition:
+            case Call("is_null", (Column(index),)):
+                columns.add(index)
+            case Call(name, (Column(index), Literal())) if name.startswith("equal_"):
+                columns.add(index)
+    return columns
 
 
 def _within(conditions: Iterable[Expression], begin: int, end: int) -> Conditions:

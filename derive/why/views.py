@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from heapq import nlargest, nsmallest
 
 from derive.algebra.bounds import bounds_of
-from derive.algebra.relation import Finishing, Get, GlobalId, Relation
+from derive.algebra.expression import Column
+from derive.algebra.relation import Filter, Finishing, Get, GlobalId, Project, Relation
 from derive.algebra.rewrite import mentions
 from derive.algebra.types import Row, Type
 from derive.compute.oneshot import evaluate
@@ -37,12 +38,13 @@ from derive.storage.roles import Readable
 from derive.storage.table_types import Table
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.why.condition_text import condition_text, literal_text
-from derive.why.lineage import Leaf, lineage_of
+from derive.why.lineage import Leaf, is_one_of, lineage_of
 
 MOST_ROWS = 100_000
 """Largest number of traced rows from which a view is computed again."""
 
 _MOST_EXAMPLES = 3
+_MOST_KEYS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ class ViewExplainer:
         for leaf in lineage.leaves:
             rows, count = [], 0
             source = reading.sources[leaf.get.id]
-            for batch in reading.rows(leaf.rows):
+            for batch in reading.leaf_rows(leaf):
                 count += len(batch)
                 rows += batch[: max(room, 0)]
                 room -= len(batch)
@@ -306,6 +308,27 @@ class _Reading:
             return contents_at(self._store, source, self._time, requested, bounds.get(identifier))
 
         return evaluate(relation, _all_columns(relation), contents)
+
+    def leaf_rows(self, leaf: Leaf) -> Iterator[list[Row]]:
+        """Yield the traced rows of a stored relation in batches; of a collection, their keys are found first.
+
+        A row has the whole document, which is costly to make for rows that only the conditions exclude.
+        """
+        source, relation = self.sources[leaf.get.id], leaf.rows
+        if not isinstance(source, Table) and leaf.conditions:
+            columns = columns_of(source)
+            pointers = [column.pointer for column in columns]
+            places = [pointers.index(pointer) for pointer in source.key if pointer in pointers]
+            keys = [Column(place, columns[place].type) for place in places]
+            values: dict[Row, None] = {}
+            for batch in self.rows(Project(relation, tuple(keys))):
+                values.update(dict.fromkeys(batch))
+                if len(values) > _MOST_KEYS:
+                    break
+            if len(keys) == len(source.key) and len(values) <= _MOST_KEYS:
+                for condition in is_one_of(keys, values, is_identity=True):
+                    relation = Filter(relation, condition)
+        return self.rows(relation)
 
 
 def _all_columns(relation: Relation) -> Finishing:
