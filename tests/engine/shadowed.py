@@ -10,7 +10,7 @@ from conftest import World
 from edited_catalogs import BASE, SECOND, catalog_of
 from stateful_catalogs import Derived, text_of
 
-from derive.engine.executor import InProcessExecutor
+from derive.engine.executor import Executor, InProcessExecutor
 from derive.engine.shadow import find_group
 from derive.engine.swapping import Swapping
 from derive.engine.task_reconciler import open_changing_run
@@ -58,12 +58,16 @@ class Scene:
 class Shadowed:
     """A run with shadows."""
 
-    def __init__(self, world: World, edited: CatalogSpec, shards: int, *, is_held: bool) -> None:
+    def __init__(
+        self, world: World, edited: CatalogSpec, shards: int, *, is_held: bool, executor: Executor | None = None
+    ) -> None:
         group = find_group(world.store, edited)
         assert group is not None
         self.world, self.edited, self.group = world, edited, group
         world.catalog = group.with_shadows(world.store.shadows.begin(group.definitions, group.former, is_held=is_held))
-        self.run, reconciler = open_changing_run(world.catalog, world.store, InProcessExecutor(), shards=shards)
+        self.run, reconciler = open_changing_run(
+            world.catalog, world.store, executor or InProcessExecutor(), shards=shards
+        )
         self.swapping = Swapping(world.store, self.run, reconciler, group)
 
     def meet(self) -> bool:

@@ -27,6 +27,7 @@ from derive.engine.split import split
 from derive.engine.swapping import swap_group
 from derive.errors import FencedError, FrontierError, LostError, UsageError
 from derive.protocol.specs import CatalogSpec
+from derive.spark.executor import SparkExecutor
 from derive.storage.compaction import compact
 
 THIRD = {"copies": Derived("numbers", 2, "another"), "again": Derived("copies", 3)}
@@ -390,3 +391,42 @@ def test_derivation_without_a_stored_definition_is_refused(tmp_path: Path) -> No
     with pytest.raises(UsageError, match="it ran before data folders stored definitions"):
         scene.shadow()
     assert find_group(scene.world.store, scene.world.catalog) is None
+
+
+def test_swap_leaves_the_metadata_of_a_fresh_folder(tmp_path: Path) -> None:
+    """Beside the former versions, and what is numbered."""
+    queries = (
+        "SELECT kind, collection, task, transform, frontier FROM capability ORDER BY 1, 2, 3, 4",
+        "SELECT name, key, partitions, since, upper FROM collection WHERE name NOT LIKE '%@1' ORDER BY 1",
+        "SELECT name, shards, positions, error, documents_in, documents_out, edits FROM task WHERE shards > 0 ORDER BY 1",
+        "SELECT task, number, definition, is_regular, clamp, begins FROM history ORDER BY 1, 2",
+        "SELECT digest FROM definition ORDER BY 1",
+        "SELECT count(*) FROM shadow",
+    )
+    scene = Scene(tmp_path)
+    shadowed = scene.shadow()
+    shadowed.swap()
+    scene.go_on()
+    fresh = scene.fresh(shadowed.edited)
+    rows = []
+    for world in (scene.world, fresh):
+        with closing(apsw.Connection(str(world.root / "metadata.db"))) as database:
+            assert database.execute("PRAGMA foreign_key_check").fetchall() == []
+            rows.append([database.execute(query).fetchall() for query in queries])
+    assert rows[0] == rows[1]
+    places = [world.store.task("a/again").places["from"] for world in (scene.world, fresh)]  # type: ignore[union-attr]
+    assert places[0]._replace(relation=0) == places[1]._replace(relation=0)
+    assert places[0].relation == scene.world.store.relation("a/copies")
+
+
+@pytest.mark.spark
+def test_shadow_on_spark_equals_one_in_process(tmp_path: Path, spark: SparkExecutor) -> None:
+    scene = Scene(tmp_path, shards=2)
+    shadowed = Shadowed(scene.world, catalog_of(tmp_path, text_of(EDITED)), 2, is_held=False, executor=spark)
+    shadowed.meet()
+    scene.world.catalog = shadowed.edited
+    scene.ingest()
+    shadowed.run.step()
+    assert shadowed.errors() == {}
+    shadowed.run.close()
+    assert scene.world.digest() == scene.fresh(shadowed.edited).digest()
