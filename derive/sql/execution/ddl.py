@@ -15,6 +15,7 @@ from derive.errors import SqlError, UsageError
 from derive.event_loop import settled
 from derive.sql.catalog.items import LOCAL, Item, ReplicaPlace, is_provisional, is_replica_name
 from derive.sql.catalog.snapshot import PUBLIC, DdlTransaction, Objects, RecordedNames, provisional_id
+from derive.sql.coordinator import Coordinator
 from derive.sql.execution.query import read
 from derive.sql.execution.state import State
 from derive.sql.maintenance.instances import ComputeInstances
@@ -71,14 +72,14 @@ async def change_replicas(state: State, statement: CreateReplica | DropReplica) 
     coordinator.own()
     async with coordinator.definitions:
         if isinstance(statement, CreateReplica):
-            notices = await _create(state, statement)
+            notices = await _create(coordinator, statement)
         else:
-            notices = await _drop(state, statement)
+            notices = await _drop(coordinator, statement)
     return Result(lambda _: what, notices=notices)
 
 
-async def _create(state: State, statement: CreateReplica) -> tuple[Notice, ...]:
-    coordinator, name, offset = state.coordinator, statement.name, statement.offset
+async def _create(coordinator: Coordinator, statement: CreateReplica) -> tuple[Notice, ...]:
+    name, offset = statement.name, statement.offset
     computing = coordinator.computing
     if name in computing.places:
         message = f'replica "{name}" already exists'
@@ -109,8 +110,8 @@ def _check_address(computing: ComputeInstances, address: str) -> None:
         raise SqlError("42710", f'{address} is the address of replica "{place.name}"')
 
 
-async def _drop(state: State, statement: DropReplica) -> tuple[Notice, ...]:
-    coordinator, name = state.coordinator, statement.name
+async def _drop(coordinator: Coordinator, statement: DropReplica) -> tuple[Notice, ...]:
+    name = statement.name
     computing = coordinator.computing
     if name not in computing.places:
         if statement.if_exists:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -11,6 +11,7 @@ from derive.errors import SqlError
 from derive.functions.registry import evaluate
 from derive.functions.types.pg_type import OID_OF
 from derive.recently_used import MOST_CHARACTERS
+from derive.sql.catalog.snapshot import Objects
 from derive.sql.execution import ddl, dml, show_and_explain, subscribe
 from derive.sql.execution import query as reading
 from derive.sql.execution.ddl import change_replicas
@@ -54,9 +55,9 @@ def planned(state: State, text: str, oids: Sequence[int]) -> Plan:
 def _completed(state: State, begun: Plan) -> Plan:
     match begun.statement:
         case Execute(name, _, offset):
-            return replace(begun, columns=_prepared(state, name, offset).columns)
+            return replace(begun, columns=_prepared(state.statements, name, offset).columns)
         case Fetch(name, _, offset, is_move=False):
-            return replace(begun, columns=_cursor(state, name, offset).columns)
+            return replace(begun, columns=_cursor(state.cursors, name, offset).columns)
         case ShowObjects() as statement:
             return replace(begun, columns=_shown(state, statement)[0])
     return begun
@@ -127,17 +128,17 @@ async def _of_prepared(state: State, statement: Prepare | Execute | Deallocate |
                 state.statements[name] = plan(text, oids, state.objects)
             return Result(lambda _: "PREPARE")
         case Execute(name, _, offset):
-            before = _prepared(state, name, offset)
+            before = _prepared(state.statements, name, offset)
             with _placed(None):
                 prepared = current(state, before)
-            arguments = _arguments(state, prepared, statement)
+            arguments = _arguments(state.objects, prepared, statement)
             with _placed(None):
                 return await carry_out(state, prepared, arguments)
         case Deallocate(name, offset):
             if name is None:
                 state.statements.clear()
             else:
-                _prepared(state, name, offset)
+                _prepared(state.statements, name, offset)
                 del state.statements[name]
             return Result(lambda _: "DEALLOCATE" if name else "DEALLOCATE ALL")
         case Discard(what):
@@ -177,20 +178,19 @@ def _placed(begin: int | None) -> Iterator[None]:
         raise
 
 
-def _prepared(state: State, name: str, offset: int) -> Plan:
+def _prepared(statements: Mapping[str, Plan], name: str, offset: int) -> Plan:
     try:
-        return state.statements[name]
+        return statements[name]
     except KeyError:
         raise SqlError("26000", f'prepared statement "{name}" does not exist', offset=offset) from None
 
 
-def _arguments(state: State, prepared: Plan, statement: Execute) -> list[Datum]:
+def _arguments(objects: Objects, prepared: Plan, statement: Execute) -> list[Datum]:
     types = _parameter_types(prepared)
     if len(types) != len(statement.arguments):
         message = f'wrong number of parameters for prepared statement "{statement.name}"'
         detail = f"Expected {len(types)} parameters but got {len(statement.arguments)}."
         raise SqlError("42601", message, offset=statement.offset, detail=detail)
-    objects = state.objects
     pairs = zip(statement.arguments, types, strict=True)
     return [evaluate(plan_value(node, objects, kind)[0]) for node, kind in pairs]
 
@@ -216,7 +216,7 @@ async def _of_cursors(
             return Result(lambda _: "CLOSE CURSOR ALL")
         case Close(name, offset):
             assert name is not None
-            await _cursor(state, name, offset).close()
+            await _cursor(state.cursors, name, offset).close()
             del state.cursors[name]
             return Result(lambda _: "CLOSE CURSOR")
 
@@ -237,7 +237,7 @@ async def _declare(state: State, begun: Plan, statement: Declare, arguments: Seq
 
 
 async def _fetch(state: State, statement: Fetch) -> Result:
-    cursor = _cursor(state, statement.name, statement.offset)
+    cursor = _cursor(state.cursors, statement.name, statement.offset)
     timeout = None if statement.timeout is None else micros_of(statement.timeout) / 1_000_000
     with state.interruptible():
         rows = await cursor.fetch(statement.count, timeout)
@@ -246,8 +246,8 @@ async def _fetch(state: State, statement: Fetch) -> Result:
     return Result(lambda count: f"FETCH {count}", cursor.columns, of_rows(rows))
 
 
-def _cursor(state: State, name: str, offset: int) -> Cursor:
+def _cursor(cursors: Mapping[str, Cursor], name: str, offset: int) -> Cursor:
     try:
-        return state.cursors[name]
+        return cursors[name]
     except KeyError:
         raise SqlError("34000", f'cursor "{name}" does not exist', offset=offset) from None

@@ -29,8 +29,10 @@ from derive.functions.statement_context import CatalogNames, StatementContext, e
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
 from derive.relations.columns import Source, columns_of
 from derive.sql.catalog.items import is_provisional
+from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.state import State
+from derive.sql.maintenance.view_state import Maintained
 from derive.sql.parser.statement import AsOf, ObjectKind, SelectStatement
 from derive.sql.pg_catalog.objects import SessionFacts
 from derive.sql.pg_catalog.snapshot import UserCatalog, snapshot_of
@@ -311,7 +313,7 @@ async def _look_up(
         time = await state.transaction.read(lookup.sources, at_present=lookup.at_present, least=since, upper=upper)
         if since > time:
             return None
-        if upper <= time and not await is_known(state, lookup.asked.reads, time):
+        if upper <= time and not await _is_known(state.coordinator, lookup.asked.reads, time):
             return None
     rows = rows_at_once(state, lookup, time, arguments)
     return of_rows(rows) if rows is not None else await ask(state, lookup.asked, time, arguments)
@@ -329,15 +331,15 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
     with state.interruptible():
         await _instance_is_there(state, ids_of(query.relation))
     ids = maintained.sources(ids_of(query.relation))
-    asked = _maintained(state, query)
+    asked = _maintained(state.coordinator.maintained, query)
     frontiers = maintained.frontiers_of(asked.reads) if asked is not None else None
     with state.interruptible():
         least, upper = maintained.since(query.relation) or 0, frontiers[1] if frontiers else None
         time = await time_of(state, ids, as_of, least, upper)
         since = maintained.since(query.relation)
-        asked = _maintained(state, query)
+        asked = _maintained(state.coordinator.maintained, query)
         is_there = asked is not None and since is not None and since <= time
-        is_answered = asked is not None and is_there and await is_known(state, asked.reads, time)
+        is_answered = asked is not None and is_there and await _is_known(state.coordinator, asked.reads, time)
     rows = await ask(state, asked, time) if asked is not None and is_answered else None
     if rows is not None:
         _logger.debug("read of maintained relations %s at %s", sorted(ids), time_text(time))
@@ -362,9 +364,9 @@ def _rows_at_once(state: State, query: PlannedQuery) -> list[Row] | None:
         return None
 
 
-def _maintained(state: State, query: PlannedQuery) -> Query | None:
+def _maintained(maintained: Maintained, query: PlannedQuery) -> Query | None:
     """Return a query over maintained relations; None if the instance cannot answer the query."""
-    return None if query.needs_context else state.coordinator.maintained.query(query.relation, query.finishing)
+    return None if query.needs_context else maintained.query(query.relation, query.finishing)
 
 
 async def _check_views(state: State, relation: Relation, time: int) -> None:
@@ -384,7 +386,7 @@ async def _check_views(state: State, relation: Relation, time: int) -> None:
         if asked is None or frontiers is None or frontiers[0] > time:
             continue
         with state.interruptible():
-            is_answered = await is_known(state, asked.reads, time)
+            is_answered = await _is_known(state.coordinator, asked.reads, time)
         if is_answered:
             await ask(state, asked, time)
 
@@ -400,9 +402,8 @@ async def _instance_is_there(state: State, ids: frozenset[GlobalId]) -> None:
             await asyncio.wait_for(commit.wait(), _PATIENCE_SECONDS)
 
 
-async def is_known(state: State, places: Collection[GlobalId], time: int) -> bool:
+async def _is_known(coordinator: Coordinator, places: Collection[GlobalId], time: int) -> bool:
     """Wait until maintained relations are complete at a time; return False if their maintenance fails."""
-    coordinator = state.coordinator
     is_awake = False
     while coordinator.maintenance.failure is None:
         commit = coordinator.watcher.next
@@ -429,7 +430,7 @@ def rows_at(
     bounds = bounds_of((relation, query.finishing))
     read = types_read(relation)
     stored = {id_: types for id_, types in read.items() if id_ not in begun and id_ < FIRST_SYSTEM_ID}
-    sources = _sources(state, stored)
+    sources = _sources(coordinator, stored)
     catalog = snapshot_of(state.objects) if query.needs_context else None
 
     def contents(identifier: GlobalId, desired: Collection[int]) -> Iterator[list[Row]]:
@@ -446,13 +447,13 @@ def rows_at(
     return each_in_context(context_of(state, UserCatalog(catalog, state.user.name)), rows)
 
 
-def _sources(state: State, read: Mapping[GlobalId, tuple[Type, ...]]) -> dict[GlobalId, Source]:
+def _sources(coordinator: Coordinator, read: Mapping[GlobalId, tuple[Type, ...]]) -> dict[GlobalId, Source]:
     """Return the relations as Storage has them now, because a table may be altered during a read.
 
     Raises:
         SqlError: the columns of a table have changed since the query was planned (40001).
     """
-    sources = {identifier: state.coordinator.source(identifier) for identifier in read}
+    sources = {identifier: coordinator.source(identifier) for identifier in read}
     for identifier, types in read.items():
         if tuple(column.type for column in columns_of(sources[identifier])) != types:
             message = "could not serialize access: another session has altered a table that the statement reads"
@@ -484,7 +485,7 @@ async def time_of(
         await coordinator.source_feeder.begun(ids)
         at_present = coordinator.objects.is_written_by_others(ids)
         return await state.transaction.read(ids, at_present=at_present, least=least, upper=upper)
-    time = clock_of(state, as_of)
+    time = clock_of(state.objects, as_of)
     since, upper = await coordinator.storage_clock.frontiers(ids)
     if as_of.is_at_least:
         time = max(time, since, upper - 1)
@@ -500,13 +501,13 @@ async def time_of(
     return time
 
 
-def clock_of(state: State, as_of: AsOf) -> int:
+def clock_of(objects: Objects, as_of: AsOf) -> int:
     """Evaluate the time of AS OF: a timestamp in microseconds, or RFC 3339.
 
     Raises:
         SqlError: the value is not a time (22023).
     """
-    expression, _ = plan_value(as_of.time, state.objects)
+    expression, _ = plan_value(as_of.time, objects)
     datum = evaluate(bind_expression(expression, ()))
     kind = expression.type
     if isinstance(datum, int) and kind in {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from derive.algebra.relation import GlobalId
 from derive.errors import SqlError
+from derive.sql.execution.settings import Settings
 from derive.sql.execution.state import State
 from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.session_statements import SHOWN_OBJECTS
@@ -69,7 +70,7 @@ async def _commit(state: State) -> Result:
 def _set(state: State, statement: SetTransaction | Set) -> None:
     match statement:
         case SetTransaction(modes, is_session=True):
-            _set_defaults(state, modes)
+            _set_defaults(state.settings, modes)
         case SetTransaction(modes):
             isolation = isolation_of(modes.isolation) if modes.isolation else None
             state.set_modes(isolation, modes.is_read_only)
@@ -80,12 +81,12 @@ def _set(state: State, statement: SetTransaction | Set) -> None:
             state.settings.set(name, text, is_local=is_local, offset=offset)
 
 
-def _set_defaults(state: State, modes: TransactionModes) -> None:
+def _set_defaults(settings: Settings, modes: TransactionModes) -> None:
     """Set the modes of later transactions. Only `SET transaction_isolation` can make their isolation less strict."""
     if modes.isolation and isolation_of(modes.isolation) is Isolation.STRICT_SERIALIZABLE:
-        state.settings.set("transaction_isolation", modes.isolation)
+        settings.set("transaction_isolation", modes.isolation)
     if modes.is_read_only is not None:
-        state.settings.set("default_transaction_read_only", "on" if modes.is_read_only else "off")
+        settings.set("default_transaction_read_only", "on" if modes.is_read_only else "off")
 
 
 async def _savepoint(state: State, statement: SetSavepoint | ReleaseSavepoint | RollbackTo) -> Result:

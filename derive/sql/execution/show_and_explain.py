@@ -27,7 +27,7 @@ from derive.sql.transactions.timeline import time_text
 def explained(state: State, plan: Plan) -> Sequence[Row]:
     """Return a line for each operator of a query."""
     relation = _relation(plan)
-    names = {identifier: _name(state, identifier) for identifier in ids_of(relation)}
+    names = {identifier: _name(state.objects, identifier) for identifier in ids_of(relation)}
     text = explanation_of(relation, names)
     return [(line,) for line in text.splitlines()]
 
@@ -45,7 +45,7 @@ async def timed(state: State, plan: Plan) -> Sequence[Row]:
     ]
     for identifier in sorted(ids):
         since, upper = coordinator.storage_clock.frontiers_of(identifier)
-        lines.append(f"{_name(state, identifier)}: since {time_text(since)}, upper {time_text(upper)}")
+        lines.append(f"{_name(state.objects, identifier)}: since {time_text(since)}, upper {time_text(upper)}")
     return [(line,) for line in lines]
 
 
@@ -59,8 +59,8 @@ def _relation(plan: Plan) -> Relation:
     raise SqlError("0A000", "only queries can be explained")
 
 
-def _name(state: State, identifier: GlobalId) -> str:
-    named = state.objects.described(identifier)
+def _name(objects: Objects, identifier: GlobalId) -> str:
+    named = objects.described(identifier)
     return named.name if named else str(identifier)
 
 

@@ -17,6 +17,7 @@ from derive.event_loop import Handover, settled
 from derive.sql.catalog.items import is_provisional
 from derive.sql.execution.query import clock_of, time_of
 from derive.sql.execution.state import State
+from derive.sql.maintenance.view_state import Maintained
 from derive.sql.parser.statement import AsOf, Subscribe
 from derive.sql.planner.dependencies import ids_of, require_maintainable
 from derive.sql.planner.plan import PlannedView
@@ -124,7 +125,7 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
         raise SqlError("0A000", what, hint="COMMIT first: the relation exists from the commit on")
     up_to = None
     if statement.up_to is not None:
-        up_to = clock_of(state, AsOf(statement.up_to, is_at_least=False, offset=0))
+        up_to = clock_of(state.objects, AsOf(statement.up_to, is_at_least=False, offset=0))
     with state.interruptible():
         time = await time_of(state, ids, statement.as_of) if ids else 0
         if up_to is not None and up_to < time:
@@ -140,14 +141,14 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
             has_progress=statement.has_progress,
             up_to=up_to,
         )
-        tail = Tail(statement.has_snapshot, await asyncio.to_thread(_place, state, view), up_to)
+        tail = Tail(statement.has_snapshot, await asyncio.to_thread(_place, state.coordinator.maintained, view), up_to)
         return await _Stream.open(state, relation, tail, time, subscription)
 
 
-def _place(state: State, view: PlannedView) -> GlobalId | None:
+def _place(maintained: Maintained, view: PlannedView) -> GlobalId | None:
     """Return the dataflow that has the rows of a view; None if there is none."""
     query = rows_of_view(view)
-    asked = state.coordinator.maintained.query(query.relation, query.finishing)
+    asked = maintained.query(query.relation, query.finishing)
     is_whole = asked is not None and isinstance(asked.relation, Get)
     return min(asked.reads) if asked is not None and is_whole else None
 
