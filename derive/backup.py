@@ -140,7 +140,7 @@ def read_manifest(folder: Path) -> Manifest:
         unfinished = folder.is_dir() and any(folder.iterdir())
         raise UsageError(
             f"{folder} is not a backup: it has no {MANIFEST}",
-            hint="the backup is incomplete: take another one" if unfinished else None,
+            hint="the backup is incomplete: take another backup" if unfinished else None,
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise UsageError(f"{folder / MANIFEST} is damaged: {exc}", hint="use another backup") from exc

@@ -31,7 +31,7 @@ _MEMBERS = """\
         return [];
     }
 
-    /** Called at the end of a transaction: the state it returns is handed to the constructor of the next one. */
+    /** Called at the end of a transaction: the next constructor gets the returned state. */
     startCommit(_startCommit: { runtimeCheckpoint: unknown }): State | Promise<State> {
         return {};
     }

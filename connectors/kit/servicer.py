@@ -281,7 +281,7 @@ class ConnectorServer:
         except RuntimeError as exc:
             raise UsageError(
                 f"cannot listen at {listen}: {exc}",
-                hint="if another process uses the port, choose another one, or port 0",
+                hint="if another process uses the port, choose another port, or port 0",
             ) from exc
         self.address = f"{host}:{port}"
         self._server.start()

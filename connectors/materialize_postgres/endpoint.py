@@ -127,7 +127,7 @@ def array_text(texts: Sequence[str]) -> str:
 _BY_STATE: dict[str, tuple[type[FlowError], str | None]] = {
     "25006": (DeniedError, "the server, or this role, is read-only; configure one that may write"),
     "42501": (DeniedError, "grant the missing right to the role: to create, read and write tables in the schema"),
-    "28": (DeniedError, "compare user and password with those of the server"),
+    "28": (DeniedError, "check user and password"),
     "3D000": (EndpointError, "create the database, or name another"),
     "3F000": (EndpointError, "create the schema, or name another"),
     "40": (BusyError, "another transaction changed the same rows; flowctl retries"),

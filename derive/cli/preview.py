@@ -123,7 +123,7 @@ def _note_compaction(store: Readable, sources: Sequence[CollectionSpec]) -> None
         if (since := compacted_before(store, spec)) is not None:
             note(
                 f"the history of '{spec.name}' before {format_rfc3339(since)} is compacted to one document per key, so"
-                " results may differ from those of a run that read all documents",
+                " results may differ from the results of a run that read all documents",
                 level="warn",
             )
 

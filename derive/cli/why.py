@@ -161,7 +161,7 @@ def _explain_document(
     begins = _beginning(store, collection)
     if end <= begins:
         raise UsageError(
-            f"the contents of '{collection}' before {_time(begins)} are those of a former version, and only the present"
+            f"the contents of '{collection}' before {_time(begins)} belong to a former version, and only the present"
             " version is explained",
             hint="ask for a later time; or, right after a swap, run flowctl run first",
         )

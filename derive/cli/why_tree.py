@@ -65,7 +65,7 @@ def _value_lines(explained: Trace) -> Iterator[tuple[int, str]]:
         yield from _equality(explained)
     if explained.omitted:
         before = "" if explained.omitted_value is None else f", reduced to {explained.omitted_value}"
-        replaced = " that the last one replaces" if explained.omitted_value is None else ""
+        replaced = " that the last document replaces" if explained.omitted_value is None else ""
         yield 2, f"{explained.omitted:,} earlier document{'s' * (explained.omitted > 1)}{replaced}{before}"
     for document in explained.documents:
         how = "" if explained.is_derived else "ingested "

@@ -194,7 +194,7 @@ def _renamed(
         text = state.fingerprints.get(key)
         if text is not None and source_of(text) != source and text.endswith(hash_of(transform)):
             why = (
-                f"transform '{former}' was removed, and '{transform.name}' has its lambda and reads '{source}'"
+                f"transform '{former}' was removed, and '{transform.name}' has the same lambda and reads '{source}'"
                 f" in place of '{source_of(text)}'"
             )
             yield _Span(begin, END_OF_TIME, why, f"to undo the edit: rename '{transform.name}' to '{former}'", former)

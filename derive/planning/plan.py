@@ -267,7 +267,7 @@ def _moves(task: _Task, positions: Mapping[str, int], documents: int) -> Iterato
                 count = documents if is_derived else count_stored(store, spec, item)
                 yield Change(part, "from the start", f"{fate}: {which} starts over", documents=count)
             case "switch":
-                meaning = "the rows that were read are retracted, and those of the new relation are read"
+                meaning = "the rows that were read are retracted, and the rows of the new relation are read"
                 yield Change(part, "new documents", f"{fate}: {meaning}")
             case "wait":
                 yield Change(part, "nothing", f"{fate}: '{item.name}' waits until a relation has the name")

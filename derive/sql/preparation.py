@@ -128,7 +128,7 @@ def _date_style(name: str, value: str) -> str:
 
 def _time_zone(name: str, value: str) -> str:
     if value.lower() not in _UTC and not _NO_OFFSET.fullmatch(value):
-        raise _invalid(name, value, "Times are given in UTC; AT TIME ZONE gives those of another time zone.")
+        raise _invalid(name, value, "Times are given in UTC; AT TIME ZONE converts a time to another time zone.")
     return "UTC"
 
 

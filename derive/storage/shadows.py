@@ -119,5 +119,5 @@ def other_edit() -> UsageError:
     """Return the error of shadows whose definitions differ from the catalog."""
     return UsageError(
         "the catalog was edited since the shadow began, so the shadow would bring an outdated definition into force",
-        hint="undo the later edit; or give the shadow up, and begin another one: flowctl shadow drop",
+        hint="undo the later edit; or drop the shadow, and begin another shadow: flowctl shadow drop",
     )

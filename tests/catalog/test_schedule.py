@@ -140,7 +140,7 @@ def test_test_without_times_has_no_schedule(tmp_path: Path) -> None:
          ("E607", 21, 57, "time cannot go back: 'at' is 2013-07-01T09:00:00Z, but the test is at 2024-01-01T00:00:00.000000Z already",
           "a test begins at the time of its first ingest step if that has one, and else at 2024-01-01T00:00:00Z")),
         ([step("ingest", at="+20m"), VERIFY, step("ingest", at="+20m")],
-         ("E607", 22, 57, "time cannot go back: 'at' is +20m, but the verified contents are those of +20m 1s",
+         ("E607", 22, 57, "time cannot go back: 'at' is +20m, but contents were verified at +20m 1s",
           "ingest before the verify step, or from +20m 1s on")),
         # and not out of the calendar
         ([step("ingest", at="1969-12-31T23:59:59Z")],

@@ -23,14 +23,14 @@ from derive.protocol.specs import DerivationSpec
 
 pytestmark = pytest.mark.deno
 
-HALF = "holds half of a character (\\ud83d), which no text in UTF-8 can"
+HALF = "holds half of a character (\\ud83d), which UTF-8 text cannot hold"
 CANNOT = "which JSON cannot hold"
 
 # Refused: the expression of a document, and the error.
 REFUSED = [
     ("{ id: 1, s: '😀'.slice(0, 1) }", f"/s of the published document {HALF}"),
     ("{ id: 1, s: ['a', { b: 'x' + '😀'.slice(0, 1) }] }", f"/s/1/b of the published document {HALF}"),
-    ("{ id: 1, ['😀'.slice(0, 1)]: 2 }", "is a name with half of a character (\\ud83d), which no text in UTF-8 can hold"),
+    ("{ id: 1, ['😀'.slice(0, 1)]: 2 }", "is a name with half of a character (\\ud83d), which UTF-8 text cannot hold"),
     ("{ id: 1, o: { ['x' + '😀'.slice(1)]: 2 } }", "is a name with half of a character (\\ude00)"),
     ("{ id: 1, s: JSON.rawJSON('\"\\\\udc00\"') }", "/s of the published document holds half of a character (\\udc00)"),
     ("{ id: 1, d: new Date(NaN) }", f"/d of the published document is an invalid Date, {CANNOT}"),

@@ -71,7 +71,7 @@ export abstract class IDerivation {
         return [];
     }
 
-    /** Called at the end of a transaction: the state it returns is handed to the constructor of the next one. */
+    /** Called at the end of a transaction: the next constructor gets the returned state. */
     startCommit(_startCommit: { runtimeCheckpoint: unknown }): { state?: { updated: unknown; mergePatch: boolean } } | Promise<{ state?: { updated: unknown; mergePatch: boolean } }> {
         return {};
     }

@@ -188,7 +188,7 @@ def _integer(digits: str) -> int | _Wide:
 
 def _faults(value: Any, path: tuple[str | int, ...]) -> Iterator[Fault]:
     if isinstance(value, str) and _is_broken(value):
-        yield Fault(path, f"holds {_half(value)}, which no text in UTF-8 can")
+        yield Fault(path, f"holds {_half(value)}, which UTF-8 text cannot hold")
     elif isinstance(value, float) and value - value != 0:
         yield Fault(path, "is a number beyond a double's range")
     elif isinstance(value, _Wide):
@@ -199,7 +199,7 @@ def _faults(value: Any, path: tuple[str | int, ...]) -> Iterator[Fault]:
     elif isinstance(value, dict):
         for name, member in value.items():
             if _is_broken(name):
-                yield Fault((*path, name), f"is a name with {_half(name)}, which no text in UTF-8 can hold")
+                yield Fault((*path, name), f"is a name with {_half(name)}, which UTF-8 text cannot hold")
             yield from _faults(member, (*path, name))
 
 

@@ -305,7 +305,9 @@ CAPTURE = record(
         "expectPubId": EXPECT_PUB_ID,
         "delete": DELETE,
         "reset": RESET,
-        "redactSalt": text("Salt of hashes in redacted documents, in base64; that of the data folder if left out."),
+        "redactSalt": text(
+            "Salt of hashes in redacted documents, in base64; the default is the salt of the data folder."
+        ),
     },
     ("endpoint", "bindings"),
 )
@@ -498,7 +500,9 @@ def _derive() -> Schema:
                 },
             ),
             "shards": shards("1s"),
-            "redactSalt": text("Salt of hashes in redacted documents, in base64; that of the data folder if left out."),
+            "redactSalt": text(
+                "Salt of hashes in redacted documents, in base64; the default is the salt of the data folder."
+            ),
         },
         ("using", "transforms"),
     )

@@ -122,7 +122,7 @@ class Schedule:
             message = f"time cannot go back: 'at' is {when.value}, but the test is at {present} already"
             hint = "offsets count from the beginning of the test" if is_offset else _BEGINS
         else:
-            message = f"time cannot go back: 'at' is {when.value}, but the verified contents are those of {wall}"
+            message = f"time cannot go back: 'at' is {when.value}, but contents were verified at {wall}"
             hint = f"ingest before the verify step, or from {wall} on"
         self._report.add("E607", message, when, hint)
         return False

@@ -75,7 +75,7 @@ class InstanceServer:
             self._end()
             raise UsageError(
                 f"cannot listen at {listen}: {exc}",
-                hint="if another process uses the port, choose another one with --listen, or port 0",
+                hint="if another process uses the port, choose another port with --listen, or port 0",
             ) from exc
         self.address = f"{listen.rpartition(':')[0]}:{port}"
 

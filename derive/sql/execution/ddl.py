@@ -325,7 +325,7 @@ class _Definer:
     def _skipped(self, name: QualifiedName, *, is_welcome: bool) -> tuple[Notice, ...]:
         """Check that a name is free. If IF NOT EXISTS allows a taken name, return notices instead of an error."""
         if name.schema not in {None, PUBLIC}:
-            hint = f"There is one schema, {PUBLIC}."
+            hint = f"The only schema is {PUBLIC}."
             raise SqlError("3F000", f'schema "{name.schema}" does not exist', offset=name.offset, hint=hint)
         if not self._objects.is_taken(name.name):
             return ()
@@ -406,7 +406,7 @@ def _missing(kind: ObjectKind, name: QualifiedName) -> Notice:
 
 def _create_schema(statement: CreateSchema) -> Result:
     if statement.name != PUBLIC:
-        hint = f"There is one schema, {PUBLIC}."
+        hint = f"The only schema is {PUBLIC}."
         raise SqlError("0A000", "schemas cannot be created", offset=statement.offset, hint=hint)
     message = f'schema "{PUBLIC}" already exists'
     if not statement.if_not_exists:

@@ -170,7 +170,8 @@ def require_own(root: Path, db: apsw.Connection, counted: int | None, *, accept_
     path = root / "metadata.db"
     if identifier and known and identifier != known:
         raise StorageError(
-            f"{path} is the metadata of another data folder: its identifier is {identifier}, and that of {root},"
+            f"{path} is the metadata of another data folder: its identifier is {identifier}, but the identifier of"
+            f" {root},"
             f" in {FOLDER_ID}, is {known}",
             hint=_WAYS_OUT,
         )
