@@ -248,7 +248,7 @@ def _condition_of(row: str | None, where: str | None) -> str:
 
 def _is_equal(explained: ExplainedRow, above: _Above) -> bool:
     traces = [trace for several in above.values() for trace in several if trace is not None]
-    return explained.is_equal is not False and all(trace.is_equal for trace in traces)
+    return False not in (explained.is_equal, explained.is_stored) and all(trace.is_equal for trace in traces)
 
 
 def _print(explained: tuple[Trace | ExplainedRow, _Above], output: str | None) -> None:

@@ -298,6 +298,8 @@ def row_lines(explained: ExplainedRow, above: Mapping[int, Sequence[Trace | None
         yield 2, f"not computed again, because it follows from {rows}"
     else:
         yield 2, f"computed again from {rows}: {'equal' if explained.is_equal else 'NOT equal'}"
+    if explained.is_stored is not None:
+        yield 2, f"stored by the materialized view: {'equal' if explained.is_stored else 'NOT equal'}"
     for index, source in enumerate(explained.sources):
         yield 2, f"└ {source_text(source)}"
         for row, trace in zip(source.rows, above.get(index, [None] * len(source.rows)), strict=True):
@@ -364,6 +366,7 @@ def row_json(explained: ExplainedRow, above: Mapping[int, Sequence[Trace | None]
         "copies": explained.copies,
         "as_of": _time(explained.as_of),
         "equal": explained.is_equal,
+        "stored": explained.is_stored,
         "sources": [
             {
                 "name": source.name,

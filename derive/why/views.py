@@ -98,6 +98,8 @@ class ExplainedRow:
         sources: the rows from which it follows, by relation and part of the view.
         is_equal: whether the view, computed from only these rows, has the same copies of the row; None for too many
             rows.
+        is_stored: whether a materialized view has stored the same copies; None for another view, or if its rows at that
+            time are not known.
     """
 
     view: str
@@ -107,6 +109,7 @@ class ExplainedRow:
     as_of: int
     sources: tuple[TracedRows, ...]
     is_equal: bool | None
+    is_stored: bool | None = None
 
 
 class ViewExplainer:
@@ -157,7 +160,23 @@ class ViewExplainer:
                 traced.append(self._traced(leaf, source, rows, count, most))
         equal = None if room < 0 else _again(lineage.restricted, contents, copies)
         columns = tuple((column.name, column.type) for column in named.columns)
-        return ExplainedRow(title, columns, row, copies, time, tuple(_merged(traced)), equal)
+        stored = self._stored_copies(named, row, time)
+        is_stored = None if stored is None else stored == copies
+        return ExplainedRow(title, columns, row, copies, time, tuple(_merged(traced)), equal, is_stored)
+
+    def _stored_copies(self, named: NamedRelation, row: Row, time: int) -> int | None:
+        """Return how often a materialized view has stored a row; None if that is not known."""
+        table = self._stored_view(named)
+        if table is None or not table.since <= time < table.upper:
+            return None
+        relation: Relation = Get(named.id, tuple(column.type for column in named.columns))
+        for condition in is_one_of([Column(at, kind) for at, kind in enumerate(relation.types)], [row]):
+            relation = Filter(relation, condition)
+        return sum(map(len, _Reading(self._store, {named.id: table}, time).rows(relation)))
+
+    def _stored_view(self, named: NamedRelation) -> Table | None:
+        is_stored = named.kind is RelationKind.MATERIALIZED_VIEW
+        return self._store.tables.table(named.id) if is_stored else None
 
     def _view(self, name: str) -> NamedRelation:
         if name.startswith("sql/") and name.count("/") == 2:
@@ -234,6 +253,8 @@ class ViewExplainer:
         Raises:
             FrontierError: the sources are not known at that time, or at no common time.
         """
+        if not ids:
+            return self._store.timeline.present() if as_of is None else as_of
         begin, end, oldest, youngest, is_derived = BEGINNING, END_OF_TIME, "", "", False
         for identifier in sorted(ids):
             name = self._title(identifier)
@@ -244,7 +265,9 @@ class ViewExplainer:
                 end, oldest = upper, name
                 is_derived = not self._objects.is_sealed_by_hand(identifier)
         if as_of is None and begin < end:
-            return end - 1
+            stored = self._stored_view(named)
+            # The stored rows of a materialized view may be known up to an earlier time.
+            return min(end, stored.upper) - 1 if stored and max(begin, stored.since) < stored.upper else end - 1
         if as_of is None:
             raise FrontierError(
                 f"there is no time at which all sources of '{named.name}' are known: '{oldest}' is final before"

@@ -29,6 +29,7 @@ CREATE VIEW steps AS WITH RECURSIVE s (c, n) AS (SELECT customer, 1 FROM regions
   SELECT c, n + 1 FROM s WHERE n < 3) SELECT c, max(n) AS m FROM s GROUP BY c
 CREATE VIEW inverse AS SELECT 6 / id AS half FROM "shop/orders" WHERE id <> 0
 CREATE VIEW everything AS SELECT count(*) AS n FROM "shop/orders" CROSS JOIN regions
+CREATE VIEW one AS SELECT 1 AS n
 CREATE VIEW names AS SELECT relname FROM pg_class
 """
 
@@ -109,6 +110,19 @@ def test_view_explainer_shows_the_latest_documents(explainer: ViewExplainer) -> 
         {"id": 0, "customer": "eve", "amount": 1, "at": "2024-01-01T00:00:03Z"},
     ]
     assert source.count == 4
+
+
+def test_view_explainer_compares_a_materialized_view_with_its_stored_rows(explainer: ViewExplainer) -> None:
+    kept = explained(explainer, "kept", "customer IS NULL")
+
+    assert (kept.is_equal, kept.is_stored) == (True, True)
+    assert explained(explainer, "totals", "n = 2").is_stored is None
+
+
+def test_view_explainer_explains_a_row_of_literals(explainer: ViewExplainer) -> None:
+    one = explained(explainer, "one")
+
+    assert (one.row, one.sources, one.is_equal) == ((1,), (), True)
 
 
 def test_view_explainer_counts_copies(explainer: ViewExplainer) -> None:
