@@ -95,6 +95,7 @@ RULES = [
     Rule("a test's name is not empty", "t/test:", "'':", "1:", ("E101", 29, 3, "'' cannot name a test")),
     Rule("captures have names, too", "tests:", f"captures: {{a b: {ENDPOINT}}}\ntests:", f"captures: {{a/b: {ENDPOINT}}}\ntests:", ("E101", 28, 12, "'a b' cannot name a capture")),
     Rule("materializations have names, too", "tests:", f"materializations: {{a//b: {ENDPOINT}}}\ntests:", f"materializations: {{a/b: {ENDPOINT}}}\ntests:", ("E101", 28, 20, "'a//b' cannot name a materialization")),
+    Rule("a transform's name is not that of a repeated reading", "name: second", "name: second.v2", "name: second-v2", ("E101", 24, 17, "'second.v2' cannot name a transform")),
     Rule("a transform's name is one token", "name: second", "name: sec/ond", "name: sec-ond", ("E101", 24, 17, "'sec/ond' cannot name a transform")),
     Rule("a partition's name is one token", "part: {location", "'p t': {location", "part: {location", ("E101", 13, 7, "'p t' cannot name a logical partition")),
     Rule("a projection's name is a pointer's", "part: {location", "x~y: /who\n      part: {location", "x y!: /who\n      part: {location", ("E101", 13, 7, "'x~y' cannot name a projection")),

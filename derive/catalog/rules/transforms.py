@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -108,13 +109,18 @@ def _clock(at: Located | None, report: Report) -> int | None:
 
 
 _TOKEN_HINT = "letters, numbers, '-', '_' and '.'"
+_READING = re.compile(r"\.v[0-9]+$")
+_READING_HINT = "a name does not end with '.v' and a number, because data folders name a repeated reading so"
 
 
 def check_transform_names(definition: CollectionDef, transforms: Sequence[TransformDef], report: Report) -> None:
     """Report invalid names and conflicts between names."""
     for transform in transforms:
-        if not is_token(transform.name.value):
-            report.add("E101", f"'{transform.name.value}' cannot name a transform", transform.name, _TOKEN_HINT)
+        name = transform.name.value
+        is_reading = _READING.search(name) is not None
+        if is_reading or not is_token(name):
+            hint = _READING_HINT if is_reading else _TOKEN_HINT
+            report.add("E101", f"'{name}' cannot name a transform", transform.name, hint)
     for index, other, relation in collisions([transform.name.value for transform in transforms]):
         name, first = transforms[index].name, transforms[other].name
         message = f"transform '{name.value}' of '{definition.name}' {relation} transform '{first.value}'"
