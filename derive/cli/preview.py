@@ -87,6 +87,7 @@ def command(
       flowctl preview --task shop/shipments --fixture orders.yaml --collection shop/orders
     """
     from derive.catalog.check import require_sound
+    from derive.cli.console import note
     from derive.errors import UsageError
     from derive.preview.run import Options, preview, sources_of, with_cycles
     from derive.preview.sources import read_fixture
@@ -96,6 +97,8 @@ def command(
     for task in tasks:
         if catalog.find_task(task).name not in catalog.derivations:
             raise UsageError(f"'{task}' is a materialization: preview the derivations that it stores")
+        if catalog.derivations[task].disabled:
+            raise UsageError(f"'{task}' is disabled, so it has no effects", hint="remove 'disable' of its 'shards'")
     require_sound(catalog)
     chosen = with_cycles(catalog, tasks)
     given = None if fixture is None else read_fixture(fixture, sources_of(catalog, chosen), collection)
@@ -108,9 +111,12 @@ def command(
         if given is None:
             _note_compaction(store, [catalog.collections[name] for name in sources_of(catalog, chosen)])
         options = Options(clock, most, given, has_state, compares)
-        differing = preview(store, catalog, chosen, options, _print_json if as_json else _print_text)
+        printer = _Printer(as_json=as_json)
+        differing = preview(store, catalog, chosen, options, printer.print)
     if compares:
         _print_differences(differing, as_json=as_json)
+    elif not printer.count:
+        note("no document was processed")
 
 
 def _note_compaction(store: Readable, sources: Sequence[CollectionSpec]) -> None:
@@ -150,6 +156,26 @@ def _check_options(
         raise UsageError(f"--diff shows no single documents, so it cannot be combined with {other}")
     if collection is not None and fixture is None:
         raise UsageError("--collection needs --fixture")
+
+
+class _Printer:
+    """Prints effects.
+
+    Args:
+        as_json: whether as JSON.
+
+    Attributes:
+        count: number of printed effects.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._print = _print_json if as_json else _print_text
+        self.count = 0
+
+    def print(self, effect: Effect) -> None:
+        """Print an effect."""
+        self._print(effect)
+        self.count += 1
 
 
 def _print_json(effect: Effect) -> None:

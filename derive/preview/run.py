@@ -112,7 +112,7 @@ def preview(
             else:
                 ingest_fixture(clock.store, catalog, options.fixture)
             clock.fast_forward()
-            if not options.compares or last is None:
+            if not options.compares:
                 return []
             return [
                 difference
@@ -127,7 +127,7 @@ def _shown(report: Report, begin: int | None) -> Report:
 
 
 def _compared(
-    store: Readable, other: Readable, task: DerivationSpec, last: int, options: Options
+    store: Readable, other: Readable, task: DerivationSpec, last: int | None, options: Options
 ) -> Iterator[KeyDifference]:
     """Yield the keys whose documents differ at the last time at which both folders know all results.
 
@@ -139,7 +139,7 @@ def _compared(
     if known is None:
         raise UsageError(f"'{task.name}' has never run, so there is nothing to compare with", hint="leave out --diff")
     uppers = [known.upper, other.upper(task.name)]
-    end = min(uppers if options.limit is None else [*uppers, tick_end(last, task.tick)])
+    end = min(uppers if options.limit is None or last is None else [*uppers, tick_end(last, task.tick)])
     stored, made = (_contents(folder, task.collection, end - 1) for folder in (store, other))
     with closing(stored), closing(made):
         yield from _different(task.name, stored, made)

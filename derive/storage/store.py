@@ -440,7 +440,10 @@ class Store:
             readers = [reader for reader in held if not force or ":" in (reader.task or "")]
             if readers:
                 names = ", ".join(sorted({describe_reader(db, reader) for reader in readers}))
-                raise HeldError(f"'{name}' has readers: {names}", hint="end them first, or drop the views of SQL")
+                hint = "end them first, or drop the views of SQL"
+                if not force:
+                    hint = "end them first, or add --force; views and indexes of SQL must be dropped"
+                raise HeldError(f"'{name}' has readers: {names}", hint=hint)
             empty_collection(db, name)
         self.garbage.collect_abandoned(name)
         self.garbage.collect_uncommitted(name)

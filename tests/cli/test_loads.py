@@ -257,6 +257,9 @@ def test_undo_refuses_a_load_with_other_readers_or_after_compaction(folder: Path
             replace_inputs(db, view_holder(view.id), ["l/orders"], 0)
         with pytest.raises(ReadLoadError, match="have readers: the view 'sql/public/v' of SQL"):
             store.reset([], undone=("l/orders", "june"))
+        with pytest.raises(HeldError, match="'l/orders' has readers") as held:
+            store.drop("l/orders")
+        assert held.value.hint == "end them first, or add --force; views and indexes of SQL must be dropped"
         with pytest.raises(HeldError, match="'l/orders' has readers: the view 'sql/public/v' of SQL"):
             store.drop("l/orders", force=True)
     assert flowctl(folder, "compact")[0] == 0

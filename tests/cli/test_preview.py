@@ -167,6 +167,23 @@ def test_preview_of_a_reader_takes_stored_derived_documents(stored: Path) -> Non
     assert [row["document"]["left"] for row in rows if row["transform"] == "fromStock"] == [6, -1]
 
 
+def test_diff_without_documents_names_all_stored_keys(stored: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(stored, tmp_path / "copy")
+    assert flowctl(folder, "collections", "truncate", "--collection", "shop/orders")[0] == 0
+
+    rows, err = preview(folder, *PREVIEW, "--diff")
+    assert [row["key"] for row in rows] == ['["cup"]', '["pot"]', '["tea"]']
+    assert "3 keys would differ" in err
+    assert preview(folder, *PREVIEW) == ([], "no document was processed\n")
+
+
+def test_preview_refuses_a_disabled_derivation(tmp_path: Path) -> None:
+    disabled = CATALOG.replace("    derive:\n", "    derive:\n      shards: {disable: true}\n", 1)
+    (tmp_path / "flow.yaml").write_text(disabled)
+    status, _, err = flowctl(tmp_path, *PREVIEW)
+    assert (status, err.splitlines()[0]) == (2, "error: 'shop/stock' is disabled, so it has no effects")
+
+
 def test_compacted_history_is_noted(stored: Path, tmp_path: Path) -> None:
     """A preview, the versions of a key and a plan of a second reading say that earlier documents are reduced."""
     folder = shutil.copytree(stored, tmp_path / "copy")
