@@ -60,7 +60,7 @@ def list_command(
     ids: Sequence[str],
     wide: bool,
 ) -> None:
-    """List the documents that were put aside, and neither retried nor dropped since.
+    """List the open entries: documents that were put aside, and were neither retried nor dropped.
 
     JSON has the documents, too. All documents that a derivation has ever put aside are in its quarantine, a collection
     with the name TASK@quarantine.
@@ -106,7 +106,7 @@ def retry_command(
     """Give documents to their transform again, after a correction of the catalog.
 
     Each document is processed once more, by the next run or by a run at work, as if its source had published it now.
-    Its results have the present time. A document that fails again is put aside again.
+    The results have the present time. A document that fails again is put aside again.
 
     \b
     Examples:
@@ -142,7 +142,7 @@ def drop_command(
 ) -> None:
     """Decide that documents need not be processed.
 
-    Choose them by --transform, --key or --id, or add --all. They stay in the collection TASK@quarantine.
+    Choose documents by --transform, --key or --id, or add --all. The documents stay in the collection TASK@quarantine.
 
     \b
     Examples:

@@ -60,7 +60,7 @@ def choose_catalog(
         hold: whether the swap waits for `flowctl swap`.
 
     Raises:
-        UsageError: there are shadows of other definitions, or a run without shadows has one of their tasks; or a
+        UsageError: the data folder has shadows of other definitions; a run without shadows has one of their tasks; or a
             binding that reads the group cannot replace its rows.
     """
     from derive.engine.shadow import require_no_shadow
@@ -114,7 +114,7 @@ class Shadowing:
         run.background = frozenset(shadow.name for shadow in store.shadows.members())
 
     def advance(self, scheduler: Scheduler) -> bool:
-        """Do the next step of the swap; return whether another one is possible soon.
+        """Do the next step of the swap; return whether a further step is possible soon.
 
         Raises:
             UsageError: the shadow was given up by another process.
@@ -124,7 +124,7 @@ class Shadowing:
         return is_meeting
 
     def finish(self, scheduler: Scheduler) -> bool:
-        """Bring the shadows of an idle run to the swap; return whether it is done.
+        """Bring the shadows of an idle run to the swap; return whether the swap is done.
 
         Raises:
             UsageError: the shadow was given up by another process.
@@ -149,7 +149,7 @@ class Shadowing:
         """Raise an error if another process has given up the shadow.
 
         Raises:
-            UsageError: there is no shadow.
+            UsageError: the data folder has no shadow.
         """
         from derive.errors import UsageError
 

@@ -1,4 +1,4 @@
-"""Quarantines of derivations: their open entries, and decisions to retry or to drop them.
+"""Quarantines of derivations: open entries, and decisions to retry or to drop entries.
 
 A retried document is a new event. It has the time of the retry, and its transform reads it as if the source had
 published it at this time. While documents are being retried, the transform waits, as it waits for an ingestion into its
@@ -64,7 +64,7 @@ class Choice:
         return [transform for transform in spec.transforms if self.transform in (None, transform.name)]
 
     def has(self, entry: Document) -> bool:
-        """Return whether an entry of a chosen transform is chosen."""
+        """Return whether an entry of a chosen transform has a chosen key and identifier."""
         is_key = not self.keys or dump_exact(entry["key"]) in map(dump_exact, self.keys)
         return is_key and (not self.ids or entry["id"] in self.ids)
 

@@ -1,9 +1,9 @@
 """Shadows: edited derivations that are derived from history beside the live derivations, and then replace these.
 
-The *group* has the edited derivations, and all derivations that read one of them, so it has whole cycles. While a
-shadow is derived, each member runs twice: the live one under its stored definition, and the shadow `x@2` by the code of
-the catalog. A shadow reads the shadows of other members. So a run with shadows is a run of another catalog, and needs
-no other rules.
+The *group* has the edited derivations, and all derivations that read one of them, so a cycle is in the group as a
+whole. While shadows are derived, each member runs twice: the live derivation under its stored definition, and the
+shadow `x@2` by the code of the catalog. A shadow reads the shadows of other members. So a run with shadows follows the
+same rules as other runs, with another catalog.
 
 Materializations read the live collections, as the stored definitions describe them.
 """
@@ -112,7 +112,7 @@ def find_group(store: View, catalog: CatalogSpec) -> Group | None:
 
 
 def _is_edited(spec: DerivationSpec, state: TaskState, definition: str | None) -> bool:
-    """Return whether a derivation differs from its stored definition; without one, whether its code does."""
+    """Return whether a derivation differs from its stored definition, or without one, from its fingerprints."""
     if definition is None:
         return state.fingerprints != fingerprints_of(spec)
     return definition != definition_of(spec).text
@@ -147,7 +147,7 @@ def begin_shadow(store: Runnable, group: Group, *, is_held: bool) -> CatalogSpec
         is_held: whether the swap waits for a person.
 
     Raises:
-        UsageError: there are shadows of other definitions.
+        UsageError: the data folder has shadows of other definitions.
     """
     return group.with_shadows(store.shadows.begin(group.definitions, group.former, is_held=is_held))
 
@@ -171,7 +171,7 @@ def require_no_shadow(shadows: Collection[Shadow], tasks: Collection[str]) -> No
     """Raise an error if one of the tasks is a member of a group with shadows, which only `--shadow` may run.
 
     Raises:
-        UsageError: there is a shadow.
+        UsageError: a shadow exists.
     """
     members = sorted(shadow.task for shadow in shadows if shadow.task in tasks)
     if members:
@@ -228,7 +228,7 @@ def _ordered(catalog: CatalogSpec) -> CatalogSpec:
 
 def give_up(store: Runnable) -> list[str]:
     """Give up the shadows of a data folder, and remove their files; return their names. Running shadows are fenced."""
-    with epochs_lock(store.root):  # a run that begins meanwhile waits with its first file
+    with epochs_lock(store.root):  # a run that begins meanwhile writes its first file after the removal
         names = store.shadows.drop()
         for name in names:
             remove_state(store.root, name)

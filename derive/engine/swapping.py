@@ -1,9 +1,9 @@
 """The swap of a run with shadows: when all members of a group are at one time, their shadows replace the members.
 
-Once every shadow is near, the run chooses the time T, a boundary of all ticks of the group, and no member goes past it.
-When all members have reached T, one metadata transaction exchanges the documents and the progress. Bindings that read
-the group start over in the same transaction: their connectors store the new rows beside the old rows, and replace the
-old rows in one transaction of the endpoint.
+Once every shadow is near, the run chooses the time T, which is a boundary of the ticks of all members. No member goes
+past T. When all members have reached T, one metadata transaction exchanges the documents and the progress. Bindings
+that read the group start over in the same transaction: their connectors store the new rows beside the old rows, and
+replace the old rows in one transaction of the endpoint.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def require_replaceable(
     """Raise an error if a binding that starts over cannot replace its rows at once.
 
     Raises:
-        UsageError: there is such a binding, of a materialization that is not accepted.
+        UsageError: a binding cannot replace its rows at once, and its materialization is not accepted.
         FlowError: a connector does not answer.
     """
     for name, keys in restarts.items():
@@ -121,7 +121,7 @@ class Swapping:
         at: timestamp at which the members meet; None while the shadows are not near.
         is_met: whether all members are at this timestamp, and the swap waits for a person.
         swapped: timestamp of the swap; None before it.
-        error: the error that ended the attempts to swap, if there is one.
+        error: the error that ended the attempts to swap; None if missing.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Swapping:
             self._meet(None, shadows)
             return False
         is_held = any(shadow.is_held for shadow in shadows)
-        if self.at is None or self.at < self._last(shadows):  # a transaction that had begun may pass the time
+        if self.at is None or self.at < self._last(shadows):  # a transaction that began earlier may go past the time
             self._meet(None if is_held and not is_last else self._choose(shadows), shadows)
             if self.at is None:
                 return False
@@ -260,7 +260,7 @@ class Swapping:
             self._apply()
 
     def _apply_alone(self, scheduler: Scheduler | None) -> bool:
-        """Apply the catalog after the swap, unless this is done; return whether it could not be applied yet."""
+        """Apply the catalog after the swap, unless it is applied; return whether a later attempt is needed."""
         if not self._is_applied:
             with self._held(scheduler) as is_idle:
                 if is_idle:

@@ -1,4 +1,4 @@
-"""Quarantines: the collections of source documents that a derivation has put aside, and of those to play again.
+"""Quarantines: the collections of the source documents that a derivation has put aside, and of retried documents.
 
 The quarantine of a derivation is written in its transactions. Each transform that puts documents aside also has a
 collection of retried documents, which it reads together with its source. No name in a catalog has an `@`, so these
@@ -83,6 +83,6 @@ def retried_specs(task: str, state_keys: Sequence[str], source: CollectionSpec) 
     Args:
         task: name of the derivation.
         state_keys: present and former state keys of the transform.
-        source: its source.
+        source: the source of the transform.
     """
     return tuple(replace(source, name=retried_name(task, key)) for key in state_keys)

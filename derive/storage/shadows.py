@@ -49,7 +49,7 @@ class Shadows:
             is_held: whether the swap waits for a person.
 
         Raises:
-            UsageError: there are shadows of other definitions.
+            UsageError: the data folder has shadows of other definitions.
         """
         with self._metadata.transaction(wakes=True) as db:
             shadows = read_shadows(db)
@@ -80,7 +80,7 @@ class Shadows:
         return names
 
     def meeting(self) -> Meeting | None:
-        """Return how far the members of the present group are; None without a shadow."""
+        """Return the progress of the members of the present group; None without a shadow."""
         with self._metadata.snapshot() as db:
             shadows = read_shadows(db)
             return find_meeting(db, shadows) if shadows else None

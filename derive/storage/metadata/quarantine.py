@@ -2,7 +2,7 @@
 
 A quarantine only grows: its entries are written by the transactions of the task. An entry is open until it is retried
 or dropped. Each entry is decided about once, also if two processes try at once, because a decision has the entry's
-identifier as its key. Decisions belong to a relation, so a reset of the task begins without any.
+identifier as its key. Decisions belong to a relation, so a task that was reset has no decisions.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Retried:
     """Retried documents that a transform reads besides its source.
 
     Attributes:
-        frontier: timestamp before which all of them are known; None if none is being added.
-        segments: their files.
+        frontier: timestamp before which all retried documents are known; None if no process adds documents.
+        segments: files of the documents.
     """
 
     frontier: int | None

@@ -61,7 +61,7 @@ class Shadow:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """How far the members of a group are.
+    """The progress of the members of a group.
 
     Attributes:
         at: timestamp of the swap: the greatest `upper` of the live collections.
@@ -97,7 +97,7 @@ def begin_shadows(
 
 
 def hold_shadows(db: apsw.Connection, *, is_held: bool) -> None:
-    """Let the swap wait for a person, or no longer."""
+    """Set whether the swap waits for a person."""
     db.execute("UPDATE shadow SET is_held = ?", (int(is_held),))
 
 
@@ -115,10 +115,10 @@ def drop_shadows(db: apsw.Connection) -> list[str]:
 
 
 def find_meeting(db: apsw.Connection, shadows: Sequence[Shadow]) -> Meeting:
-    """Return how far the members of a group are.
+    """Return the progress of the members of a group.
 
     A live derivation with a permanent error does not count as behind, nor does a live derivation that has never run:
-    they derive nothing more.
+    such derivations derive nothing more.
     """
     at = max((upper_of(db, shadow.task) for shadow in shadows), default=BEGINNING)
     behind = [shadow.name for shadow in shadows if upper_of(db, shadow.name) < at]

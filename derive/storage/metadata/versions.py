@@ -1,8 +1,8 @@
 """Versions of collections in the metadata database: at each time, the contents of a collection are of one version.
 
 A shadow replaces the documents of a collection at a timestamp. The former documents stay as a collection under another
-name, `x@1` for the first version of `x`, because contents at earlier times are read from them. The present version has
-the collection's own name. A collection that no shadow has replaced has no row here.
+name, `x@1` for the first version of `x`, because contents at earlier times are read from the former documents. The
+present version has the collection's own name. A collection that no shadow has replaced has no row here.
 
 A version may have the definition under which its documents are read: a former version has it, and so has the present
 version while a shadow is being derived from an edited definition. Other versions are read as the catalog defines them.
@@ -100,7 +100,7 @@ def describe_version(db: apsw.Connection, name: str, definition: str | None) -> 
 
 
 def begin_version(db: apsw.Connection, name: str, number: int, begins: int, definition: str | None = None) -> None:
-    """Add a version of a collection, which becomes the present one."""
+    """Add a version of a collection, which becomes the present version."""
     db.execute("INSERT INTO version VALUES (?, ?, ?, ?)", (name, number, begins, definition))
 
 
@@ -110,9 +110,10 @@ def readable_names(db: apsw.Connection, name: str) -> list[str]:
 
 
 def drop_versions(db: apsw.Connection, name: str, since: int | None = None) -> None:
-    """Delete the former versions of a collection whose contents end by a timestamp; all of them if it is None.
+    """Delete the former versions of a collection whose contents end by a timestamp.
 
-    No capability to read these contents may exist if the timestamp is given. The files wait for removal.
+    Without a timestamp, delete all former versions. With a timestamp, no capability to read the deleted contents may
+    exist. The files wait for removal.
     """
     for version in versions_of(db, name)[:-1]:
         if since is not None and version.ends is not None and version.ends > since:

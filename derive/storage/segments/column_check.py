@@ -1,4 +1,4 @@
-"""Comparison of the typed columns of a segment with the documents beside them.
+"""Comparison of the typed columns of a segment with its documents.
 
 Readers of few fields take values from typed columns, so a column that differs from its documents gives wrong results
 though every document is right. A file describes its own columns, so the schema by which it was written is not needed.
