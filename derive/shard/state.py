@@ -33,7 +33,7 @@ from derive.errors import FencedError, HeldError, OutdatedError, StorageError
 from derive.failpoint import reach
 from derive.shard.plan import Attempt
 from derive.storage.disk_errors import translated
-from derive.storage.metadata.process import has_open, lock_holder
+from derive.storage.metadata.process import has_open, is_stopped, lock_holder, ways_to_release
 from derive.storage.segments.partition import own_path
 
 _PATIENCE_SECONDS = 60.0
@@ -105,10 +105,10 @@ def _acquire(file: Path, descriptor: int, may_evict: Callable[[int], bool]) -> N
                 os.kill(holder, signal.SIGKILL)
         if waited > _PATIENCE_SECONDS:
             who = f"process {holder}" if holder else "a process of another machine"
-            raise HeldError(
-                f"{who} has held {file} for more than a minute",
-                hint="the process works on an abandoned transaction; the task resumes when the process has ended",
-            )
+            hint = "the process works on an abandoned transaction; the task resumes when the process has ended"
+            if holder is not None and is_stopped(holder):
+                hint = f"the process is stopped: {ways_to_release(holder)}"
+            raise HeldError(f"{who} has held {file} for more than a minute", hint=hint)
         time.sleep(_POLL_SECONDS)
 
 

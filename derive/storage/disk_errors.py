@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 
 from derive.errors import BusyError, DiskFullError, StorageError
-from derive.storage.metadata.process import is_stopped, lock_holder
+from derive.storage.metadata.process import is_stopped, lock_holder, ways_to_release
 
 
 @contextmanager
@@ -48,7 +48,5 @@ def _busy(path: Path | str) -> BusyError:
         who = f"process {holder}"
         if is_stopped(holder):
             who = f"process {holder}, which is stopped,"
-            way_out = (
-                f"let it continue (kill -CONT {holder}) or end it (kill -KILL {holder}), and run the command again"
-            )
+            way_out = f"{ways_to_release(holder)}; then run the command again"
     return BusyError(f"{who} holds a lock on the database {path}", hint=f"nothing was committed; {way_out}")

@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -149,7 +150,8 @@ class Torture:
     def _is_kept_busy(self) -> bool:
         """Whether the last run ended because another one was paused in the middle of a commit, as its error says."""
         last = (self.folder / "stderr.txt").read_text(encoding="utf-8").splitlines()[-1]
-        return any(f"end it (kill -KILL {process.pid})" in last for process in self.paused)
+        named = re.search(r"end it \(kill -KILL (\d+)\)", last)
+        return bool(named) and os.getsid(int(named[1])) in [process.pid for process in self.paused]
 
     def _kept(self, data: Path) -> Path:
         """A copy, which stays, of all there is to see of a failure."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -67,6 +68,23 @@ def test_a_parent_whose_child_holds_a_lock_is_not_killed(holder: subprocess.Pope
 def test_a_process_that_holds_a_lock_is_killed(holder: subprocess.Popen[bytes], tmp_path: Path) -> None:
     with state.locked(tmp_path / "lock", lambda descriptor: True):
         assert holder.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("holder", ["itself"], indirect=True)
+def test_error_says_how_to_release_the_lock_of_a_stopped_process(
+    holder: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "_PATIENCE_SECONDS", 0.0)
+    holder.send_signal(signal.SIGSTOP)
+    os.waitpid(holder.pid, os.WUNTRACED)
+    with (
+        pytest.raises(state.HeldError, match=f"process {holder.pid} has held") as caught,
+        state.locked(tmp_path / "lock"),
+    ):
+        pass
+    assert caught.value.hint == (
+        f"the process is stopped: let it continue (kill -CONT {holder.pid}), or end it (kill -KILL {holder.pid})"
+    )
 
 
 def test_a_process_does_not_kill_itself() -> None:

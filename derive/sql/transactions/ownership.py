@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from derive.errors import SqlError
-from derive.storage.metadata.process import is_stopped, lock_holder
+from derive.storage.metadata.process import is_stopped, lock_holder, ways_to_release
 from derive.time.frontier import END_OF_TIME
 
 FILE = "sql.lock"
@@ -83,9 +83,7 @@ class Ownership:
             hint = f"connect to it: psql -h {address.replace(':', ' -p ')}" if address else "try again"
             holder = lock_holder(self._path.stat(), "FLOCK")
             if holder is not None and is_stopped(holder):
-                hint = (
-                    f"that process is stopped: let it continue (kill -CONT {holder}), or end it (kill -KILL {holder})"
-                )
+                hint = f"that process is stopped: {ways_to_release(holder)}"
             raise SqlError(
                 "55006",
                 f"another flowctl serves SQL over this data folder{where}, and only that process may write",

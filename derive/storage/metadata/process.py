@@ -86,6 +86,11 @@ def is_stopped(pid: int) -> bool:
     return _status(pid)[:1] == ["T"]
 
 
+def ways_to_release(pid: int) -> str:
+    """Return the two ways to release the locks of a stopped process, for the hint of an error."""
+    return f"let it continue (kill -CONT {pid}), or end it (kill -KILL {pid})"
+
+
 def _parts(name: str) -> tuple[str, str, str, str]:
     """Return the four parts of a name; older versions wrote only the first two."""
     host, _, rest = name.partition(":")
