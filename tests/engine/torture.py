@@ -151,7 +151,7 @@ class Torture:
         """Whether the last run ended because another one was paused in the middle of a commit, as its error says."""
         last = (self.folder / "stderr.txt").read_text(encoding="utf-8").splitlines()[-1]
         named = re.search(r"end it \(kill -KILL (\d+)\)", last)
-        return bool(named) and os.getsid(int(named[1])) in [process.pid for process in self.paused]
+        return named is not None and os.getsid(int(named[1])) in [process.pid for process in self.paused]
 
     def _kept(self, data: Path) -> Path:
         """A copy, which stays, of all there is to see of a failure."""
