@@ -192,15 +192,13 @@ def read_command(
     if history:
         _check_history(keys, partitions, reduced=reduced, uuid=uuid)
     spec = load_without_tests(source).find_collection(collection)
-    begin = clock_of("--since", since)
-    options = ReadOptions(
-        None if history else begin, clock_of("--as-of", as_of), _selector(spec, partitions), _keys(spec, keys)
-    )
+    begin, at = clock_of("--since", since), clock_of("--as-of", as_of)
     show = _with_time if history else _with_uuid if uuid else _as_it_is
     printer = _Printer(_Chosen(spec, where, begin if history else None, limit), show)
     with ExitStack() as stack:
         store = stack.enter_context(closing(_opened(stored_folder(source, data), waits=follow)))
-        stored = store.read_as(store.tables.as_stored(spec), options.as_of)
+        stored = store.read_as(store.tables.as_stored(spec), at)
+        options = ReadOptions(None if history else begin, at, _selector(stored, partitions), _keys(stored, keys))
         versions = Versions(stored) if history else None
         if versions is not None:
             _note_compaction(store, spec)

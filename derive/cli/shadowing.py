@@ -76,7 +76,7 @@ def _begin_group(
 ) -> tuple[CatalogSpec, Group | None]:
     """Begin or continue the shadows of a catalog's edited derivations; see `choose_catalog`."""
     from derive.cli.console import note
-    from derive.engine.shadow import find_group
+    from derive.engine.shadow import begin_shadow, find_group
     from derive.engine.swapping import find_restarts, require_replaceable
     from derive.storage.shadows import other_edit
 
@@ -88,10 +88,11 @@ def _begin_group(
         return catalog, None
     require_replaceable(store, catalog, find_restarts(store, catalog, group.members), accepted)
     store.create(*group.live_catalog().collections.values())
-    shadows = store.shadows.begin(group.definitions, group.former, is_held=is_held)
+    running = begin_shadow(store, group, is_held=is_held)
+    shadows = store.shadows.members()
     names = ", ".join(shadow.name for shadow in shadows)
     note(f"{names} {'is' if len(shadows) == 1 else 'are'} derived beside the live version", shadows=list(group.members))
-    return group.with_shadows(shadows), group
+    return running, group
 
 
 class Shadowing:

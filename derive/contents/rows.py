@@ -314,7 +314,8 @@ def contents_at(
     columns = columns_of(source)
     rows = compile_rows(columns, requested)
     is_parsed = requested is None or any(columns[index].pointer != UUID_POINTER for index in requested)
-    options = ReadOptions(as_of=as_of, keys=_keys(source, bounds or {}))
+    is_keyed = store.read_as(source, as_of).key == source.key  # packed keys are those of the version
+    options = ReadOptions(as_of=as_of, keys=_keys(source, bounds or {}) if is_keyed else None)
     with closing(reduced_documents(store, source, options)) as parts:
         for batch in batches_of(parts):
             yield rows(batch.documents() if is_parsed else [{}] * len(batch), batch.clocks())

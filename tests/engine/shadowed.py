@@ -11,7 +11,7 @@ from edited_catalogs import BASE, SECOND, catalog_of
 from stateful_catalogs import Derived, text_of
 
 from derive.engine.executor import Executor, InProcessExecutor
-from derive.engine.shadow import find_group
+from derive.engine.shadow import begin_shadow, find_group
 from derive.engine.swapping import Swapping
 from derive.engine.task_reconciler import open_changing_run
 from derive.protocol.specs import CatalogSpec
@@ -64,7 +64,7 @@ class Shadowed:
         group = find_group(world.store, edited)
         assert group is not None
         self.world, self.edited, self.group = world, edited, group
-        world.catalog = group.with_shadows(world.store.shadows.begin(group.definitions, group.former, is_held=is_held))
+        world.catalog = begin_shadow(world.store, group, is_held=is_held)
         self.run, reconciler = open_changing_run(
             world.catalog, world.store, executor or InProcessExecutor(), shards=shards
         )
@@ -94,7 +94,7 @@ def swap_to(store: Store, edited: CatalogSpec) -> int:
     """Replace what was edited by its shadows in a folder whose clock is real; return the time."""
     group = find_group(store, edited)
     assert group is not None
-    catalog = group.with_shadows(store.shadows.begin(group.definitions, group.former, is_held=False))
+    catalog = begin_shadow(store, group, is_held=False)
     run, reconciler = open_changing_run(catalog, store, InProcessExecutor(), shards=1)
     swapping = Swapping(store, run, reconciler, group)
     while swapping.swapped is None:

@@ -15,6 +15,7 @@ from edited_catalogs import SECOND, catalog_of
 from shadowed import CHAIN, EDITED, Scene, Shadowed
 from stateful_catalogs import Derived, text_of
 
+from derive.algebra.bounds import ColumnBounds
 from derive.backup import back_up, restore
 from derive.contents.reads import ReadOptions, read_rows, subscribe_at
 from derive.contents.reduced import differing_documents, reduced_documents
@@ -27,6 +28,7 @@ from derive.engine.split import split
 from derive.engine.swapping import swap_group
 from derive.errors import FencedError, FrontierError, LostError, UsageError
 from derive.protocol.specs import CatalogSpec
+from derive.relations.columns import columns_of
 from derive.spark.executor import SparkExecutor
 from derive.storage.compaction import compact
 
@@ -430,3 +432,22 @@ def test_shadow_on_spark_equals_one_in_process(tmp_path: Path, spark: SparkExecu
     assert shadowed.errors() == {}
     shadowed.run.close()
     assert scene.world.digest() == scene.fresh(shadowed.edited).digest()
+
+
+def test_contents_of_a_former_key_are_found_by_bounds(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    text = text_of(EDITED).replace(", reduce: {strategy: sum}", "").replace("key: [/n]\n", "key: [/n, /times]\n")
+    shadowed = Shadowed(scene.world, catalog_of(tmp_path, text), 1, is_held=False)
+    at = shadowed.swap()
+    scene.go_on()
+    store, spec = scene.world.store, scene.world.catalog.collections["a/copies"]
+    index = next(place for place, column in enumerate(columns_of(spec)) if column.pointer == "/n")
+    assert spec.key == ("/n", "/times")
+    for time in (at - 1, at):
+        rows = [row for part in contents_at(store, spec, time) for row in part]
+        for datum in {row[index] for row in rows}:
+            bounds = {index: ColumnBounds(frozenset({datum}))}
+            bounded = [row for part in contents_at(store, spec, time, None, bounds) for row in part]
+            assert sorted(row for row in bounded if row[index] == datum) == sorted(
+                row for row in rows if row[index] == datum
+            )
