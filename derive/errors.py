@@ -46,6 +46,19 @@ from typing import Any, ClassVar
 from derive.position import Position
 
 
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A source document that a lambda cannot process in the present state.
+
+    Attributes:
+        index: index of the document in its batch.
+        reason: the message of the error without the document.
+    """
+
+    index: int
+    reason: str
+
+
 class FlowError(Exception):
     """A failure with a cause outside this project.
 
@@ -53,15 +66,20 @@ class FlowError(Exception):
         message: the event, with the name of the affected thing.
         position: place of the cause in a file; None if the cause is in no file.
         hint: the remedy.
-        rejection: the event without the source document that caused it, if it follows from this document and the state,
-            so that a repetition fails in the same way; None otherwise.
+        rejection: the source document that caused the failure, if a repetition would fail in the same way; None
+            otherwise.
         heals: true if the failure is transient, so that a retry without an edit may succeed.
     """
 
     heals: ClassVar[bool] = False
 
     def __init__(
-        self, message: str, *, position: Position | None = None, hint: str | None = None, rejection: str | None = None
+        self,
+        message: str,
+        *,
+        position: Position | None = None,
+        hint: str | None = None,
+        rejection: Rejection | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message

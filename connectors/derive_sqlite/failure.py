@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from connectors.derive_sqlite.program import Program, Step
-from derive.errors import LambdaError
+from derive.errors import LambdaError, Rejection
 from derive.lambda_sql.guard import Guard
 from derive.lambda_sql.resource_limits import FAILURES, Watch, exceeds_limit, hint_of, reason_of, show_document
 from derive.protocol.specs import Document
@@ -30,6 +30,7 @@ class Failure:
         document: the document on which it failed.
         published: the document's timestamp, microseconds.
         cause: the exception.
+        index: index of the document in its batch.
         step: the step that failed, if it is known.
     """
 
@@ -37,6 +38,7 @@ class Failure:
     document: Document
     published: int
     cause: Exception
+    index: int
     step: Step | None = None
 
 
@@ -58,7 +60,7 @@ def explain(failure: Failure, guard: Guard, watch: Watch) -> LambdaError:
         f"{failed}; the document was {show_document(failure.document, _SHOWN_CHARACTERS)}",
         position=script.locate(begin) if script else program.transform.position,
         hint=hint_of(exc, watch),
-        rejection=failed if is_rejected else None,
+        rejection=Rejection(failure.index, failed) if is_rejected else None,
     )
 
 

@@ -313,7 +313,7 @@ class SqliteSession:
 
     def _explained(self, program: Program, batch: ReadBatch, index: int, exc: Exception) -> LambdaError:
         """Return the error of a lambda that failed on the document at `index`."""
-        failure = Failure(program, batch.documents[index], batch.published[index], exc)
+        failure = Failure(program, batch.documents[index], batch.published[index], exc, index)
         return explain(failure, self._guard, self._watch)
 
     def _feed(self, run: _Run, batch: ReadBatch) -> tuple[Iterator[tuple[Any, ...]], Iterator[object]]:
@@ -374,7 +374,7 @@ class SqliteSession:
                 except ENVIRONMENT:
                     raise
                 except (*FAILURES, LambdaError) as exc:
-                    failure = Failure(program, batch.documents[index], batch.published[index], exc, step)
+                    failure = Failure(program, batch.documents[index], batch.published[index], exc, index, step)
                     raise explain(failure, self._guard, self._watch) from exc
 
     @staticmethod

@@ -22,7 +22,7 @@ from derive.document.exact import dump_exact
 from derive.document.key import compile_keys, key_errors, show_key
 from derive.document.key_columns import KeyColumns
 from derive.document.pointer import JSON
-from derive.errors import DocumentError, FlowError, SchemaViolation
+from derive.errors import DocumentError, FlowError, Rejection, SchemaViolation
 from derive.position import Position
 from derive.protocol.derive import (
     Causes,
@@ -312,9 +312,11 @@ class Invoker:
         return rows
 
     def _run_isolated(self, source: SourceBatch, rows: np.ndarray, *, as_columns: bool) -> Iterator[Published]:
-        """Run valid documents; if one of them fails, run halves, down to the single document that is put aside.
+        """Run valid documents; isolate each document that fails, and put it aside.
 
-        The error of a document is therefore independent of the batch, and its work is undone before the next one runs.
+        If a document fails, the documents before it run again, and then the document alone. Its error is therefore
+        independent of the batch, and its work is undone before the next document runs. Documents run in parts, which
+        shrink with each failure and grow again.
 
         Args:
             source: the documents.
@@ -325,25 +327,44 @@ class Invoker:
             FlowError: a failure that is no document's, or one of a transform that stops.
         """
         count = len(source.transforms)
+        begin, end, size, is_suspect = 0, count, count, False
+        while begin < count:
+            part = source if end - begin == count else source.take(range(begin, end))
+            parts = self._attempt(part, as_columns=as_columns)
+            if isinstance(parts, int) and len(part.transforms) == 1:  # it was put aside
+                begin, end, is_suspect = end, min(count, end + size), False
+                continue
+            if isinstance(parts, int):  # the index of a document that fails in this part
+                size = max(1, parts)
+                end, is_suspect = begin + size, parts > 0
+                continue
+            for published in parts:
+                yield replace(published, causes=rows[begin:end].take(published.causes))
+            size = size if is_suspect else 2 * size
+            begin, end = end, min(count, end + (1 if is_suspect else size))
+            is_suspect = False
+
+    def _attempt(self, source: SourceBatch, *, as_columns: bool) -> list[Published] | int:
+        """Run documents; undo them if one of them fails, and put a single one aside.
+
+        Returns:
+            The publications; or the index of a document that has failed. Its failure may depend on documents before it.
+        """
         if self._revertible is None:
+            return list(self._run(source, as_columns=as_columns))
+        self._revertible.mark()
+        try:
             parts = list(self._run(source, as_columns=as_columns))
-        else:
-            self._revertible.mark()
-            try:
-                parts = list(self._run(source, as_columns=as_columns))
-            except FlowError as error:
-                if error.rejection is None:
-                    raise
-                if count == 1:
-                    self._put_aside(source, 0, error, error.rejection)
-                self._revertible.undo()
-                for begin, end in ((0, count // 2), (count // 2, count)) if count > 1 else ():
-                    part = source.take(range(begin, end))
-                    yield from self._run_isolated(part, rows[begin:end], as_columns=as_columns)
-                return
-            self._revertible.keep()
-        for published in parts:
-            yield published if count == rows[-1] + 1 else replace(published, causes=rows.take(published.causes))
+        except FlowError as error:
+            rejection = error.rejection
+            if rejection is None:
+                raise
+            if len(source.transforms) == 1:
+                self._put_aside(source, 0, error, rejection.reason)
+            self._revertible.undo()
+            return rejection.index
+        self._revertible.keep()
+        return parts
 
     def _put_aside(self, source: SourceBatch, row: int, error: FlowError, reason: str) -> None:
         """Put a document aside, or raise its error if its transform stops."""
@@ -452,7 +473,7 @@ class Invoker:
         message = (
             f"{name} of '{self._spec.name}' published a document without a key: {exc.message}{self._shown(document)}"
         )
-        return DocumentError(message + reason, position=position, rejection=message)
+        return DocumentError(message + reason, position=position, rejection=Rejection(int(cause), message))
 
     def _in_order(self, transforms: Sequence[int], causes: list[int], results: list[Document]) -> list[Document]:
         """Return published documents in order; documents of the end of a tick are sorted by their JSON text.
@@ -508,7 +529,7 @@ class Invoker:
                     f"{message}{written}{self._shown(document)}{reason}",
                     position=position,
                     hint=violation.hint,
-                    rejection=message + self._shown(document),
+                    rejection=Rejection(int(cause), message + self._shown(document)),
                 )
 
     def _shown(self, document: Document) -> str:

@@ -24,6 +24,7 @@ from watched_edit import apply_edit
 from derive import failpoint
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
+from derive.engine.quarantine import Choice, decide
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.shadow import begin_shadow, find_group, give_up
@@ -119,6 +120,10 @@ class Deeds:
         """Run tasks; with `late`, beside attempts that are paused there and go on when `wake` lets them."""
         executor = PausesAttempts(late, Path(f"{self.data}.late")) if late else InProcessExecutor()
         self.work(self.begin(self.store, shards, most, executor, tasks))
+
+    def retry(self, task: str, ids: list[str]) -> None:
+        """Retry documents that a task has put aside, unless they are retried already."""
+        decide(self.store, self.catalog.derivations[task], Choice(ids=tuple(ids)), "retry")
 
     def run_twice(self, shards: int, view: str = "") -> None:
         """Run every task, and again a moment later, also those that have waited for the time of another one.

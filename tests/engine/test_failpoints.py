@@ -113,9 +113,20 @@ def expected(home: Home) -> dict[str, str]:
 # Those of materializations are reached in test_materialization_kills.py, those of hydration in
 # tests/compute/test_hydration.py, those of dataflows in test_torture_instances.py, those of backups in
 # tests/backup/test_backup.py, those of refills in test_refills.py, those of shadows and swaps in test_shadow_kills.py,
-# those of switches in test_switch_kills.py, and those of upgrades in tests/sql/test_names_upgrade.py.
+# those of switches in test_switch_kills.py, those of retries in test_quarantine_kills.py, and those of upgrades in tests/sql/test_names_upgrade.py.
 ELSEWHERE = (
-    *("backup.", "dataflow.", "hydration.", "materialize.", "refill.", "restore.", "shadow.", "swap.", "switch."),
+    *(
+        "backup.",
+        "dataflow.",
+        "hydration.",
+        "materialize.",
+        "quarantine.",
+        "refill.",
+        "restore.",
+        "shadow.",
+        "swap.",
+        "switch.",
+    ),
     "upgrade.",
 )
 DERIVING = sorted(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))

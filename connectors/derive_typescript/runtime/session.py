@@ -25,7 +25,7 @@ from connectors.derive_typescript.runtime.published import (
 )
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON
-from derive.errors import FlowError, LambdaError, LostError
+from derive.errors import FlowError, LambdaError, LostError, Rejection
 from derive.position import Position
 from derive.protocol.derive import Log, PublishedColumns, PublishedDocuments, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
@@ -105,7 +105,7 @@ _FETCH = "fetch libraries ahead of time: flowctl generate --cache"
 _SKIPPED = {"skipped": True}
 """Answer to documents after a failed one, which the process does not run."""
 
-_MOST_REPEATED = 10_000
+_MOST_REPEATED = 1_000
 """Number of documents from which the state is committed, so that they need not be repeated after a failure."""
 
 _KILLED = (-signal.SIGKILL, -signal.SIGTERM)
@@ -430,7 +430,7 @@ class TypeScriptSession:
         return LambdaError(
             message + document,
             position=position_in(self._module, stack) or member_position(self._module, method),
-            rejection=message,
+            rejection=Rejection(index, message),
         )
 
     def _at(self, batch: ReadBatch, index: int) -> tuple[str, str, str]:

@@ -1,0 +1,118 @@
+"""Kills of runs and retries: each source document is processed or put aside, once (law L2)."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import LATER, World
+from crash_client import CrashServer
+from test_quarantine import SECOND, check_entries, document, entries, listed, world_of
+
+VALUES = [1, 2, 7, 13, -1, 200, 2.5]
+DOCUMENTS = [document(number, "abc"[number % 3], VALUES[number % 7], number // 4) for number in range(28)]
+MORE = [document(number, "abc"[number % 3], VALUES[number % 7], number // 4) for number in range(28, 42)]
+
+RUNNING = [
+    "segment.closing",
+    "segment.closed",
+    "segment.synced",
+    "state.linked",
+    "state.committing",
+    "state.committed",
+    "metadata.committing",
+    "metadata.committed",
+]
+RETRYING = ["quarantine.retrying", "quarantine.retried", "segment.closing", "segment.synced", "metadata.committing"]
+KINDS = ["sql", pytest.param("flush", marks=pytest.mark.deno)]
+
+
+class Outcome:
+    """What is derived and put aside; timestamps of retries depend on the number of tries."""
+
+    def __init__(self, world: World) -> None:
+        self.rows = [(key, text) for _, _, key, text in world.rows("t/out")]
+        self.entries = [(entry["transform"], entry["key"], entry["error"]) for entry in entries(world)]
+        self.listed = sorted(listed(world))
+        assert world.store.garbage.unknown() == []
+        assert world.store.missing(["t/out", "t/out@quarantine"]) == []
+
+
+def open_ids(world: World) -> list[str]:
+    return [entry["id"] for entry in entries(world)]
+
+
+def done(
+    folder: Path, kind: str, shards: int, name: str, do: Callable[[str, dict[str, Any]], None]
+) -> tuple[Outcome, Outcome]:
+    """Run, retry everything that was put aside, and run again; return both outcomes."""
+    world = world_of(folder, kind, name)
+    world.ingest("t/source", DOCUMENTS)
+    world.store.close()
+    order = {"source": str(folder / "flow.yaml"), "data": str(folder / name)}
+    do("run", {**order, "do": "run", "wall": LATER, "arguments": [shards, 9]})
+    world = world_of(folder, kind, name)
+    check_entries(world, DOCUMENTS, kind)
+    first, ids = Outcome(world), open_ids(world)
+    world.store.close()
+    do("retry", {**order, "do": "retry", "wall": LATER + 100 * SECOND, "arguments": ["t/out", ids]})
+    do("run", {**order, "do": "run", "wall": LATER + 200 * SECOND, "arguments": [shards, 9]})
+    world = world_of(folder, kind, name)
+    second = Outcome(world)
+    world.store.close()
+    return first, second
+
+
+def undisturbed(folder: Path, kind: str, server: CrashServer) -> tuple[Outcome, Outcome]:
+    """Return the outcomes of one shard that nobody kills."""
+
+    def do(_: str, order: dict[str, Any]) -> None:
+        server.order(order)
+
+    return done(folder, kind, 1, "undisturbed", do)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("failpoint", [*RUNNING, *(f"{name}:3" for name in RUNNING)])
+@pytest.mark.parametrize("shards", [1, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_l2_killed_run_puts_each_document_aside_once(
+    kind: str, shards: int, failpoint: str, tmp_path: Path, server: CrashServer
+) -> None:
+    killed = 0
+
+    def do(what: str, order: dict[str, Any]) -> None:
+        nonlocal killed
+        killed += what == "run" and server.attempt(order, failpoint) == -signal.SIGKILL
+        server.order(order)
+
+    expected = undisturbed(tmp_path, kind, server)
+    found = done(tmp_path, kind, shards, "killed", do)
+    assert killed
+    for outcome, other in zip(found, expected, strict=True):
+        assert vars(outcome) == vars(other)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("failpoint", RETRYING)
+@pytest.mark.parametrize("shards", [1, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_l2_killed_retry_gives_each_document_back_once(
+    kind: str, shards: int, failpoint: str, tmp_path: Path, server: CrashServer
+) -> None:
+    killed = 0
+
+    def do(what: str, order: dict[str, Any]) -> None:
+        nonlocal killed
+        killed += what == "retry" and server.attempt(order, failpoint) == -signal.SIGKILL
+        server.order(order)
+
+    expected = undisturbed(tmp_path, kind, server)
+    found = done(tmp_path, kind, shards, "killed", do)
+    assert killed
+    assert vars(found[1]) == vars(expected[1])
+    assert len(found[1].entries) == 2 * len(found[0].entries)
+    assert found[1].listed == found[0].listed
