@@ -109,12 +109,12 @@ def require_open(db: apsw.Connection, name: str, door: Door) -> None:
 
 def owned(name: str, owner: Owner, door: Door) -> OwnedError:
     """Return the error of a refused writer, with a remedy."""
-    relation = name.removeprefix(SQL_PREFIX)
+    relation, task = name.removeprefix(SQL_PREFIX), task_of(name) or name
     match owner:
         case Owner.TASK:
             what = f"'{name}' is derived, so nothing can be {_DONE[door]}"
             hint = "use another collection; or, to stop deriving this collection, first empty it with the catalog"
-            return OwnedError(what, hint=f"{hint} that derives it: flowctl reset --task {name}")
+            return OwnedError(what, hint=f"{hint} that derives it: flowctl reset --task {task}")
         case Owner.TABLE:
             what = f"'{name}' belongs to the table \"{relation}\" of SQL, so nothing can be {_DONE[door]}"
             hint = f"write it by INSERT, UPDATE, DELETE or COPY: flowctl sql -c 'INSERT INTO \"{relation}\" …'"
@@ -140,9 +140,9 @@ def require_ingested(db: apsw.Connection, name: str) -> None:
     owner = owner_of(db, name)
     if owner in _OPEN[Door.INGEST]:
         return
-    relation = name.removeprefix(SQL_PREFIX)
+    relation, task = name.removeprefix(SQL_PREFIX), task_of(name) or name
     kind, hint = {
-        Owner.TASK: ("a derived collection", f"start it over: flowctl reset --task {name}"),
+        Owner.TASK: ("a derived collection", f"start it over: flowctl reset --task {task}"),
         Owner.TABLE: ("a table of SQL", f"use TRUNCATE or DROP TABLE: flowctl sql -c 'TRUNCATE \"{relation}\"'"),
         Owner.SOURCE: ("a source of SQL", f"use DROP SOURCE: flowctl sql -c 'DROP SOURCE \"{relation}\"'"),
         Owner.VIEW: (
