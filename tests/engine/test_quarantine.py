@@ -12,7 +12,7 @@ import pytest
 from conftest import LATER, World, examples, write_catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_shadow import Shadowed
+from shadowed import Shadowed
 
 from derive.catalog import load
 from derive.contents.reads import ReadOptions, read_rows
