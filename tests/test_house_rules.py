@@ -45,7 +45,6 @@ FORBIDDEN_TERMS = {
 """Words that no module, class or function has in its name, and the terms to use instead."""
 SMALL_MODULES = {
     "connectors/derive_sqlite/config.py": "leaf: read without SQLite",
-    "connectors/derive_sqlite/stub.py": "loaded only to generate files",
     "derive/catalog/check.py": "entry point: a catalog with its code",
     "derive/catalog/report.py": "leaf: collector of issues",
     "derive/cli/backup.py": "a command",
@@ -66,7 +65,6 @@ SMALL_MODULES = {
     "derive/functions/scalar/network.py": "functions of one type",
     "derive/functions/types/letter_case.py": "leaf: case mappings",
     "derive/functions/types/object_id.py": "a type",
-    "derive/lambda_sql/stub.py": "seam: generated files of any connector of SQL",
     "derive/materialize/parent_watchdog.py": "entry point: runs without this package",
     "derive/materialize/stages.py": "seam: derivations and materializations",
     "derive/position.py": "leaf: below all layers",

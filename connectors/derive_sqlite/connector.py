@@ -82,9 +82,9 @@ class SqliteConnector:
 
     def generate(self, spec: DerivationSpec, root: Path, missing: Collection[str]) -> Generation:
         """Return stubs of lambdas and migrations."""
-        from connectors.derive_sqlite.stub import sql_stubs
+        from derive.lambda_sql.stub import sql_stubs
 
-        return Generation(tuple(sql_stubs(spec, missing)))
+        return Generation(tuple(sql_stubs(spec, migrations_of(spec), missing)))
 
     def cache(self, spec: DerivationSpec) -> list[str]:
         """Return an empty list: SQL has no libraries."""
