@@ -83,23 +83,16 @@ def check(text: str, *names: str) -> list[Issue]:
     return TypeScriptConnector().check([derivation(Script(text, text, Position("balances.ts")), *names)])
 
 
-def test_the_documented_module_has_no_issues() -> None:
-    assert check(DOCUMENTED) == []
-
-
-def test_async_method_that_reads_the_clock_has_no_issues() -> None:
-    text = (
-        f"{HEAD}    count = 0;\n"
-        "    constructor(open: { state: unknown }) { super(open); }\n"
-        "    override async fromOutcomes(read: { doc: SourceFromOutcomes; publishedAt: string }):"
-        " Promise<Document[]> {\n"
-        "        await Promise.resolve(this.count++);\n"
-        "        return read.doc.outcome === 'approve' ? [{ user: read.publishedAt, balance: 0 }] : [];\n"
-        "    }\n}\n"
-    )
-    assert check(text) == []
-
-
+CLOCK = f"""\
+{HEAD}    count = 0;
+    constructor(open: {{ state: unknown }}) {{ super(open); }}
+    override async fromOutcomes(read: {{ doc: SourceFromOutcomes; publishedAt: string }}): Promise<Document[]> {{
+        await Promise.resolve(this.count++);
+        return read.doc.outcome === 'approve' ? [{{ user: read.publishedAt, balance: 0 }}] : [];
+    }}
+}}
+"""
+NO_CLASS = "export class Derivatio {}"
 TYPES = """\
     fromOutcomes(read: { doc: SourceFromOutcomes }): Document[] {
         const amount: string = read.doc.amount;
@@ -140,11 +133,29 @@ WRONG: list[tuple[str, list[tuple[str, str, int, int, int]]]] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def issues_of() -> dict[str, list[Issue]]:
+    """Return issues by the text of their module; one process of Deno checks all modules, as each takes a second."""
+    texts = {
+        f"{place}.ts": text for place, text in enumerate([DOCUMENTED, CLOCK, NO_CLASS, *(HEAD + t for t, _ in WRONG)])
+    }
+    specs = [derivation(Script(text, text, Position(file))) for file, text in texts.items()]
+    issues = TypeScriptConnector().check(specs)
+    return {text: [issue for issue in issues if issue.position.file == file] for file, text in texts.items()}
+
+
+@pytest.mark.parametrize("text", [DOCUMENTED, CLOCK], ids=["documented", "clock"])
+def test_sound_module_has_no_issues(text: str, issues_of: dict[str, list[Issue]]) -> None:
+    assert issues_of[text] == []
+
+
 @pytest.mark.parametrize(("text", "expected"), WRONG)
-def test_issues_have_positions_in_the_authors_files(text: str, expected: list[tuple[str, str, int, int, int]]) -> None:
+def test_issues_have_positions_in_the_authors_files(
+    text: str, expected: list[tuple[str, str, int, int, int]], issues_of: dict[str, list[Issue]]
+) -> None:
     found = [
         (each.code, each.message, each.position.line, each.position.column, each.position.length)
-        for each in check(HEAD + text)
+        for each in issues_of[HEAD + text]
     ]
     assert found == expected
 
@@ -158,10 +169,10 @@ def test_inline_code_is_found_in_the_yaml_file() -> None:
     ]
 
 
-def test_a_module_without_the_class_is_one_issue() -> None:
-    at = Position("balances.ts")
+def test_a_module_without_the_class_is_one_issue(issues_of: dict[str, list[Issue]]) -> None:
     hint = "write 'export class Derivation extends IDerivation'"
-    assert check("export class Derivatio {}") == [Issue("E531", "the module exports no class 'Derivation'", at, hint)]
+    issue = Issue("E531", "the module exports no class 'Derivation'", Position("2.ts"), hint)
+    assert issues_of[NO_CLASS] == [issue]
 
 
 def test_check_names_a_missing_import() -> None:
@@ -183,13 +194,11 @@ UNKNOWN = "Property 'sendr' does not exist on type 'SourceFromOutcomes'. Did you
 
 
 def test_many_modules_are_checked_together_each_with_types_of_its_own() -> None:
-    no_class = "export class Derivatio {}"
-    assert together(DOCUMENTED, SENDR, no_class, DOCUMENTED, SENDR) == [
+    assert together(DOCUMENTED, SENDR, NO_CLASS, DOCUMENTED, SENDR) == [
         ("1.ts", UNKNOWN, 3),
         ("2.ts", "the module exports no class 'Derivation'", 1),
         ("4.ts", UNKNOWN, 3),
     ]
-    assert together(DOCUMENTED, DOCUMENTED) == []
 
 
 def test_unloadable_module_hides_no_issues_of_others() -> None:

@@ -26,7 +26,7 @@ from test_failpoints import CATALOG, DERIVING
 from derive.catalog import load
 
 PARTITIONED = CATALOG.replace("key: [/id]", "key: [/id]\n    projections: {k: {location: /k, partition: true}}")
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "3"))
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "2"))
 Rows = dict[str, list[Any]]
 
 
@@ -93,7 +93,7 @@ def home(request: pytest.FixtureRequest, server: CrashServer, tmp_path_factory: 
     return Home(tmp_path_factory.mktemp("power"), server, request.param)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("home", ["all"], indirect=True)
 @pytest.mark.parametrize("failpoint", DERIVING)
 def test_l2_power_loss_at_any_failpoint_loses_no_commit(failpoint: str, home: Home) -> None:
