@@ -16,7 +16,7 @@ def test_backoff_doubles_pauses_up_to_its_limit() -> None:
 
 
 @given(failures=st.integers(1, 2000), first=st.floats(0.001, 10), jitter=st.floats(0, 1))
-def test_jitter_leaves_out_at_most_its_share(failures: int, first: float, jitter: float) -> None:
+def test_jitter_shortens_a_pause_by_at_most_its_share(failures: int, first: float, jitter: float) -> None:
     whole = Backoff(first, 60.0).pause(failures)
 
     assert whole * (1 - jitter) * 0.999 <= Backoff(first, 60.0, jitter).pause(failures) <= whole

@@ -448,7 +448,7 @@ class _Compiler:
 
 
 def _later(cell: list[Reduce]) -> Reduce:
-    """Return a reducer that calls the future content of the cell."""
+    """Return a reducer that calls the reducer in a cell; the cell may be filled later."""
 
     def reduce(left: JSON, right: JSON, full: bool) -> JSON:
         return cell[0](left, right, full)

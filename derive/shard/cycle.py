@@ -50,12 +50,12 @@ class Lambdas:
 
     Args:
         plan: the transaction of the derivation.
-        reading: columns that it reads.
+        reading: columns that the derivation reads.
         open_shard: opens the session of a shard, by its number.
         reject: called with each source document that is put aside.
 
     Attributes:
-        reading: columns that it reads.
+        reading: columns that the derivation reads.
         opened: invokers of the open shards, by number.
     """
 

@@ -40,7 +40,7 @@ class Limits:
         return size.documents <= self.documents and size.bytes <= self.bytes
 
     def is_small(self, size: Size) -> bool:
-        """Return true if one task should process the size, because it is small."""
+        """Return true if a read of this size is too small to be divided among several tasks."""
         return size.documents <= self.small_documents and size.bytes <= self.small_bytes
 
 

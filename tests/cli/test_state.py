@@ -203,7 +203,7 @@ def test_state_needs_a_task_with_state(stored: Path, tmp_path: Path) -> None:
     assert rows(stored, "state", "--task", "shop/copies") == []
 
 
-def test_interrupted_state_leaves_no_copy(stored: Path) -> None:
+def test_interrupted_state_command_leaves_no_copy(stored: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         sql = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
         environment = {**BARE, "TMPDIR": scratch}

@@ -144,7 +144,7 @@ def test_unloaded_modules_cannot_be_imported(file: str) -> None:
         "Deno.exit(0)",
     ],
 )
-def test_ways_around_the_guards_are_refused(statement: str) -> None:
+def test_bypasses_of_the_guards_are_refused(statement: str) -> None:
     with pytest.raises(LambdaError, match="failed: Error: "):
         answer(f"const process = (globalThis as any).process; {statement}; return [{{ id: 1 }}];")
 

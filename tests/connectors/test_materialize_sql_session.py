@@ -148,7 +148,7 @@ def test_later_sessions_fence_earlier_ones(database: Database) -> None:
     assert database.query("SELECT account, balance FROM balances") == [("ann", 3)]
 
 
-def test_adjacent_ranges_do_not_fence(database: Database) -> None:
+def test_sessions_of_adjacent_ranges_do_not_fence_one_another(database: Database) -> None:
     binding = BALANCES.binding()
     database.apply(binding)
     with (

@@ -171,7 +171,9 @@ def problems(draw: st.DrawFn) -> tuple[list[ProjectionSpec], dict[str, Constrain
 
 
 @given(problems())
-def test_selection_obeys_its_laws(problem: tuple[list[ProjectionSpec], dict[str, Constraint], FieldsSpec]) -> None:
+def test_field_selection_satisfies_its_laws(
+    problem: tuple[list[ProjectionSpec], dict[str, Constraint], FieldsSpec],
+) -> None:
     projections, constraints, spec = problem
     pointers = {each.field: each.pointer for each in projections}
     kind = {name: constraints[name].type if name in constraints else FORBIDDEN for name in pointers}
@@ -208,7 +210,7 @@ def test_selection_obeys_its_laws(problem: tuple[list[ProjectionSpec], dict[str,
 
 
 @given(problems(), st.sampled_from(NAMES))
-def test_excluding_an_optional_field_changes_nothing_else(
+def test_exclusion_of_an_optional_field_does_not_change_other_fields(
     problem: tuple[list[ProjectionSpec], dict[str, Constraint], FieldsSpec], name: str
 ) -> None:
     projections, constraints, spec = problem

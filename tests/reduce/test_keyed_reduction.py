@@ -143,7 +143,9 @@ def test_reduced_key_keeps_values_separate() -> None:
         ("minimize", [{"a": 2}, {"a": 1, "b": 0}, {"a": 1}], {"a": 1}),
     ],
 )
-def test_extremes_compare_whole_values(strategy: str, values: list[Any], expected: Any) -> None:
+def test_minimize_and_maximize_without_a_key_compare_whole_values(
+    strategy: str, values: list[Any], expected: Any
+) -> None:
     found = Combiner({"reduce": {"strategy": strategy}}).full(values)
 
     assert found == expected

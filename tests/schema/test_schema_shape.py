@@ -208,7 +208,7 @@ def test_object_alternatives_stay_separate_only_with_names() -> None:
     assert infer(schema) == replace(found, alternatives=())
 
 
-def test_excess_alternatives_become_one() -> None:
+def test_alternatives_above_the_limit_are_united() -> None:
     def either(names: str) -> JSON:
         return {"oneOf": [{"type": "object", "required": [name]} for name in names]}
 

@@ -276,7 +276,7 @@ MUTANTS = [
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 @given(seed=SEEDS)
-def test_history_check_finds_mutants(mutant: Callable[[random.Random, list[Event]], None], seed: int) -> None:
+def test_history_check_detects_mutants(mutant: Callable[[random.Random, list[Event]], None], seed: int) -> None:
     chance = random.Random(seed)
     history = serial(chance)
     mutant(chance, history)

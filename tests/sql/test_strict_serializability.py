@@ -151,7 +151,7 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.timeline.__name__}-{mutant.commits.__name__}")
-def test_history_check_finds_mutants(mutant: Machine) -> None:
+def test_history_check_detects_mutants(mutant: Machine) -> None:
     assert any(_is_caught(mutant, seed) for seed in range(60))
 
 

@@ -59,7 +59,7 @@ def look_into(projects: Mapping[Path, DerivationSpec], root: Path) -> list[Graph
 
     Args:
         projects: derivations by project folder.
-        root: a file that imports each folder's `CHECK`.
+        root: a file that imports the file `CHECK` of each folder.
     """
     run = run_deno(["info", "--json", "--quiet", root.name], root.parent)
     try:
