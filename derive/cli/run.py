@@ -143,7 +143,7 @@ def command(
         stack.enter_context(closing(run))
         report_superseded(others)
         report_new(run.tasks.values())
-        report_accepted(run.tasks.values(), accepted)
+        report_accepted(run.tasks.values(), () if group else accepted)  # a swap uses them later
         spare_documents()
         shadowing = Shadowing(store, run, reconciler, group, accepted) if group else None
         watching = applying_edits(run, reconciler, load, resources, store.changes.wake)

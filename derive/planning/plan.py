@@ -334,7 +334,9 @@ def _commands(task: _Task, changes: Sequence[Change]) -> tuple[tuple[str, str], 
     effects = {change.effect for change in changes}
     accept = [(f"flowctl run --accept {task.spec.name}", "to accept the waiting edit")] if task.unaccepted else []
     start = [(task.reset, "to start over")] if effects & {"waits", "refused", "new documents", "from the start"} else []
-    return (*accept, *start)
+    has_definition = isinstance(task.spec, DerivationSpec) and bool(task.store.past(task.spec.name))
+    shadow = [("flowctl run --shadow", "to replace the documents at one time")] if start and has_definition else []
+    return (*accept, *shadow, *start)
 
 
 def with_endpoint(plan: TaskPlan, changes: Sequence[Change], notes: Sequence[str]) -> TaskPlan:

@@ -231,6 +231,7 @@ def test_a_change_counts_the_documents_to_read(tmp_path: Path) -> None:
         assert plan.rate is not None
         assert plan.seconds(change.documents) == 4 / plan.rate
         assert ("flowctl reset --task a/copies", "to start over") in plan.commands
+        assert ("flowctl run --shadow", "to replace the documents at one time") in plan.commands
 
 
 def test_an_edited_lambda_is_a_diff(tmp_path: Path) -> None:
