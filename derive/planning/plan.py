@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from derive.contents.reads import compacted_before
 from derive.document.clock import format_rfc3339
 from derive.document.exact import parse_exact
+from derive.document.pointer import JSON
 from derive.engine.derivation import misplaced
 from derive.engine.edits import Unaccepted, fingerprints_of, name_of, name_of_binding, reset_command
 from derive.engine.following import way_to
@@ -197,7 +199,9 @@ def _changes(task: _Task, past: Sequence[PastPart]) -> tuple[list[Change], tuple
         return changes, ()
     if not past:
         return [], (_NO_DEFINITION,)
-    before, after = past[-1].definition, definition_of(spec).text
+    before, after = parse_exact(past[-1].definition.encode()), parse_exact(definition_of(spec).text.encode())
+    if state.error is not None:
+        before = _with_applied_migrations(past)
     if before == after:
         return [], ()
     known = task.store.collection(spec.name)
@@ -208,8 +212,26 @@ def _changes(task: _Task, past: Sequence[PastPart]) -> tuple[list[Change], tuple
         rereads=task.rereads,
         formers={name_of(edit.part): edit.former for edit in task.unaccepted if edit.former is not None},
     )
-    changes = list(find_differences(parse_exact(before.encode()), parse_exact(after.encode()), facts))
+    changes = list(find_differences(before, after, facts))
     return changes or [Change("the definition", "nothing", "differs in details without an effect on documents")], ()
+
+
+def _with_applied_migrations(past: Sequence[PastPart]) -> Any:
+    """Return the last definition of a stopped task with the migrations that were applied.
+
+    A transaction without documents applies no migrations, so a run may commit such transactions by a definition whose
+    edited migrations it refuses afterwards. Refused migrations do not continue those applied before.
+    """
+    definitions = [parse_exact(text.encode()) for text in dict.fromkeys(part.definition for part in past)]
+    last = parse_exact(past[-1].definition.encode())
+    applied: list[JSON] = []
+    for definition in definitions:
+        migrations = (definition["connector_config"] or {}).get("migrations")
+        if isinstance(migrations, list) and migrations[: len(applied)] == applied:
+            applied = migrations
+    if isinstance((last["connector_config"] or {}).get("migrations"), list):
+        last["connector_config"]["migrations"] = applied
+    return last
 
 
 def _overlaid(change: Change, changes: Sequence[Change], unaccepted: Sequence[Unaccepted]) -> Change:
