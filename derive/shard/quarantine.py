@@ -8,6 +8,7 @@ shards and any division into transactions (law L1).
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from types import TracebackType
 
 from derive.document.clock import format_rfc3339
@@ -15,6 +16,7 @@ from derive.document.exact import parse_exact
 from derive.document.key import compile_keys, unpack
 from derive.protocol.quarantine import quarantine_spec
 from derive.protocol.specs import Document
+from derive.protocol.sql_names import is_of_sql
 from derive.shard.invoke import Rejected
 from derive.shard.plan import Plan
 from derive.storage.segments.partition import compile_labels
@@ -48,6 +50,7 @@ class QuarantineWriter:
         self._name = f"{plan.attempt(attempt)}-{name}"
         self._writer: SegmentWriter | None = None
         self._entries: list[tuple[int, Document]] = []
+        self._equal: Counter[bytes] = Counter()  # entries for equal rows of tables, by their origin
 
     def __enter__(self) -> QuarantineWriter:
         return self
@@ -62,7 +65,7 @@ class QuarantineWriter:
         """Add an entry."""
         clock = max(rejected.adjusted, self.clamp)
         self.last = max(self.last, clock)
-        self._entries.append((clock, _entry(self._plan, rejected)))
+        self._entries.append((clock, self._entry(rejected)))
         if len(self._entries) >= _MOST_BUFFERED:
             self._flush()
 
@@ -83,18 +86,21 @@ class QuarantineWriter:
         self._writer.write(WrittenRows.sorted_of(clocks, seqs, keys, documents, compile_labels(spec)(documents)))
         self._entries.clear()
 
-
-def _entry(plan: Plan, rejected: Rejected) -> Document:
-    transform = plan.spec.transforms[rejected.transform]
-    state_key = transform.input.state_key
-    origin = f"{state_key}\0{rejected.clock}\0{rejected.seq}\0".encode() + rejected.key
-    return {
-        "id": hashlib.sha256(origin).hexdigest()[:_DIGITS],
-        "input": state_key,
-        "transform": transform.name,
-        "source": transform.input.source,
-        "key": [parse_exact(value) if isinstance(value, bytes) else value for value in unpack(rejected.key)],
-        "clock": format_rfc3339(rejected.clock),
-        "error": rejected.error if len(rejected.error) <= _SHOWN else f"{rejected.error[:_SHOWN]}…",
-        "document": rejected.document,
-    }
+    def _entry(self, rejected: Rejected) -> Document:
+        spec = self._plan.spec
+        transform = spec.transforms[rejected.transform]
+        state_key, source = transform.input.state_key, transform.input.source
+        origin = f"{state_key}\0{rejected.clock}\0{rejected.seq}\0".encode() + rejected.key
+        if is_of_sql(source):  # a table may have equal rows
+            self._equal[origin] += 1
+            origin += b"\0%d" % self._equal[origin]
+        return {
+            "id": hashlib.sha256(origin).hexdigest()[:_DIGITS],
+            "input": state_key,
+            "transform": transform.name,
+            "source": source,
+            "key": [parse_exact(value) if isinstance(value, bytes) else value for value in unpack(rejected.key)],
+            "clock": format_rfc3339(rejected.clock),
+            "error": rejected.error if len(rejected.error) <= _SHOWN else f"{rejected.error[:_SHOWN]}…",
+            "document": rejected.document,
+        }

@@ -12,6 +12,7 @@ from derive.document.pointer import JSON, parse_pointer
 from derive.lambda_sql.shuffle import ComputedShuffle
 from derive.protocol.derive import ExplainableSession, ReadBatch
 from derive.protocol.specs import CollectionSpec, DerivationSpec, TransformSpec
+from derive.schema.validator import compile_validator
 from derive.storage.segments.columns import TypedColumn, typed_columns
 from derive.time.positions import offset_of
 from derive.why.replay import SourceRow
@@ -33,6 +34,7 @@ class ShuffleKeys:
         self._is_own = shuffle.kind == "any" or (shuffle.kind == "key" and by_key)
         self._pack = compile_keys(shuffle.key, shuffle.key_defaults) if shuffle.kind == "key" else None
         self._computed = ComputedShuffle(spec, transform) if shuffle.kind == "lambda" else None
+        self._is_valid = compile_validator(source.read_schema, name=source.name).is_valid
         self._columns = {column.pointer: column for column in typed_columns(source)}
 
     def of(self, rows: Sequence[StoredDocument | SourceRow]) -> list[bytes]:
@@ -43,11 +45,18 @@ class ShuffleKeys:
         if self._pack is not None:
             return self._pack(documents)
         assert self._computed is not None
-        clocks = [row.clock for row in rows]
+        keys = [row.key for row in rows]  # of invalid documents, which are put aside
+        valid = [number for number, document in enumerate(documents) if self._is_valid(document)]
+        clocks = [rows[number].clock for number in valid]
         batch = ReadBatch(
-            [self._transform.index] * len(rows), [clock + self._offset for clock in clocks], clocks, documents
+            transforms=[self._transform.index] * len(valid),
+            clocks=[clock + self._offset for clock in clocks],
+            published=clocks,
+            documents=[documents[number] for number in valid],
         )
-        return list(map(pack, self._computed.keys(batch)))
+        for number, values in zip(valid, self._computed.keys(batch), strict=True):
+            keys[number] = pack(values)
+        return keys
 
     def match(self, keys: Collection[bytes]) -> Match | None:
         """Return a filter of rows that may have one of these shuffle keys; None if all rows may."""

@@ -534,6 +534,9 @@ def test_computed_shuffle_owns_valid_documents_beside_invalid_ones(tmp_path: Pat
         world.ingest("t/source", documents)
         world.step(shards=shards)
         digests.append((world.digest(), quarantined(world)))
+        with tempfile.TemporaryDirectory() as scratch:
+            question = Question(frozenset(row[2] for row in world.rows("t/out")))
+            assert Explainer(catalog, world.store, Path(scratch)).explain("t/out", question).differences() == []
         world.store.close()
     assert digests[0] == digests[1]
     assert len(digests[0][1]) == 16
