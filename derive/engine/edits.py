@@ -22,6 +22,7 @@ import orjson
 
 from derive.errors import UnacceptedError
 from derive.position import Position
+from derive.protocol.collection import owner_of_version
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.reduce.reduce_keyword import annotated_locations
@@ -62,7 +63,12 @@ class Unaccepted:
 
 
 def reset_command(store: Maintainable | Runnable, name: str) -> str:
-    """Return the command that starts a task over, with `--cascade` if tasks that have run read it."""
+    """Return the command that starts a task over, with `--cascade` if tasks that have run read it.
+
+    A shadow starts over only with the whole group.
+    """
+    if owner_of_version(name) is not None:
+        return "flowctl shadow drop"
     readers = store.task_capabilities.readers([name]) - {name}
     is_read = any(store.task(reader) is not None for reader in readers)
     return f"flowctl reset --task {name}{' --cascade' if is_read else ''}"

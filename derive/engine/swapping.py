@@ -18,8 +18,9 @@ from derive.engine.run import Run
 from derive.engine.scheduler import Scheduler
 from derive.engine.shadow import Group
 from derive.engine.task_reconciler import TaskReconciler
-from derive.errors import UsageError
+from derive.errors import CatalogError, UsageError
 from derive.failpoint import reach
+from derive.materialize.restarts import last_reset
 from derive.protocol.specs import CatalogSpec, MaterializationSpec
 from derive.storage.metadata.swap import Shadow
 from derive.storage.roles import Maintainable, Operable
@@ -94,7 +95,8 @@ def require_replaceable(
 
 def _obstacle(store: Maintainable, spec: MaterializationSpec, keys: Collection[str]) -> str | None:
     """Return the reason why bindings of a materialization cannot replace their rows at once; None if they can."""
-    from derive.engine.stored_bindings import StoredParts  # imports gRPC
+    from derive.engine.stored_bindings import StoredParts, stored_fields  # imports gRPC
+    from derive.materialize.preparation import prepare
     from derive.materialize.worker import connectors
 
     state = store.task(spec.name)
@@ -102,8 +104,13 @@ def _obstacle(store: Maintainable, spec: MaterializationSpec, keys: Collection[s
     deltas = [key for key in keys if key in prints and StoredParts.from_text(prints[key]).is_delta]
     if deltas:
         return f"would send all delta updates of {', '.join(deltas)} again"
-    if not connectors().connect(spec.endpoint).schemas().refills:
+    connector = connectors().connect(spec.endpoint)
+    if not connector.schemas().refills:
         return f"cannot replace the rows of {', '.join(keys)} at once: rows of keys that are gone would stay"
+    try:
+        prepare(spec, connector, stored_fields(prints), last_reset(store.root, spec.name))
+    except CatalogError as error:
+        return f"would stop, and keep the rows of the former version: {error.issues[0].message}"
     return None
 
 

@@ -173,7 +173,8 @@ class Garbage:
     def collect_uncommitted(self, name: str) -> int:
         """Remove uncommitted files that runs of a task have written into its collection, also before a reset.
 
-        Files without a known writer stay. Only the exclusive writer of the collection may call this, because files of a
+        Shadows that were swapped or given up, and the quarantine, have folders beside that of the collection. Files
+        without a known writer stay. Only the exclusive writer of the collection may call this, because files of a
         transaction in progress count as garbage.
 
         Returns:
@@ -181,7 +182,7 @@ class Garbage:
         """
         with self._metadata.snapshot() as db:
             writers, discarded = writers_of(db, name), discarded_of(db, name)
-        paths = [path for path in self._paths(name, "*") if Path(path).name[:_IDENTIFIER] in writers]
+        paths = [path for path in self._paths(name) if Path(path).name[:_IDENTIFIER] in writers]
         known = self.known(name)
         removed = self._blobs.delete(path for path in {*paths, *discarded} if path not in known)
         with self._metadata.transaction(synced=False) as db:
@@ -237,8 +238,9 @@ class Garbage:
             known, begun = all_paths(db), all_writers(db)
         return sorted(path for path in paths if path not in known and not _begun_by(Path(path).name, begun))
 
-    def _paths(self, name: str, pattern: str) -> list[str]:
-        return self._blobs.list(collection_folder(name), f"**/{pattern}.parquet")
+    def _paths(self, name: str) -> list[str]:
+        parent, _, folder = collection_folder(name).rpartition("/")
+        return self._blobs.list(parent, f"{folder}*/**/*.parquet")
 
 
 def _begun_by(name: str, begun: Set[str]) -> bool:

@@ -116,8 +116,8 @@ class Shadows:
 
 
 def other_edit() -> UsageError:
-    """Return the error of shadows whose definitions differ from the catalog."""
+    """Return the error of shadows whose definitions differ from those of the edited derivations."""
     return UsageError(
-        "the catalog was edited since the shadow began, so the shadow would bring an outdated definition into force",
+        "the catalog was edited since the shadow began, or a live derivation was reset, so the shadow is outdated",
         hint="undo the later edit; or drop the shadow, and begin another shadow: flowctl shadow drop",
     )

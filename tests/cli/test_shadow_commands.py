@@ -194,3 +194,32 @@ def test_running_shadow_is_given_up_by_another_process(folder: Path) -> None:
     assert process.wait(60) == 2
     assert "another process has given up the shadow, so this run ends" in told.read_text()
     assert sums(folder) == {"odd": 4, "even": 2}
+
+
+def test_shadow_refuses_an_edit_that_the_endpoint_refuses(folder: Path) -> None:
+    text = text_of(*SQLITE).replace("key: [/k]", "key: [/k, /sign]").replace("[k]", "[k, sign]")
+    text = text.replace("AS k,", "AS k, 1 AS sign,").replace(
+        "{type: string}, sum", "{type: string}, sign: {type: integer}, sum"
+    )
+    write_catalog(folder, text)
+    status, _, err = flowctl(folder, "run", "--shadow", "--until-idle")
+    assert status == 2
+    assert "'s/stored' would stop, and keep the rows of the former version: the connector no longer accepts" in err
+    assert sums(folder) == stored(folder) == {"odd": 4, "even": 2}
+
+
+def test_load_that_a_shadow_has_read_is_undone_after_its_end(tmp_path: Path) -> None:
+    write_catalog(tmp_path, text_of(*SQLITE).partition("materializations")[0])
+    line = '{"id": 1, "n": 1}\n'
+    assert flowctl(tmp_path, "ingest", "--collection", "s/orders", "--load-id", "a", "-", text=line)[0] == 0
+    assert flowctl(tmp_path, "run", "--until-idle")[0] == 0
+    write_catalog(tmp_path, text_of(*SQLITE, factor=" * 10").partition("materializations")[0])
+    assert flowctl(tmp_path, "run", "--shadow", "--hold", "--until-idle")[0] == 0
+    undo = ["ingestions", "undo", "--collection", "s/orders", "--load-id", "a", "--reset-readers"]
+    status, _, err = flowctl(tmp_path, *undo)
+    assert status == 1
+    assert "'s/sums@2' has read up to" in err
+    assert "give the shadow up: flowctl shadow drop" in err
+    assert "--reset-readers" not in err
+    assert flowctl(tmp_path, "shadow", "drop")[0] == 0
+    assert flowctl(tmp_path, *undo)[0] == 0

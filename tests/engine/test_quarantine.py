@@ -618,3 +618,16 @@ def test_swapped_shadow_brings_its_quarantine(sql_world: World, tmp_path: Path) 
     assert listed(world) == [("add", 4), ("late", 4)]
     assert sums(world)["a"] == 13 + 13
     assert world.store.internal_collections("t/out@2") == []
+
+
+def test_next_run_removes_files_that_a_killed_run_wrote_into_the_quarantine(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "sql", "one")
+    document = {"id": 1, "k": "a", "v": -1, "at": format_rfc3339(BASE)}
+    world.ingest("t/source", [document])
+    world.step(shards=1)
+    writer, _ = world.store.acquire_task("t/out", 1, ["t/out", "t/out@quarantine"])
+    left = world.root / "collections" / "t" / "out@quarantine@" / f"{writer.id}.9-0.parquet"
+    left.write_bytes(b"")
+    world.step(shards=1)
+    assert not left.exists()
+    assert [entry["key"] for entry in entries(world)] == [[1], [1]]

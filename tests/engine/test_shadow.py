@@ -451,3 +451,38 @@ def test_contents_of_a_former_key_are_found_by_bounds(tmp_path: Path) -> None:
             assert sorted(row for row in bounded if row[index] == datum) == sorted(
                 row for row in rows if row[index] == datum
             )
+
+
+@pytest.mark.parametrize("is_swapped", [True, False])
+def test_next_run_removes_files_that_a_stopped_process_wrote_for_a_shadow(is_swapped: bool, tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    catalog, store = scene.world.catalog, scene.world.store
+    shadowed = scene.shadow()
+    writer = shadowed.run.tasks["a/copies@2"].capability.id
+    if is_swapped:
+        shadowed.swap()
+    else:
+        shadowed.run.step()
+        shadowed.run.close()
+        give_up(store)
+        scene.world.catalog = catalog
+    late = scene.world.root / "collections" / "a" / "copies@2@" / f"{writer}.9-0.parquet"
+    late.parent.mkdir(parents=True, exist_ok=True)
+    late.write_bytes(b"")
+    assert store.garbage.unknown() == []
+    scene.go_on()
+    assert not late.exists()
+    assert scene.world.digest() == scene.fresh(scene.world.catalog).digest()
+
+
+def test_stopped_shadow_names_the_command_that_gives_it_up(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    shadowed = scene.shadow()
+    shadowed.run.step()
+    scene.world.store.truncate("a/numbers")
+    scene.ingest()
+    shadowed.run.step()
+    error = shadowed.run.tasks["a/copies@2"].error
+    assert error is not None
+    assert "start over: flowctl shadow drop" in str(error.hint)
+    shadowed.run.close()

@@ -215,10 +215,21 @@ def delete_collection(db: apsw.Connection, name: str) -> bool:
         return False
     forget_loads(db, name)
     forget_decisions(db, name)
-    db.execute("DELETE FROM writer WHERE collection = ?", (name,))
+    _leave_writers(db, name)
     db.execute("DELETE FROM capability WHERE collection = ?", (name,))
     db.execute("DELETE FROM collection WHERE name = ?", (name,))
     return True
+
+
+def _leave_writers(db: apsw.Connection, name: str) -> None:
+    """Delete the records of a collection's writers; those of a shadow go to its live collection.
+
+    A stopped process may still write a file of a shadow that was swapped or given up.
+    """
+    owner = owner_of_version(name)
+    if owner is not None and frontiers_of(db, owner) is not None:
+        db.execute("UPDATE writer SET collection = ? WHERE collection = ?", (owner, name))
+    db.execute("DELETE FROM writer WHERE collection = ?", (name,))
 
 
 def _begin_history(db: apsw.Connection, name: str) -> None:

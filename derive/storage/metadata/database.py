@@ -139,11 +139,11 @@ CREATE TABLE capability (
 """
 
 _PAST = """
-CREATE TABLE definition (
+CREATE TABLE IF NOT EXISTS definition (
     digest TEXT PRIMARY KEY,
     spec TEXT NOT NULL                  -- JSON of derive/protocol/definition_text.py
 ) WITHOUT ROWID;
-CREATE TABLE history (                  -- parts of the past of derivations, as in `PastPart`
+CREATE TABLE IF NOT EXISTS history (  -- parts of the past of derivations, as in `PastPart`
     task TEXT NOT NULL REFERENCES task,
     number INTEGER NOT NULL,
     definition TEXT NOT NULL REFERENCES definition,
@@ -154,14 +154,14 @@ CREATE TABLE history (                  -- parts of the past of derivations, as 
     ends TEXT,                          -- JSON: positions after the part; NULL for the last part
     PRIMARY KEY (task, number)
 ) WITHOUT ROWID;
-CREATE TABLE applied (                  -- definitions of materializations at their last commits
+CREATE TABLE IF NOT EXISTS applied (  -- definitions of materializations at their last commits
     task TEXT PRIMARY KEY REFERENCES task,
     definition TEXT NOT NULL REFERENCES definition
 ) WITHOUT ROWID;
 """
 
 _INGESTIONS = """
-CREATE TABLE ingestion (                -- ingestions into collections, as in `Load`
+CREATE TABLE IF NOT EXISTS ingestion (  -- ingestions into collections, as in `Load`
     number INTEGER PRIMARY KEY,
     relation INTEGER NOT NULL,          -- relation of the collection
     load_id TEXT,                       -- NULL without --load-id
@@ -174,19 +174,19 @@ CREATE TABLE ingestion (                -- ingestions into collections, as in `L
     clock_min INTEGER,                  -- first timestamp; NULL without documents
     undone INTEGER                      -- time at which the load was undone; NULL if it was not
 );
-CREATE UNIQUE INDEX ingestion_by_load ON ingestion (relation, load_id) WHERE undone IS NULL;
-CREATE INDEX ingestion_by_digest ON ingestion (relation, digest);
+CREATE UNIQUE INDEX IF NOT EXISTS ingestion_by_load ON ingestion (relation, load_id) WHERE undone IS NULL;
+CREATE INDEX IF NOT EXISTS ingestion_by_digest ON ingestion (relation, digest);
 """
 
 _VERSIONS = """
-CREATE TABLE version (                  -- versions of collections, as in `Version`
+CREATE TABLE IF NOT EXISTS version (  -- versions of collections, as in `Version`
     collection TEXT NOT NULL REFERENCES collection,
     number INTEGER NOT NULL,
     begins INTEGER NOT NULL,            -- first timestamp of its contents
     definition TEXT,                    -- JSON of the collection's definition; NULL if the catalog defines it
     PRIMARY KEY (collection, number)
 ) WITHOUT ROWID;
-CREATE TABLE shadow (                   -- members of the group of derivations that a shadow is to replace
+CREATE TABLE IF NOT EXISTS shadow (  -- members of the group of derivations that a shadow is to replace
     task TEXT PRIMARY KEY,              -- name of the derivation
     number INTEGER NOT NULL,            -- number of the version that the shadow derives
     definition TEXT NOT NULL,           -- digest of the definition that the shadow runs
@@ -199,7 +199,7 @@ ALTER TABLE task ADD COLUMN home TEXT NOT NULL DEFAULT '';  -- task whose folder
 """
 
 _QUARANTINE = """
-CREATE TABLE decision (                 -- decided entries of quarantines
+CREATE TABLE IF NOT EXISTS decision (  -- decided entries of quarantines
     relation INTEGER NOT NULL,          -- relation of the quarantine
     id TEXT NOT NULL,                   -- identifier of the entry
     input TEXT NOT NULL,                -- state key of the input
@@ -251,7 +251,10 @@ ALTER TABLE collection ADD COLUMN named INTEGER NOT NULL DEFAULT 0; -- time of t
 CREATE UNIQUE INDEX collection_by_relation ON collection (relation);
 """
 
-_UPGRADES = {9: _IDENTITY, 10: _RELATIONS + _SQL_CATALOG, 11: _PAST + _INGESTIONS + _VERSIONS + _HOME + _QUARANTINE}
+_LATEST = _PAST + _INGESTIONS + _VERSIONS + _QUARANTINE
+"""Tables of format 12 that its first databases lack; they also lack the column of `_HOME`."""
+
+_UPGRADES = {9: _IDENTITY, 10: _RELATIONS + _SQL_CATALOG, 11: _LATEST}
 """Statements that upgrade a database to the next format, by its present format."""
 
 Access: TypeAlias = Literal["write", "read", "none"]
@@ -360,13 +363,17 @@ class Metadata:
         with self.transaction() as db:
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
                 require_new(self.path, "has no tables")
-                db.execute(_TABLES + _SQL_CATALOG + _PAST + _INGESTIONS + _VERSIONS + _QUARANTINE)
+                db.execute(_TABLES + _SQL_CATALOG)
                 db.execute("INSERT INTO format VALUES (?)", (FORMAT,))
             while (version := db.execute("SELECT version FROM format").get) in _UPGRADES:
                 db.execute(_UPGRADES[version])
                 if version == 10:
                     absorb(db, self.path.parent)
                 db.execute("UPDATE format SET version = ?", (version + 1,))
+            if version == FORMAT:
+                db.execute(_LATEST)
+                if not db.execute("SELECT 1 FROM pragma_table_info('task') WHERE name = 'home'").get:
+                    db.execute(_HOME)
         remove_absorbed(self.path.parent)
 
     @contextmanager

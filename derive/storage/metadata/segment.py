@@ -95,9 +95,10 @@ def known_paths(db: apsw.Connection, name: str, folder: str) -> set[str]:
     Args:
         db: a transaction.
         name: name of the collection.
-        folder: folder whose files are included, too, because a renamed table keeps its files in this folder.
+        folder: beginning of paths that are included, too, because a renamed table or a replaced version keeps its files
+            in its former folder.
     """
-    below = (f"{folder}/", f"{folder}0")  # "0" is the character after "/"
+    below = (folder, f"{folder}{chr(0x10FFFF)}")
     rows: list[Any] = db.execute(
         "SELECT path FROM replaced WHERE collection = ?1 OR path BETWEEN ?2 AND ?3"
         " UNION SELECT path FROM segment WHERE collection = ?1 OR path BETWEEN ?2 AND ?3",

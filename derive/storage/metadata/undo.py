@@ -19,6 +19,7 @@ import apsw
 
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError, UsageError
+from derive.protocol.collection import owner_of_version
 from derive.storage.capability.table import Capability, read_capabilities, release_expired, run_capability
 from derive.storage.metadata.ingestions import Load, find_load, mark_undone, read_loads
 from derive.storage.metadata.segment import read_segments, replace_segments
@@ -104,13 +105,16 @@ def _require_unread(db: apsw.Connection, load: Load, clock: int) -> None:
     readers |= {task: f"'{task}' may have stored them in its endpoint" for task in stored - readers.keys()}
     if not readers and not others:
         return
-    hint = "reset the tasks that read it: --reset-readers" if readers else ""
-    if others:
-        hint = "end the other readers, or drop the views and indexes of SQL" + (f"; then {hint}" if hint else "")
+    ways = ["end the other readers, or drop the views and indexes of SQL"] if others else []
+    shadows = [task for task in readers if owner_of_version(task) is not None]
+    if shadows:
+        ways.append("give the shadow up: flowctl shadow drop")
+    if len(readers) > len(shadows):
+        ways.append("reset the tasks that read it: --reset-readers")
     raise ReadLoadError(
         f"load '{load.load_id}' of '{load.collection}' cannot be undone, because its documents from"
         f" {format_rfc3339(clock)} on have readers: {', '.join([*map(readers.__getitem__, sorted(readers)), *others])}",
-        hint=hint,
+        hint="; then ".join(ways),
     )
 
 
