@@ -34,7 +34,7 @@ from derive.shard.state import FOLD_BYTES, shard_folder
 
 BASE = 1_700_000_000_000_000
 SECOND = 1_000_000
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "3"))
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "2"))
 
 SLOW = settings(deadline=None, suppress_health_check=list(HealthCheck))
 TASKS = ["x/counts", "x/large", "x/echo"]

@@ -361,8 +361,8 @@ def go_on(scene: Scene, after: Act, outcome: dict[str, Any]) -> None:
     ("scenario", "point", "step"),
     [
         ("created again", "switch.written", 1),
-        ("created again", "materialize.committing", 2),
-        ("changed and created again", "materialize.committed", 2),
+        ("created again", "materialize.committing", 4),
+        ("changed and created again", "materialize.committed", 4),
     ],
 )
 def test_switch_is_made_once_after_any_kill(
