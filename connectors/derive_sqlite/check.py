@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import cached_property
 from typing import Any
 
 import apsw
@@ -157,12 +158,11 @@ def check_other_keys(spec: DerivationSpec, programs: Sequence[Program], db: apsw
         db: database with the derivation's tables.
     """
     written = {table for program in programs for step in program.steps for table in step.statement.writes} - {SCHEMA}
-    tables = {name: _Table(name, db) for name in written}
+    tables = {name: _Table(name, db, programs) for name in written}
     for program in programs:
         keys = _keys_of(spec, program)
         for step in program.steps:
             _learn(step.statement, keys, tables)
-    _find_numbered(db, programs, tables)
     issues: list[Issue] = []
     for program in programs:
         if program.transform.shuffle.key:
@@ -181,11 +181,12 @@ class _Table:
         root: number of its first page; None for a virtual table.
         key_columns: columns that hold components of the shuffle key.
         is_known: whether the writers of all its rows are known.
-        numbers_rows: whether SQLite chooses the row ids.
     """
 
-    def __init__(self, name: str, db: apsw.Connection) -> None:
+    def __init__(self, name: str, db: apsw.Connection, programs: Sequence[Program]) -> None:
         self.name = name
+        self._db = db
+        self._programs = programs
         described = db.execute("SELECT lower(name), pk, type FROM pragma_table_info(?)", (name,)).fetchall()
         self.columns = [str(column) for column, _, _ in described]
         primary = [str(column) for column, pk, kind in described if pk and str(kind).upper() == "INTEGER"]
@@ -193,7 +194,20 @@ class _Table:
         self.root = db.execute("SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,)).get
         self.key_columns: set[str] = set()
         self.is_known = bool(self.root)  # the tables behind a virtual table are not visible
-        self.numbers_rows = False
+
+    @cached_property
+    def numbers_rows(self) -> bool:
+        """Return whether SQLite chooses the row ids; few lambdas publish row ids, so few tables are asked."""
+        statements = (step.statement for program in self._programs for step in program.steps)
+        return any(statement.writes - {SCHEMA} and self._is_numbered_by(statement) for statement in statements)
+
+    def _is_numbered_by(self, statement: Statement) -> bool:
+        values = (None,) * len(statement.parameters)
+        plan = _rows_of(self._db.execute(f"EXPLAIN {statement.text}", values, can_cache=False))
+        cursors = {row[2]: row[3] for row in plan if row[1] == "OpenWrite"}
+        roots = {cursors.get(row[2]) for row in plan if row[1] == "NewRowid"}
+        is_given = self.row_ids & _inserted(tokens_of(statement.text), self.columns).keys()
+        return (self.root or -1) in roots and not is_given
 
 
 def _keys_of(spec: DerivationSpec, program: Program) -> set[str]:
@@ -331,7 +345,7 @@ def _numbered(statement: Statement, tables: dict[str, _Table]) -> str | None:
     for origin in statement.origins:
         if origin is not None and origin[0] in tables:
             table = tables[origin[0]]
-            if table.numbers_rows and origin[1].lower() in table.row_ids:
+            if origin[1].lower() in table.row_ids and table.numbers_rows:
                 return table.name
     if "last_insert_rowid" in statement.calls and statement.columns:
         for token in tokens_of(statement.text):
@@ -340,22 +354,6 @@ def _numbered(statement: Statement, tables: dict[str, _Table]) -> str | None:
             if token.word in ("FROM", "WHERE"):
                 break
     return None
-
-
-def _find_numbered(db: apsw.Connection, programs: Sequence[Program], tables: dict[str, _Table]) -> None:
-    """Mark the tables whose row ids SQLite chooses."""
-    for program in programs:
-        for step in program.steps:
-            if not step.statement.writes & tables.keys():
-                continue
-            values = (None,) * len(step.statement.parameters)
-            plan = _rows_of(db.execute(f"EXPLAIN {step.statement.text}", values, can_cache=False))
-            cursors = {row[2]: row[3] for row in plan if row[1] == "OpenWrite"}
-            roots = {cursors.get(row[2]) for row in plan if row[1] == "NewRowid"}
-            tokens = tokens_of(step.statement.text)
-            for table in tables.values():
-                is_given = table.row_ids & _inserted(tokens, table.columns).keys()
-                table.numbers_rows = table.numbers_rows or ((table.root or -1) in roots and not is_given)
 
 
 def _rows_of(cursor: apsw.Cursor) -> list[tuple[Any, ...]]:
