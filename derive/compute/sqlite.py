@@ -301,8 +301,9 @@ def _chosen_row(function: WindowFunction, call: str, lower: Lower, ordered: Orde
     ):
         raise SqlError(
             "0A000",
-            f"{function.function} is not supported over a frame of RANGE or GROUPS",
-            hint="Use ROWS instead of RANGE or GROUPS.",
+            f"{function.function} is supported over a frame of RANGE or GROUPS only from UNBOUNDED PRECEDING"
+            " to CURRENT ROW or UNBOUNDED FOLLOWING",
+            hint="Use such a frame, or ROWS, which counts rows of equal rank one by one.",
         )
     everything = f"{window} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
     value = lower(function.arguments[0])

@@ -175,7 +175,7 @@ class CycleTransaction:
         return replace(plans[0], cycle=cycle)
 
     def _execute(self, plan: Plan, progress: Progress) -> list[Message]:
-        """Execute a plan; turn task errors into messages, and raise errors that end the run."""
+        """Execute a plan; return the error of a task as a message, and raise the loss of the task or of Spark."""
         try:
             return self._executor.execute(plan, progress)
         except (FencedError, EngineLostError):

@@ -203,7 +203,7 @@ def _renamed(
 def _exchanged(
     spec: DerivationSpec, transform: TransformSpec, state: TaskState, relations: Mapping[str, int], begin: int
 ) -> Iterator[_Span]:
-    """Yield the part of a source that a transform would read, and a removed transform of the same lambda has read."""
+    """Yield the part of a source that a transform would read, and that another one has read with the same lambda."""
     source = transform.input.source
     for other in spec.transforms:
         key = other.input.state_key

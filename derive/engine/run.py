@@ -363,7 +363,7 @@ class Run:
         return task.error is not None and task.error.heals and self._retries.is_due(task.spec.name)
 
     def _take(self, task: Task, inputs: Inputs, step: Step | None) -> bool:
-        """Run a task's own step; return whether the task has advanced."""
+        """Run a step of one task, apart from its cycle; return whether the task has advanced."""
         name = task.spec.name
         done = None
         if step is not None:

@@ -308,7 +308,7 @@ def _refused(error: FlowError) -> Change:
 
 
 def _refusal(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> FlowError | None:
-    """Return the error with which the data folder refuses the collections of a task; None if missing."""
+    """Return the error with which the data folder refuses the collections of a task; None if it accepts them."""
     own = [spec.collection] if isinstance(spec, DerivationSpec) else []
     for collection in (*spec.sources.values(), *own):
         conflict = store.find_conflict(collection)

@@ -6,7 +6,7 @@ value 1, and `lastWriteWins` for other values. One by one, 1, 1, 1 are reduced t
 first, the result is 2.
 
 A new strategy needs a name with its options in `STRATEGIES` of `derive.reduce.reduce_keyword`, a reducer, and an entry
-in `_SIMPLE` or `_Compiler._make`. `derive.catalog.schemas` checks that schemas fit the strategy.
+in `_SIMPLE` or `_Compiler._make`. docs/architecture.md, "Extension points", lists the other places.
 """
 
 from __future__ import annotations

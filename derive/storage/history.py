@@ -67,7 +67,7 @@ class History:
             return versions_of(db, name)
 
     def begin_files(self, name: str, identifier: str) -> None:
-        """Record that files of a collection are about to be written; an identifier is the beginning of their names."""
+        """Record a writer before it writes files of a collection; the names of its files begin with its identifier."""
         # no sync: after a loss of power, `flowctl verify` reports the files
         with self._metadata.transaction(synced=False) as db:
             begin_writer(db, identifier, name)

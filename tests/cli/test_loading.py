@@ -71,5 +71,5 @@ def test_commands_without_documents_load_neither_arrow_nor_numpy(folder: Path, a
         ["test"],
     ],
 )
-def test_documents_need_arrow_and_neither_pandas_nor_spark(folder: Path, arguments: list[str]) -> None:
+def test_commands_on_documents_import_neither_pandas_nor_spark(folder: Path, arguments: list[str]) -> None:
     assert loaded_by(folder, *arguments) == ["numpy", "pyarrow"]

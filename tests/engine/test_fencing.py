@@ -96,7 +96,7 @@ class Interrupted(Store):
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_newer_run_sees_commits_of_the_fenced_run(world: World, shards: int) -> None:
+def test_newer_run_sees_commits_before_the_older_run_was_fenced(world: World, shards: int) -> None:
     older = world.run(shards=shards)
     store = Interrupted(world, older.step)
 

@@ -277,7 +277,7 @@ def test_union_has_reductions_of_both_sides(left: JSON, right: JSON, found: JSON
     "other", [{"type": "null"}, {"const": None}, {"type": ["integer", "null"]}, {"enum": [1, None]}]
 )
 @pytest.mark.parametrize("order", [1, -1])
-def test_string_is_kept_where_a_location_has_several_types(other: JSON, order: int) -> None:
+def test_format_of_a_string_is_kept_beside_other_types(other: JSON, order: int) -> None:
     string = {
         "type": "string",
         "format": "date-time",

@@ -169,7 +169,7 @@ COLUMNS: list[tuple[Kind, list[JSON], list[JSON], list[int]]] = [
 
 
 @pytest.mark.parametrize(("kind", "values", "held", "codes"), COLUMNS)
-def test_typed_columns_have_plain_values_and_codes(
+def test_typed_column_has_a_code_for_each_value_that_its_array_lacks(
     kind: Kind, values: list[JSON], held: list[JSON], codes: list[int]
 ) -> None:
     array, reported = encode(kind, values)

@@ -239,7 +239,7 @@ def interval_of_binary(data: bytes) -> bytes:
 
 
 def binary_of_date(days: int) -> bytes:
-    """Return a date in binary form."""
+    """Return a date, given in days since 1970-01-01, in PostgreSQL's binary form."""
     if abs(days) == DATE_INFINITY:
         return _INT.pack(_INT_MOST if days > 0 else _INT_LEAST)
     return _INT.pack(days - _EPOCH_DAYS)

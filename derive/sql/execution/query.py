@@ -329,7 +329,7 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
         if ready is not None:
             return of_rows(ready)
     with state.interruptible():
-        await _instance_is_there(state, ids_of(query.relation))
+        await _await_instance(state, ids_of(query.relation))
     ids = maintained.sources(ids_of(query.relation))
     asked = _maintained(state.coordinator.maintained, query)
     frontiers = maintained.frontiers_of(asked.reads) if asked is not None else None
@@ -391,8 +391,8 @@ async def _check_views(state: State, relation: Relation, time: int) -> None:
             await ask(state, asked, time)
 
 
-async def _instance_is_there(state: State, ids: frozenset[GlobalId]) -> None:
-    """Wait a short time after the server's start for the first instance, if it may maintain all read relations."""
+async def _await_instance(state: State, ids: frozenset[GlobalId]) -> None:
+    """After a start of the server, wait for an instance to report, if all relations of a query are maintained."""
     coordinator = state.coordinator
     while coordinator.computing.is_awaited and coordinator.maintenance.failure is None:
         commit = coordinator.watcher.next

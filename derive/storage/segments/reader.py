@@ -317,13 +317,13 @@ def read_sorted(
     Args:
         root: the data folder.
         reads: reads, at most one per transform.
-        order: sort columns, beginning with the adjusted timestamp; the order of law L4 by default.
+        order: sort columns, beginning with the adjusted timestamp; by default the order of law L4 for one priority.
         most_rows: largest number of rows in a batch.
         selection: columns to read besides the sort columns.
         conditions: filters that all must match.
 
     Yields:
-        Batches of up to `most_rows` rows and about 16 MiB; the division into batches has no meaning.
+        Batches of up to `most_rows` rows and about 16 MiB. A batch may end after any row.
 
     Raises:
         SegmentError: a file is missing, damaged or cannot be read.

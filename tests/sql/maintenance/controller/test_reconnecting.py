@@ -123,7 +123,7 @@ def test_dataflow_requested_at_an_earlier_time_is_rebuilt(world: World) -> None:
     assert world.welcomes[-1].reasons == ("was not known at 0",)
 
 
-def test_welcome_reports_dropped_dataflows_by_name(world: World) -> None:
+def test_answer_to_a_reconnection_lists_dropped_dataflows(world: World) -> None:
     world.controller.create([replace(INDEX, name="public.v_a"), replace(INDEX, id=102)])
     world.settle()
     world.slow.is_done = True
