@@ -119,5 +119,5 @@ def other_edit() -> UsageError:
     """Return the error of shadows whose definitions differ from those of the edited derivations."""
     return UsageError(
         "the catalog was edited since the shadow began, or a live derivation was reset, so the shadow is outdated",
-        hint="undo the later edit; or drop the shadow, and begin another shadow: flowctl shadow drop",
+        hint="undo the later edit; or give the shadow up (flowctl shadow drop), and begin another one",
     )
