@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, closing
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from derive.cli.console import visible
 from derive.cli.options import catalog_options, clock_of, optional_catalog, output_option, stored_folder
 
 if TYPE_CHECKING:
+    from derive.protocol.specs import CatalogSpec
     from derive.storage.task_log import Entry, LogReader
 
 
@@ -43,7 +45,7 @@ def command(
 ) -> None:
     """Show the logs of tasks: transactions, errors, and output of lambdas (`console.log` in TypeScript).
 
-    The task `sql-views` is the SQL server; its log reports compute instances.
+    The task `sql-views` is the SQL server; its log reports compute instances. `NAME@N` is a shadow of task NAME.
 
     \b
     Examples:
@@ -55,13 +57,13 @@ def command(
     from derive.storage.task_log import LEVELS, LogChanges, LogReader
 
     catalog = optional_catalog(source, data)
-    known = list(catalog.tasks) if catalog else []
-    names = [catalog.find_task(task).name if catalog and task != LOG else task for task in tasks] or [*known, LOG]
+    folder = stored_folder(source, data)
+    known = [shown for name in (catalog.tasks if catalog else ()) for shown in (name, *_shadows(folder, name))]
+    names = [_known(catalog, task) if catalog and task != LOG else task for task in tasks] or [*known, LOG]
     begin = clock_of("--since", since)
     earliest = "" if begin is None else format_rfc3339(begin)
     shown = LEVELS[LEVELS.index(level) :]
     as_json = (output or ("table" if sys.stdout.isatty() else "json")) == "json"
-    folder = stored_folder(source, data)
     with ExitStack() as stack:
         readers = [stack.enter_context(closing(LogReader(folder, name))) for name in names]
         entries = _read(readers, shown, earliest)
@@ -71,6 +73,29 @@ def command(
             changes.begin()
             _show(_read(readers, shown, earliest), as_json=as_json)
             changes.wait()
+
+
+def _shadows(folder: Path, task: str) -> list[str]:
+    """Return the present and former shadows of a task that have a log."""
+    from derive.protocol.collection import version_name
+    from derive.storage.task_log import log_file
+
+    log = log_file(folder, task)
+    logs = log.parent.glob(f"{escape(log.name.removesuffix('.jsonl'))}[0-9]*@.jsonl")
+    numbers = sorted(int(path.name.rsplit("@", 2)[1]) for path in logs)
+    return [version_name(task, number) for number in numbers]
+
+
+def _known(catalog: CatalogSpec, task: str) -> str:
+    """Return the name of a task of a catalog, or of a shadow of one.
+
+    Raises:
+        UsageError: the catalog has no such task.
+    """
+    from derive.protocol.collection import owner_of_version
+
+    catalog.find_task(owner_of_version(task) or task)
+    return task
 
 
 def _read(readers: list[LogReader], levels: tuple[str, ...], begin: str) -> list[Entry]:

@@ -107,6 +107,8 @@ def test_held_shadow_is_shown_and_replaces_after_swap(folder: Path) -> None:
     assert [json.loads(line)["task"] for line in out.splitlines()] == ["s/sums", "s/sums@2", "s/stored"]
     assert "s/sums@2: the shadow of 's/sums' is at 20" in err
     assert "the shadows replace the live version after: flowctl swap" in err
+    assert '"task":"s/sums@2"' in flowctl(folder, "logs")[1]
+    assert '"task":"s/sums"' not in flowctl(folder, "logs", "--task", "s/sums@2")[1]
     status, _, err = flowctl(folder, "run", "--until-idle")
     assert status == 2
     assert "a run without it would apply the edit at once" in err

@@ -486,3 +486,18 @@ def test_stopped_shadow_names_the_command_that_gives_it_up(tmp_path: Path) -> No
     assert error is not None
     assert "start over: flowctl shadow drop" in str(error.hint)
     shadowed.run.close()
+
+
+def test_compaction_of_a_shadow_is_discarded_after_the_swap(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    shadowed = scene.shadow(is_held=True)
+    shadowed.run.step()
+    store, spec = scene.world.store, scene.world.catalog.collections["a/copies@2"]
+    segments = store.segments(spec)
+    store.shadows.let_swap()
+    shadowed.swap()
+    store.history.begin_files(spec.name, "compact-1")
+    assert segments
+    assert not store.history.replace(spec.name, segments, segments)
+    store.history.end_files("compact-1")
+    assert store.segments(scene.world.catalog.collections["a/copies"]) != []

@@ -137,9 +137,13 @@ def forget_abandoned(db: apsw.Connection, identifiers: Sequence[str]) -> None:
 def begin_writer(db: apsw.Connection, identifier: str, name: str) -> None:
     """Record a writer, in a transaction; the names of its files begin with its identifier.
 
-    Only files of recorded writers can be garbage.
+    Only files of recorded writers can be garbage. The collection may be gone, such as that of a swapped shadow: then no
+    commit takes the files, and nothing is recorded.
     """
-    db.execute("INSERT OR IGNORE INTO writer VALUES (?, ?, ?)", (identifier, name, wall_clock()))
+    db.execute(
+        "INSERT OR IGNORE INTO writer SELECT ?, name, ? FROM collection WHERE name = ?",
+        (identifier, wall_clock(), name),
+    )
 
 
 def writers_of(db: apsw.Connection, name: str | None = None) -> set[str]:
