@@ -112,7 +112,7 @@ def test_endpoint_ahead_of_the_backup_is_refused_until_it_is_restored(tmp_path: 
     original.store.close()
     restored = world_of(tmp_path, "restored", 3)
 
-    with pytest.raises(TaskError, match="the endpoint is ahead of it") as caught:
+    with pytest.raises(TaskError, match="the endpoint is ahead of the folder") as caught:
         go_on(restored, range(2, 3))
     assert "flowctl reset" in str(caught.value)
     assert table(tmp_path) == [(0, 8), (1, 8)]
@@ -131,7 +131,7 @@ def test_endpoint_refilled_after_the_backup_is_refused(tmp_path: Path) -> None:
     restored = world_of(tmp_path, "restored", 3)
 
     for batch in (2, 3):
-        with pytest.raises(TaskError, match="the endpoint is ahead of it"):
+        with pytest.raises(TaskError, match="the endpoint is ahead of the folder"):
             go_on(restored, range(batch, batch + 1))
     assert table(tmp_path) == [(0, 8), (1, 8)]
 
@@ -262,7 +262,7 @@ def test_endpoint_ahead_of_the_backup_with_more_shards_is_refused(endpoint: str,
     restored = backed_up_before_splits(tmp_path, ENDPOINTS[endpoint])
     before = {path: path.stat().st_size for path in tmp_path.glob("out/*")}
     for batch in (5, 6):
-        with pytest.raises(TaskError, match="the endpoint is ahead of it"):
+        with pytest.raises(TaskError, match="the endpoint is ahead of the folder"):
             go_on(restored, range(batch, batch + 1))
     assert {path: path.stat().st_size for path in tmp_path.glob("out/*")} == before
     if endpoint == "sqlite":

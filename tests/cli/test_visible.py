@@ -87,6 +87,7 @@ RAW = {
     ("plan.py", "_summary"),
     ("preview.py", "dump_exact"),
     ("preview.py", "effect.task"),  # names of the catalog
+    ("ingest.py", "orjson.dumps"),
     ("sql.py", "orjson.dumps"),
     ("sql.py", "line.rstrip()"),  # of cells that were made visible
     ("sql_serve.py", "visible"),
