@@ -82,7 +82,7 @@ RAW = {
     ("logs.py", "message}"),  # made visible above
     ("main.py", "'stopped'"),
     ("materialize.py", "visible"),
-    ("plan.py", "orjson.dumps"),
+    ("plan.py", "dump_exact"),
     ("plan.py", "_lines"),  # made visible there
     ("plan.py", "_summary"),
     ("preview.py", "dump_exact"),
