@@ -117,8 +117,10 @@ class Derivation:
             remove_shards(store.root, state.folder, state.shards)
             for former in former_homes(state):
                 remove_state(store.root, former)
-            if state.home:
-                store.shadows.settle(state.home)
+            for former in store.shadows.leftovers(spec.name):
+                if former != state.home:  # a killed process has given the shadow up
+                    remove_state(store.root, former)
+                store.shadows.settle(former)
             shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
         return self._opened(capability, state, refused)
 

@@ -232,4 +232,5 @@ def give_up(store: Runnable) -> list[str]:
         names = store.shadows.drop()
         for name in names:
             remove_state(store.root, name)
+            store.shadows.settle(name)
     return names

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from derive.errors import UsageError
 from derive.failpoint import reach
+from derive.protocol.collection import owner_of_version
 from derive.protocol.definition_text import Definition
 from derive.storage.capability.table import release_expired
 from derive.storage.history import Garbage
@@ -22,6 +24,7 @@ from derive.storage.metadata.swap import (
     read_shadows,
     swap_shadows,
 )
+from derive.storage.metadata.versions import readable_names
 
 
 class Shadows:
@@ -70,13 +73,11 @@ class Shadows:
             return read_shadows(db)
 
     def drop(self) -> list[str]:
-        """Give up the present group, and remove its files; return the names of the shadows."""
+        """Give up the present group; return the names of the shadows, whose files the caller removes."""
         with self._metadata.transaction(wakes=True) as db:
             release_expired(db)
             names = drop_shadows(db)
         reach("shadow.dropped")
-        for name in names:
-            self.settle(name)
         return names
 
     def meeting(self) -> Meeting | None:
@@ -99,6 +100,15 @@ class Shadows:
             release_expired(db)
             return swap_shadows(db, definitions, restarts)
 
+    def leftovers(self, task: str) -> list[str]:
+        """Return the names of a derivation's swapped or dropped shadows whose collections are still to be removed."""
+        with self._metadata.snapshot() as db:
+            used = {shadow.name for shadow in read_shadows(db)} | set(readable_names(db, task))
+            rows: list[Any] = db.execute(  # "A" is the character after "@"
+                "SELECT name FROM collection WHERE name > ?1 || '@' AND name < ?1 || 'A'", (task,)
+            ).fetchall()
+        return [name for (name,) in rows if owner_of_version(name) == task and name not in used]
+
     def settle(self, name: str) -> None:
         """Remove the collection of a shadow that has been swapped or given up, with its uncommitted files.
 
@@ -107,8 +117,9 @@ class Shadows:
         with self._metadata.snapshot() as db:
             if any(shadow.name == name for shadow in read_shadows(db)):
                 return
-            names = [name] if frontiers_of(db, name) is not None else []
-            names += internal_collections(db, name)
+            names = internal_collections(db, name)
+            if frontiers_of(db, name) is not None:
+                names.append(name)  # last, because `leftovers` finds only this one
         for collection in names:
             self._garbage.collect_uncommitted(collection)
             with self._metadata.transaction() as db:

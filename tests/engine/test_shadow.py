@@ -501,3 +501,18 @@ def test_compaction_of_a_shadow_is_discarded_after_the_swap(tmp_path: Path) -> N
     assert not store.history.replace(spec.name, segments, segments)
     store.history.end_files("compact-1")
     assert store.segments(scene.world.catalog.collections["a/copies"]) != []
+
+
+def test_next_run_removes_a_shadow_that_a_killed_process_has_dropped(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    catalog, store = scene.world.catalog, scene.world.store
+    shadowed = scene.shadow()
+    shadowed.run.step()
+    shadowed.run.close()
+    assert store.shadows.drop() == ["a/again@2", "a/copies@2"]  # and not the rest of `give_up`
+    scene.world.catalog = catalog
+    scene.go_on()
+    left = [path for kind in ("collections", "state") for path in (scene.world.root / kind).rglob("*@2@*/**/*")]
+    assert [path for path in left if path.is_file()] == []
+    assert [store.collection(name) for name in ("a/copies@2", "a/again@2")] == [None, None]
+    assert scene.world.digest() == scene.fresh(catalog).digest()
