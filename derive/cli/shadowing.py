@@ -112,7 +112,8 @@ class Shadowing:
         self._store, self._group = store, group
         self._swapping = Swapping(store, run, reconciler, group, accepted)
         self._is_told = False
-        run.background = frozenset(shadow.name for shadow in store.shadows.members())
+        self._shadows = store.shadows.members()
+        run.background = frozenset(shadow.name for shadow in self._shadows)
 
     def advance(self, scheduler: Scheduler) -> bool:
         """Do the next step of the swap; return whether a further step is possible soon.
@@ -147,7 +148,7 @@ class Shadowing:
         return False
 
     def require_shadow(self) -> None:
-        """Raise an error if another process has given up the shadow.
+        """Raise an error if another process has given up the shadow, or has swapped it.
 
         Raises:
             UsageError: the data folder has no shadow.
@@ -155,6 +156,12 @@ class Shadowing:
         from derive.errors import UsageError
 
         if self._swapping.is_over and self._swapping.swapped is None:
+            versions = {name: self._store.history.versions(name) for name in self._group.members}
+            if any(version.number == one.number for one in self._shadows for version in versions[one.task]):
+                raise UsageError(
+                    "another process has brought the new version into force, so this run ends",
+                    hint="continue with the new version: flowctl run",
+                )
             raise UsageError(
                 "another process has given up the shadow, so this run ends",
                 hint="see the effect of the edit without a shadow: flowctl plan",

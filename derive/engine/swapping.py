@@ -168,7 +168,7 @@ class Swapping:
             return False
         is_held = any(shadow.is_held for shadow in shadows)
         if self.at is None or self.at < self._last(shadows):  # a transaction that began earlier may go past the time
-            self._meet(None if is_held and not is_last else self._choose(shadows), shadows)
+            self._meet(None if is_held and not is_last else self._choose(shadows, is_last=is_last), shadows)
             if self.at is None:
                 return False
         meeting = self._store.shadows.meeting()
@@ -222,14 +222,15 @@ class Swapping:
         """Return the greatest `upper` of all members and their shadows."""
         return max(self._store.upper(name) for shadow in shadows for name in (shadow.task, shadow.name))
 
-    def _choose(self, shadows: Collection[Shadow]) -> int | None:
-        """Return the time at which the members meet; None while a shadow is not near, or the swap waits for a person.
+    def _choose(self, shadows: Collection[Shadow], *, is_last: bool) -> int | None:
+        """Return the time at which the members meet; None while a shadow is not near.
 
-        Members without a live collection have no time of their own.
+        Members without a live collection have no time of their own. If the run ends soon, no shadow has documents to
+        process, so a distant shadow is only the result of a long transaction.
         """
         live = max(self._store.upper(shadow.task) for shadow in shadows)
         others = [self._store.upper(shadow.name) for shadow in shadows]
-        if min(others) < live - _NEAR or min(others) <= BEGINNING:
+        if (min(others) < live - _NEAR and not is_last) or min(others) <= BEGINNING:
             return None
         names = {name for shadow in shadows for name in (shadow.task, shadow.name)}
         tick = lcm(*(spec.tick for name, spec in self._run.task_graph.catalog.derivations.items() if name in names))

@@ -65,10 +65,10 @@ class Shadowed:
         assert group is not None
         self.world, self.edited, self.group = world, edited, group
         world.catalog = begin_shadow(world.store, group, is_held=is_held)
-        self.run, reconciler = open_changing_run(
+        self.run, self.reconciler = open_changing_run(
             world.catalog, world.store, executor or InProcessExecutor(), shards=shards
         )
-        self.swapping = Swapping(world.store, self.run, reconciler, group)
+        self.swapping = Swapping(world.store, self.run, self.reconciler, group)
 
     def meet(self) -> bool:
         """Step until the swap is done or waits; return whether it is done."""

@@ -17,6 +17,7 @@ from stateful_catalogs import Derived, text_of
 
 from derive.algebra.bounds import ColumnBounds
 from derive.backup import back_up, restore
+from derive.cli.shadowing import Shadowing
 from derive.contents.reads import ReadOptions, read_rows, subscribe_at
 from derive.contents.reduced import differing_documents, reduced_documents
 from derive.contents.reduced_input import ReducedInput
@@ -516,3 +517,28 @@ def test_next_run_removes_a_shadow_that_a_killed_process_has_dropped(tmp_path: P
     assert [path for path in left if path.is_file()] == []
     assert [store.collection(name) for name in ("a/copies@2", "a/again@2")] == [None, None]
     assert scene.world.digest() == scene.fresh(catalog).digest()
+
+
+def test_ending_run_waits_for_a_shadow_whose_last_transaction_was_long(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    shadowed = scene.shadow()
+    shadowed.run.step()
+    shadowed.run.bounds = {f"{name}@2": scene.world.store.upper(f"{name}@2") for name in MEMBERS}
+    scene.world.wall += 60 * SECOND
+    scene.ingest()
+    shadowed.run.step()
+    assert not shadowed.swapping.advance()
+    assert shadowed.swapping.advance(is_last=True)
+    shadowed.swap()
+
+
+def test_run_whose_shadow_another_process_has_swapped_says_so(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    shadowed = scene.shadow(is_held=True)
+    shadowing = Shadowing(scene.world.store, shadowed.run, shadowed.reconciler, shadowed.group, ())
+    assert not shadowed.meet()
+    scene.world.store.shadows.let_swap()
+    assert swap_group(scene.world.store, shadowed.group) is not None
+    with pytest.raises(UsageError, match="another process has brought the new version into force"):
+        shadowing.require_shadow()
+    shadowed.run.close()
