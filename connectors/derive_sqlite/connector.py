@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from connectors.derive_sqlite.config import SCHEMA, SqliteConfig, load_config, migrations_of
 from derive.document.pointer import JSON
-from derive.errors import Issue
+from derive.errors import Issue, LambdaError
 from derive.protocol.authoring import CatalogFiles, Generation, LocatedValue
 from derive.protocol.derive import Log, SharedCode
 from derive.protocol.specs import DerivationSpec
@@ -57,6 +57,18 @@ class SqliteConnector:
     def refusal(self, spec: DerivationSpec) -> Issue | None:
         """Return None: SQL needs no permissions."""
         return None
+
+    def applied_migrations(self, database: apsw.Connection) -> tuple[str, ...]:
+        """Return the texts of the migrations that were applied to a shard's state, in order."""
+        from connectors.derive_sqlite.session import read_applied
+
+        return read_applied(database)
+
+    def find_edited_migration(self, spec: DerivationSpec, applied: Sequence[str]) -> LambdaError | None:
+        """Return the error of an applied migration that was edited, moved or removed; None without one."""
+        from connectors.derive_sqlite.session import find_edited
+
+        return find_edited(applied, migrations_of(spec), spec.name, spec.collection.position)
 
     def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> SqliteSession:
         """Open a session over a shard's state.

@@ -60,18 +60,37 @@ def apply_migrations(guard: Guard, watch: Watch, migrations: tuple[Script, ...],
     """
     db = guard.db
     db.execute(_TABLE)
-    applied = [str(row[0]) for row in db.execute(f"SELECT script FROM {MIGRATIONS} ORDER BY script_index").fetchall()]
-    _compare(applied, migrations, task, position)
+    applied = read_applied(db)
+    error = find_edited(applied, migrations, task, position)
+    if error is not None:
+        raise error
     for index in range(len(applied), len(migrations)):
         with guard, watch:
             _run(guard, watch, migrations[index], f"migration {index} of '{task}'")
         db.execute(f"INSERT INTO {MIGRATIONS} VALUES (?, ?)", (index, migrations[index].text))
 
 
-def _compare(applied: list[str], migrations: tuple[Script, ...], task: str, position: Position) -> None:
+def read_applied(db: apsw.Connection) -> tuple[str, ...]:
+    """Return the texts of the migrations that were applied to a database, in order."""
+    if db.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (MIGRATIONS,)).get is None:
+        return ()
+    return tuple(str(row[0]) for row in db.execute(f"SELECT script FROM {MIGRATIONS} ORDER BY script_index"))
+
+
+def find_edited(
+    applied: Sequence[str], migrations: tuple[Script, ...], task: str, position: Position
+) -> LambdaError | None:
+    """Return the error of the first applied migration that differs from the catalog's; None without a difference.
+
+    Args:
+        applied: texts of the applied migrations.
+        migrations: migrations of the catalog.
+        task: name of the derivation in errors.
+        position: position of the derivation, for errors about removed migrations.
+    """
     for index, text in enumerate(applied):
         if index >= len(migrations):
-            raise LambdaError(
+            return LambdaError(
                 f"migration {index} of '{task}' was applied and is no longer in the catalog: {text.strip()[:80]!r}",
                 position=position,
                 hint="put the migration back; to undo its effect, append another migration",
@@ -83,11 +102,12 @@ def _compare(applied: list[str], migrations: tuple[Script, ...], task: str, posi
                 if differs < len(text)
                 else "the applied text ends here"
             )
-            raise LambdaError(
+            return LambdaError(
                 f"migration {index} of '{task}' was applied and has been edited since: {was}",
                 position=migrations[index].locate(differs),
                 hint="restore the applied text, and append a migration with the change",
             )
+    return None
 
 
 def _run(guard: Guard, watch: Watch, script: Script, what: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import orjson
 
@@ -12,14 +13,15 @@ from derive.engine.edits import edits_of, fingerprints_of, reset_command
 from derive.engine.executor import Executor
 from derive.engine.rereading import carried_over, find_rereadings, renaming_of
 from derive.engine.transactor import Opened, Prepared, Transaction
-from derive.errors import FlowError, OwnedError, TaskError
+from derive.errors import FlowError, OwnedError, StorageError, TaskError
 from derive.protocol.definition_text import Definition, definition_of
+from derive.protocol.derive import AppliesMigrations
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.quarantine import quarantine_name, quarantine_spec
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.shard.plan import Plan, Shape
 from derive.shard.progress import Message, progress_folder
-from derive.shard.state import publish_epoch, remove_shards, remove_state
+from derive.shard.state import committed_state, publish_epoch, remove_shards, remove_state, shard_folder
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import CollectionUpdate, Derived, TaskCommit, TaskState
 from derive.storage.metadata.versions import former_homes
@@ -145,7 +147,7 @@ class Derivation:
                 reset=reset,
                 told={edit.former for edit in unaccepted if edit.former is not None},
             ),
-            error=refused or misplaced(spec, state),
+            error=refused or misplaced(spec, state) or check_migrations(store.root, spec, state, capability.epoch)[1],
             unaccepted=unaccepted,
             reset=reset,
         )
@@ -242,6 +244,46 @@ def misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
                 hint=f"shuffle as before, or start over: flowctl reset --task {spec.name}",
             )
     return None
+
+
+def check_migrations(
+    root: Path, spec: DerivationSpec, state: TaskState, epoch: int | None = None
+) -> tuple[Sequence[str], FlowError | None]:
+    """Compare the migrations of a task with the migrations that were applied to its shards.
+
+    Shards without state would apply edited migrations, so the task must not process any document (law L1).
+
+    Args:
+        root: the data folder.
+        spec: the derivation.
+        state: its recorded state.
+        epoch: epoch of the run that opens the task; None for other readers.
+
+    Returns:
+        The texts of the migrations that were applied to the most advanced shard; the error of an applied migration
+        that was edited, moved or removed, or of a damaged database, or None.
+
+    Raises:
+        HeldError: another process holds the folder of a shard.
+    """
+    runtime = find_runtime(spec.connector)
+    longest: Sequence[str] = ()
+    if not isinstance(runtime, AppliesMigrations):
+        return longest, None
+    for number, token in sorted(state.tokens.items()):
+        folder = shard_folder(root, state.folder, number, state.shards)
+        try:
+            with committed_state(folder, token, epoch) as database:
+                applied = () if database is None else runtime.applied_migrations(database)
+        except StorageError as exc:
+            if exc.heals:
+                raise
+            return longest, exc
+        longest = max(longest, applied, key=len)
+        error = runtime.find_edited_migration(spec, applied)
+        if error is not None:
+            return longest, error
+    return longest, None
 
 
 def _raise_first(messages: Sequence[Message]) -> None:

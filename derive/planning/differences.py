@@ -27,14 +27,14 @@ class Facts:
     """Facts about a task on which the effects of its changes depend.
 
     Attributes:
-        has_state: whether shards have stored state.
+        applied: number of the first migrations that were applied to a shard.
         has_sharded_state: whether several shards have stored state.
         has_documents: whether the collection has documents.
         rereads: stored documents of each input that reads its source from the start, by state key.
         formers: for each new transform (by name), the name of the removed transform that it probably replaces.
     """
 
-    has_state: bool = False
+    applied: int = 0
     has_sharded_state: bool = False
     has_documents: bool = False
     rereads: Mapping[str, int] = field(default_factory=dict)
@@ -229,7 +229,9 @@ def _migrations(olds: list[str], news: list[str], facts: Facts) -> Iterator[Chan
             continue
         effect: Effect = "new documents"
         meaning = "applied before the next document"
-        if old is not None and facts.has_state:
+        if new is None:
+            effect, meaning = "nothing", "was never applied"
+        if index < facts.applied:
             effect, meaning = "refused", "the task stops, because this migration was applied: undo the edit, or reset"
         yield Change(f"migration {index}", effect, meaning, old, new, text_diff(old, new))
 

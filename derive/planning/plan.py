@@ -13,8 +13,7 @@ from typing import Any
 from derive.contents.reads import compacted_before
 from derive.document.clock import format_rfc3339
 from derive.document.exact import parse_exact
-from derive.document.pointer import JSON
-from derive.engine.derivation import misplaced
+from derive.engine.derivation import check_migrations, misplaced
 from derive.engine.edits import Unaccepted, fingerprints_of, name_of, name_of_binding, reset_command
 from derive.engine.following import way_to
 from derive.engine.inputs import find_pending
@@ -53,6 +52,8 @@ class _Task:
         unaccepted: edits that wait for acceptance.
         rereads: stored documents of each input that reads its source from the start, by state key.
         reset: the command that starts the task over.
+        migrations: texts of the migrations that were applied to its shards.
+        migrations_error: the error of the applied migrations; None for none.
     """
 
     store: Maintainable
@@ -61,6 +62,8 @@ class _Task:
     unaccepted: Sequence[Unaccepted]
     rereads: Mapping[str, int]
     reset: str
+    migrations: Sequence[str] = ()
+    migrations_error: FlowError | None = None
 
 
 def plan_tasks(store: Maintainable | None, catalog: CatalogSpec, names: Collection[str] = ()) -> list[TaskPlan]:
@@ -102,7 +105,8 @@ def _plan(store: Maintainable, spec: DerivationSpec | MaterializationSpec, remov
     positions = present_positions(store, spec, state)
     new = [item for item in spec.inputs if state.positions and item.state_key not in positions]
     rereads = {item.state_key: count_stored(store, spec, item) for item in new}
-    task = _Task(store, spec, state, unaccepted, rereads, reset_command(store, spec.name))
+    migrations = check_migrations(store.root, spec, state) if isinstance(spec, DerivationSpec) else ()
+    task = _Task(store, spec, state, unaccepted, rereads, reset_command(store, spec.name), *migrations)
     changes, notes = _changes(task, past)
     error = _error(task, positions)
     changes = [_overlaid(change, changes, unaccepted) for change in changes]
@@ -200,13 +204,12 @@ def _changes(task: _Task, past: Sequence[PastPart]) -> tuple[list[Change], tuple
     if not past:
         return [], (_NO_DEFINITION,)
     before, after = parse_exact(past[-1].definition.encode()), parse_exact(definition_of(spec).text.encode())
-    if state.error is not None:
-        before = _with_applied_migrations(past)
+    _replace_migrations(before, task.migrations)
     if before == after:
         return [], ()
     known = task.store.collection(spec.name)
     facts = Facts(
-        has_state=bool(state.tokens),
+        applied=len(task.migrations),
         has_sharded_state=bool(state.tokens) and state.shards > 1,
         has_documents=known is not None and known.documents > 0,
         rereads=task.rereads,
@@ -216,22 +219,15 @@ def _changes(task: _Task, past: Sequence[PastPart]) -> tuple[list[Change], tuple
     return changes or [Change("the definition", "nothing", "differs in details without an effect on documents")], ()
 
 
-def _with_applied_migrations(past: Sequence[PastPart]) -> Any:
-    """Return the last definition of a stopped task with the migrations that were applied.
+def _replace_migrations(before: Any, applied: Sequence[str]) -> None:
+    """Replace the migrations of the last definition by the applied migrations if it does not continue these.
 
-    A transaction without documents applies no migrations, so a run may commit such transactions by a definition whose
-    edited migrations it refuses afterwards. Refused migrations do not continue those applied before.
+    Older versions committed transactions without documents by definitions whose edited migrations they refused later.
     """
-    definitions = [parse_exact(text.encode()) for text in dict.fromkeys(part.definition for part in past)]
-    last = parse_exact(past[-1].definition.encode())
-    applied: list[JSON] = []
-    for definition in definitions:
-        migrations = (definition["connector_config"] or {}).get("migrations")
-        if isinstance(migrations, list) and migrations[: len(applied)] == applied:
-            applied = migrations
-    if isinstance((last["connector_config"] or {}).get("migrations"), list):
-        last["connector_config"]["migrations"] = applied
-    return last
+    config = before["connector_config"] or {}
+    migrations = config.get("migrations")
+    if isinstance(migrations, list) and migrations[: len(applied)] != [*applied]:
+        config["migrations"] = [*applied]
 
 
 def _overlaid(change: Change, changes: Sequence[Change], unaccepted: Sequence[Unaccepted]) -> Change:
@@ -327,7 +323,7 @@ def _error(task: _Task, positions: Mapping[str, int]) -> FlowError | None:
     store, spec, state = task.store, task.spec, task.state
     error = _refusal(store, spec)
     if error is None and isinstance(spec, DerivationSpec):
-        error = misplaced(spec, state)
+        error = misplaced(spec, state) or task.migrations_error
     if error is not None or task.unaccepted:
         return error
     relations, former = _relations(task)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 
 from derive.document.columns import Columns
 from derive.document.pointer import JSON
-from derive.errors import Issue
+from derive.errors import Issue, LambdaError
 from derive.position import Position
 from derive.protocol.specs import DerivationSpec, Document
 
@@ -241,3 +241,14 @@ class ShowsState(Protocol):
 
         The statement may fail if the shard has no state.
         """
+
+
+@runtime_checkable
+class AppliesMigrations(Protocol):
+    """Optional interface of a `DeriveRuntime` that applies migrations to the state of each shard."""
+
+    def applied_migrations(self, database: apsw.Connection) -> tuple[str, ...]:
+        """Return the texts of the migrations that were applied to a shard's state, in order."""
+
+    def find_edited_migration(self, spec: DerivationSpec, applied: Sequence[str]) -> LambdaError | None:
+        """Return the error of an applied migration that was edited, moved or removed; None without one."""

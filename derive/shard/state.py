@@ -343,6 +343,36 @@ def settle_copy(copy: Path, committed: str) -> Path:
     return path
 
 
+@contextmanager
+def committed_state(folder: Path, committed: str, epoch: int | None = None) -> Iterator[apsw.Connection | None]:
+    """Yield a shard's database at its last commit, for reading; None if the shard has no database.
+
+    Args:
+        folder: folder of the shard.
+        committed: name of the last committed attempt.
+        epoch: epoch of the run that reads, which may end processes of older runs; None for other readers.
+
+    Raises:
+        HeldError: another process holds the folder.
+        StorageError: the database cannot be read.
+    """
+    if not folder.exists():
+        yield None
+        return
+    lock = still(folder) if epoch is None else locked(folder / _LOCK, lambda held: _newest(held).epoch < epoch)
+    with translated(folder), lock:
+        prepared = folder / committed / _DATABASE
+        path = prepared if prepared.exists() else folder / _DATABASE
+        if not path.exists():
+            yield None
+            return
+        db = _open(path)
+        try:
+            yield db
+        finally:
+            db.close(True)
+
+
 def damage(folder: Path, committed: Callable[[], str | None]) -> str | None:
     """Return the fault of a shard's database; None for none.
 

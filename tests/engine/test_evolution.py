@@ -14,6 +14,7 @@ from forked_flowctl import BARE, flowctl
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.errors import FlowError, LambdaError, SchemaViolation, StorageError, UnacceptedError
+from derive.planning.plan import plan_tasks
 
 BASE = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -153,6 +154,47 @@ def test_migrations_that_were_applied_may_not_change(
     mended = world_of(folder, catalog_text([SEEN, OTHER, THIRD]), LATER)
     assert errors(mended) == {}
     assert counted(mended) == [3, 6]
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_edited_migration_is_refused_whichever_shard_has_documents(shards: int, tmp_path: Path) -> None:
+    """An edited migration has the same refusal for any number of shards (law L1), and so says the plan."""
+
+    def ingest(world: World, batch: int) -> None:
+        key = "abcdefgh"[batch]
+        world.ingest("e/source", [{"id": batch, "k": key, "v": 1, "at": format_rfc3339(BASE + batch * SECOND)}])
+        world.wall = BASE + (batch + 1) * SECOND
+
+    def planned(world: World) -> str:
+        return next(plan.status for plan in plan_tasks(world.store, world.catalog) if plan.name == "e/counts")
+
+    world = world_of(tmp_path, catalog_text())
+    ingest(world, 0)
+    world.step(shards=shards)
+    edited = SEEN.replace("n INTEGER", "n INT")
+    for batch in range(1, 8):
+        changed = world_of(tmp_path, catalog_text([edited, OTHER]), world.wall)
+        ingest(changed, batch)
+        assert planned(changed) == "refused"
+        found = errors(changed)
+        assert found["e/counts"].message.startswith("migration 0 of 'e/counts' was applied and has been edited since")
+        assert counted(changed) == [1]
+        world.wall = changed.wall
+    undone = world_of(tmp_path, catalog_text(), world.wall)
+    assert planned(undone) == "unchanged"
+    assert errors(undone) == {}
+    assert counted(undone) == [1] * 8
+
+
+def test_migration_that_no_shard_has_applied_may_be_edited(tmp_path: Path) -> None:
+    world = world_of(tmp_path, catalog_text())
+    add(world, 0)
+    world.step(shards=2)
+    for migrations in ([SEEN, OTHER, THIRD], [SEEN, OTHER, THIRD.replace("n INTEGER", "n TEXT")], [SEEN, OTHER]):
+        changed = world_of(tmp_path, catalog_text(migrations), world.wall + SECOND)
+        (plan,) = [plan for plan in plan_tasks(changed.store, changed.catalog) if plan.name == "e/counts"]
+        assert (plan.status, errors(changed)) == ("changed", {})  # without documents
+        world.wall = changed.wall
 
 
 AGAIN = """- name: again
