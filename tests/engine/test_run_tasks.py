@@ -149,7 +149,7 @@ def test_a_reset_task_derives_the_same_bytes_again(tmp_path: Path) -> None:
     before = world.digest()
     assert before["r/whole"] != before["r/tens"]
 
-    with pytest.raises(UsageError, match=r"r/tens read it, .*\(add --cascade to reset these too\)"):
+    with pytest.raises(UsageError, match=r"r/tens reads r/whole, .*\(add --cascade to reset these too\)"):
         reset(world.catalog, world.store, ["r/whole"])
     with pytest.raises(UsageError, match="no derivation 'r/numbers'"):
         reset(world.catalog, world.store, ["r/numbers"])

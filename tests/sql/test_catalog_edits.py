@@ -272,7 +272,10 @@ def test_reset_ends_subscriptions_only(tmp_path: Path) -> None:
         assert await client("SELECT spent FROM m") == [("10",)]
         assert await client("SELECT * FROM v") == [("ann", "10")]
         await client("PREPARE p AS SELECT spent FROM v WHERE customer = 'ann'")
-        subscribed = [asyncio.create_task(other_of(coordinator, text)) for text in ("m", '"shop/spending"', "v")]
+        names = ("m", '"shop/spending"', "v")
+        begun = [asyncio.Event() for _ in names]
+        subscribed = [asyncio.create_task(other_of(coordinator, *each)) for each in zip(names, begun, strict=True)]
+        await asyncio.gather(*(event.wait() for event in begun))
         await other("BEGIN")
         await other("DECLARE updates CURSOR FOR SUBSCRIBE v")
         assert [row[2:] for row in await other("FETCH 1 updates")] == [("ann", "10")]
@@ -299,9 +302,14 @@ def test_reset_ends_subscriptions_only(tmp_path: Path) -> None:
     world.within(work)
 
 
-async def other_of(coordinator: Coordinator, name: str) -> None:
-    """Follow something until that cannot go on."""
-    await Client(coordinator, transaction_isolation="serializable")(f"SUBSCRIBE {name}")
+async def other_of(coordinator: Coordinator, name: str, begun: asyncio.Event) -> None:
+    """Subscribe to a relation until the subscription fails; set an event when the first row is there."""
+    client = Client(coordinator, transaction_isolation="serializable")
+    await client("BEGIN")
+    await client(f"DECLARE updates CURSOR FOR SUBSCRIBE {name}")
+    await client("FETCH 1 updates")
+    begun.set()
+    await client("FETCH ALL updates WITH (TIMEOUT = '20s')")
 
 
 def test_documents_of_another_catalog_fail_only_readers_of_differences(world: SqlWorld) -> None:
