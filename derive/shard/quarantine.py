@@ -14,6 +14,7 @@ from types import TracebackType
 from derive.document.clock import format_rfc3339
 from derive.document.exact import parse_exact
 from derive.document.key import compile_keys, unpack
+from derive.protocol.collection import owner_of_version
 from derive.protocol.quarantine import quarantine_spec
 from derive.protocol.specs import Document
 from derive.protocol.sql_names import is_of_sql
@@ -94,13 +95,17 @@ class QuarantineWriter:
         if is_of_sql(source):  # a table may have equal rows
             self._equal[origin] += 1
             origin += b"\0%d" % self._equal[origin]
+        error = rejected.error
+        for name in (spec.name, *spec.sources):  # after a swap, the quarantine of a shadow is that of the live task
+            if (live := owner_of_version(name)) is not None:
+                error = error.replace(f"'{name}'", f"'{live}'")
         return {
             "id": hashlib.sha256(origin).hexdigest()[:_DIGITS],
             "input": state_key,
             "transform": transform.name,
-            "source": source,
+            "source": owner_of_version(source) or source,
             "key": [parse_exact(value) if isinstance(value, bytes) else value for value in unpack(rejected.key)],
             "clock": format_rfc3339(rejected.clock),
-            "error": rejected.error if len(rejected.error) <= _SHOWN else f"{rejected.error[:_SHOWN]}…",
+            "error": error if len(error) <= _SHOWN else f"{error[:_SHOWN]}…",
             "document": rejected.document,
         }

@@ -631,3 +631,21 @@ def test_next_run_removes_files_that_a_killed_run_wrote_into_the_quarantine(tmp_
     world.step(shards=1)
     assert not left.exists()
     assert [entry["key"] for entry in entries(world)] == [[1], [1]]
+
+
+def test_swapped_quarantine_equals_one_of_a_fresh_folder(tmp_path: Path) -> None:
+    values = (1, -1, 13, 7, 200)
+    documents = [
+        {"id": number, "k": "ab", "v": value, "at": format_rfc3339(BASE + number)}
+        for number, value in enumerate(values)
+    ]
+    world = world_of(tmp_path, "sql", "one")
+    edited = load(write_catalog(tmp_path, SQL.replace("n + 100", "n + 200")))
+    fresh = World(tmp_path / "fresh", edited)
+    for each in (world, fresh):
+        each.ingest("t/source", documents)
+        each.step(shards=1)
+    Shadowed(world, edited, 1, is_held=False).swap()
+    assert {entry["source"] for entry in entries(world)} == {"t/source"}
+    assert quarantined(world) == quarantined(fresh) != []
+    assert world.digest() == fresh.digest()
