@@ -127,7 +127,7 @@ def find_wait(root: Path, task: str) -> EditWait | None:
     return None
 
 
-_SHARED = "/"
+SHARED = "/"
 """Prefix of parts with shared code; no transform's name begins with it."""
 
 _REDUCTIONS = "/reductions"
@@ -141,10 +141,15 @@ def fingerprints_of(spec: DerivationSpec) -> dict[str, str]:
     }
     code = find_runtime(spec.connector).shared_code(spec)
     if code is not None:
-        parts[f"{_SHARED}{code.name}"] = _hash(code.text)
+        parts[f"{SHARED}{code.name}"] = _hash(code.text)
     reductions = annotated_locations(spec.collection.write_schema)
     parts[_REDUCTIONS] = _hash(orjson.dumps({at: text for at, text in reductions.items() if text}).decode())
     return parts
+
+
+def shared_parts(fingerprints: Mapping[str, str]) -> list[str]:
+    """Return the keys of the code that transforms share."""
+    return [key for key in fingerprints if key.startswith(SHARED) and key != _REDUCTIONS]
 
 
 def edits_of(
@@ -191,15 +196,15 @@ def _compare(
                 "its reductions were edited: readers use the new ones, except for documents that were already combined"
             )
             yield Edit(key, message, f"to combine these again, start over: {reset}")
-        elif key.startswith(_SHARED) or source_of(before[key]) == source_of(part):
-            is_shared = key.startswith(_SHARED)
-            what = f"the {key.removeprefix(_SHARED)}" if is_shared else f"the lambda of '{name_of(key)}'"
+        elif key.startswith(SHARED) or source_of(before[key]) == source_of(part):
+            is_shared = key.startswith(SHARED)
+            what = f"the {key.removeprefix(SHARED)}" if is_shared else f"the lambda of '{name_of(key)}'"
             message = f"{what} was edited; documents published before stay unchanged"
             ways = "to derive all again and add the results, raise 'backfill'; to replace them"
             yield Edit(key, message, f"{ways}, start over: {reset}")
     for key in before:
         name = name_of(key)
-        if name not in names and name not in told and not key.startswith(_SHARED):
+        if name not in names and name not in told and not key.startswith(SHARED):
             message = f"transform '{name}' was removed; its published documents stay"
             yield Edit(key, message, f"to remove them, start over: {reset}")
 

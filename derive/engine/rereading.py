@@ -2,7 +2,9 @@
 
 A new transform reads its source from the start. If the same history was read before, sums would double:
 
-- A transform replaces a removed transform of another name.
+- A transform replaces a removed transform of another name. An empty `formerly` says that it does not.
+- A transform is new, and another transform of the source was edited at the same time. The new transform may be the
+  former one under a new name, which the other transform has now.
 - The `backfill` of a transform was lowered to a number that the transform had before.
 - A transform reads another source, while the results of the old source stay.
 
@@ -18,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from derive.document.clock import format_rfc3339
-from derive.engine.edits import Unaccepted, hash_of, name_of, source_of
+from derive.engine.edits import SHARED, Unaccepted, fingerprints_of, hash_of, name_of, shared_parts, source_of
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.storage.metadata.descriptions import Renamed, TaskState
 from derive.storage.roles import View
@@ -88,7 +90,9 @@ def find_rereadings(store: View, spec: DerivationSpec, state: TaskState) -> tupl
     edits: list[Unaccepted] = []
     relations = {name: known.relation for name in spec.sources if (known := store.collection(name))}
     for transform in spec.transforms:
-        spans = [*_spans(spec, transform, state, relations), *_replaced(store, spec, transform, state, relations)]
+        spans = [*_spans(spec, transform, state, relations)]
+        if transform.formerly != "":
+            spans += _replaced(store, spec, transform, state, relations)
         span = max(spans, key=lambda span: (span.end, span.former is None), default=None)
         if span is not None:
             edits += _unaccepted(store, spec, transform, span)
@@ -133,8 +137,16 @@ def _spans(
             yield _Span(
                 begin, end, why, f"to read '{source}' again: raise 'backfill' above {max(map(_backfill_of, own))}"
             )
-    yield from _renamed(spec, transform, state, relations, begin)
-    yield from _exchanged(spec, transform, state, relations, begin)
+    if transform.formerly != "":
+        likely = [
+            *_renamed(spec, transform, state, relations, begin),
+            *_exchanged(spec, transform, state, relations, begin),
+        ]
+        yield from likely
+        if not own:
+            end = max((span.end for span in likely), default=BEGINNING)
+            possible = _possibly_renamed(spec, transform, state, relations)
+            yield from (span for span in possible if span.end > end)
 
 
 def _gone(spec: DerivationSpec, state: TaskState, relations: Mapping[str, int]) -> list[str]:
@@ -218,6 +230,39 @@ def _exchanged(
                 f" present '{other.name}' another name"
             )
             yield _Span(begin, end, why, ways)
+
+
+def _possibly_renamed(
+    spec: DerivationSpec, transform: TransformSpec, state: TaskState, relations: Mapping[str, int]
+) -> Iterator[_Span]:
+    """Yield the part of a source that a new transform would read, and that it may have read under another name.
+
+    The other name is an unknown `formerly`, or the name of a transform whose lambda or module was edited. The module
+    must change for each new transform, so it does not show which methods were renamed.
+    """
+    source, former = transform.input.source, transform.formerly
+    new = f"to add '{transform.name}' as a new transform: write \"formerly: ''\" at '{transform.name}'"
+    now, before = fingerprints_of(spec), state.fingerprints
+    shared = [key.removeprefix(SHARED) for key in shared_parts(now) if key in before and before[key] != now[key]]
+    for key, end in _ends([*before], source, state, relations).items():
+        other = name_of(key)
+        if former is not None:
+            why = (
+                f"'{transform.name}' has the former name '{former}', which this data folder does not know, and"
+                f" '{other}' reads the same source '{source}'"
+            )
+            yield _Span(BEGINNING, end, why, f"{new}; to continue a former transform: write its name")
+        elif key in now and (shared or before[key].partition(" ")[2] != now[key].partition(" ")[2]):
+            edited = f"the {shared[0]}" if shared else f"the lambda of '{other}'"
+            why = (
+                f"{edited} was edited, and '{transform.name}' reads the source of '{other}', '{source}': it may be the"
+                f" former '{other}'"
+            )
+            ways = (
+                f"{new}; to continue where '{other}' stopped: give '{transform.name}' the name '{other}', and the"
+                f" present '{other}' another name"
+            )
+            yield _Span(BEGINNING, end, why, ways)
 
 
 def _ends(keys: list[str], source: str, state: TaskState, relations: Mapping[str, int]) -> Mapping[str, int]:

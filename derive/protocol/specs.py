@@ -107,7 +107,8 @@ class TransformSpec:
         input: the input.
         shuffle: the assignment of documents to shards.
         script: code of the lambda; None if the connector's configuration has it.
-        formerly: former name of a renamed transform, whose state it inherits; None otherwise.
+        formerly: former name of a renamed transform, whose state it inherits; empty for a transform that is certainly
+            not renamed; None if the author does not say.
         quarantines: true to put a source document aside that is invalid or makes the lambda fail; false to stop the
             task.
     """
@@ -131,7 +132,7 @@ class TransformSpec:
     @property
     def state_keys(self) -> tuple[str, ...]:
         """Return the state key of the input, and the state key before the transform was renamed."""
-        former = () if self.formerly is None else (replace(self.input, name=self.formerly).state_key,)
+        former = () if not self.formerly else (replace(self.input, name=self.formerly).state_key,)
         return (self.input.state_key, *former)
 
     @property

@@ -19,13 +19,17 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from derive.catalog import load
+from derive.engine.derivation import place_of
+from derive.engine.edits import fingerprints_of
 from derive.engine.executor import InProcessExecutor
+from derive.engine.rereading import find_rereadings
 from derive.engine.reset import reset
 from derive.engine.task_reconciler import open_changing_run
 from derive.errors import FlowError, UnacceptedError
+from derive.protocol.specs import DerivationSpec
 from derive.relations.table_rows import TableRows
 from derive.storage.metadata.definitions import Definitions
-from derive.storage.metadata.descriptions import Edit
+from derive.storage.metadata.descriptions import Edit, TaskState
 from derive.storage.table_types import TableColumn
 
 BASE, SECOND = 1_700_000_000_000_000, 1_000_000
@@ -151,6 +155,18 @@ GOES_ON = [
     pytest.param(catalog_text(Transform("ofX", "x", more="formerly: fromX"), FROM_Y), 1, id="renamed, formerly"),
     pytest.param(catalog_text(FROM_X, FROM_Y, Transform("none", "empty")), 1, id="new source"),
     pytest.param(catalog_text(FROM_X, FROM_Y, Transform("more", "x")), 2, id="another transform over an old source"),
+    pytest.param(
+        catalog_text(
+            Transform("ofX", "x", more="formerly: ''"), Transform("none", "empty", more="formerly: ''"), FROM_Y
+        ),
+        2,
+        id="new transform in place of an old one",
+    ),
+    pytest.param(
+        catalog_text(FROM_X, Transform("more", "x", more="formerly: ''"), FROM_Y).replace("1 AS n", "1 + 0 AS n", 1),
+        2,
+        id="new transform beside an edited one",
+    ),
     pytest.param(catalog_text(AGAIN, FROM_Y), 2, id="backfill is raised"),
     pytest.param(catalog_text(Transform("fromX", "x", more="backfill: 7"), FROM_Y), 2, id="backfill is raised by more"),
 ]
@@ -232,6 +248,22 @@ WAITS = [
         once("x", end=4) + Counter({"x4": 3, "x5": 3}),
         id="renamed, and the name given to a new one",
     ),
+    pytest.param(
+        catalog_text(Transform("fromX", "x", n=3), Transform("ofX", "x", n=2), FROM_Y),
+        "the lambda of 'fromX' was edited, and 'ofX' reads the source of 'fromX', 'r/x': it may be the former 'fromX':"
+        " 'ofX' would read 4 documents of 'r/x'",
+        "to add 'ofX' as a new transform: write \"formerly: ''\" at 'ofX'; to continue where 'fromX' stopped: give",
+        once("x", end=4, times=2) + Counter({"x4": 4, "x5": 4}),
+        id="renamed and edited, and the name given to a new one",
+    ),
+    pytest.param(
+        catalog_text(FROM_X, Transform("more", "x", more="formerly: fromZ"), FROM_Y),
+        "'more' has the former name 'fromZ', which this data folder does not know, and 'fromX' reads the same source"
+        " 'r/x': 'more' would read 4 documents of 'r/x'",
+        "to add 'more' as a new transform: write \"formerly: ''\" at 'more'; to continue a former transform: write",
+        once("x", end=6),
+        id="formerly is unknown",
+    ),
 ]
 
 
@@ -290,6 +322,54 @@ def test_accepted_edit_reads_the_source_again_and_a_reset_equals_a_fresh_folder(
     ingest(fresh, 0, 6)
     assert run(fresh) is None
     assert counts(world) == counts(fresh)
+
+
+TYPESCRIPT = """
+collections:
+  r/x: {schema: &schema {type: object, required: [id], properties: {id: {type: integer}}}, key: [/id]}
+  r/y: {schema: *schema, key: [/id]}
+  r/sums:
+    schema: *schema
+    key: [/id]
+    derive: {using: {typescript: {module: sums.ts}}, transforms: [TRANSFORMS]}
+"""
+
+
+def typescript(folder: Path, module: str, *transforms: str) -> DerivationSpec:
+    (folder / "sums.ts").write_text(f"export class Derivation {{ {module} }}")
+    return load(write_catalog(folder, TYPESCRIPT.replace("TRANSFORMS", ", ".join(transforms)))).derivations["r/sums"]
+
+
+@pytest.mark.parametrize(
+    ("transforms", "message"),
+    [
+        (["{name: b, source: r/x, shuffle: any}"], "transform 'a' was removed, and 'b' reads its source 'r/x'"),
+        (
+            ["{name: a, source: r/x, shuffle: any}", "{name: b, source: r/x, shuffle: any}"],
+            "the module was edited, and 'b' reads the source of 'a', 'r/x': it may be the former 'a'",
+        ),
+        (["{name: a, source: r/x, shuffle: any}", "{name: b, source: r/y, shuffle: any}"], None),
+        (["{name: a, source: r/x, shuffle: any}", "{name: b, source: r/x, shuffle: any, formerly: ''}"], None),
+        (["{name: a, source: r/x, shuffle: any}"], None),
+    ],
+)
+def test_new_transform_of_an_edited_module_waits(transforms: list[str], message: str | None, tmp_path: Path) -> None:
+    before = typescript(tmp_path, "a() { return []; }", "{name: a, source: r/x, shuffle: any}")
+    world = World(tmp_path / "data", load(str(tmp_path / "flow.yaml")), wall=BASE)
+    world.ingest("r/x", [{"id": 1}, {"id": 2}], clock=None)
+    world.wall += 10 * SECOND
+    (a,) = before.transforms
+    state = TaskState(
+        "r/sums",
+        1,
+        {"a": world.wall},
+        {},
+        transactions=1,
+        places={"a": place_of(before, a)},
+        fingerprints=fingerprints_of(before),
+    )
+    edits = find_rereadings(world.store, typescript(tmp_path, "a() {} b() {}", *transforms), state)
+    assert [edit.message.partition(": 'b' would read 2 documents")[0] for edit in edits] == [message] * bool(message)
 
 
 def test_lowered_backfill_waits_if_documents_would_be_read_again(tmp_path: Path) -> None:

@@ -172,6 +172,12 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 CHANGES = [
     ("- name: from", "- name: of", "of: name", "waits"),
     ("- name: from", "- name: of\n          formerly: from", "of: name", "nothing"),
+    (
+        "- name: from",
+        '- {name: more, source: a/numbers, shuffle: any, formerly: x, lambda: "SELECT $n"}\n        - name: from',
+        "more",
+        "waits",
+    ),
     ("SELECT $n + 100", "SELECT $n + 200", "from: lambda", "new documents"),
     ("shuffle: {key: [/n]}", "shuffle: {key: [/id]}", "from: shuffle", "new documents"),
     ("backfill: 0", "backfill: 2", "from: backfill", "from the start"),

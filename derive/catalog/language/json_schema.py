@@ -462,8 +462,8 @@ _TRANSFORM = record(
         "backfill": {**U32, "description": "Raise this number to read the source again from its start.", "default": 0},
         "formerly": text(
             "The former name of this transform: the transform continues where the former one stopped, and reads no"
-            " document again.",
-            pattern=f"^{TOKEN}$",
+            " document again. Empty for a new transform that is no renamed one.",
+            pattern=f"^({TOKEN})?$",
         ),
         "onSourceReset": ON_SOURCE_RESET,
         "onViolation": _ON_VIOLATION,

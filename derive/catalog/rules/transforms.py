@@ -138,7 +138,7 @@ def _check_former_names(definition: CollectionDef, transforms: Sequence[Transfor
     first: dict[str, Located] = {}
     for transform in transforms:
         former = transform.formerly
-        if former is None:
+        if former is None or not former.value:
             continue
         other = first.setdefault(former.value, former)
         if former.value in names:
