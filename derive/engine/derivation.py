@@ -21,10 +21,9 @@ from derive.protocol.quarantine import quarantine_name, quarantine_spec
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.shard.plan import Plan, Shape
 from derive.shard.progress import Message, progress_folder
-from derive.shard.state import committed_state, publish_epoch, remove_shards, remove_state, shard_folder
+from derive.shard.state import committed_state, publish_epoch, remove_shards, remove_state, shadow_states, shard_folder
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import CollectionUpdate, Derived, TaskCommit, TaskState
-from derive.storage.metadata.versions import former_homes
 from derive.storage.roles import Runnable
 from derive.time.extent import Limits, Load, Size, size_of, slice_borders
 from derive.time.frontier import BEGINNING
@@ -117,12 +116,12 @@ class Derivation:
                 for collection in (spec.name, *store.internal_collections(spec.name)):
                     store.garbage.collect_uncommitted(collection)
             remove_shards(store.root, state.folder, state.shards)
-            for former in former_homes(state):
-                remove_state(store.root, former)
-            for former in store.shadows.leftovers(spec.name):
-                if former != state.home:  # a killed process has given the shadow up
-                    remove_state(store.root, former)
-                store.shadows.settle(former)
+            homes = store.shadows.homes(spec.name)  # read again, because a swap before the lock changes them
+            for home in (spec.name, *shadow_states(store.root, spec.name)):
+                if home not in homes:
+                    remove_state(store.root, home)
+            for shadow in store.shadows.leftovers(spec.name):
+                store.shadows.settle(shadow)
             shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
         return self._opened(capability, state, refused)
 

@@ -31,6 +31,7 @@ import orjson
 from derive.durable import clone, make_folders, sync
 from derive.errors import FencedError, HeldError, OutdatedError, StorageError
 from derive.failpoint import reach
+from derive.protocol.collection import version_name
 from derive.shard.plan import Attempt
 from derive.storage.disk_errors import translated
 from derive.storage.metadata.process import has_open, is_stopped, lock_holder, ways_to_release
@@ -193,6 +194,13 @@ def remove_state(root: Path, task: str, *, keep: Collection[str] = ()) -> None:
             shutil.rmtree(entry, ignore_errors=True)
         else:
             entry.unlink(missing_ok=True)
+
+
+def shadow_states(root: Path, task: str) -> list[str]:
+    """Return the names of a task's shadows whose state has a folder."""
+    folder = task_folder(root, task)
+    numbers = [other.name[len(folder.name) : -1] for other in folder.parent.glob(f"{folder.name}*@")]
+    return [version_name(task, int(number)) for number in numbers if number.isdecimal()]
 
 
 def _shard_folders(folder: Path) -> list[Path]:

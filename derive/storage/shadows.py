@@ -24,6 +24,7 @@ from derive.storage.metadata.swap import (
     read_shadows,
     swap_shadows,
 )
+from derive.storage.metadata.tasks import read_task
 from derive.storage.metadata.versions import readable_names
 
 
@@ -99,6 +100,12 @@ class Shadows:
         with self._metadata.transaction(wakes=True) as db:
             release_expired(db)
             return swap_shadows(db, definitions, restarts)
+
+    def homes(self, task: str) -> set[str]:
+        """Return the names of tasks whose folders have the state of a derivation or of a present shadow."""
+        with self._metadata.snapshot() as db:
+            state = read_task(db, task)
+            return {shadow.name for shadow in read_shadows(db)} | ({state.folder} if state else set())
 
     def leftovers(self, task: str) -> list[str]:
         """Return the names of a derivation's swapped or dropped shadows whose collections are still to be removed."""

@@ -542,3 +542,31 @@ def test_run_whose_shadow_another_process_has_swapped_says_so(tmp_path: Path) ->
     with pytest.raises(UsageError, match="another process has brought the new version into force"):
         shadowing.require_shadow()
     shadowed.run.close()
+
+
+def test_shadow_begins_after_a_killed_reset_of_a_swapped_derivation(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    store = scene.world.store
+    scene.shadow().swap()
+    scene.go_on()
+    store.reset(list(MEMBERS))  # and not the removal of files, which follows in `reset`
+    scene.go_on()
+    assert sorted(path.name for path in (scene.world.root / "state" / "a").iterdir()) == ["again@", "copies@"]
+    shadowed = scene.shadow(THIRD)
+    shadowed.swap()
+    scene.go_on()
+    assert scene.world.digest() == scene.fresh(shadowed.edited).digest()
+
+
+def test_shadow_has_a_later_epoch_than_all_earlier_users_of_its_folder(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    store = scene.world.store
+    scene.shadow().swap()
+    for _ in range(3):
+        scene.go_on()
+    capability, _ = store.acquire_task("a/copies", 1)
+    store.reset(list(MEMBERS))
+    scene.go_on()
+    shadowed = scene.shadow(THIRD)
+    assert shadowed.run.tasks["a/copies@2"].capability.epoch > capability.epoch
+    shadowed.run.close()

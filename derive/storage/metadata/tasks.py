@@ -135,6 +135,9 @@ def forget_task(db: apsw.Connection, name: str) -> None:
     forget_past(db, name)
     db.execute("DELETE FROM task WHERE name = ?", (name,))
     db.execute("INSERT INTO task (name, shards, positions, epoch) VALUES (?, 0, '{}', ?)", (name, epoch + 1))
+    # After a swap, the state was in the folder of a shadow, and a later shadow may use that folder again. "A" is the
+    # character after "@".
+    db.execute("UPDATE task SET epoch = max(epoch, ?1) WHERE name > ?2 || '@' AND name < ?2 || 'A'", (epoch + 1, name))
 
 
 def rewind_task(db: apsw.Connection, name: str, keys: Collection[str]) -> None:

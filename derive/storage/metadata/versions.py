@@ -18,7 +18,6 @@ import apsw
 from derive.protocol.collection import version_name
 from derive.protocol.definition_text import restored_collection
 from derive.protocol.specs import CollectionSpec
-from derive.storage.metadata.descriptions import TaskState
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING
 
@@ -48,14 +47,6 @@ class Version:
             spec: the collection as the catalog defines it.
         """
         return spec if self.definition is None else replace(restored_collection(self.definition), name=spec.name)
-
-
-def former_homes(state: TaskState) -> list[str]:
-    """Return the tasks whose folders had the state of a derivation before its last swap; none without a swap."""
-    if not state.home:
-        return []
-    number = int(state.home.rpartition("@")[2])
-    return [state.name, *(version_name(state.name, before) for before in range(2, number))]
 
 
 def versions_of(db: apsw.Connection, name: str) -> list[Version]:
