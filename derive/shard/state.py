@@ -374,11 +374,15 @@ def committed_state(folder: Path, committed: str, epoch: int | None = None) -> I
         if not path.exists():
             yield None
             return
+        log = Path(f"{path}-wal")
+        has_log = log.exists()
         db = _open(path)
         try:
             yield db
         finally:
             db.close(True)
+            if not has_log:
+                log.unlink(missing_ok=True)  # SQLite has made an empty log
 
 
 def damage(folder: Path, committed: Callable[[], str | None]) -> str | None:

@@ -13,6 +13,7 @@ from forked_flowctl import BARE, flowctl
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
+from derive.engine.split import split
 from derive.errors import FlowError, LambdaError, SchemaViolation, StorageError, UnacceptedError
 from derive.planning.plan import plan_tasks
 
@@ -161,7 +162,7 @@ def test_edited_migration_is_refused_whichever_shard_has_documents(shards: int, 
     """An edited migration has the same refusal for any number of shards (law L1), and so says the plan."""
 
     def ingest(world: World, batch: int) -> None:
-        key = "abcdefgh"[batch]
+        key = "adhegibc"[batch]  # of four shards, the one of "a" gets only the last two
         world.ingest("e/source", [{"id": batch, "k": key, "v": 1, "at": format_rfc3339(BASE + batch * SECOND)}])
         world.wall = BASE + (batch + 1) * SECOND
 
@@ -184,6 +185,16 @@ def test_edited_migration_is_refused_whichever_shard_has_documents(shards: int, 
     assert planned(undone) == "unchanged"
     assert errors(undone) == {}
     assert counted(undone) == [1] * 8
+
+
+def test_plan_leaves_no_files_beside_the_state(tmp_path: Path) -> None:
+    world = world_of(tmp_path, catalog_text())
+    add(world, 0)
+    world.step(shards=1)
+    split(world.store, "e/counts")  # the databases are in no folder of an attempt
+    files = sorted(tmp_path.glob("data/state/**/*"))
+    plan_tasks(world.store, world.catalog)
+    assert sorted(tmp_path.glob("data/state/**/*")) == files
 
 
 def test_migration_that_no_shard_has_applied_may_be_edited(tmp_path: Path) -> None:
