@@ -193,10 +193,10 @@ def test_permissions_beyond_the_list_are_denied(tmp_path: Path, permissions: str
 
 # Values that would be something else on Deno's command line, where commas divide and nothing means everything.
 REFUSED = [
-    ("{net: ['']}", "this is not a host such as 'example.com:443'"),
-    ("{net: ['a,b']}", "this is not a host such as 'example.com:443'"),
-    ("{read: ['a,/etc']}", "this is not the path of a file or folder"),
-    ("{env: ['*']}", "this is not the name of an environment variable"),
+    ("{net: ['']}", "this value is not a host such as 'example.com:443'"),
+    ("{net: ['a,b']}", "this value is not a host such as 'example.com:443'"),
+    ("{read: ['a,/etc']}", "this value is not the path of a file or folder"),
+    ("{env: ['*']}", "this value is not the name of an environment variable"),
     ("{run: [sh]}", "'permissions' has no property 'run'"),
 ]
 
