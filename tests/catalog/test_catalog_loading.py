@@ -422,6 +422,16 @@ def test_unloadable_addresses_are_reported(path: str, seconds: float, said: str,
     assert (issue.position.line, issue.position.column) == (1, 10)
 
 
+def test_missing_catalog_is_reported_with_the_commands_that_name_or_create_one(tmp_path: Path) -> None:
+    loader = Loader()
+    loader.load(tmp_path / "flow.yaml")
+
+    (issue,) = loader.report.issues
+    assert issue.message.endswith("flow.yaml: No such file or directory")
+    assert issue.hint == "create a catalog: flowctl init; or name an existing one: --source FILE"
+    assert issue_of(tmp_path, "gone.yaml").hint is None  # an import that is missing is another mistake
+
+
 @pytest.mark.parametrize(
     "reference", ["http://[::1/flow.yaml", "http://127.0.0.1:port/", "http://127.0.0.1:1/", "a\\0b"]
 )

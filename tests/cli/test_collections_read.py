@@ -7,7 +7,7 @@ import select
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from subprocess import PIPE
 
@@ -16,6 +16,7 @@ import pytest
 from forked_flowctl import BARE, Flowctl, flowctl
 
 from derive.document.key import pack
+from derive.protocol.sql_names import POSITION_PREFIX
 from derive.storage.store import Store
 from derive.storage.table_types import TableColumn
 
@@ -227,6 +228,20 @@ def test_list_reports_holders_of_capabilities(folder: Path) -> None:
     assert rows["sql/public/t"]["id"] == table.id
     assert rows["sql/public/t"]["key"] == "/n"
     assert rows["sql/public/t"]["writers"][0].startswith(f"tests ({process}) from 20")
+
+
+def test_list_shows_internal_tables_only_on_request(folder: Path) -> None:
+    ingest(folder, 1)
+    with closing(Store(folder / ".flow")) as store:
+        store.tables.create(f"{POSITION_PREFIX}1", [TableColumn("n", "bigint")])
+    listed = []
+    for options in ([], ["--all"]):
+        status, out, err = flowctl(folder, "collections", "list", "-o", "json", *options)
+        assert status == 0, err
+        listed.append({row["collection"] for row in map(orjson.loads, out.splitlines())})
+
+    assert listed[1] - listed[0] == {f"{POSITION_PREFIX}1"}
+    assert listed[0] <= listed[1]
 
 
 def test_tables_are_compacted_as_collections_are(folder: Path) -> None:

@@ -154,14 +154,15 @@ def ingest(spec: CollectionSpec, world: World, lines: Iterator[Line]) -> str:
 
 def test_numbers_without_json_form_are_reported_with_their_position(spec: CollectionSpec, world: World) -> None:
     written = f"{world.catalog.source}:7:72"
-    rows = b"id,name,amount\n1,a,NaN\n2,b,Infinity\n3,c,1,2\n"
+    rows = b"id,name,amount\n1,a,NaN\n2,b,Infinity\n3,c,1,2\n4,d\n"
     assert ingest(spec, world, csv_rows(stream(rows), spec, "x")) == (
-        "x: 3 documents are not valid:\n"
+        "x: 4 documents are not valid:\n"
         "  x:2: document [1] of 'i/rows' fails its schema at '/amount': \"NaN\" is not of type \"number\""
         f" (keyword /properties/amount/type), which is at {written}\n"
         "  x:3: document [2] of 'i/rows' fails its schema at '/amount': \"Infinity\" is not of type \"number\""
         f" (keyword /properties/amount/type), which is at {written}\n"
-        "  x:4: the line has 4 cells, but the header names 3 columns"
+        "  x:4: the line has 4 cells, but the header names 3 columns\n"
+        "  x:5: the line has 2 cells, but the header names 3 columns"
     )
     lines = b'{"id":1,"name":"a","amount":NaN}\n{"id":1,"name":"a","amount":1e999}\n'
     assert ingest(spec, world, json_lines(stream(lines))) == (
