@@ -14,11 +14,11 @@ help: ## List the targets
 demo: $(READY) ## Load the examples' data, derive from it on Spark, check the results, and keep tables in PostgreSQL
 	@$(BIN)/python examples/demo.py
 
-# One process more than there are processors, at most 4: tests wait for other processes about a third of their time.
+# Two processes more than there are processors, at most 5: tests wait for other processes almost half of their time.
 # A process that has died is not started again: it would be given the test that killed it once more, and so for ever.
 test: $(READY) ## Everything CI runs: check, the catalogs' tests, and the tests of the code
 	@$(MAKE) --no-print-directory -j 2 check catalogs modules
-	@$(BIN)/python -m pytest -n $$($(BIN)/python -c 'import os; print(min(os.cpu_count(), 3) + 1)') \
+	@$(BIN)/python -m pytest -n $$($(BIN)/python -c 'import os; print(min(os.cpu_count(), 3) + 2)') \
 	    --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder
 
 catalogs: $(READY)

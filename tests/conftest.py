@@ -79,8 +79,6 @@ settings.register_profile(
 )
 settings.load_profile("any machine")
 
-gc.set_threshold(50_000, 20, 100)  # by default, a twentieth of the processor time looks for garbage, and finds little
-
 LATER = 1_800_000_000_000_000
 """A wall clock long after every document in these tests."""
 

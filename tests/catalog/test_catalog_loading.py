@@ -496,6 +496,7 @@ TEXTS = {
     r"^[A-Za-z_][A-Za-z0-9_]*$": ["TOKEN"],
     ADDRESS["pattern"]: ["localhost:5000", "[::1]:80"],
     f"^{TOKEN}$": ["one", "Two-2", "drei.3"],
+    f"^({TOKEN})?$": ["former", ""],
 }
 JUDGE = Draft202012Validator(SCHEMA)
 # None of these strings names a file: each has a space in it.

@@ -151,7 +151,7 @@ def test_reset_materialization_stores_the_same_rows(world: World) -> None:
 def test_reset_with_sources_leaves_no_former_rows(world: World) -> None:
     ingest(world, 0, 100)
     world.step()
-    with pytest.raises(UsageError, match="shop/view read it"):
+    with pytest.raises(UsageError, match="shop/view reads shop/spending"):
         reset(world.catalog, world.store, ["shop/spending"])
     assert reset(world.catalog, world.store, ["shop/spending"], cascade=True) == ["shop/spending", "shop/view"]
     for _ in range(3):
