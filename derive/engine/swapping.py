@@ -87,7 +87,7 @@ def require_replaceable(
         reason = _obstacle(store, catalog.materializations[name], keys)
         if reason is not None:
             raise UsageError(
-                f"the swap waits, because '{name}' {reason}",
+                f"the derivations cannot be replaced at one time, because '{name}' {reason}",
                 position=catalog.materializations[name].position,
                 hint=f"to swap nevertheless, add --accept {name}; or give the shadow up: flowctl shadow drop",
             )

@@ -213,7 +213,7 @@ def test_l1_the_same_documents_are_put_aside_however_they_are_run(kind: str, dat
 @settings(max_examples=examples(20, 3))
 @given(inputs(most=80))
 def test_documents_put_aside_leave_no_trace(kind: str, documents: list[dict[str, Any]]) -> None:
-    """What is derived is what would be derived if the bad documents had never been there."""
+    """The derived documents are those of a source without the bad documents."""
     # A document that is bad for one transform is good for the other, so use only those bad for both, or for none.
     add, late = bad_values(kind).values()
     documents = [doc for doc in documents if doc["v"] not in add ^ late]

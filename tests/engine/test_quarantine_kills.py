@@ -31,7 +31,7 @@ KINDS = ["sql", pytest.param("flush", marks=pytest.mark.deno)]
 
 
 class Outcome:
-    """What is derived and put aside; timestamps of retries depend on the number of tries."""
+    """Derived and rejected documents, without timestamps of retries, which depend on the number of tries."""
 
     def __init__(self, world: World) -> None:
         self.rows = [(key, text) for _, _, key, text in world.rows("t/out")]
