@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -80,8 +80,8 @@ class InstanceServer:
         self.address = f"{listen.rpartition(':')[0]}:{port}"
 
     def stop(self) -> None:
-        """End all sessions."""
-        self._wait(self._server.stop(_GRACE_SECONDS))
+        """End all sessions, and return when their coroutines have ended."""
+        self._wait(self._stop())
         self._end()
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -100,6 +100,15 @@ class InstanceServer:
         port = add_port(server, listen, self._security)
         await server.start()
         return server, port
+
+    async def _stop(self) -> None:
+        await self._server.stop(_GRACE_SECONDS)
+        # gRPC cancels the remaining sessions but does not await them; the loop must not close before they have ended
+        sessions = asyncio.all_tasks() - {cast("asyncio.Task[Any]", asyncio.current_task())}
+        for session in sessions:
+            session.cancel()
+        if sessions:
+            await asyncio.wait(sessions, timeout=_GRACE_SECONDS)
 
     async def _serve(self, commands: AsyncIterator[pb.ComputeCommand], context: SessionContext) -> None:
         if not self._security.is_authorized(context):

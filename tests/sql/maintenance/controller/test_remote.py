@@ -17,6 +17,7 @@ from typing_extensions import override
 from derive.compute.instance import Instance
 from derive.compute.protocol.messages import Command, InitializationComplete, Welcome
 from derive.compute.protocol.transport import OPEN, Security, command_message
+from derive.compute.replica import serving
 from derive.compute.replica.reconciler import Reconciler
 from derive.compute.replica.serving import InstanceServer
 from derive.compute.replica.session import Identity, Session
@@ -158,6 +159,29 @@ def test_silent_connections_do_not_block_a_controller(
         assert replica.trouble == ""
         replica.close()
         server.stop()
+
+
+@pytest.mark.parametrize("delay", [0, 0.01, 0.03, 0.1])
+def test_sessions_have_ended_when_the_server_has_stopped(
+    delay: float, tmp_path: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "_GRACE_SECONDS", 0)
+    with reconciling(tmp_path) as reconciler:
+        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
+        replicas = [RemoteReplica(Controller(1, Nothing()), "one", server.address, OPEN, loop) for _ in range(8)]
+        time.sleep(delay)  # sessions are at different steps of their start
+        end = server._end
+        remaining: list[asyncio.Task[object]] = []
+
+        def ending() -> None:
+            remaining.extend(asyncio.all_tasks(server._loop))
+            end()
+
+        monkeypatch.setattr(server, "_end", ending)
+        server.stop()
+        for replica in replicas:
+            replica.close()
+    assert remaining == []
 
 
 def test_used_address_is_reported(tmp_path: Path) -> None:
