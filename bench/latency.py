@@ -22,7 +22,7 @@ from bench.process import end
 from derive.catalog import load
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
-from derive.time.frontier import tick_end
+from derive.time import tick_end
 
 TICKS = (10, 100)
 """Milliseconds."""

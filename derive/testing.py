@@ -43,7 +43,7 @@ from derive.storage.ingest import Ingestion
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.storage.task_log import Entry, recent_entries
-from derive.time.frontier import tick_end
+from derive.time import tick_end
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ from pathlib import Path
 from connectors.derive_typescript.config import MODULE_PATTERN, ImportedFile, ImportMap, Permissions, TypeScriptConfig
 from derive.document.pointer import JSON
 from derive.errors import Issue
-from derive.position import Script
+from derive.position import Script, reason_of, resolve, show
 from derive.protocol.authoring import CatalogFiles, LocatedValue
-from derive.protocol.resource import reason_of, resolve, show
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _COMMENT = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/|\ufeff", re.DOTALL)

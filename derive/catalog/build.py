@@ -18,6 +18,7 @@ from derive.catalog.rules.steps import Schedule, StepBuilder
 from derive.catalog.rules.transforms import TransformBuilder, check_transform_names
 from derive.catalog.schemas import SchemaExaminer
 from derive.errors import CatalogError, Issue
+from derive.protocol.collection import is_of_sql
 from derive.protocol.specs import (
     BindingSpec,
     CatalogSpec,
@@ -28,7 +29,6 @@ from derive.protocol.specs import (
     TestStep,
     TransformSpec,
 )
-from derive.protocol.sql_names import is_of_sql
 from derive.schema.projection import project
 from derive.schema.redaction import Redaction
 from derive.schema.shape import Shape

@@ -16,9 +16,9 @@ from derive.catalog.build import Build, build
 from derive.catalog.loading import Resources, project_root
 from derive.errors import FlowError, Issue
 from derive.lambda_sql.stub import shuffle_stubs
+from derive.position import show
 from derive.protocol.authoring import GENERATED, GENERATED_FOLDER, GeneratedFile, Generation
 from derive.protocol.entry_points import find_authoring
-from derive.protocol.resource import show
 from derive.protocol.specs import DerivationSpec
 
 _FILE_NAME = re.compile(r"[^\s;:*?\"<>|]+\.\w+")

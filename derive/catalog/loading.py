@@ -39,10 +39,9 @@ from derive.catalog.report import Report
 from derive.document.clock import parse_duration
 from derive.document.pointer import JSON, parse_pointer
 from derive.errors import CatalogError, Issue, SchemaError
-from derive.position import Position, Script
+from derive.position import Position, Script, is_remote, reason_of, resolve, show, too_large
 from derive.protocol.authoring import LocatedValue
 from derive.protocol.entry_points import find_authoring
-from derive.protocol.resource import is_remote, reason_of, resolve, show, too_large
 from derive.schema.bundle import bundle_documents
 from derive.schema.dialect import NAMED, has_redactions
 from derive.schema.redaction import RedactionError, redacted_schema

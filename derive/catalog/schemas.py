@@ -21,7 +21,7 @@ from derive.catalog.loading import Resources
 from derive.catalog.report import Report
 from derive.document.pointer import JSON, escape, parse_pointer, unescape
 from derive.errors import CatalogError, FlowError, Issue, SchemaError
-from derive.protocol.resource import resolve
+from derive.position import resolve
 from derive.reduce.combiner import Combiner
 from derive.reduce.reduce_keyword import STRATEGIES, Annotation, parse_annotation
 from derive.schema.bundle import bundle

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from derive.catalog.loading import Resources
 from derive.cli.acceptance import AcceptanceQuestions
 from derive.errors import CatalogError, FlowError
-from derive.protocol.resource import is_remote
+from derive.position import is_remote
 from derive.protocol.specs import CatalogSpec
 
 if TYPE_CHECKING:

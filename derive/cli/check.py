@@ -114,7 +114,7 @@ def owner_issues(catalog: CatalogSpec, store: Maintainable) -> Iterator[Issue]:
         store: the data folder, which may be read-only.
     """
     from derive.errors import Issue, OwnedError
-    from derive.protocol.sql_names import is_of_sql
+    from derive.protocol.collection import is_of_sql
     from derive.storage.metadata.owner import Door
 
     for name, derivation in catalog.derivations.items():

@@ -67,7 +67,7 @@ def list_command(source: Path, data: Path | None, output: str | None, *, wide: b
     """
     from derive.catalog import load_without_tests
     from derive.cli.console import print_rows
-    from derive.protocol.sql_names import is_internal
+    from derive.protocol.collection import is_internal
 
     catalog = load_without_tests(source)
     with closing(open_store(stored_folder(source, data), reading=True)) as store:

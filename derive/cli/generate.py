@@ -1,4 +1,4 @@
-"""`flowctl generate`."""
+"""`flowctl generate` and `flowctl json-schema`: files that editors and the code of derivations use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from derive.cli.options import output_option, source_option
-from derive.protocol.resource import show
+from derive.position import show
 
 
 @click.command()
@@ -59,3 +59,34 @@ def command(source: Path, output: str | None, *, check: bool, cache: bool) -> No
     if check and any(change.outcome != "unchanged" for change in changes.files):
         note("files are not up to date; run 'flowctl generate' to create, update or remove the files listed")
         raise click.exceptions.Exit(1)
+
+
+@click.command()
+def json_schema_command() -> None:
+    """Print the JSON Schema of flow.yaml (draft 2020-12); editors use it to complete and check the file.
+
+    The schema includes the configuration of the installed connectors.
+
+    \b
+    Example, with the YAML language server of most editors:
+      flowctl json-schema > flow.schema.json
+      and as the first line of flow.yaml:
+      # yaml-language-server: $schema=flow.schema.json
+    """
+    import json
+
+    from connectors.kit.connector import find_materialize_connector, installed_materialize_connectors
+    from derive.catalog.language.json_schema import catalog_schema
+    from derive.cli.console import note
+    from derive.errors import FlowError
+    from derive.materialize.schemas import with_connectors
+
+    schemas = {}
+    for name in installed_materialize_connectors():
+        try:
+            spec = find_materialize_connector(name).spec()
+        except FlowError as error:
+            note(f"the schema lacks the configuration of connector '{name}': {error}", level="warn")
+        else:
+            schemas[name] = (spec.endpoint_schema, spec.resource_schema)
+    click.echo(json.dumps(with_connectors(catalog_schema(), schemas), indent=2, ensure_ascii=False))

@@ -51,6 +51,18 @@ _COMMANDS = {
     "why": "Explain how a document came to be.",
 }
 
+_MODULES = {
+    "connector": "materialize",
+    "diff": "shadow",
+    "ingestions": "ingest",
+    "json-schema": "generate",
+    "reset": "tasks",
+    "restore": "backup",
+    "split": "tasks",
+    "swap": "shadow",
+}
+"""Modules of commands that share the module of another command; the other modules have the command's name."""
+
 _WORTH_COLLECTING = 500_000
 """Number of new objects before the garbage collector runs."""
 
@@ -66,7 +78,9 @@ class LazyGroup(click.Group):
         """Return the command with this name."""
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = import_module(f"derive.cli.{cmd_name.replace('-', '_')}").command
+        module = import_module(f"derive.cli.{_MODULES.get(cmd_name, cmd_name)}")
+        name = f"{cmd_name.replace('-', '_')}_command" if cmd_name in _MODULES else "command"
+        command: click.Command = getattr(module, name)
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:

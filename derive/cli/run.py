@@ -214,8 +214,8 @@ def _settings(conf: tuple[str, ...]) -> dict[str, str]:
 
 def _forever(run: Run, scheduler: Scheduler, applying: Applying | None, shadowing: Shadowing | None) -> None:
     from derive.cli.console import note
-    from derive.engine.compaction_thread import CompactionThread
     from derive.errors import FlowError
+    from derive.storage.compaction import CompactionThread
 
     tasks = len(run.tasks)
     note(f"running {tasks} task{'' if tasks == 1 else 's'}; stop with Ctrl-C")

@@ -329,7 +329,7 @@ def _counts(task: TaskState | None) -> dict[str, int | None]:
 def _upper(store: View, spec: DerivationSpec | MaterializationSpec, positions: Mapping[str, int]) -> int | None:
     """Return the time before which a derivation is final, or a materialization is stored; None at the beginning."""
     from derive.protocol.specs import DerivationSpec
-    from derive.time.frontier import BEGINNING
+    from derive.time import BEGINNING
 
     if isinstance(spec, DerivationSpec):
         known = store.collection(spec.name)
@@ -369,7 +369,7 @@ def _describe_refills(
     """Describe the bindings that are being refilled."""
     from derive.document.clock import format_rfc3339
     from derive.materialize.restarts import read_refills
-    from derive.time.frontier import BEGINNING
+    from derive.time import BEGINNING
 
     return [
         {

@@ -31,7 +31,7 @@ from derive.compute.plans.plan import explained
 from derive.compute.plans.planning import plan_of, pruned
 from derive.compute.sqlite import translated
 from derive.errors import FlowError, FrontierError
-from derive.time.frontier import END_OF_TIME
+from derive.time import END_OF_TIME
 
 __all__ = ["Input", "Instance", "PreparedPeek", "Progress", "Updates"]
 

@@ -15,7 +15,7 @@ from derive.relations.columns import Source, columns_of
 from derive.relations.table_rows import rows_of
 from derive.storage.roles import Readable
 from derive.storage.table_types import Table
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 
 if TYPE_CHECKING:
     from derive.contents.reduced_input import ReducedInput

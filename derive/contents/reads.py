@@ -21,7 +21,7 @@ from derive.storage.roles import Readable, View
 from derive.storage.segments.reader import Condition, read_sorted
 from derive.storage.segments.rows import KEY, ReadRows
 from derive.storage.table_types import GlobalId
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 from derive.time.source_read import SourceRead
 
 

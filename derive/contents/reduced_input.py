@@ -30,8 +30,8 @@ from derive.relations.columns import columns_of, compile_rows
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.texts import parse_texts
+from derive.time import BEGINNING
 from derive.time.extent import size_of
-from derive.time.frontier import BEGINNING
 
 MOST_UPDATES = 100_000
 """Approximate number of documents after which a poll ends."""

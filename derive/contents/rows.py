@@ -27,7 +27,7 @@ from derive.schema.projection import UUID_POINTER
 from derive.storage.roles import Readable
 from derive.storage.table_types import AppendedRow, Table
 from derive.storage.tables import pieces_of
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 from derive.time.source_read import Segment, SourceRead
 
 if TYPE_CHECKING:

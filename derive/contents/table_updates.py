@@ -10,7 +10,7 @@ from derive.storage.capability.table import Capability
 from derive.storage.metadata.tables import TableRead
 from derive.storage.roles import Readable
 from derive.storage.table_types import GlobalId, RowUpdate
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 from derive.time.source_read import SourceRead
 
 _IDLE_SECONDS = 0.2

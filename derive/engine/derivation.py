@@ -25,8 +25,8 @@ from derive.shard.state import committed_state, publish_epoch, remove_shards, re
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import CollectionUpdate, Derived, TaskCommit, TaskState
 from derive.storage.roles import Runnable
+from derive.time import BEGINNING
 from derive.time.extent import Limits, Load, Size, size_of, slice_borders
-from derive.time.frontier import BEGINNING
 from derive.time.positions import Place, offset_of
 
 

@@ -44,8 +44,8 @@ from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edited, TaskCommit, TaskState
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
+from derive.time import BEGINNING, tick_begin
 from derive.time.extent import Limits, Load, Size, size_of, slice_borders
-from derive.time.frontier import BEGINNING, tick_begin
 from derive.time.positions import Place, needs, offset_of
 
 

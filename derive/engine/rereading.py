@@ -25,7 +25,7 @@ from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.storage.metadata.descriptions import Renamed, TaskState
 from derive.storage.roles import View
 from derive.storage.segments.clocks import count_documents, first_clock
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 from derive.time.positions import Place, current_positions, offset_of
 from derive.time.source_read import read_input
 

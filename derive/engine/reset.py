@@ -15,7 +15,7 @@ from derive.storage.metadata.descriptions import TaskState
 from derive.storage.metadata.undo import ReadLoadError
 from derive.storage.roles import Maintainable
 from derive.storage.task_log import TaskLog
-from derive.time.frontier import tick_begin
+from derive.time import tick_begin
 
 
 def readers_of(catalog: CatalogSpec, store: Maintainable, names: Sequence[str]) -> list[str]:

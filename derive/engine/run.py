@@ -33,8 +33,8 @@ from derive.errors import (
 from derive.protocol.specs import CatalogSpec, DerivationSpec
 from derive.storage.roles import Operable
 from derive.storage.task_log import internal
+from derive.time import BEGINNING, tick_end
 from derive.time.cycle import Step
-from derive.time.frontier import BEGINNING, tick_end
 from derive.time.positions import offset_of
 
 

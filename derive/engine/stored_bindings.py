@@ -19,7 +19,7 @@ from derive.materialize.restarts import ResetMarker, binding_of, clocks_of
 from derive.protocol.specs import BindingSpec, MaterializationSpec
 from derive.reduce.reduce_keyword import annotated_locations
 from derive.storage.metadata.descriptions import Edit, TaskState
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 
 _STALE = (
     "'{}' starts over, and the connector cannot refill it: rows of keys that its source no longer has stay, and later"

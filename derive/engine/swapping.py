@@ -24,7 +24,7 @@ from derive.materialize.restarts import last_reset
 from derive.protocol.specs import CatalogSpec, MaterializationSpec
 from derive.storage.metadata.swap import Shadow
 from derive.storage.roles import Maintainable, Operable
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 
 _NEAR = 5_000_000
 """Distance of a shadow to the live collections at which the time of the swap is chosen, microseconds."""

@@ -26,9 +26,9 @@ from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edit, Stopped, TaskCommit
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
+from derive.time import BEGINNING, tick_begin
 from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step, next_step_per_input
 from derive.time.extent import Limits, Pace, choose_end, is_one_tick, size_of
-from derive.time.frontier import BEGINNING, tick_begin
 from derive.time.positions import Place, needs
 from derive.time.source_read import Segment, SourceRead
 

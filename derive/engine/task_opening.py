@@ -13,8 +13,8 @@ from derive.protocol.specs import InputSpec
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edited
 from derive.storage.roles import Maintainable, Runnable
+from derive.time import BEGINNING
 from derive.time.extent import Limits, Pace
-from derive.time.frontier import BEGINNING
 from derive.time.positions import KeptHistory, Place, arrived_places, compacted, current_places, current_positions, lost
 
 

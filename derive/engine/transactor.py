@@ -16,8 +16,8 @@ from derive.errors import FlowError
 from derive.protocol.specs import CollectionSpec, InputSpec
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edit, TaskCommit, TaskState
+from derive.time import BEGINNING
 from derive.time.extent import Limits, Size
-from derive.time.frontier import BEGINNING
 from derive.time.positions import Place
 from derive.time.source_read import Segment, SourceRead
 

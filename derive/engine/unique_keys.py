@@ -22,7 +22,7 @@ from derive.protocol.specs import InputSpec
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import Selection, read_sorted
 from derive.storage.table_types import Table
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 from derive.time.source_read import SourceRead
 
 DUPLICATES = "E714"

@@ -29,7 +29,7 @@ from derive.shard.plan import Attempt
 from derive.shard.state import owned
 from derive.storage.disk_errors import translated
 from derive.storage.folder_id import FolderIdentity
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 
 FROM_NOTHING = bytes.fromhex("f8ffffff0f01")
 """Checkpoint that a connector returns if its endpoint is empty, or must receive all rows again."""

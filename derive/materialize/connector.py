@@ -22,8 +22,8 @@ from connectors.kit.requests import Applied
 from derive.errors import EndpointGoneError, FlowError, ProtocolError, TaskError
 from derive.materialize.process import ConnectorProcess, guarded_command, installed_command, installed_env
 from derive.materialize.schemas import ConnectorSchemas, parse_schemas
+from derive.position import is_remote
 from derive.protocol.driver import BEGUN, DriverClient, error_of, open_channel
-from derive.protocol.resource import is_remote
 from derive.protocol.secrets import hide
 from derive.protocol.specs import AddressEndpoint, ConnectorEndpoint, EndpointSpec, LocalEndpoint
 from derive.protocol.stubs import materialize_pb2 as pb

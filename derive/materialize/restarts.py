@@ -34,7 +34,7 @@ from derive.protocol.collection import InputSpec
 from derive.protocol.materialization import FIRST
 from derive.shard.state import task_folder
 from derive.storage.metadata.descriptions import TaskState
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 
 _NAME, _ANNOUNCED = "restart", "restart.announced"
 

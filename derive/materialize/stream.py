@@ -26,7 +26,7 @@ from derive.materialize.restarts import ResetMarker
 from derive.protocol.stubs import materialize_pb2 as pb
 from derive.storage.folder_id import FolderIdentity
 from derive.storage.segments.rows import ReadRows
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 
 ARENA_BYTES = 4 << 20
 """Approximate maximum bytes of keys, values and documents in a message; a longer document has its own message."""

@@ -22,7 +22,7 @@ from derive.protocol.materialization import connector_of
 from derive.protocol.specs import BindingSpec, MaterializationSpec
 from derive.reduce.reduce_keyword import annotated_locations
 from derive.storage.metadata.descriptions import TaskState
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 
 
 def plan_endpoint(

@@ -28,7 +28,7 @@ from derive.storage.metadata.descriptions import PastPart, TaskState
 from derive.storage.metadata.owner import Door
 from derive.storage.roles import Maintainable
 from derive.storage.segments.clocks import count_documents
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 from derive.time.positions import Place, arrived_places, current_places
 from derive.time.source_read import read_input
 

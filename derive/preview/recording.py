@@ -20,7 +20,7 @@ from derive.protocol.specs import DerivationSpec, Document
 from derive.schema.redaction import Redactor
 from derive.shard.inspection import HIDDEN, json_value
 from derive.shard.session import Opened
-from derive.storage.redactor import redactor_of
+from derive.storage.folder_id import redactor_of
 from derive.testing import differences
 
 MODULE_STATE = "state"

@@ -25,7 +25,7 @@ from derive.shard.session import observing
 from derive.storage.folder_id import identity_of, write_folder_id
 from derive.storage.roles import Readable
 from derive.testing import Difference, VirtualTime, differences
-from derive.time.frontier import tick_end
+from derive.time import tick_end
 
 _FIXTURE_BEGIN = 1_704_067_200_000_000
 """Time of a fixture's documents, as in tests of a catalog: 2024-01-01T00:00:00Z."""

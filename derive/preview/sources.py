@@ -25,7 +25,7 @@ from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows, WrittenRows
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.store import Store
-from derive.time.frontier import tick_end
+from derive.time import tick_end
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ class CatalogFiles(Protocol):
 
     @property
     def url(self) -> str:
-        """Return the URL of the catalog's file, the base of relative paths (`derive.protocol.resource.resolve`)."""
+        """Return the URL of the catalog's file, the base of relative paths (`derive.position.resolve`)."""
 
     @property
     def root(self) -> str:
@@ -114,7 +114,7 @@ class CatalogFiles(Protocol):
         """Return the text of a file.
 
         Raises:
-            OSError: the file cannot be loaded; `derive.protocol.resource.reason_of` returns the cause.
+            OSError: the file cannot be loaded; `derive.position.reason_of` returns the cause.
         """
 
     def content(self, url: str) -> bytes:

@@ -1,4 +1,7 @@
-"""Collections and inputs: the values from which all other specs are made."""
+"""Collections and inputs: the values from which all other specs are made; and the names of SQL's collections.
+
+Catalogs may declare and read some of the collections of SQL, and only SQL writes them.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,43 @@ from typing import Any, Literal, TypeAlias
 
 from derive.document.pointer import JSON
 from derive.position import Position
-from derive.protocol.sql_names import is_of_sql
 from derive.schema.projection import ProjectionSpec
 from derive.schema.redaction import Redaction
+
+SQL_PREFIX = "sql/public/"
+"""Prefix of the names of tables, sources and materialized views; the SQL name follows."""
+
+POSITION_PREFIX = "sql@position/public/"
+"""Prefix of tables with the positions of sources; no name in a catalog or in SQL has an `@` there."""
+
+
+def is_of_sql(name: str) -> bool:
+    """Return true if a name in Storage belongs to SQL."""
+    return name.startswith((SQL_PREFIX, POSITION_PREFIX))
+
+
+def is_internal(name: str) -> bool:
+    """Return true if a name in Storage belongs to a table that SQL hides, or to a table that has lost its name."""
+    return name.startswith((POSITION_PREFIX, "@"))
+
+
+def aside_name(name: str, identifier: int) -> str:
+    """Return the name in Storage of a dropped table that has lost its name, or of a new table before its commit.
+
+    >>> aside_name("sql/public/t", 7)
+    '@7/sql/public/t'
+    """
+    return f"@{identifier}/{intended_name(name)}"
+
+
+def intended_name(name: str) -> str:
+    """Return the former name of a table that has lost its name; return other names unchanged.
+
+    >>> intended_name("@7/sql/public/t")
+    'sql/public/t'
+    """
+    return name.partition("/")[2] if name.startswith("@") else name
+
 
 Document: TypeAlias = dict[str, Any]
 """A JSON object of a collection."""

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from derive.document.pointer import JSON, escape
 from derive.errors import TaskError
-from derive.position import Position
-from derive.protocol.resource import is_remote, reason_of, resolve, show, too_large
+from derive.position import Position, is_remote, reason_of, resolve, show, too_large
 
 HIDDEN = "***"
 """Replacement of a secret in messages."""

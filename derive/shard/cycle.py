@@ -33,13 +33,13 @@ from derive.shard.quarantine import QuarantineWriter
 from derive.shard.session import failed, open_session, open_spill
 from derive.shard.tick_combiner import TickCombiner
 from derive.storage.disk_errors import translated
-from derive.storage.redactor import redactor_of
+from derive.storage.folder_id import redactor_of
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows, WrittenRows, concat
 from derive.storage.segments.sorter import Spill
 from derive.storage.segments.writer import SegmentWriter
+from derive.time import BEGINNING
 from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step
-from derive.time.frontier import BEGINNING
 from derive.time.positions import offset_of
 
 

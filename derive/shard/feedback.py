@@ -36,7 +36,7 @@ from derive.storage.segments.reader import made_columns
 from derive.storage.segments.rows import UNCHECKED, ReadRows
 from derive.storage.segments.sorter import Cursor, Sorter, Spill, merge
 from derive.storage.segments.texts import write_texts
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 from derive.time.positions import offset_of
 
 _PIECE = 1_000

@@ -40,7 +40,7 @@ from derive.schema.redaction import Redactor
 from derive.schema.validator import Validator, compile_validator
 from derive.shard.published import Documents, Keys, Published
 from derive.storage.segments.rows import ReadRows, concat
-from derive.time.frontier import tick_end
+from derive.time import tick_end
 
 
 def with_ends(

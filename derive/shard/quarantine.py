@@ -14,16 +14,15 @@ from types import TracebackType
 from derive.document.clock import format_rfc3339
 from derive.document.exact import parse_exact
 from derive.document.key import compile_keys, unpack
-from derive.protocol.collection import owner_of_version
+from derive.protocol.collection import is_of_sql, owner_of_version
 from derive.protocol.quarantine import quarantine_spec
 from derive.protocol.specs import Document
-from derive.protocol.sql_names import is_of_sql
 from derive.shard.invoke import Rejected
 from derive.shard.plan import Plan
 from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.writer import SegmentWriter
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 from derive.time.source_read import Segment
 
 _MOST_BUFFERED = 1_000

@@ -33,7 +33,7 @@ from derive.shard.published import Combined, Content, Documents, Published, RowM
 from derive.storage.segments.partition import MakeLabels, compile_labels
 from derive.storage.segments.rows import KEY, SEQ, KeyRows, NumberedRows, PublishedRows, WrittenRows, ascending, concat
 from derive.storage.segments.sorter import Sorter, Spill
-from derive.time.frontier import tick_begin
+from derive.time import tick_begin
 
 
 class KeyFold:

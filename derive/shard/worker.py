@@ -33,7 +33,7 @@ from derive.shard.quarantine import QuarantineWriter
 from derive.shard.session import failed, open_session, open_spill
 from derive.shard.tick_combiner import TickCombiner, are_shared, combine_ticks, gather_ticks, share_keys
 from derive.storage.disk_errors import translated
-from derive.storage.redactor import redactor_of
+from derive.storage.folder_id import redactor_of
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import KeyRows, PublishedRows, ReadRows, WrittenRows
 from derive.storage.segments.sorter import Spill

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from derive.algebra.relation import GlobalId
 from derive.errors import FencedError, FlowError, SqlError
+from derive.protocol.collection import is_of_sql
 from derive.protocol.specs import CatalogSpec
-from derive.protocol.sql_names import is_of_sql
 from derive.relations.columns import Source
 from derive.sql.catalog.items import ReplicaPlace
 from derive.sql.catalog.snapshot import Objects, stored_objects
@@ -34,7 +34,7 @@ from derive.sql.transactions.storage_clock import CommitWatcher, StoreClock, dro
 from derive.sql.transactions.timeline import Timeline
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog
-from derive.time.frontier import END_OF_TIME
+from derive.time import END_OF_TIME
 
 RETENTION = 60_000_000
 """Retention of history, in microseconds."""

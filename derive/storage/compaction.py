@@ -3,6 +3,8 @@
 A merge of segments changes no readable contents at any time. A move of `since` deletes the history below `since`, and
 keeps the contents at and above `since` exact (law L3). A replaced file is kept for a grace period, and until no reader
 can use it.
+
+A continuous run compacts from time to time in a thread, beside its transactions.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ from __future__ import annotations
 import fcntl
 import itertools
 import shutil
+import sys
+import threading
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -32,7 +36,7 @@ from derive.storage.segments.partition import COMPACTED
 from derive.storage.segments.segment_file import are_valid, read_clocks
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.timeline import wall_clock
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 from derive.time.source_read import Segment, SourceRead
 
 
@@ -318,3 +322,53 @@ def _below(store: Maintainable, segment: Segment, clock: int) -> int:
     if segment.clock_max < clock:
         return segment.documents
     return int(np.searchsorted(read_clocks(store.root, segment), clock))
+
+
+EVERY_SECONDS = 60.0
+"""Interval between compactions, in seconds."""
+
+_PATIENCE_SECONDS = 10.0
+
+_SWITCH_SECONDS = 0.0005
+"""Python's thread switch interval during a compaction, which bounds delays of other threads."""
+
+
+class CompactionThread:
+    """Runs compactions in a separate thread while the block runs.
+
+    Args:
+        compact: runs a compaction.
+        every: seconds between two runs.
+    """
+
+    def __init__(self, compact: Callable[[], None], every: float = EVERY_SECONDS) -> None:
+        self._compact = compact
+        self._every = every
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="compaction", daemon=True)
+
+    def __enter__(self) -> CompactionThread:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(_PATIENCE_SECONDS)
+
+    def check(self) -> None:
+        """Raise the error of a compaction that failed after the last call, if there is one."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _work(self) -> None:
+        while not self._over.wait(self._every):
+            before = sys.getswitchinterval()
+            sys.setswitchinterval(_SWITCH_SECONDS)
+            try:
+                self._compact()
+            except BaseException as error:  # `check` raises every error again
+                self._error = error
+            finally:
+                sys.setswitchinterval(before)

@@ -1,4 +1,4 @@
-"""Identifiers of data folders, independent of the path at which a folder is mounted."""
+"""Identifiers of data folders, independent of the path of the mounted folder, and the redactors that they salt."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from uuid import uuid4
 import orjson
 
 from derive.durable import sync
+from derive.errors import StorageError
+from derive.protocol.collection import CollectionSpec
+from derive.schema.redaction import Redactor
 
 FILE = "folder-id"
 
@@ -80,3 +83,30 @@ def write_folder_id(root: Path, identifier: str) -> str:
     except OSError:
         return ""
     return path.read_text()
+
+
+def redactor_of(spec: CollectionSpec, root: Path) -> Redactor | None:
+    """Return the redactor of a collection; None if its documents need no redaction.
+
+    Args:
+        spec: the collection.
+        root: the data folder. Without a salt in the catalog, the identifier of the folder in which the history began is
+            the salt; copies and restored backups share this identifier.
+
+    Raises:
+        StorageError: the folder has no identifier, and an identifier cannot be written.
+    """
+    if spec.redaction is None:
+        return None
+    salt = spec.redaction.salt
+    return Redactor(spec.redaction, _salt_of(root) if salt is None else salt)
+
+
+def _salt_of(root: Path) -> bytes:
+    folder_id(root)  # writes an identifier if there is none
+    origin = identity_of(root).origin
+    if not origin:
+        raise StorageError(
+            f"{root} has no identifier, which is the salt of hashes", hint="let this user read and write the folder"
+        )
+    return origin.encode()

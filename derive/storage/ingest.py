@@ -24,10 +24,10 @@ from derive.protocol.specs import CollectionSpec, Document
 from derive.schema.validator import compile_validator
 from derive.storage.capability.table import RENEW_SECONDS, Capability
 from derive.storage.disk_errors import translated
+from derive.storage.folder_id import redactor_of
 from derive.storage.inputs.line import NOTHING_INGESTED, Line
 from derive.storage.metadata.ingestions import LoadedFile, require_new
 from derive.storage.metadata.owner import Door
-from derive.storage.redactor import redactor_of
 from derive.storage.roles import Writable
 from derive.storage.segments.columns import compile_fields
 from derive.storage.segments.partition import INGESTED, compile_labels

@@ -31,7 +31,7 @@ from derive.storage.metadata.quarantine import Retried
 from derive.storage.shadows import Shadows
 from derive.storage.tables import Tables
 from derive.storage.timeline import Timeline
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 from derive.time.source_read import Segment
 
 

@@ -99,7 +99,7 @@ from derive.storage.shadows import Shadows
 from derive.storage.sql_catalog import Fence, SqlCatalog
 from derive.storage.tables import Tables
 from derive.storage.timeline import Elapsed, Timeline, assign_up_to, wall_clock
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 from derive.time.source_read import Segment
 
 

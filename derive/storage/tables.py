@@ -17,8 +17,8 @@ import apsw
 
 from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FlowError, FrontierError, StorageError, ViewError
+from derive.protocol.collection import intended_name
 from derive.protocol.specs import CollectionSpec
-from derive.protocol.sql_names import intended_name
 from derive.storage.capability.table import Capability, acquire, is_live, release, release_expired, require_live
 from derive.storage.metadata.collection import (
     advance_since,
@@ -54,7 +54,7 @@ from derive.storage.metadata.tables import (
 from derive.storage.segments.partition import INGESTED, NO_PARTITION
 from derive.storage.table_types import AppendedRow, GlobalId, RowUpdate, Table, TableColumn, TableUpdate, in_order
 from derive.storage.timeline import Timeline, assign_up_to
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 from derive.time.source_read import Segment
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from derive.protocol.specs import InputSpec
-from derive.time.frontier import BEGINNING, END_OF_TIME, tick_begin
+from derive.time import BEGINNING, END_OF_TIME, tick_begin
 from derive.time.positions import offset_of
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from derive.time.frontier import tick_begin, tick_end
+from derive.time import tick_begin, tick_end
 from derive.time.source_read import SourceRead
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from derive.document.clock import format_rfc3339
 from derive.errors import TaskError
 from derive.protocol.specs import InputSpec
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 
 
 class Switch(NamedTuple):

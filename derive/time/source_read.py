@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from derive.protocol.specs import InputSpec
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 from derive.time.positions import offset_of
 
 

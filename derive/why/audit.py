@@ -26,7 +26,7 @@ from derive.storage.segments.column_check import WrongValue, wrong_values
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, ReadRows
 from derive.storage.segments.sorter import Spill
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 from derive.time.positions import offset_of
 from derive.time.source_read import SourceRead
 from derive.why.explain import past_reasons

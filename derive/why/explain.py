@@ -31,7 +31,7 @@ from derive.protocol.specs import CatalogSpec, DerivationSpec, Document, Transfo
 from derive.reduce.combiner import Combiner
 from derive.shard.tick_combiner import KeyFold
 from derive.storage.roles import Readable
-from derive.time.frontier import BEGINNING, END_OF_TIME, tick_end
+from derive.time import BEGINNING, END_OF_TIME, tick_end
 from derive.time.positions import offset_of
 from derive.why.past import Part, Past, past_of
 from derive.why.replay import Publication, Replay, SourceRow

@@ -16,7 +16,7 @@ from derive.protocol.definition_text import restored
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.storage.metadata.descriptions import PastPart
 from derive.storage.roles import Readable
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 from derive.time.positions import offset_of
 
 

@@ -18,7 +18,7 @@ from derive.protocol.derive import DeriveSession
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import Document
 from derive.shard.invoke import Invoker, SourceBatch
-from derive.storage.redactor import redactor_of
+from derive.storage.folder_id import redactor_of
 from derive.time.positions import offset_of
 from derive.why.past import Part
 

@@ -22,7 +22,7 @@ from derive.storage.segments.columns import EXACT, POINTERS, TypedColumn
 from derive.storage.segments.consolidation import as_documents
 from derive.storage.segments.rows import CLOCK, DIFF, DOC, KEY, SEQ
 from derive.storage.segments.segment_file import open_segment, readable
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 from derive.time.source_read import Segment
 
 _PLAIN = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import MISSING
 from derive.reduce.combiner import Combiner
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 from derive.time.positions import offset_of
 from derive.why.explain import Explainer, Explanation, Question, reasons_of
 from derive.why.observe import Observation, observe

@@ -36,7 +36,7 @@ from derive.sql.planner.planned import PlannedQuery, bind, is_of_session
 from derive.sql.transactions.altered_table import stored_column
 from derive.storage.roles import Readable
 from derive.storage.table_types import Table
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 from derive.why.condition_text import condition_text, literal_text
 from derive.why.lineage import Leaf, is_one_of, lineage_of
 

@@ -16,7 +16,7 @@ import pytest
 from forked_flowctl import BARE, Flowctl, flowctl
 
 from derive.document.key import pack
-from derive.protocol.sql_names import POSITION_PREFIX
+from derive.protocol.collection import POSITION_PREFIX
 from derive.storage.store import Store
 from derive.storage.table_types import TableColumn
 

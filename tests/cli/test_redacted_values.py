@@ -18,7 +18,7 @@ from derive.catalog import load
 from derive.document.exact import dump_exact
 from derive.errors import StorageError
 from derive.schema.redaction import Redactor
-from derive.storage.redactor import redactor_of
+from derive.storage.folder_id import redactor_of
 
 SECRET = "SECRET"
 """In all redacted values. No file spells it but what is ingested: lambdas put it together."""

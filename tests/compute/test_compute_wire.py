@@ -40,7 +40,7 @@ from derive.compute.protocol.transport import command_message, command_of, decod
 from derive.errors import FlowError, FrontierError, ProtocolError, SqlError
 from derive.protocol.stubs import compute_pb2 as pb
 from derive.storage.table_types import Table, TableColumn
-from derive.time.frontier import END_OF_TIME
+from derive.time import END_OF_TIME
 
 DATA = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text(), st.binary())
 ROWS = st.lists(st.tuples(DATA, DATA), max_size=5)

@@ -21,7 +21,7 @@ from derive.relations.table_rows import TableRows
 from derive.storage.compaction import compact
 from derive.storage.store import Store
 from derive.storage.table_types import Table, TableColumn
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 
 BASE = 1_000_000
 TYPES = {

@@ -22,7 +22,7 @@ from derive.errors import SchemaViolation, TaskError
 from derive.protocol.specs import CatalogSpec
 from derive.relations.table_rows import TableRows
 from derive.storage.table_types import Table, TableColumn
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 from derive.time.source_read import SourceRead
 
 ITEMS = "sql/public/items"

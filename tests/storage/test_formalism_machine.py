@@ -35,7 +35,7 @@ from derive.storage.metadata.definitions import Definitions
 from derive.storage.segments.partition import collection_folder
 from derive.storage.store import Store
 from derive.storage.table_types import RowUpdate, Table, TableColumn
-from derive.time.frontier import END_OF_TIME
+from derive.time import END_OF_TIME
 
 COLUMNS = (TableColumn("n", "bigint"),)
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 2)), max_size=3)

@@ -30,7 +30,7 @@ from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.store import Store
-from derive.time.frontier import END_OF_TIME
+from derive.time import END_OF_TIME
 from derive.time.source_read import Segment, SourceRead
 
 CATALOG = """

@@ -30,7 +30,7 @@ from derive.storage.store import Store
 from derive.storage.table_compaction import TableCompaction
 from derive.storage.table_types import RowUpdate, Table, TableColumn, TableUpdate
 from derive.storage.tables import MANY_ROWS, Change, TableFiles
-from derive.time.frontier import END_OF_TIME
+from derive.time import END_OF_TIME
 
 COLUMNS = (TableColumn("id", "bigint", nullable=False), TableColumn("v", "double precision"))
 CATALOG = """

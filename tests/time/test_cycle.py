@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from time_specs import input_of
 
 from derive.protocol.specs import InputSpec
+from derive.time import END_OF_TIME
 from derive.time.cycle import Horizon, Level, Step, by_priority, earliest_to_come, next_step
-from derive.time.frontier import END_OF_TIME
 
 TICK = 10
 OUTSIDE = input_of("outside", source="t/outside", read_delay=5)

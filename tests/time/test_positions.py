@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from time_specs import input_of, segment
 
 from derive.protocol.specs import InputSpec
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 from derive.time.positions import KeptHistory, Place, compacted, current_positions, lost, needs, offset_of
 from derive.time.source_read import read_input
 

@@ -14,9 +14,8 @@ from derive.catalog.loading import Resources
 from derive.catalog.report import Report
 from derive.catalog.rules.transforms import build_input
 from derive.errors import CatalogError, Issue
-from derive.position import Position
+from derive.position import Position, is_remote, reason_of, resolve, show
 from derive.protocol.materialization import ENCRYPTED
-from derive.protocol.resource import is_remote, reason_of, resolve, show
 from derive.protocol.specs import (
     AddressEndpoint,
     BindingSpec,

@@ -22,7 +22,7 @@ from derive.document.clock import format_rfc3339, parse_duration, parse_rfc3339
 from derive.document.key import compile_key
 from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import CatalogError, DocumentError
-from derive.protocol.resource import resolve
+from derive.position import resolve
 from derive.protocol.specs import AdvanceStep, CollectionSpec, IngestStep, StepTime, VerifyStep, show_offset
 from derive.schema.redaction import Redactor
 from derive.schema.validator import compile_validator

@@ -22,7 +22,7 @@ from derive.compute.operators.operator import Operator, SourceOperator, Tick, we
 from derive.compute.operators.recompute import KeyedOperator, RecomputedOperator
 from derive.compute.plans.plan import Counted, Fixed, Grouped, Keyed, Linear, Plan, Recomputed, Source, inputs_of
 from derive.errors import InternalError
-from derive.time.frontier import END_OF_TIME
+from derive.time import END_OF_TIME
 
 
 def operator_of(connection: apsw.Connection, number: int, plan: Plan, inputs: Sequence[Operator]) -> Operator:

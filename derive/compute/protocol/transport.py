@@ -53,7 +53,7 @@ from derive.protocol import collection
 from derive.protocol.stubs import compute_pb2 as pb
 from derive.schema import projection
 from derive.storage import table_types
-from derive.time.frontier import END_OF_TIME
+from derive.time import END_OF_TIME
 
 _TUPLE, _LIST, _SET, _INTEGER = "t", "l", "s", "i"
 

@@ -38,7 +38,7 @@ from derive.compute.protocol.messages import (
 from derive.compute.replica.session import Identity, Opener, Peeks, RunningTail, Session, check_hello
 from derive.errors import FlowError, FrontierError
 from derive.reconcile import Reconciliation
-from derive.time.frontier import END_OF_TIME
+from derive.time import END_OF_TIME
 
 _STEP = 4 << 20
 """Resolution of the reported bytes."""

@@ -25,7 +25,7 @@ from derive.relations.table_rows import TableRows
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.storage.table_types import ErrorUpdate, RowUpdate, Table, TableUpdate
-from derive.time.frontier import END_OF_TIME
+from derive.time import END_OF_TIME
 
 _PATIENCE_SECONDS = 0.1
 """Seconds for which other views wait for the first rows of a view."""

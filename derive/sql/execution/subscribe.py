@@ -24,7 +24,7 @@ from derive.sql.planner.plan import PlannedView
 from derive.sql.preparation import Plan, rows_of_view
 from derive.sql.results import Result
 from derive.sql.transactions.timeline import time_text
-from derive.time.frontier import END_OF_TIME
+from derive.time import END_OF_TIME
 
 
 class Subscription:

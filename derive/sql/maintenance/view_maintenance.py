@@ -27,7 +27,7 @@ from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import ids_of
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 
 RETENTION = 60_000_000
 """Retention of maintained views, in microseconds; older times are evaluated from Storage."""

@@ -15,7 +15,7 @@ from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import has_recursion, ids_of, with_gets
 from derive.storage.store import Store
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 
 
 class Maintained:

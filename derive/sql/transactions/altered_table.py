@@ -20,7 +20,7 @@ from derive.sql.planner.interfaces import NamedColumn
 from derive.sql.transactions.timeline import Write
 from derive.storage.roles import Readable
 from derive.storage.table_types import TableColumn
-from derive.time.frontier import END_OF_TIME
+from derive.time import END_OF_TIME
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from derive.errors import SqlError
 from derive.storage.metadata.process import is_stopped, lock_holder, ways_to_release
-from derive.time.frontier import END_OF_TIME
+from derive.time import END_OF_TIME
 
 FILE = "sql.lock"
 

@@ -13,8 +13,8 @@ from derive.algebra.relation import GlobalId
 from derive.algebra.types import Row
 from derive.backoff import Backoff
 from derive.errors import SqlError
+from derive.protocol.collection import SQL_PREFIX, intended_name
 from derive.protocol.specs import CatalogSpec
-from derive.protocol.sql_names import SQL_PREFIX, intended_name
 from derive.relations.table_rows import rows_of
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import ObjectKind
@@ -25,7 +25,7 @@ from derive.storage.capability.table import Capability
 from derive.storage.changes import Changes
 from derive.storage.metadata.definitions import Definitions
 from derive.storage.store import Store
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 
 _SECONDS = 0.5
 """Longest wait for a commit, in seconds."""

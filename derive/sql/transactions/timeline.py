@@ -23,7 +23,7 @@ from derive.algebra.types import Row
 from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError, SqlError
 from derive.storage.metadata.definitions import Definitions
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 
 Write: TypeAlias = tuple[GlobalId, Row, int]
 """A table, a row, and the change of the row's count."""

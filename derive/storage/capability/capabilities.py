@@ -52,7 +52,7 @@ from derive.storage.metadata.versions import version_at
 from derive.storage.table_types import GlobalId, RowUpdate, TableColumn, TableUpdate
 from derive.storage.tables import Tables, write_update
 from derive.storage.timeline import assign_up_to
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 from derive.time.positions import KeptHistory
 
 Request: TypeAlias = tuple[Collection[GlobalId], int]

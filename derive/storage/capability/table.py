@@ -31,7 +31,7 @@ from derive.errors import FencedError, FrontierError
 from derive.storage.metadata.process import is_dead, is_local, show_process, this_process
 from derive.storage.table_types import GlobalId
 from derive.storage.timeline import wall_clock
-from derive.time.frontier import END_OF_TIME
+from derive.time import END_OF_TIME
 
 LIFETIME = 60_000_000
 """Time after which a capability of a process expires unless it is renewed, microseconds."""

@@ -14,14 +14,14 @@ import orjson
 
 from derive.errors import StorageError
 from derive.position import Position
+from derive.protocol.collection import is_of_sql
 from derive.protocol.specs import CollectionSpec
-from derive.protocol.sql_names import is_of_sql
 from derive.storage.capability.table import least_write_frontier, release_expired
 from derive.storage.metadata.collection import new_identifier
 from derive.storage.metadata.segment import segment_paths
 from derive.storage.metadata.tasks import read_task
 from derive.storage.timeline import wall_clock
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 
 
 def bind(db: apsw.Connection, spec: CollectionSpec) -> None:

@@ -27,7 +27,7 @@ from derive.storage.metadata.segment import discard_segments, read_segments, rep
 from derive.storage.metadata.versions import drop_versions, versions_of
 from derive.storage.table_types import ErrorUpdate
 from derive.storage.timeline import wall_clock
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 
 
 def write_errors(db: apsw.Connection, identifier: int, updates: Sequence[ErrorUpdate]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from derive.errors import UsageError
-from derive.protocol.sql_names import aside_name
+from derive.protocol.collection import aside_name
 from derive.storage.capability.table import release_expired
 from derive.storage.metadata.collection import frontiers_of
 from derive.storage.metadata.tables import (
@@ -30,7 +30,7 @@ from derive.storage.metadata.tables import (
     take_over,
 )
 from derive.storage.table_types import GlobalId, Table, TableColumn
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 
 
 class StoredItem(NamedTuple):

@@ -19,8 +19,8 @@ from enum import Enum
 import apsw
 
 from derive.errors import OwnedError
+from derive.protocol.collection import POSITION_PREFIX, SQL_PREFIX, is_of_sql
 from derive.protocol.quarantine import task_of
-from derive.protocol.sql_names import POSITION_PREFIX, SQL_PREFIX, is_of_sql
 
 
 class Owner(Enum):

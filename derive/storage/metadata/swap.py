@@ -34,7 +34,7 @@ from derive.storage.metadata.quarantine import internal_collections
 from derive.storage.metadata.tasks import epoch_of, forget_task, read_task, rewind_task
 from derive.storage.metadata.versions import begin_version, describe_version, versions_of
 from derive.storage.timeline import wall_clock
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 
 
 @dataclass(frozen=True, slots=True)

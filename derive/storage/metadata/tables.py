@@ -15,7 +15,7 @@ import apsw
 import orjson
 
 from derive.errors import ViewError
-from derive.protocol.sql_names import aside_name
+from derive.protocol.collection import aside_name
 from derive.storage.capability.table import release_inputs, release_writers, replace_inputs, view_holder
 from derive.storage.metadata.binding import insert_collection
 from derive.storage.metadata.collection import first_error, frontiers_of
@@ -23,7 +23,7 @@ from derive.storage.metadata.owner import Owner, owner_of_documents
 from derive.storage.metadata.segment import read_segments, replace_segments
 from derive.storage.table_types import AppendedRow, RowUpdate, Table, TableColumn, in_order
 from derive.storage.timeline import wall_clock
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 from derive.time.source_read import Segment
 
 _REFERENCES = ("segment", "replaced", "capability", "abandoned", "writer", "discarded")

@@ -27,7 +27,7 @@ from derive.storage.metadata.tables import name_of
 from derive.storage.metadata.tasks import read_tasks
 from derive.storage.segments.partition import INGESTED
 from derive.suggest import suggest
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 
 
 class ReadLoadError(StorageError):

@@ -19,7 +19,7 @@ from derive.protocol.collection import version_name
 from derive.protocol.definition_text import restored_collection
 from derive.protocol.specs import CollectionSpec
 from derive.storage.timeline import wall_clock
-from derive.time.frontier import BEGINNING
+from derive.time import BEGINNING
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from derive.storage.segments.consolidation import ConsolidatedFold
 from derive.storage.segments.reader import all_columns, read_sorted
 from derive.storage.segments.rows import ReadRows
 from derive.storage.segments.writer import SegmentWriter
-from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 from derive.time.source_read import Segment, SourceRead
 
 

@@ -44,7 +44,7 @@ from derive.sql.maintenance.controller.reads import PeekReceiver, Peeks, Pending
 from derive.sql.maintenance.controller.replica import Link, Replica, ReplicaState
 from derive.storage.capability.capabilities import Request, RetainedCapabilities
 from derive.storage.store import Store
-from derive.time.frontier import END_OF_TIME
+from derive.time import END_OF_TIME
 
 
 class InputCapabilities(Protocol):

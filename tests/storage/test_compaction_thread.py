@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from derive.engine.compaction_thread import CompactionThread
 from derive.errors import StorageError
+from derive.storage.compaction import CompactionThread
 
 LONG = 60.0
 """Seconds that no test is meant to take."""

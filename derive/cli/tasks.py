@@ -1,4 +1,4 @@
-"""`flowctl split`."""
+"""`flowctl reset` and `flowctl split`: changes of a task's state."""
 
 from __future__ import annotations
 
@@ -12,12 +12,41 @@ from derive.cli.options import catalog_options, open_store, stored_folder
 @click.command()
 @catalog_options
 @click.option("--task", "tasks", multiple=True, required=True, metavar="NAME", help="The task (repeatable).")
+@click.option("--cascade", is_flag=True, help="Also reset the tasks that read the collection.")
+def reset_command(source: Path, data: Path | None, tasks: tuple[str, ...], *, cascade: bool) -> None:
+    """Start a task over: remove its derived documents, its state and its progress.
+
+    The next run, or a `flowctl run --watch` that is running, derives everything again from the first document of each
+    source. A materialization deletes its stored rows one by one, and stores all rows again; delta updates are sent
+    again.
+
+    \b
+    Examples:
+      flowctl reset --task acmeBank/balances
+      flowctl reset --task acmeBank/transfer-outcomes --cascade
+    """
+    from derive.catalog import load_without_tests
+    from derive.cli.console import note
+    from derive.engine.reset import reset
+
+    catalog = load_without_tests(source)
+    store = open_store(stored_folder(source, data))
+    try:
+        for name in reset(catalog, store, tasks, cascade=cascade):
+            note(f"{name} starts over with the next run, or in a running 'flowctl run --watch'")
+    finally:
+        store.close()
+
+
+@click.command()
+@catalog_options
+@click.option("--task", "tasks", multiple=True, required=True, metavar="NAME", help="The task (repeatable).")
 @click.option(
     "--shards",
     type=click.IntRange(1, 1024),
     help="Double until the task has N shards.  [default: once]",
 )
-def command(source: Path, data: Path | None, tasks: tuple[str, ...], shards: int | None) -> None:
+def split_command(source: Path, data: Path | None, tasks: tuple[str, ...], shards: int | None) -> None:
     """Double the shards of a task. This copies the state of the task.
 
     The documents that the task derives or materializes stay the same, byte for byte. A `flowctl run --watch` that is
