@@ -187,11 +187,7 @@ ISSUES = [
 
 @pytest.mark.parametrize(("old", "new", "issue"), ISSUES)
 def test_materialization_faults_are_issues(
-    old: str,
-    new: str,
-    issue: tuple[str, int, int, str, str | None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    old: str, new: str, issue: tuple[str, int, int, str, str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert BASE.count(old) == 1

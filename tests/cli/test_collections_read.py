@@ -51,12 +51,7 @@ class Follower:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.process = Flowctl(
-            [*READ, "--follow", *arguments],
-            cwd=folder,
-            env=BARE,
-            stdout=PIPE,
-            stderr=PIPE,
-            text=True,
+            [*READ, "--follow", *arguments], cwd=folder, env=BARE, stdout=PIPE, stderr=PIPE, text=True
         )
         self._waiting = b""
 

@@ -29,11 +29,7 @@ def test_a_table_aligns_numbers_and_shows_data_as_it_is(capsys: Capture) -> None
     print_rows(["task", "in", "error"], ROWS, "table")
 
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert lines == [
-        "task         in  error",
-        "a/b   1,234,567",
-        "c             2  [red]no[/red]",
-    ]
+    assert lines == ["task         in  error", "a/b   1,234,567", "c             2  [red]no[/red]"]
 
 
 def test_table_aligns_numbers_even_if_some_are_missing(capsys: Capture) -> None:

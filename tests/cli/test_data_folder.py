@@ -66,13 +66,7 @@ def entries(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        *READING,
-        ["reset", "--task", "d/copies"],
-        ["split", "--task", "d/copies"],
-        ["compact"],
-        ["compact", "--dry-run"],
-    ],
+    [*READING, ["reset", "--task", "d/copies"], ["split", "--task", "d/copies"], ["compact"], ["compact", "--dry-run"]],
 )
 def test_a_mistyped_data_folder_is_an_error_and_is_not_created(folder: Path, arguments: list[str]) -> None:
     stored(folder).store.close()

@@ -136,11 +136,7 @@ def test_debug_shows_the_traceback(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "last"),
-    [
-        ("a/passes", 0, "1 passed in "),
-        ("a/fails", 1, "1 failed, 0 passed in "),
-    ],
+    ("name", "status", "last"), [("a/passes", 0, "1 passed in "), ("a/fails", 1, "1 failed, 0 passed in ")]
 )
 def test_the_exit_code_reports_whether_tests_passed(folder: Path, name: str, status: int, last: str) -> None:
     code, out, _ = flowctl(folder, "test", "--name", name)

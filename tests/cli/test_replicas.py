@@ -439,14 +439,11 @@ def test_dropping_a_replica_of_a_serve_option_warns_that_the_next_start_creates_
     with serve(tmp_path) as served:
         execute(served, "CREATE REPLICA r1")
     notices: list[str | None] = []
-    with (
-        serve(tmp_path, "--replicas", "1") as served,
-        psycopg.connect(served.address, autocommit=True) as connection,
-    ):
+    with serve(tmp_path, "--replicas", "1") as served, psycopg.connect(served.address, autocommit=True) as connection:
         connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
         connection.execute("DROP REPLICA r1")
     assert notices == [
-        'replica "r1" is named by the options of the server: a server that starts with these options creates the replica again',
+        'replica "r1" is named by the options of the server: a server that starts with these options creates the replica again'
     ]
 
 

@@ -21,11 +21,7 @@ def test_sql_prints_results_in_each_format(tmp_path: Path) -> None:
         "SELECT * FROM t ORDER BY a;\n"
     )
 
-    assert sql(tmp_path, "-f", str(script)) == (
-        0,
-        '{"a":1,"b":"x, y","c":{"k": [1]}}\n{"a":2,"b":null,"c":null}\n',
-        "",
-    )
+    assert sql(tmp_path, "-f", str(script)) == (0, '{"a":1,"b":"x, y","c":{"k": [1]}}\n{"a":2,"b":null,"c":null}\n', "")
     assert sql(tmp_path, "-c", "SELECT a, b FROM t ORDER BY a", "-o", "csv") == (0, 'a,b\n1,"x, y"\n2,\n', "")
     table = " a |  b\n---+------\n 1 | x, y\n 2 |\n(2 rows)\n\n"
     assert sql(tmp_path, "-o", "table", text="SELECT a, b FROM t ORDER BY a;") == (0, table, "")

@@ -61,12 +61,7 @@ class PostgresServer:
     @property
     def config(self) -> dict[str, Any]:
         """An endpoint's configuration for its superuser."""
-        return {
-            "address": f"127.0.0.1:{self.port}",
-            "user": "postgres",
-            "password": PASSWORD,
-            "database": "postgres",
-        }
+        return {"address": f"127.0.0.1:{self.port}", "user": "postgres", "password": PASSWORD, "database": "postgres"}
 
     def let_in(self, path: Path) -> None:
         """Give a file or a folder to the server."""

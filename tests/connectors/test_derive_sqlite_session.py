@@ -59,20 +59,12 @@ def test_statements_of_a_block_run_in_order_for_each_document() -> None:
 
 def test_rows_of_several_statements_keep_their_shapes() -> None:
     spec = derivation("SELECT $id; SELECT $sender AS who")
-    assert run(spec, TRANSFERS[:2]) == [
-        (0, {"id": 1}),
-        (0, {"who": "alice"}),
-        (1, {"id": 2}),
-        (1, {"who": "bob"}),
-    ]
+    assert run(spec, TRANSFERS[:2]) == [(0, {"id": 1}), (0, {"who": "alice"}), (1, {"id": 2}), (1, {"who": "bob"})]
 
 
 def test_transforms_run_in_the_order_of_documents() -> None:
     spec = derivation(
-        "INSERT INTO t VALUES ($id)",
-        "SELECT count(*) AS n FROM t",
-        "-- nothing",
-        migrations=["CREATE TABLE t (id)"],
+        "INSERT INTO t VALUES ($id)", "SELECT count(*) AS n FROM t", "-- nothing", migrations=["CREATE TABLE t (id)"]
     )
     documents = [{"id": place, "sender": "s", "amount": 0} for place in range(7)]
     assert run(spec, documents, [1, 0, 0, 1, 1, 2, 0]) == [(0, {"n": 0}), (3, {"n": 2}), (4, {"n": 2})]
@@ -134,11 +126,7 @@ MIGRATION = ["CREATE TABLE t (id UNIQUE); CREATE TABLE u (id UNIQUE); INSERT INT
             "UNIQUE constraint failed: u.id",
             1,
         ),
-        (
-            "INSERT INTO t VALUES ($id);\nSELECT iif($id = 2, '[]', '{}') AS json",
-            f"{NO_OBJECT} '[]'",
-            2,
-        ),
+        ("INSERT INTO t VALUES ($id);\nSELECT iif($id = 2, '[]', '{}') AS json", f"{NO_OBJECT} '[]'", 2),
         (
             "SELECT iif($id = 2, replace(hex(zeroblob(125)), '0', '[') || replace(hex(zeroblob(125)), '0', ']'), 1) AS x",
             "the lambda published a value that cannot be a document: it is nested more than 250 levels deep",

@@ -14,13 +14,7 @@ from connectors.derive_typescript.runtime.command import cache_folder
 from derive.document.pointer import JSON
 from derive.errors import Issue
 from derive.position import Position, Script
-from derive.protocol.specs import (
-    CollectionSpec,
-    DerivationSpec,
-    InputSpec,
-    ShuffleSpec,
-    TransformSpec,
-)
+from derive.protocol.specs import CollectionSpec, DerivationSpec, InputSpec, ShuffleSpec, TransformSpec
 
 pytestmark = pytest.mark.deno
 
@@ -122,9 +116,7 @@ WRONG: list[tuple[str, list[tuple[str, str, int, int, int]]]] = [
     ),
     (  # a method that is missing
         MEMBERS,
-        [
-            ("E531", f"Non-abstract class 'Derivation' {ABSTRACT}", 2, 14, 10),
-        ],
+        [("E531", f"Non-abstract class 'Derivation' {ABSTRACT}", 2, 14, 10)],
     ),
     (  # not TypeScript
         SYNTAX,

@@ -79,10 +79,7 @@ SPIES = [
         "Function.prototype.call = function (this: any) { seen = this; }; new Intl.DateTimeFormat().formatToParts()",
         "(seen && Reflect.apply(seen, new Intl.DateTimeFormat(), []))",
     ),
-    (
-        "Function.prototype.apply = function (this: any) { seen = this; }; new Intl.DateTimeFormat().format()",
-        "seen",
-    ),
+    ("Function.prototype.apply = function (this: any) { seen = this; }; new Intl.DateTimeFormat().format()", "seen"),
     ("WeakMap.prototype.get = (() => { seen = 1; }) as any; new File([], 'x').lastModified", "seen"),
 ]
 

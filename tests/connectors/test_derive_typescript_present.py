@@ -80,8 +80,7 @@ def test_deterministic_cryptography_is_available(call: str, value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "call",
-    ["generateKey({ name: 'AES-GCM', length: 128 }, true, [])", "sign({ name: 'ECDSA' }, 1 as any, 1 as any)"],
+    "call", ["generateKey({ name: 'AES-GCM', length: 128 }, true, [])", "sign({ name: 'ECDSA' }, 1 as any, 1 as any)"]
 )
 def test_random_cryptography_is_refused(call: str) -> None:
     with pytest.raises(LambdaError, match="gives something else each time"):

@@ -83,11 +83,7 @@ ROWS: dict[str, tuple[str, str, str] | None] = {
         "",
         "undefined,0,0,0,undefined",
     ),
-    "`process.argv`": (
-        "[process.argv.length, process.execPath, Deno.execPath()].join()",
-        "",
-        "0,deno,deno",
-    ),
+    "`process.argv`": ("[process.argv.length, process.execPath, Deno.execPath()].join()", "", "0,deno,deno"),
     "`Deno.env`": ("Deno.hostname()", "", "NotCapable: Requires sys access"),
     "files, the network": ("Deno.readTextFileSync('/etc/hosts')", "", "NotCapable: Requires read access"),
     "`Worker`": (

@@ -9,13 +9,7 @@ from connectors.derive_typescript.config import TypeScriptConfig
 from connectors.derive_typescript.runtime.project import authored, member_position, position_in
 from derive.document.pointer import JSON
 from derive.position import Position, Script
-from derive.protocol.specs import (
-    CollectionSpec,
-    DerivationSpec,
-    InputSpec,
-    ShuffleSpec,
-    TransformSpec,
-)
+from derive.protocol.specs import CollectionSpec, DerivationSpec, InputSpec, ShuffleSpec, TransformSpec
 
 AT = Position("flow.yaml", 3, 5)
 

@@ -151,10 +151,7 @@ def test_later_sessions_fence_earlier_ones(database: Database) -> None:
 def test_sessions_of_adjacent_ranges_do_not_fence_one_another(database: Database) -> None:
     binding = BALANCES.binding()
     database.apply(binding)
-    with (
-        database.session(binding, end=0x7FFF_FFFF) as lower,
-        database.session(binding, begin=0x8000_0000) as upper,
-    ):
+    with database.session(binding, end=0x7FFF_FFFF) as lower, database.session(binding, begin=0x8000_0000) as upper:
         commit(lower, binding, [{"account": "ann", "balance": 1}], b"lower")
         commit(upper, binding, [{"account": "bob", "balance": 2}], b"upper")
         commit(lower, binding, [{"account": "cat", "balance": 3}], b"lower again")

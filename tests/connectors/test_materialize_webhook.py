@@ -219,10 +219,7 @@ def test_requests_are_not_repeated_where_retries_are_disabled(hook: Hook) -> Non
     assert time.pauses == []
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [("7", 7.0), ("0", 0.0), ("86400", 60.0), ("soon", None)],
-)
+@pytest.mark.parametrize(("value", "expected"), [("7", 7.0), ("0", 0.0), ("86400", 60.0), ("soon", None)])
 def test_retry_after_sets_the_pause(hook: Hook, value: str, expected: float | None) -> None:
     hook.answers.append((429, {"Retry-After": value}))
     time = Time()

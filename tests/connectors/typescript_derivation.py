@@ -12,14 +12,7 @@ from connectors.derive_typescript.runtime.session import TypeScriptSession
 from derive.document.pointer import JSON
 from derive.position import Position, Script
 from derive.protocol.derive import Level, Log, ReadBatch
-from derive.protocol.specs import (
-    CollectionSpec,
-    DerivationSpec,
-    Document,
-    InputSpec,
-    ShuffleSpec,
-    TransformSpec,
-)
+from derive.protocol.specs import CollectionSpec, DerivationSpec, Document, InputSpec, ShuffleSpec, TransformSpec
 
 AT = Position("flow.yaml", 3, 5)
 MODULE_AT = Position("acme.ts")

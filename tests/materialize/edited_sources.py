@@ -70,12 +70,7 @@ class Endpoint:
             whole = {"type": "object", "required": ["k"], **schema, "properties": properties}
             collections[f"m/{name}"] = {"key": ["/k"], "schema": whole}
             fields = {"exclude": ["v"]} if name in without else {}
-            binding = {
-                "resource": self._resource(name),
-                "source": f"m/{name}",
-                "backfill": backfill,
-                "fields": fields,
-            }
+            binding = {"resource": self._resource(name), "source": f"m/{name}", "backfill": backfill, "fields": fields}
             endpoint = {"address": self._server.address, "config": self._config}
             materializations[f"s/{name}"] = {"endpoint": endpoint, "bindings": [binding]}
         text = json.dumps({"collections": collections, "materializations": materializations})

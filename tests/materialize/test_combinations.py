@@ -137,11 +137,7 @@ def test_bindings_of_one_source_store_their_own_selections(project: Project) -> 
     by_region(project)
     only = {"name": "shop/sales", "partitions": {"include": {"region": ["r1"]}}}
     others = {"name": "shop/sales", "partitions": {"exclude": {"region": ["r1"]}}}
-    project.bindings = [
-        binding("everything", priority=2),
-        binding("only", only),
-        binding("others", others, priority=1),
-    ]
+    project.bindings = [binding("everything", priority=2), binding("only", only), binding("others", others, priority=1)]
     project.write()
     for begin in (0, 300):
         project.ingest(regions(begin, begin + 200), regions(begin + 200, begin + 300))

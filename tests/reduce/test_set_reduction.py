@@ -19,10 +19,7 @@ COUNTS = Combiner(
     }
 )
 NAMES = Combiner(
-    {
-        "reduce": {"strategy": "set"},
-        "additionalProperties": {"additionalProperties": {"reduce": {"strategy": "sum"}}},
-    }
+    {"reduce": {"strategy": "set"}, "additionalProperties": {"additionalProperties": {"reduce": {"strategy": "sum"}}}}
 )
 
 

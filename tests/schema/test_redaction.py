@@ -100,11 +100,7 @@ def test_redacted_schema_has_hash_types_and_requires_no_removed_property() -> No
         ({"properties": {"a": {"redact": {"strategy": "block", "x": 1}}}}, "/properties/a/redact", "needs a strategy"),
         ({"properties": {"a": {"not": BLOCK}}}, "/properties/a/not/redact", "describes no location"),
         ({"$defs": {"d": BLOCK}}, "/$defs/d/redact", "describes no location"),
-        (
-            {"properties": {"a": {"allOf": [BLOCK, HASH]}}},
-            "/properties/a/allOf/0/redact",
-            "by 'block' and by 'sha256'",
-        ),
+        ({"properties": {"a": {"allOf": [BLOCK, HASH]}}}, "/properties/a/allOf/0/redact", "by 'block' and by 'sha256'"),
     ],
 )
 def test_invalid_redact_annotation_is_an_error(schema: JSON, pointer: str, message: str) -> None:

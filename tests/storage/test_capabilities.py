@@ -198,9 +198,7 @@ def test_the_next_ingestion_removes_what_a_crash_left(world: World) -> None:
     assert len(files(world)) == 4
 
 
-def test_compaction_removes_files_of_a_crash_and_none_of_a_live_ingestion(
-    world: World,
-) -> None:
+def test_compaction_removes_files_of_a_crash_and_none_of_a_live_ingestion(world: World) -> None:
     file = abandoned_file(world)
     live = world.store.acquire_write(NAME, door=Door.TEST)
     at_work = file.with_name(f"{INGESTED}{live.id}-0.parquet")

@@ -9,16 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import World, write_catalog
-from explained import (
-    BASE,
-    SECOND,
-    advance,
-    assert_explained,
-    audited,
-    differing,
-    explainer_of,
-    keys_of,
-)
+from explained import BASE, SECOND, advance, assert_explained, audited, differing, explainer_of, keys_of
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339

@@ -77,8 +77,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG, m__ts=MODULE)), wall=BASE)
     documents = [(1, "ann", 10), (2, "ben", 7), (3, "ann", -4), (4, "ann", 1)]
     made.ingest(
-        "t/moves",
-        [{"id": i, "who": who, "n": n, "at": format_rfc3339(BASE + i * SECOND)} for i, who, n in documents],
+        "t/moves", [{"id": i, "who": who, "n": n, "at": format_rfc3339(BASE + i * SECOND)} for i, who, n in documents]
     )
     made.wall = BASE + 60 * SECOND
     advance(made, 2)
