@@ -77,7 +77,7 @@ RAW = {
     ("console.py", "for line in (header"),  # of cells of `table.py`
     ("graph.py", "visible"),
     ("init.py", "click.format_filename"),
-    ("json_schema.py", "json.dumps"),
+    ("generate.py", "json.dumps"),
     ("logs.py", "orjson.dumps(entry)"),
     ("logs.py", "message}"),  # made visible above
     ("main.py", "'stopped'"),
