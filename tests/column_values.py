@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from connectors.derive_typescript.runtime.published import read_column
+from connectors.module_kit.published import read_column
 from derive.document.columns import Columns
 from derive.document.exact import dump_exact
 

@@ -162,7 +162,7 @@ def heap_limit_released() -> Iterator[None]:
 @pytest.fixture
 def empty_pool() -> Iterator[None]:
     """End the processes of Deno after a test."""
-    from connectors.derive_typescript.runtime.process import POOL
+    from connectors.module_kit.process import POOL
 
     yield
     POOL.close()

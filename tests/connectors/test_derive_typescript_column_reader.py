@@ -8,7 +8,7 @@ from column_values import KINDS
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from connectors.derive_typescript.runtime.published import read_column
+from connectors.module_kit.published import read_column
 from derive.document.columns import WrittenColumn, kinds_of
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON

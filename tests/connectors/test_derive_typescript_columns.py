@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typescript_derivation import CLOCK, invoke, lambdas, open_session, run
 
-from connectors.derive_typescript.runtime.published import AnsweredColumns, gathered
+from connectors.module_kit.published import AnsweredColumns, gathered
 from derive.document.pointer import JSON
 from derive.errors import LambdaError
 from derive.protocol.derive import PublishedColumns, ReadBatch

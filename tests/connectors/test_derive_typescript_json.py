@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from typescript_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
 
 from connectors.derive_typescript import TypeScriptConnector
-from connectors.derive_typescript.runtime.published import fault_in
+from connectors.module_kit.published import fault_in
 from derive.document.pointer import JSON
 from derive.errors import LambdaError
 from derive.protocol.derive import PublishedColumns, ReadBatch

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 from typescript_derivation import HEAD, derivation, lambdas, run
 
-from connectors.derive_typescript.runtime.process import POOL
 from connectors.derive_typescript.runtime.project import guard_imports
+from connectors.module_kit.process import POOL
 from derive.document.pointer import JSON
 from derive.errors import LambdaError
 from derive.protocol.specs import DerivationSpec

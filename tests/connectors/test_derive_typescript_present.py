@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typescript_derivation import CLOCK, HEAD, derivation, lambdas, open_session, run
 
-from connectors.derive_typescript.runtime.process import POOL
+from connectors.module_kit.process import POOL
 from derive.errors import LambdaError
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec

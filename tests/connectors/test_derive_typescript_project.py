@@ -11,8 +11,8 @@ from conftest import World, write_catalog
 
 from connectors.derive_typescript.config import config_of
 from connectors.derive_typescript.runtime.command import cache_folder
-from connectors.derive_typescript.runtime.process import POOL
 from connectors.derive_typescript.runtime.project import cache_modules
+from connectors.module_kit.process import POOL
 from derive.catalog import load
 from derive.catalog.check import check_catalog
 from derive.errors import CatalogError, LambdaError, TaskError

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typescript_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
 
-from connectors.derive_typescript.runtime.process import POOL, DenoProcess
 from connectors.derive_typescript.runtime.project import digest_of
+from connectors.derive_typescript.runtime.session import DenoProcess
+from connectors.module_kit.process import POOL
 from derive.errors import LambdaError, LostError
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import Document
@@ -282,8 +283,8 @@ FORK = """\
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from typescript_derivation import invoke, lambdas, open_session
-from connectors.derive_typescript.runtime.process import POOL
-from connectors.derive_typescript.runtime.process import DenoProcess
+from connectors.module_kit.process import POOL
+from connectors.derive_typescript.runtime.session import DenoProcess
 from connectors.derive_typescript.runtime.project import digest_of
 spec = lambdas("return [read.doc];")
 def used():

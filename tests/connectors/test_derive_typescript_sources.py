@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typescript_derivation import HEAD, derivation, invoke, open_session
 
-from connectors.derive_typescript.runtime.process import POOL
+from connectors.module_kit.process import POOL
 from derive.document.pointer import JSON
 from derive.errors import LambdaError
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from typescript_derivation import HEAD, derivation, invoke
 
 from connectors.derive_typescript import TypeScriptConnector
-from connectors.derive_typescript.runtime.process import POOL
-from connectors.derive_typescript.runtime.session import State, TypeScriptSession, merged
+from connectors.derive_typescript.runtime.session import TypeScriptSession
+from connectors.module_kit.process import POOL
+from connectors.module_kit.state import State, merged
 from derive.document.pointer import JSON
 from derive.errors import LambdaError
 from derive.protocol.specs import DerivationSpec
@@ -64,11 +65,11 @@ def test_merge_patch_applied_twice_equals_one_application(target: JSON, patch: J
 @given(values)
 def test_state_is_read_as_written(value: JSON) -> None:
     database = apsw.Connection(":memory:")
-    state = State(database)
+    state = State(database, "flow_typescript")
     assert (state.version(), state.value()) == (None, {})
-    first = state.commit({"updated": value, "mergePatch": False})
+    first = state.commit([{"updated": value, "mergePatch": False}])
     assert (state.version(), state.value()) == (first, value)
-    second = state.commit(None)
+    second = state.commit([])
     assert second != first
     assert (state.version(), state.value()) == (second, value)
 

@@ -14,7 +14,7 @@ from conftest import write_catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.derive_typescript.runtime.process import frame_of
+from connectors.module_kit.process import frame_of
 from derive.catalog import load
 from derive.document.exact import parse_exact
 from derive.document.key import pack

@@ -1,118 +1,72 @@
-"""A session: one Deno process that answers frames of documents with frames of publications, and its state."""
+"""A TypeScript module in Deno: its process, and its session."""
 
 from __future__ import annotations
 
 import os
-import signal
-import threading
-import uuid
-from collections.abc import Iterator
-from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
+import orjson
 
 from connectors.derive_typescript.author_files import method_of
-from connectors.derive_typescript.config import module_of, refusal_of
-from connectors.derive_typescript.runtime.process import POOL, DenoProcess, Foreign, Late, send_batch
-from connectors.derive_typescript.runtime.project import authored, digest_of, member_position, position_in
-from connectors.derive_typescript.runtime.published import (
-    AnsweredColumns,
-    AnsweredDocuments,
-    Broken,
-    fault_in,
-    gathered,
+from connectors.derive_typescript.config import config_of, module_of, refusal_of
+from connectors.derive_typescript.runtime.command import command_line, deno, environment, needs_guards
+from connectors.derive_typescript.runtime.project import (
+    authored,
+    digest_of,
+    member_position,
+    position_in,
+    project_folder,
 )
-from derive.document.exact import dump_exact, parse_exact
-from derive.document.pointer import JSON
-from derive.errors import FlowError, LambdaError, LostError, Rejection
+from connectors.module_kit.process import Launch, ModuleProcess
+from connectors.module_kit.session import Language, ModuleSession
 from derive.position import Position
-from derive.protocol.derive import Log, PublishedColumns, PublishedDocuments, ReadBatch
-from derive.protocol.specs import DerivationSpec, Document
+from derive.protocol.derive import Log
+from derive.protocol.specs import DerivationSpec
 
 if TYPE_CHECKING:
     import apsw
 
-_TABLE = "CREATE TABLE IF NOT EXISTS flow_typescript (version TEXT NOT NULL, state TEXT NOT NULL)"
-_EXISTS = "SELECT 1 FROM sqlite_schema WHERE name = 'flow_typescript'"
+_FETCH = "fetch libraries ahead of time: flowctl generate --cache"
 
 
-class State:
-    """One shard's state, inside the transaction of its database.
+_OUTSIDE_MEGABYTES, _CORE_MEGABYTES = 1024, 32
+"""Address space that Deno itself reserves, fixed and per core: about 550 MB on two cores, mostly unused."""
+
+
+class DenoProcess(ModuleProcess):
+    """The harness with one derivation's module.
 
     Args:
-        database: the database of the shard, or an in-memory database if documents have no shard.
-
-    Attributes:
-        place: name of the shard of the state; empty if the writes are not kept for the next transaction.
+        spec: the derivation.
+        digest: its digest by `digest_of`.
     """
 
-    def __init__(self, database: apsw.Connection) -> None:
-        self._database = database
-        # each attempt has a folder in the folder of the shard
-        self.place = os.path.dirname(os.path.dirname(database.filename))
-
-    def version(self) -> str | None:
-        """Return the version of the committed state; None if there is none."""
-        row = self._row()
-        return row[0] if row else None
-
-    def value(self) -> JSON:
-        """Return the state; an empty object if there is none."""
-        row = self._row()
-        return parse_exact(row[1].encode()) if row else {}
-
-    def _row(self) -> tuple[str, str] | None:
-        if self._database.execute(_EXISTS).get is None:
-            return None
-        row: tuple[str, str] | None = self._database.execute("SELECT version, state FROM flow_typescript").fetchone()
-        return row
-
-    def commit(self, answer: dict[str, JSON] | None) -> str:
-        """Write the result of `startCommit`.
-
-        Args:
-            answer: `updated` and `mergePatch`: a replacement of the state, or a merge patch (RFC 7396); None if the
-                state is unchanged.
-
-        Returns:
-            The version of the state, which always changes, because the module has processed documents.
-        """
-        value = self.value()
-        if answer is not None:
-            value = merged(value, answer["updated"]) if answer["mergePatch"] else answer["updated"]
-        version = str(uuid.uuid4())
-        self._database.execute(_TABLE)
-        self._database.execute("DELETE FROM flow_typescript")
-        self._database.execute("INSERT INTO flow_typescript VALUES (?, ?)", (version, dump_exact(value).decode()))
-        return version
+    def __init__(self, spec: DerivationSpec, digest: str) -> None:
+        folder = project_folder(spec, digest)
+        # outside V8's heap: buffers, and WebAssembly memory
+        megabytes = 2 * spec.limits.heap_megabytes + _OUTSIDE_MEGABYTES + _CORE_MEGABYTES * (os.cpu_count() or 1)
+        command, working = command_of(spec, folder), _working_folder(spec, folder)
+        super().__init__(Launch("Deno", command, working, environment(spec), megabytes))
 
 
-def merged(target: JSON, patch: JSON) -> JSON:
-    """Return the target changed by a merge patch (RFC 7396); the target itself is not modified."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = merged(result.get(name), value)
-    return result
+def command_of(spec: DerivationSpec, folder: Path) -> list[str]:
+    """Return the command that runs a derivation's project in `folder`."""
+    methods = [method_of(transform.name) for transform in spec.transforms]
+    net = bool(config_of(spec).permissions.net) and spec.limits.allows_permissions
+    argument = orjson.dumps({"methods": methods, "net": net, "guarded": needs_guards(spec)}).decode()
+    return [deno(), "run", *command_line(spec), str(folder / "main.ts"), argument]
 
 
-_FETCH = "fetch libraries ahead of time: flowctl generate --cache"
-_SKIPPED = {"skipped": True}
-"""Answer to documents after a failed one, which the process does not run."""
-
-_MOST_REPEATED = 1_000
-"""Number of documents from which the state is committed, so that they need not be repeated after a failure."""
-
-_KILLED = (-signal.SIGKILL, -signal.SIGTERM)
+def _working_folder(spec: DerivationSpec, folder: Path) -> Path:
+    """Return the working folder: beside the catalog for a module with permission to read there."""
+    permissions = config_of(spec).permissions
+    beside = permissions.folder
+    return Path(beside) if permissions.read and beside and Path(beside).is_dir() else folder
 
 
-class TypeScriptSession:
-    """Methods of a derivation's class, running under Deno. The process starts with the first batch.
+class TypeScriptSession(ModuleSession):
+    """Methods of a derivation's class, running under Deno.
 
     Args:
         spec: the derivation.
@@ -120,373 +74,32 @@ class TypeScriptSession:
         log: receives the module's messages.
     """
 
+    language: ClassVar[Language] = Language(
+        name="TypeScript",
+        runtime="Deno",
+        state_table="flow_typescript",
+        commit_method="startCommit",
+        timeout_option="--deno-timeout",
+        log_hint="write to the task's log with 'console'",
+    )
+
     def __init__(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> None:
-        self._spec = spec
-        self._module = module_of(spec)
-        if refusal := refusal_of(spec):
-            raise LambdaError(refusal.message, position=refusal.position, hint=refusal.hint)
-        self._state = State(database)
-        self._log = log
-        self._digest = digest_of(spec)
-        self._process: DenoProcess | None = None
-        self._ends: list[int] = []  # for each frame of the current batch, the index after its last document
-        self._unanswered = False
-        self._committed = False
-        self._skipped = False  # whether frames after a failed one may still be answered
-        self._sender: threading.Thread | None = None
-        self._ran: list[ReadBatch] | None = [] if spec.quarantines else None  # batches since the committed state
-        self._marked = 0
+        super().__init__(spec, database, log, module_of(spec), digest_of(spec), refusal_of(spec))
 
-    @property
-    def flushes(self) -> bool:
-        """Return whether the class overrides `flush`, which is called at the end of each tick."""
-        return self._open().abilities["flush"]
+    def _start(self) -> DenoProcess:
+        return DenoProcess(self._spec, self._digest)
 
-    def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
-        """Run the methods over a batch.
+    def _method_of(self, transform: str) -> str:
+        return method_of(transform)
 
-        Raises:
-            LambdaError: a method failed, published an invalid document, did not answer, or ended the process.
-        """
-        for answer in self._answers(batch, as_columns=False):
-            assert isinstance(answer, AnsweredDocuments)
-            yield from zip(answer.causes, answer.documents, strict=True)
+    def _member_position(self, name: str) -> Position:
+        return member_position(self._module, name)
 
-    def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns | PublishedDocuments] | None:
-        """Run the methods over a batch as columns; return None if the class has a `flush`.
+    def _position_in(self, text: str) -> Position | None:
+        return position_in(self._module, text)
 
-        Documents of `flush` are sorted with all documents of the batch.
-        """
-        return None if self.flushes else self._gathered(batch)
+    def _authored(self, text: str) -> str:
+        return authored(self._module, text)
 
-    def _gathered(self, batch: ReadBatch) -> Iterator[PublishedColumns | PublishedDocuments]:
-        try:
-            yield from gathered(self._answers(batch, as_columns=True))
-        except Broken as exc:
-            process, fault = self._open(), exc.fault
-            process.end()
-            where = f"{fault.at(0)} of the published document {fault.reason}"
-            raise self._failed(batch, exc.cause, where, "") from exc
-        except ValueError as exc:
-            raise self._gone(self._open(), f"columns: {exc}".encode()) from exc
-
-    def _answers(self, batch: ReadBatch, *, as_columns: bool) -> Iterator[AnsweredDocuments | AnsweredColumns]:
-        """Yield the published documents of each frame. A second thread sends frames while the answers are read."""
-        if not batch.documents:
-            return
-        process = self._open()
-        self._unanswered, self._committed = True, False
-        self._ends = []
-        if self._ran is not None:
-            self._ran.append(batch)
-        arguments = (process, batch, self._ends, as_columns)
-        self._sender = threading.Thread(target=send_batch, args=arguments, name="deno-stdin", daemon=True)
-        self._sender.start()
-        index = 0
-        while index < len(batch.documents):
-            index, answer = self._receive(process, batch, index, as_columns=as_columns)
-            yield answer
-        self._sender.join()
-        self._unanswered = False
-
-    def mark(self) -> None:
-        """Remember the number of batches since the committed state, which moves up where this is possible.
-
-        A class with `flush` may hold documents of a tick in fields that `startCommit` does not return. So only the end
-        of a tick is such a place.
-        """
-        if self._ran:
-            abilities, last = self._open().abilities, self._ran[-1].transforms[-1]
-            is_long = sum(len(batch.documents) for batch in self._ran) >= _MOST_REPEATED
-            if not abilities["flush"] or last == len(self._spec.transforms):
-                if not abilities["startCommit"]:
-                    self._ran.clear()
-                elif is_long:
-                    self.prepare_commit()
-        self._marked = len(self._ran or ())
-
-    def keep(self) -> None:
-        """Do nothing: all work is kept unless it is undone."""
-
-    def undo(self) -> None:
-        """Open another instance of the class over the committed state, and repeat the batches up to the mark.
-
-        Raises:
-            LambdaError: a method failed, or did not answer.
-        """
-        process, ran = self._process, (self._ran or [])[: self._marked]
-        self._ran = []
-        if process is not None and ((self._unanswered and not self._skipped) or not process.alive):
-            process.end()
-        if process is not None and process.alive:
-            if self._sender is not None:
-                self._sender.join()
-            self._opened(process, self._ask(process, self._question()))
-        else:
-            self._process = None
-            self._open()
-        self._unanswered = self._skipped = False
-        for batch in ran:
-            for _ in self._answers(batch, as_columns=False):
-                pass
-
-    def given(self, transform: int, document: Document, published: int) -> dict[str, Any]:
-        """Return no values: a method gets the whole document."""
-        return {}
-
-    def copied(self, transform: int) -> None:
-        """Return None: methods are not analysed."""
-
-    def state(self) -> JSON:
-        """Return the state that the class would commit now; None for none."""
-        self.prepare_commit()
-        return None if self._state.version() is None else self._state.value()
-
-    def prepare_commit(self) -> None:
-        """Write the state that the class returns from `startCommit` into the database.
-
-        Raises:
-            LambdaError: the method failed, or returned an invalid state.
-        """
-        process = self._process
-        if process is None or not process.abilities["startCommit"]:
-            return
-        self._unanswered = True
-        reply = self._ask(process, {"commit": True})
-        if "error" in reply:
-            position = member_position(self._module, "startCommit")
-            raise self._refused(reply["error"], f"'startCommit' of '{self._spec.name}' failed", position)
-        process.version = self._state.commit(reply["committed"])
-        process.shard = self._state.place
-        if self._ran is not None:
-            self._ran.clear()
-        self._unanswered = False
-        self._committed = True
-
-    def close(self) -> None:
-        """Return the process to the pool; end it if an answer is pending, or if its state is not committed."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        keeps_state = process.abilities.get("startCommit", True)
-        if self._unanswered or not process.alive or (keeps_state and not self._committed):
-            process.end()
-        else:
-            POOL.give(self._digest, process)
-
-    def _open(self) -> DenoProcess:
-        """Return the process, with an instance of the class for this session."""
-        if self._process is not None:
-            return self._process
-        self._unanswered = True
-        return self._opened(*self._begin())
-
-    def _opened(self, process: DenoProcess, reply: dict[str, Any]) -> DenoProcess:
-        """Return the process after it has answered the message that opens a session."""
-        if "error" in reply:
-            what = f"the TypeScript module of '{self._spec.name}' cannot start"
-            raise self._refused(reply["error"], what, self._module.position)
-        process.abilities = reply["opened"]
-        if process.abilities["startCommit"] and not self._state.place:
-            raise LambdaError(
-                f"'{self._spec.name}' keeps state, but its module does not declare 'startCommit', so no shard"
-                " keeps the state",
-                position=self._module.position,
-                hint="declare 'startCommit' in the class of the module, so that its state is stored with each commit;"
-                " or shuffle by a key, so that each shard keeps the state of its own keys",
-            )
-        self._unanswered = False
-        return process
-
-    def _begin(self) -> tuple[DenoProcess, dict[str, Any]]:
-        """Return a process, and its answer to the message that opens a session."""
-        question = self._question()
-        waiting = self._process = POOL.take(self._digest, self._state.version(), self._state.place)
-        if waiting is not None:
-            waiting.log = self._log
-            if reply := self._ask(waiting, question, may_be_gone=True):
-                return waiting, reply
-            waiting.end()  # the process died while idle
-        process = self._process = DenoProcess(self._spec, self._digest)
-        process.log = self._log
-        return process, self._ask(process, question)
-
-    def _question(self) -> dict[str, Any]:
-        """Return the message that opens a session over the committed state."""
-        return {"open": {"state": self._state.value(), "forget": self._state.version() is None}}
-
-    def _ask(self, process: DenoProcess, question: dict[str, Any], *, may_be_gone: bool = False) -> dict[str, Any]:
-        try:
-            text = process.ask(question, self._spec.limits.answer_seconds)
-        except Late:
-            process.end()
-            raise self._late(f"the TypeScript module of '{self._spec.name}'", "", self._module.position) from None
-        except Foreign as exc:
-            process.end()
-            what = f"the TypeScript module of '{self._spec.name}'"
-            raise self._wrote(what, "", self._module.position, exc) from None
-        if not text and may_be_gone:
-            return {}
-        reply = self._parse(process, text)
-        while self._skipped and reply == _SKIPPED:
-            reply = self._parse(process, process.receive(self._spec.limits.answer_seconds))
-        if not isinstance(reply, dict) or reply.keys().isdisjoint(("opened", "committed", "error")):
-            raise self._gone(process, text)
-        if "error" in reply:
-            self._error(process, text, reply)
-        return reply
-
-    def _receive(
-        self, process: DenoProcess, batch: ReadBatch, index: int, *, as_columns: bool
-    ) -> tuple[int, AnsweredDocuments | AnsweredColumns]:
-        """Return the results of the next answered documents, from `index` on, and the index after the last of them."""
-        text = self._text(process, batch, index)
-        first, *texts = text.split(b"\n")
-        try:
-            reply = parse_exact(first)
-        except ValueError:
-            raise self._no_document(process, batch, index, text) from None
-        most = len(batch.documents) - index
-        if isinstance(reply, dict):
-            if as_columns and _are_columns(reply) and 0 < len(reply["counts"]) <= most:
-                if len(texts) != len(reply["columns"]):
-                    raise self._gone(process, text)
-                causes = np.repeat(np.arange(index, index + len(reply["counts"])), reply["counts"])
-                return index + len(reply["counts"]), AnsweredColumns(causes, tuple(reply["columns"]), tuple(texts))
-            error = self._error(process, text, reply)
-            self._skipped = True
-            raise self._failed(batch, index + error["index"], error["message"], error["stack"])
-        if isinstance(reply, list) and 0 < len(reply) <= most and _are_documents(reply):
-            end = index + len(reply)
-            listed = list(chain.from_iterable(map(repeat, range(index, end), map(len, reply))))
-            return end, AnsweredDocuments(listed, list(chain.from_iterable(reply)))
-        raise self._gone(process, text)
-
-    def _text(self, process: DenoProcess, batch: ReadBatch, index: int) -> bytes:
-        try:
-            return process.receive(self._spec.limits.answer_seconds)
-        except Late:
-            process.end()
-            name, document, position = self._somewhere(batch, index)
-            raise self._late(name, document, position) from None
-        except Foreign as exc:
-            process.end()
-            name, document, position = self._somewhere(batch, index)
-            raise self._wrote(name, document, position, exc) from None
-
-    def _error(self, process: DenoProcess, text: bytes, reply: dict[str, Any]) -> dict[str, Any]:
-        error = reply.get("error")
-        if isinstance(error, dict) and {"index", "message", "stack"} <= error.keys():
-            return error
-        raise self._gone(process, text)
-
-    def _parse(self, process: DenoProcess, text: bytes) -> Any:
-        """Return the parsed answer to a question."""
-        try:
-            return parse_exact(text)
-        except ValueError:
-            fault = fault_in(text)
-            if not text or fault is None:
-                raise self._gone(process, text) from None
-        process.end()
-        return {"error": {"index": 0, "message": f"{fault.at(2)} of the state {fault.reason}", "stack": ""}}
-
-    def _no_document(self, process: DenoProcess, batch: ReadBatch, index: int, text: bytes) -> FlowError:
-        """Return the error of an answer with a value that JavaScript accepts as JSON, but not the runtime."""
-        fault = fault_in(text)
-        if not text or fault is None:
-            return self._gone(process, text)
-        process.end()
-        return self._failed(batch, index + fault.row, f"{fault.at(2)} of the published document {fault.reason}", "")
-
-    def _gone(self, process: DenoProcess, text: bytes) -> FlowError:
-        status, said = process.end()
-        if status in _KILLED and not text:
-            return LostError(
-                f"the Deno process of '{self._spec.name}' was killed (signal {-status})",
-                hint="a person stopped the process, or the system ran out of memory",
-            )
-        what = f"ended with status {status}{': ' if said else ''}{authored(self._module, said)}"
-        if text:
-            shown = f": {text[:100]!r}" if self._spec.collection.redaction is None else ""
-            what = f"sent an unexpected answer{shown}"
-        elif "out of memory" in said:
-            what = f"exceeded its heap limit of {self._spec.limits.heap_megabytes} MB"
-        return LambdaError(
-            f"the TypeScript module of '{self._spec.name}' {what}",
-            position=position_in(self._module, said) or self._module.position,
-        )
-
-    def _refused(self, error: dict[str, str], what: str, position: Position) -> LambdaError:
-        return LambdaError(
-            f"{what}: {authored(self._module, error['message'])[:2_000]}",
-            position=position_in(self._module, error["stack"] + error["message"]) or position,
-            hint=_FETCH if "--cached-only" in error["message"] else None,
-        )
-
-    def _failed(self, batch: ReadBatch, index: int, reason: str, stack: str) -> LambdaError:
-        name, method, document = self._at(batch, index)
-        message = f"{name} of '{self._spec.name}' failed: {authored(self._module, reason)[:2_000]}"
-        return LambdaError(
-            message + document,
-            position=position_in(self._module, stack) or member_position(self._module, method),
-            rejection=Rejection(index, message),
-        )
-
-    def _at(self, batch: ReadBatch, index: int) -> tuple[str, str, str]:
-        """Return the transform and the method that ran for a document of a batch, and a description of the document."""
-        which = batch.transforms[index]
-        if which == len(self._spec.transforms):
-            return "flush()", "flush", ""
-        transform = self._spec.transforms[which]
-        return (
-            f"transform '{transform.name}'",
-            method_of(transform.name),
-            f"; the document was {_short(batch.documents[index])}",
-        )
-
-    def _somewhere(self, batch: ReadBatch, index: int) -> tuple[str, str, Position]:
-        """Return the transforms of the documents of a frame from `index` on; one of these transforms has failed."""
-        end = next((end for end in self._ends if end > index), len(batch.documents))
-        name, method, document = self._at(batch, index)
-        position = member_position(self._module, method)
-        if any(transform != batch.transforms[index] for transform in batch.transforms[index:end]):
-            name, position = "the TypeScript module", self._module.position
-        others = end - index - 1
-        if document and others:
-            document += f", or {'the one' if others == 1 else f'one of the {others}'} after it"
-        return f"{name} of '{self._spec.name}'", document, position
-
-    def _wrote(self, what: str, document: str, position: Position, foreign: Foreign) -> LambdaError:
-        return LambdaError(
-            f"{what} wrote to standard output, which is reserved for the runtime, so its process was stopped;"
-            " the output was"
-            f" {foreign.args[0]!r}{document}",
-            position=position,
-            hint="write to the task's log with 'console'",
-        )
-
-    def _late(self, what: str, document: str, position: Position) -> LambdaError:
-        seconds = f"{self._spec.limits.answer_seconds:g}"
-        return LambdaError(
-            f"{what} gave no answer within {seconds} s, so its process was stopped{document}",
-            position=position,
-            hint="to raise the limit: --deno-timeout SECONDS",
-        )
-
-
-def _are_documents(reply: list[Any]) -> bool:
-    return set(map(type, reply)) == {list} and set(map(type, chain.from_iterable(reply))) <= {dict}
-
-
-def _are_columns(reply: dict[str, Any]) -> bool:
-    names, counts = reply.get("columns"), reply.get("counts")
-    if not isinstance(names, list) or not isinstance(counts, list) or bool(names) != any(counts):
-        return False
-    are_names = set(map(type, names)) <= {str} and len(set(names)) == len(names)
-    return are_names and set(map(type, counts)) == {int} and min(counts) >= 0
-
-
-def _short(value: Any) -> str:
-    text = dump_exact(value).decode()
-    return text if len(text) <= 500 else f"{text[:500]}…"
+    def _hint_of(self, message: str) -> str | None:
+        return _FETCH if "--cached-only" in message else None

@@ -1,9 +1,4 @@
-"""A running Deno process: frames sent and received over its wire, and idle processes between sessions.
-
-A frame has a token that only this process and the harness know at its begin and at its end, and its length in between.
-So bytes that a module writes are detected before they are stored, and bytes written inside a frame invalidate the
-frame.
-"""
+"""A running process with a derivation's module, and idle processes between sessions."""
 
 from __future__ import annotations
 
@@ -12,122 +7,26 @@ import errno
 import fcntl
 import os
 import resource
-import secrets
-import select
 import subprocess
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import orjson
 
-from connectors.derive_typescript.author_files import method_of
-from connectors.derive_typescript.config import config_of
-from connectors.derive_typescript.runtime.command import command_line, deno, environment, needs_guards
-from connectors.derive_typescript.runtime.project import project_folder
+from connectors.module_kit.wire import LOG, Wire
 from derive.document.exact import dump_exact
 from derive.protocol.derive import Level, Log, ReadBatch
-from derive.protocol.specs import DerivationSpec
-
-_TOKEN_BYTES = 16
-_LENGTH_BYTES = 6
-_HEAD_BYTES = _TOKEN_BYTES + 1 + _LENGTH_BYTES
-_READ_BYTES = 1 << 16
-"""Number of bytes of one read; larger reads would allocate and release system memory for each answer."""
-
-ANSWER, LOG = b"A", b"L"
-"""Kinds of frames."""
-
-_MOST_BYTES = 3 << 29
-"""Maximum size of a frame: the longest V8 string in UTF-8."""
-
-_SHOWN_BYTES = 100
-
-
-class Late(Exception):
-    """No answer has arrived within the time limit."""
-
-
-class Foreign(Exception):
-    """Bytes that are not a frame have arrived: the module wrote to its output; `args` has the first bytes."""
-
-
-class Wire:
-    """Frames of one process.
-
-    Args:
-        descriptor: the pipe to read from.
-        token: the token of the process.
-
-    Attributes:
-        token: the token of the process, which is the first message to it.
-    """
-
-    def __init__(self, descriptor: int, token: bytes | None = None) -> None:
-        self.token = token or secrets.token_bytes(_TOKEN_BYTES)
-        self._descriptor = descriptor
-        self._poll = select.poll()  # unlike `select`, it takes descriptors above 1023
-        self._poll.register(descriptor, select.POLLIN)
-        self._read = bytearray()
-
-    def framed(self, text: bytes) -> bytes:
-        """Return a text as a frame to send."""
-        return b"".join((self.token, ANSWER, len(text).to_bytes(_LENGTH_BYTES, "big"), text))
-
-    def receive(self, deadline: float) -> tuple[bytes, bytes]:
-        """Return the kind and the text of the next frame; both are empty if the process has ended.
-
-        Args:
-            deadline: time of the monotonic clock, in seconds.
-
-        Raises:
-            Late: no frame came before the deadline.
-            Foreign: bytes that are not a frame came.
-        """
-        if not self._reads(_HEAD_BYTES, deadline):
-            if not self.token.startswith(self._read[:_TOKEN_BYTES]):
-                raise self._foreign(0)
-            return b"", b""
-        head = bytes(self._read[:_HEAD_BYTES])
-        kind, length = head[_TOKEN_BYTES : _TOKEN_BYTES + 1], int.from_bytes(head[-_LENGTH_BYTES:], "big")
-        if not head.startswith(self.token) or kind not in (ANSWER, LOG) or length > _MOST_BYTES:
-            raise self._foreign(0)
-        end = _HEAD_BYTES + length
-        if not self._reads(end + _TOKEN_BYTES, deadline):
-            return b"", b""
-        if not self._read.startswith(self.token, end):  # the module wrote in the middle of the frame
-            raise self._foreign(_HEAD_BYTES)
-        with memoryview(self._read) as read:
-            text = bytes(read[_HEAD_BYTES:end])
-        del self._read[: end + _TOKEN_BYTES]
-        return kind, text
-
-    def _reads(self, count: int, deadline: float) -> bool:
-        """Read until `count` bytes are available; return False if the process ends before that."""
-        while len(self._read) < count:
-            if not self._poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                raise Late
-            chunk = os.read(self._descriptor, _READ_BYTES)
-            if not chunk:
-                return False
-            self._read += chunk
-        return True
-
-    def _foreign(self, begin: int) -> Foreign:
-        written = bytes(self._read[begin:]).partition(self.token)[0]
-        return Foreign(written[:_SHOWN_BYTES])
-
 
 _TAIL_BYTES = 4_000
 _PIPE_BYTES = 1 << 20
 
-_OUTSIDE_MEGABYTES, _CORE_MEGABYTES = 1024, 32
-"""Address space that Deno itself reserves, fixed and per core: about 550 MB on two cores, mostly unused."""
-
 _PROCESSORS = 4
-"""Maximum average number of processors that Deno may keep busy; one thread runs the module."""
+"""Maximum average number of processors that a process may keep busy; one thread runs the module."""
 
 _RENEWED_SECONDS = 1.0
 """Interval between renewals of the processor time limit; a renewal takes longer than the read of a short answer."""
@@ -136,38 +35,55 @@ _PATIENCE = 5.0
 """Seconds to wait for the end of a killed process."""
 
 
-class DenoProcess:
-    """The harness with one derivation's module, whose only permission is to use its pipes.
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The command of a process.
+
+    Attributes:
+        name: name of the runtime for messages, such as `Deno`.
+        command: the program and its arguments.
+        folder: the working folder.
+        environment: all environment variables.
+        megabytes: limit of the process's memory.
+    """
+
+    name: str
+    command: Sequence[str]
+    folder: Path
+    environment: Mapping[str, str]
+    megabytes: int
+
+
+class ModuleProcess:
+    """The harness of a language with one derivation's module, whose only permission is to use its pipes.
 
     One thread may send while another receives.
 
     Args:
-        spec: the derivation.
-        digest: its digest by `digest_of`.
+        launch: the command.
 
     Attributes:
         log: receives the module's messages.
         version: version of its state; None if its module keeps no state.
         shard: name of the state's shard.
-        abilities: for each of `flush`, `startCommit` and `reset`, whether the class overrides it; set by the first
-            session.
+        abilities: for each of `flush`, `startCommit` and `reset`, whether the class has it; set by the first session.
     """
 
-    def __init__(self, spec: DerivationSpec, digest: str) -> None:
+    def __init__(self, launch: Launch) -> None:
         self.log: Log = _unheard
         self.version: str | None = None
         self.shard = ""
         self.abilities: dict[str, bool] = {}
+        self._name = launch.name
         # Not a pipe of Popen: a fork would copy the lock of the pipe, which the waiting thread holds, and would
         # block forever.
         self._stderr, child = os.pipe()
         pipe = subprocess.PIPE
-        folder = project_folder(spec, digest)
         try:
             self._process = subprocess.Popen(
-                command_of(spec, folder),
-                cwd=_working_folder(spec, folder),
-                env=environment(spec),
+                launch.command,
+                cwd=launch.folder,
+                env=launch.environment,
                 stdin=pipe,
                 stdout=pipe,
                 stderr=child,
@@ -178,7 +94,7 @@ class DenoProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin.fileno(), self._process.stdout.fileno()
-        self._limit(spec.limits.heap_megabytes)
+        self._limit(launch.megabytes)
         self._limited_until = 0.0  # monotonic clock
         for descriptor in (self._stdin, self._stdout):
             with suppress(OSError, AttributeError):  # Linux only; on other systems, pipes keep their size
@@ -187,15 +103,14 @@ class DenoProcess:
         self._ended = False
         self._wire = Wire(self._stdout)
         self._tail = bytearray()
-        self._listener = threading.Thread(target=self._listen, name="deno-stderr", daemon=True)
+        self._listener = threading.Thread(target=self._listen, name=f"{launch.name}-stderr", daemon=True)
         self._listener.start()
         with suppress(OSError):  # the process has ended; the first answer reports this
             self._write(self._wire.token)
 
-    def _limit(self, heap: int) -> None:
-        """Limit the memory of the process outside V8's heap: buffers, and WebAssembly memory."""
-        most = (2 * heap + _OUTSIDE_MEGABYTES + _CORE_MEGABYTES * (os.cpu_count() or 1)) << 20
-        with suppress(OSError, AttributeError):  # Linux only; on other systems, only the heap is limited
+    def _limit(self, megabytes: int) -> None:
+        most = megabytes << 20
+        with suppress(OSError, AttributeError):  # Linux only; on other systems, the runtime limits its heap
             resource.prlimit(self._process.pid, resource.RLIMIT_DATA, (most, most))
 
     def _limit_time(self, seconds: float) -> None:
@@ -232,7 +147,7 @@ class DenoProcess:
         rest = memoryview(data)
         with self._sending:
             if self._ended:
-                raise BrokenPipeError(errno.EPIPE, "the Deno process was ended")
+                raise BrokenPipeError(errno.EPIPE, f"the {self._name} process was ended")
             while rest:
                 rest = rest[os.write(self._stdin, rest) :]
 
@@ -293,26 +208,11 @@ class DenoProcess:
         os.close(self._stderr)
 
     def _listen(self) -> None:
-        """Keep the end of standard error, where Deno explains why it ends."""
+        """Keep the end of standard error, where the runtime explains why the process ends."""
         while chunk := os.read(self._stderr, 1 << 16):
             self._tail += chunk
             del self._tail[:-_TAIL_BYTES]
         os.close(self._stderr)
-
-
-def command_of(spec: DerivationSpec, folder: Path) -> list[str]:
-    """Return the command that runs a derivation's project in `folder`."""
-    methods = [method_of(transform.name) for transform in spec.transforms]
-    net = bool(config_of(spec).permissions.net) and spec.limits.allows_permissions
-    argument = orjson.dumps({"methods": methods, "net": net, "guarded": needs_guards(spec)}).decode()
-    return [deno(), "run", *command_line(spec), str(folder / "main.ts"), argument]
-
-
-def _working_folder(spec: DerivationSpec, folder: Path) -> Path:
-    """Return the working folder: beside the catalog for a module with permission to read there."""
-    permissions = config_of(spec).permissions
-    beside = permissions.folder
-    return Path(beside) if permissions.read and beside and Path(beside).is_dir() else folder
 
 
 def _unheard(level: Level, message: str) -> None:
@@ -328,9 +228,9 @@ class Pool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[tuple[str, DenoProcess]] = []
+        self._idle: list[tuple[str, ModuleProcess]] = []
 
-    def take(self, digest: str, version: str | None, shard: str = "") -> DenoProcess | None:
+    def take(self, digest: str, version: str | None, shard: str = "") -> ModuleProcess | None:
         """Return the idle process of this project that was used last; None if there is none.
 
         A module may keep a part of its state in variables that no constructor clears. So the process of a module with
@@ -359,7 +259,7 @@ class Pool:
             ]
             return self._idle.pop(places[-1])[1] if places else None
 
-    def give(self, digest: str, process: DenoProcess) -> None:
+    def give(self, digest: str, process: ModuleProcess) -> None:
         """Return a process to the pool after it has answered all frames."""
         with self._lock:
             self._idle.append((digest, process))
@@ -382,30 +282,30 @@ class Pool:
             process.abandon()
 
 
-def _continues(process: DenoProcess, version: str | None) -> bool:
+def _continues(process: ModuleProcess, version: str | None) -> bool:
     if process.version is None or process.version == version:
         return True
     return version is None and process.abilities["reset"]
 
 
 POOL = Pool()
-"""The pool of this Python process."""
+"""The pool of this Python process, for all languages."""
 
 atexit.register(POOL.close)
 os.register_at_fork(after_in_child=POOL.forget)
 
 
 FRAME_DOCUMENTS = 250
-"""Number of documents that Deno processes before its garbage collector runs.
+"""Number of documents of a frame.
 
-With 1,000, each document takes 50 % longer.
+The garbage collector of Deno runs between frames. With 1,000, each document takes 50 % longer.
 """
 
 _FIRST_FRAME = 100
 _FRAME_BYTES = 4_000_000
 
 
-def send_batch(process: DenoProcess, batch: ReadBatch, ends: list[int], as_columns: bool) -> None:
+def send_batch(process: ModuleProcess, batch: ReadBatch, ends: list[int], as_columns: bool) -> None:
     """Send a batch in frames with limits: a number of documents, and bytes as estimated from the previous frame.
 
     Args:
