@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 
-from derive.algebra.expression import (
-    Call,
-    Case,
-    Column,
-    Expression,
-    Literal,
-    OuterColumn,
-    Subquery,
-    SubqueryKind,
-)
+from derive.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn, Subquery, SubqueryKind
 from derive.algebra.relation import (
     Aggregate,
     Bound,

@@ -9,16 +9,7 @@ from random import Random
 from changing import Changing
 from relations_sample import aggregate, call
 
-from derive.algebra.expression import (
-    Call,
-    Case,
-    Column,
-    Expression,
-    Literal,
-    OuterColumn,
-    Subquery,
-    SubqueryKind,
-)
+from derive.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn, Subquery, SubqueryKind
 from derive.algebra.relation import (
     Aggregate,
     Bound,

@@ -7,17 +7,7 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from relations_sample import (
-    CUSTOMERS,
-    ORDER_ROWS,
-    ORDERS,
-    aggregate,
-    call,
-    column,
-    contents,
-    number,
-    shown,
-)
+from relations_sample import CUSTOMERS, ORDER_ROWS, ORDERS, aggregate, call, column, contents, number, shown
 
 from derive.algebra.expression import Column, Expression, Literal, OuterColumn, Subquery, SubqueryKind
 from derive.algebra.relation import (
@@ -81,24 +71,10 @@ MATCHES = call("=", column(ORDERS, 1), Column(4, Type.TEXT))
         ),
         (
             UnionAll((picked(ORDERS, 1), picked(CUSTOMERS, 0))),
-            [
-                ("ann",),
-                ("ben",),
-                ("ann",),
-                (None,),
-                ("cid",),
-                ("cid",),
-                ("ann",),
-                ("ben",),
-                ("dan",),
-                (None,),
-            ],
+            [("ann",), ("ben",), ("ann",), (None,), ("cid",), ("cid",), ("ann",), ("ben",), ("dan",), (None,)],
         ),
         (Distinct(picked(ORDERS, 1)), [("ann",), ("ben",), (None,), ("cid",)]),
-        (
-            SetOperation(SetOperator.EXCEPT, False, picked(ORDERS, 1), picked(CUSTOMERS, 0)),
-            [("cid",)],
-        ),
+        (SetOperation(SetOperator.EXCEPT, False, picked(ORDERS, 1), picked(CUSTOMERS, 0)), [("cid",)]),
         (
             SetOperation(SetOperator.EXCEPT, True, picked(ORDERS, 1), picked(CUSTOMERS, 0)),
             [("ann",), ("cid",), ("cid",)],

@@ -150,8 +150,7 @@ _INTERVALS = st.one_of(
 )
 
 _TIMES = st.one_of(
-    st.sampled_from(["00:00:00", "24:00:00", "23:59:59.999999", "12:00:00"]),
-    st.integers(0, DAY).map(text_of_time),
+    st.sampled_from(["00:00:00", "24:00:00", "23:59:59.999999", "12:00:00"]), st.integers(0, DAY).map(text_of_time)
 )
 _UUIDS = st.one_of(
     st.sampled_from(["00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"]),

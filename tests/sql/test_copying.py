@@ -156,10 +156,7 @@ BINARY_ROWS = st.lists(
 )
 CUTS = st.lists(st.integers(0, 40), max_size=6)
 LAW = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=SAME,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=EXAMPLES, deadline=None, derandomize=SAME, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

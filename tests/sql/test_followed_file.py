@@ -110,10 +110,7 @@ def test_header_names_columns(tmp_path: Path) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    lines=st.lists(st.integers(0, 99_999), min_size=1, max_size=2_000),
-    data=st.data(),
-)
+@given(lines=st.lists(st.integers(0, 99_999), min_size=1, max_size=2_000), data=st.data())
 def test_file_is_refused_while_bytes_that_were_read_differ(
     tmp_path_factory: pytest.TempPathFactory, lines: list[int], data: st.DataObject
 ) -> None:

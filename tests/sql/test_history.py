@@ -27,10 +27,7 @@ def serial(chance: random.Random, length: int = 40) -> list[Event]:
     rows = set(BEFORE)
     lists: dict[str, tuple[str, ...]] = {}
     counts: dict[str, int] = {}
-    history: list[Event] = [
-        Read("0", -1000, -999, frozenset(), {}, {}, {}),
-        Write("0", -998, -997, BEFORE, Outcome.OK),
-    ]
+    history: list[Event] = [Read("0", -1000, -999, frozenset(), {}, {}, {}), Write("0", -998, -997, BEFORE, Outcome.OK)]
     for number in range(length):
         client, name = str(chance.randrange(4)), f"{number % 4}-{number}"
         begin = number * 100 - chance.randrange(250)

@@ -25,13 +25,7 @@ import identity_folder
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from identity_folder import Folder, Follower, Subscriber, rows_of
 from identity_model import INDEXED, NAMES, PLAIN, SOURCE, SUBJECT, Model, Relation, Rows
 from sql_world import Client

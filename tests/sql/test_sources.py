@@ -77,7 +77,7 @@ FIRST = {
     "SELECT count(*) FROM s a JOIN t ON true": ["CREATE TABLE t (a int)", "INSERT INTO t VALUES (1)"],
     "SELECT count(*) FROM u": ["CREATE TABLE u (a text)", "INSERT INTO u SELECT id FROM s"],
     "SELECT count(*) FROM w WHERE a = 20000": [
-        *("CREATE TABLE w (a bigint)", "INSERT INTO w VALUES (1)", "UPDATE w SET a = (SELECT count(*) FROM s)"),
+        *("CREATE TABLE w (a bigint)", "INSERT INTO w VALUES (1)", "UPDATE w SET a = (SELECT count(*) FROM s)")
     ],
 }
 

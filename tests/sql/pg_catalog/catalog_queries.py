@@ -11,13 +11,7 @@ from derive.sql.backends import Backend
 from derive.sql.catalog.system_relations import system_relation
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import SelectStatement
-from derive.sql.pg_catalog.objects import (
-    CatalogObjects,
-    ObjectIndex,
-    ObjectKind,
-    ObjectRelation,
-    SessionFacts,
-)
+from derive.sql.pg_catalog.objects import CatalogObjects, ObjectIndex, ObjectKind, ObjectRelation, SessionFacts
 from derive.sql.pg_catalog.snapshot import CatalogSnapshot, UserCatalog
 from derive.sql.planner.interfaces import NamedColumn, NamedRelation
 from derive.sql.planner.plan import plan_query

@@ -150,12 +150,7 @@ def reflect(connection: sqlalchemy.Connection) -> None:
     assert inspector.get_materialized_view_names() == ["totals"]
     assert [
         (column["name"], str(column["type"]), column["nullable"]) for column in inspector.get_columns("orders")
-    ] == [
-        ("id", "BIGINT", False),
-        ("customer", "TEXT", True),
-        ("amount", "NUMERIC", True),
-        ("at", "TIMESTAMP", True),
-    ]
+    ] == [("id", "BIGINT", False), ("customer", "TEXT", True), ("amount", "NUMERIC", True), ("at", "TIMESTAMP", True)]
     assert inspector.get_pk_constraint("orders")["constrained_columns"] == []
     assert inspector.get_foreign_keys("orders") == []
     assert [index["column_names"] for index in inspector.get_indexes("orders")] == [["id"]]

@@ -11,10 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 
 from cluster import Cluster, ComputeInstance, Process
 
-OF_INSTANCES = (
-    *("dataflow.committed", "dataflow.committing"),
-    *("metadata.committed", "metadata.committing"),
-)
+OF_INSTANCES = (*("dataflow.committed", "dataflow.committing"), *("metadata.committed", "metadata.committing"))
 OF_SERVERS = (
     *("dataflow.held", "metadata.committed", "metadata.committing"),
     *("segment.closed", "segment.closing", "segment.synced", "compaction.advanced", "compaction.replaced"),

@@ -50,9 +50,7 @@ def test_peeks_are_sent_to_a_replica_without_pending_peeks(two: World) -> None:
     assert two.asked(two.ask()) == "b"
 
 
-def test_late_peek_is_sent_to_other_replicas_and_the_late_replica_is_avoided(
-    two: World,
-) -> None:
+def test_late_peek_is_sent_to_other_replicas_and_the_late_replica_is_avoided(two: World) -> None:
     first = two.ask()
     two.controller.hasten(first)
     assert two.asked(first) == "ab"
