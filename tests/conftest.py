@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import hashlib
+import inspect
 import multiprocessing
 import os
 import shutil
@@ -40,8 +42,10 @@ from derive.time.extent import Limits
 
 if TYPE_CHECKING:
     from crash_client import CrashServer
-    from sql_world import SqlWorld
+    from sql_world import Client, SqlWorld
     from toy_server import ToyServer
+
+    from derive.sql.coordinator import Coordinator
 
 pytest_plugins = ["conformance_fixtures"]  # of tests/connectors/conformance: pytest has room for one conftest
 
@@ -185,10 +189,48 @@ def toy() -> Iterator[ToyServer]:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    from sql_world import SqlWorld
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> SqlWorld:
+    from sql_world import CATALOG, SqlWorld
 
-    return SqlWorld(tmp_path)
+    marker = request.node.get_closest_marker("catalog")
+    return SqlWorld(tmp_path, marker.args[0] if marker else CATALOG)
+
+
+@pytest.fixture
+def event_loop() -> Iterator[asyncio.Runner]:
+    """The loop of an asynchronous test, and of its fixtures."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture
+def coordinator(world: SqlWorld, event_loop: asyncio.Runner) -> Iterator[Coordinator]:
+    """The coordinator of an asynchronous test."""
+    opened = world.opened()
+    yield event_loop.run(opened.__aenter__())
+    event_loop.run(opened.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def client(coordinator: Coordinator, event_loop: asyncio.Runner) -> Client:
+    """A session of an asynchronous test."""
+    from sql_world import Client
+
+    async def opened() -> Client:
+        return Client(coordinator)
+
+    return event_loop.run(opened())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an asynchronous test, in the event loop of its fixtures."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    runner: asyncio.Runner = pyfuncitem._request.getfixturevalue("event_loop")
+    names = inspect.signature(pyfuncitem.obj).parameters
+    runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.fixture

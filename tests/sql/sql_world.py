@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -103,15 +104,27 @@ class SqlWorld:
         self.data = folder / "data"
         self.catalog = load(folder / "flow.yaml")
 
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Coordinator]:
+        """Open a coordinator, as a server does that starts."""
+        coordinator = Coordinator(self.data, self.catalog)
+        try:
+            yield coordinator
+        finally:
+            await coordinator.close()
+
+    @asynccontextmanager
+    async def served(self, **settings: str) -> AsyncIterator[tuple[Coordinator, Client]]:
+        """Open a coordinator, and a session over it."""
+        async with self.opened() as coordinator:
+            yield coordinator, Client(coordinator, **settings)
+
     def within(self, work: Callable[[Coordinator], Awaitable[T]]) -> T:
         """Do something with a coordinator of its own."""
 
         async def run() -> T:
-            coordinator = Coordinator(self.data, self.catalog)
-            try:
+            async with self.opened() as coordinator:
                 return await work(coordinator)
-            finally:
-                await coordinator.close()
 
         return asyncio.run(run())
 

@@ -53,72 +53,60 @@ def test_locks_equal_a_model(steps: list[tuple[str, str, int, bool, bool]]) -> N
         held = +held
 
 
-def test_locks_are_granted_in_the_order_of_requests() -> None:
-    async def work() -> None:
-        locks = AdvisoryLocks()
-        given_to: list[str] = []
+async def test_locks_are_granted_in_the_order_of_requests() -> None:
+    locks = AdvisoryLocks()
+    given_to: list[str] = []
 
-        async def ask(owner: str, *, shared: bool) -> None:
-            await wait(locks, owner, shared=shared)
-            given_to.append(owner)
+    async def ask(owner: str, *, shared: bool) -> None:
+        await wait(locks, owner, shared=shared)
+        given_to.append(owner)
 
-        assert take(locks, "ann", shared=True)
-        requests = [asyncio.create_task(ask("bob", shared=False)), asyncio.create_task(ask("cid", shared=True))]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert given_to == []  # cid could share with ann, but bob came first
-        locks.release("ann", is_of_transaction=False)
-        await requests[0]
-        assert given_to == ["bob"]
-        assert locks.unlock("bob", (1,), is_shared=False)
-        await asyncio.gather(*requests)
-        assert given_to == ["bob", "cid"]
-
-    asyncio.run(work())
+    assert take(locks, "ann", shared=True)
+    requests = [asyncio.create_task(ask("bob", shared=False)), asyncio.create_task(ask("cid", shared=True))]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert given_to == []  # cid could share with ann, but bob came first
+    locks.release("ann", is_of_transaction=False)
+    await requests[0]
+    assert given_to == ["bob"]
+    assert locks.unlock("bob", (1,), is_shared=False)
+    await asyncio.gather(*requests)
+    assert given_to == ["bob", "cid"]
 
 
-def test_cancelled_lock_requests_block_no_others() -> None:
-    async def work() -> None:
-        locks = AdvisoryLocks()
-        assert take(locks, "ann", shared=True)
-        first = asyncio.create_task(wait(locks, "bob"))
-        second = asyncio.create_task(wait(locks, "cid", shared=True))
-        await asyncio.sleep(0)
-        first.cancel()
-        await second
-        assert not take(locks, "bob")
-        locks.release("ann", is_of_transaction=False)
-        locks.release("cid", is_of_transaction=False)
-        assert take(locks, "bob")
-
-    asyncio.run(work())
+async def test_cancelled_lock_requests_block_no_others() -> None:
+    locks = AdvisoryLocks()
+    assert take(locks, "ann", shared=True)
+    first = asyncio.create_task(wait(locks, "bob"))
+    second = asyncio.create_task(wait(locks, "cid", shared=True))
+    await asyncio.sleep(0)
+    first.cancel()
+    await second
+    assert not take(locks, "bob")
+    locks.release("ann", is_of_transaction=False)
+    locks.release("cid", is_of_transaction=False)
+    assert take(locks, "bob")
 
 
-def test_deadlocks_are_reported() -> None:
-    async def work() -> None:
-        locks = AdvisoryLocks()
-        assert take(locks, "ann", 1)
-        assert take(locks, "bob", 2)
-        first = asyncio.create_task(wait(locks, "ann", 2))
-        await asyncio.sleep(0)
-        with pytest.raises(SqlError, match="deadlock"):
-            await wait(locks, "bob", 1)
-        locks.release("bob", is_of_transaction=False)
-        await first
-
-    asyncio.run(work())
+async def test_deadlocks_are_reported() -> None:
+    locks = AdvisoryLocks()
+    assert take(locks, "ann", 1)
+    assert take(locks, "bob", 2)
+    first = asyncio.create_task(wait(locks, "ann", 2))
+    await asyncio.sleep(0)
+    with pytest.raises(SqlError, match="deadlock"):
+        await wait(locks, "bob", 1)
+    locks.release("bob", is_of_transaction=False)
+    await first
 
 
-def test_sharers_that_both_upgrade_a_lock_deadlock() -> None:
-    async def work() -> None:
-        locks = AdvisoryLocks()
-        assert take(locks, "ann", shared=True)
-        assert take(locks, "bob", shared=True)
-        first = asyncio.create_task(wait(locks, "ann"))
-        await asyncio.sleep(0)
-        with pytest.raises(SqlError, match="deadlock"):
-            await wait(locks, "bob")
-        assert locks.unlock("bob", (1,), is_shared=True)
-        await first
-
-    asyncio.run(work())
+async def test_sharers_that_both_upgrade_a_lock_deadlock() -> None:
+    locks = AdvisoryLocks()
+    assert take(locks, "ann", shared=True)
+    assert take(locks, "bob", shared=True)
+    first = asyncio.create_task(wait(locks, "ann"))
+    await asyncio.sleep(0)
+    with pytest.raises(SqlError, match="deadlock"):
+        await wait(locks, "bob")
+    assert locks.unlock("bob", (1,), is_shared=True)
+    await first

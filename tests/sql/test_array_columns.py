@@ -13,17 +13,15 @@ from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.types.array import literal_of_texts, texts_of_literal
 from derive.functions.types.type_info import datum_of_text
-from derive.sql.coordinator import Coordinator
 
 
-def test_tables_and_views_have_array_columns(world: SqlWorld) -> None:
+async def test_tables_and_views_have_array_columns(world: SqlWorld) -> None:
     rows = [
         ("1", "{1,NULL,2}", '{a,"b c"}', "{1.5,2}", '{"{\\"k\\": 1}",null}', "{t,f}", '{"2020-01-01 00:00:00+00"}'),
         ("2", "{}", None, "{NaN}", "{}", "{}", "{}"),
     ]
 
-    async def first(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+    async with world.served() as (_, client):
         await client("CREATE TABLE t (id int, i int[], s text[], n numeric[], j jsonb[], b bool[], tz timestamptz[])")
         for row in rows:
             values = ", ".join("NULL" if text is None else f"'{text}'" for text in row)
@@ -37,38 +35,30 @@ def test_tables_and_views_have_array_columns(world: SqlWorld) -> None:
         await client("DELETE FROM t WHERE id = 1")
         await client("UPDATE t SET s = array_append(s, 'z') WHERE id = 3")
 
-    async def second(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+    async with world.served() as (_, client):
         await client("INSERT INTO t (id, i) VALUES (5, NULL)")
         assert await client("SELECT * FROM v ORDER BY i") == [("{}", "2", "{3,2}"), (None, "2", "{5,4}")]
         assert await client("SELECT * FROM t WHERE id = 2") == [rows[1]]
         assert await client("SELECT s FROM t WHERE id = 3") == [("{z}",)]
 
-    world.within(first)
-    world.within(second)
 
+async def test_unnest_returns_elements_as_rows(client: Client) -> None:
+    await client("CREATE TABLE t (id int, tags text[])")
+    await client(
+        "CREATE MATERIALIZED VIEW tags AS SELECT tag, count(*) AS n, min(place) AS first "
+        "FROM t, unnest(tags) WITH ORDINALITY AS g(tag, place) GROUP BY tag"
+    )
+    await client("INSERT INTO t VALUES (1, '{a,b,NULL}'), (2, '{b}'), (2, '{b}'), (3, '{}'), (4, NULL)")
+    rows = [("a", "1", "1"), ("b", "3", "1"), (None, "1", "3")]
+    assert await client("SELECT * FROM tags ORDER BY tag") == rows
+    await client("UPDATE t SET tags = tags || '{c}' WHERE id = 2")
+    await client("DELETE FROM t WHERE id = 1")
+    assert await client("SELECT * FROM tags ORDER BY tag") == [("b", "2", "1"), ("c", "2", "2")]
 
-def test_unnest_returns_elements_as_rows(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (id int, tags text[])")
-        await client(
-            "CREATE MATERIALIZED VIEW tags AS SELECT tag, count(*) AS n, min(place) AS first "
-            "FROM t, unnest(tags) WITH ORDINALITY AS g(tag, place) GROUP BY tag"
-        )
-        await client("INSERT INTO t VALUES (1, '{a,b,NULL}'), (2, '{b}'), (2, '{b}'), (3, '{}'), (4, NULL)")
-        rows = [("a", "1", "1"), ("b", "3", "1"), (None, "1", "3")]
-        assert await client("SELECT * FROM tags ORDER BY tag") == rows
-        await client("UPDATE t SET tags = tags || '{c}' WHERE id = 2")
-        await client("DELETE FROM t WHERE id = 1")
-        assert await client("SELECT * FROM tags ORDER BY tag") == [("b", "2", "1"), ("c", "2", "2")]
-
-        await client("CREATE TABLE u (id int, name text)")
-        ids, names = datum_of_text(Type.INTEGER_ARRAY, "{1,2,3}"), datum_of_text(Type.TEXT_ARRAY, "{x,y}")
-        await client("INSERT INTO u SELECT * FROM unnest($1::int[], $2::text[])", ids, names)
-        assert await client("SELECT * FROM u ORDER BY id") == [("1", "x"), ("2", "y"), ("3", None)]
-
-    world.within(work)
+    await client("CREATE TABLE u (id int, name text)")
+    ids, names = datum_of_text(Type.INTEGER_ARRAY, "{1,2,3}"), datum_of_text(Type.TEXT_ARRAY, "{x,y}")
+    await client("INSERT INTO u SELECT * FROM unnest($1::int[], $2::text[])", ids, names)
+    assert await client("SELECT * FROM u ORDER BY id") == [("1", "x"), ("2", "y"), ("3", None)]
 
 
 # Arrays as texts.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,9 +49,10 @@ ROWS = {
 }
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> SqlWorld:
-    world = SqlWorld(tmp_path)
+@pytest.fixture(scope="module")
+def defined(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all definitions."""
+    world = SqlWorld(tmp_path_factory.mktemp("defined"))
 
     async def define(coordinator: Coordinator) -> None:
         client = Client(coordinator)
@@ -60,7 +62,13 @@ def world(tmp_path: Path) -> SqlWorld:
         assert await answers(client) == ROWS
 
     world.within(define)
-    return world
+    return world.data
+
+
+@pytest.fixture
+def world(tmp_path: Path, defined: Path) -> SqlWorld:
+    shutil.copytree(defined, tmp_path / "data")
+    return SqlWorld(tmp_path)
 
 
 async def answers(client: Client) -> dict[str, object]:
@@ -84,27 +92,18 @@ def edited(world: SqlWorld, edit: Callable[[str], str]) -> None:
     world.catalog = load(world.folder / "flow.yaml")
 
 
-def reported(world: SqlWorld) -> dict[str, object]:
-    """Answers of who begins to serve SQL now; names are listed in any case, and what fits nothing can be dropped."""
-
-    async def ask(coordinator: Coordinator) -> dict[str, object]:
+async def reported(world: SqlWorld) -> dict[str, object]:
+    """Return the answers of a server that starts now; all names are listed, and what fits nothing can be dropped."""
+    async with world.served(statement_timeout="10s") as (coordinator, client):
         coordinator.own()
-        client = Client(coordinator, statement_timeout="10s")
         assert [name for (name, *_) in await client("SHOW VIEWS")] == ["every", "m", "n", "over", "v"]
         asked = await answers(client)
         await client("CREATE TABLE other (a int)")
         await client("INSERT INTO other VALUES (1)")
         assert await client("SELECT a FROM other") == [("1",)]
-        return asked
-
-    async def drop(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        for statement in ("DROP VIEW v CASCADE", "DROP MATERIALIZED VIEW m", "DROP SOURCE s", "DROP VIEW every"):
-            await client(statement)
-        await client("DROP INDEX orders_amount")
-
-    asked = world.within(ask)
-    world.within(drop)
+    async with world.served() as (_, client):
+        for dropped in ("VIEW v CASCADE", "MATERIALIZED VIEW m", "SOURCE s", "VIEW every", "INDEX orders_amount"):
+            await client(f"DROP {dropped}")
     return asked
 
 
@@ -121,10 +120,10 @@ def failures(asked: dict[str, object]) -> dict[str, str]:
 AMOUNT = "amount: {type: number}"
 
 
-def test_changed_column_type_fails_dependent_views(world: SqlWorld) -> None:
+async def test_changed_column_type_fails_dependent_views(world: SqlWorld) -> None:
     edited(world, lambda text: text.replace(AMOUNT, "amount: {type: [number, string]}", 1))
     reason = 'column "amount" would be jsonb, and was double precision when it was created'
-    asked = failures(reported(world))
+    asked = failures(await reported(world))
     assert set(asked) == {"view", "every", "materialized", "over", "source", "subscription"}
     assert asked["view"] == f'view "v" no longer fits its inputs: {reason}'
     assert asked["source"] == f'source "s" no longer fits its inputs: {reason}'
@@ -132,58 +131,49 @@ def test_changed_column_type_fails_dependent_views(world: SqlWorld) -> None:
 
 
 @pytest.mark.parametrize("change", ["{type: [number, string]}", "{type: [number, boolean]}"])
-def test_incompatible_views_stay_listed_with_their_error(world: SqlWorld, change: str) -> None:
+async def test_incompatible_views_stay_listed_with_their_error(world: SqlWorld, change: str) -> None:
     """Listed in SHOW MAINTENANCE, for `flowctl status`, and logged; with what is defined over it, and nothing else."""
 
-    async def define(coordinator: Coordinator) -> None:
-        for definition in ("CREATE MATERIALIZED VIEW mm AS SELECT count(*) AS n FROM m", "CREATE INDEX ON s (amount)"):
-            await Client(coordinator)(definition)
+    async def listed() -> dict[str | None, str | None]:
+        async with world.served(statement_timeout="20s") as (coordinator, client):
+            coordinator.own()
+            await client("SELECT n FROM n")
+            errors = {row[0]: row[2] for row in await client("SHOW MAINTENANCE")}
+            reported = {row["name"]: row["error"] for one in coordinator._instances() for row in one["dataflows"]}
+            assert {name for name in reported if reported[name]} == {name for name in errors if errors[name]}
+            for name, error in errors.items():
+                if error:
+                    failure = await client.error(f"SELECT * FROM {name}")
+                    assert failure.hint is not None
+                    assert failure.hint in error
+            return errors
 
-    async def listed(coordinator: Coordinator) -> dict[str | None, str | None]:
-        coordinator.own()
-        client = Client(coordinator, statement_timeout="20s")
-        await client("SELECT n FROM n")
-        errors = {row[0]: row[2] for row in await client("SHOW MAINTENANCE")}
-        reported = {row["name"]: row["error"] for one in coordinator._instances() for row in one["dataflows"]}
-        assert {name for name in reported if reported[name]} == {name for name in errors if errors[name]}
-        for name, error in errors.items():
-            if error:
-                failure = await client.error(f"SELECT * FROM {name}")
-                assert failure.hint is not None
-                assert failure.hint in error
-        return errors
-
-    world.within(define)
+    async with world.served() as (_, client):
+        await client("CREATE MATERIALIZED VIEW mm AS SELECT count(*) AS n FROM m")
+        await client("CREATE INDEX ON s (amount)")
     every = {"m", "mm", "n", "shop/orders", "v", "s"}
-    assert world.within(listed) == dict.fromkeys(every)
+    assert await listed() == dict.fromkeys(every)
     edited(world, lambda text: text.replace(AMOUNT, f"amount: {change}", 1))
-    errors = world.within(listed)
+    errors = await listed()
     assert errors.keys() == every
     assert {name for name, error in errors.items() if error} == {"m", "mm", "v", "s"}
     assert all(error is None or "no longer" in error for error in errors.values())
     entries = [entry for entry in recent_entries(world.data, "sql-views") if entry["level"] == "error"]
     assert {entry["view"] for entry in entries} == {"public.m", "public.mm", "public.v", "public.s"}
     edited(world, lambda text: text + "\n")
-    assert world.within(listed) == dict.fromkeys(every)
+    assert await listed() == dict.fromkeys(every)
 
 
-def test_status_reports_why_a_view_does_not_advance(world: SqlWorld) -> None:
+async def test_status_reports_why_a_view_does_not_advance(world: SqlWorld) -> None:
     edited(world, lambda text: text.replace(AMOUNT, "amount: {type: [number, string]}", 1))
-
-    async def ask(server: Coordinator) -> None:
+    settings = {"statement_timeout": "20s", "transaction_isolation": "strict serializable"}
+    async with world.opened() as server, world.served(**settings) as (_, client):
         server.own()
-        other = Coordinator(world.data, world.catalog)
-        try:
-            client = Client(other, statement_timeout="20s", transaction_isolation="strict serializable")
-            assert "no longer fits its inputs" in (await client.error("SELECT * FROM m")).message
-            assert await client("SELECT * FROM n") == [("2",)]
-        finally:
-            await other.close()
-
-    world.within(ask)
+        assert "no longer fits its inputs" in (await client.error("SELECT * FROM m")).message
+        assert await client("SELECT * FROM n") == [("2",)]
 
 
-def test_removed_field_fails_dependent_views(world: SqlWorld) -> None:
+async def test_removed_field_fails_dependent_views(world: SqlWorld) -> None:
     edited(
         world,
         lambda text: (
@@ -192,69 +182,62 @@ def test_removed_field_fails_dependent_views(world: SqlWorld) -> None:
             .replace("$amount", "1", 1)
         ),
     )
-    asked = failures(reported(world))
+    asked = failures(await reported(world))
     assert set(asked) == {"view", "every", "materialized", "over", "source", "subscription"}
     assert asked["view"] == 'view "v" no longer fits its inputs: column "amount" does not exist'
     assert 'collection "shop/orders" no longer has the column "amount"' in asked["source"]
 
 
-def test_added_field_does_not_affect_views(world: SqlWorld) -> None:
+async def test_added_field_does_not_affect_views(world: SqlWorld) -> None:
     edited(world, lambda text: text.replace(AMOUNT, f"aa: {{type: number}}, {AMOUNT}", 1))
-    assert failures(reported(world)) == {}
+    assert failures(await reported(world)) == {}
 
 
-def test_renamed_projection_fails_dependent_views(world: SqlWorld) -> None:
+async def test_renamed_projection_fails_dependent_views(world: SqlWorld) -> None:
     edited(world, lambda text: text.replace("    key: [/id]", "    projections: {paid: /amount}\n    key: [/id]", 1))
-    asked = reported(world)
+    asked = await reported(world)
     assert {name: rows for name, rows in asked.items() if isinstance(rows, Exception)} == {}
 
 
-def test_swapped_projections_change_rows(world: SqlWorld) -> None:
+async def test_swapped_projections_change_rows(world: SqlWorld) -> None:
     def projected(first: str, second: str) -> Callable[[str], str]:
         projections = f"    projections: {{x: /{first}, y: /{second}}}\n    key: [/id]"
         return lambda text: text.replace("    key: [/id]", projections, 1)
 
-    async def define(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+    edited(world, projected("customer", "at"))
+
+    async with world.served() as (_, client):
         await client('CREATE MATERIALIZED VIEW places AS SELECT x, count(*) FROM "shop/orders" GROUP BY x')
         assert await client("SELECT x FROM places ORDER BY 1") == [("ann",), ("ben",)]
+    edited(world, projected("at", "customer"))
 
-    async def ask(coordinator: Coordinator) -> None:
+    async with world.opened() as coordinator:
         coordinator.own()
         client = Client(coordinator)
         assert await client("SELECT x FROM places ORDER BY 1") == [("None-01-01T00:00:00Z",), ("None-01-01T00:00:01Z",)]
         assert await client("SELECT customer, amount FROM v ORDER BY 2") == ROWS["view"]
 
-    edited(world, projected("customer", "at"))
-    world.within(define)
-    edited(world, projected("at", "customer"))
-    world.within(ask)
 
-
-def test_removed_collection_is_usable_after_redeclaration(world: SqlWorld) -> None:
+async def test_removed_collection_is_usable_after_redeclaration(world: SqlWorld) -> None:
     (world.folder / "flow.yaml").write_text("collections: {}\n")
     world.catalog = load(world.folder / "flow.yaml")
 
-    async def ask(coordinator: Coordinator) -> dict[str, object]:
+    async with world.opened() as coordinator:
         coordinator.own()
-        return await answers(Client(coordinator, statement_timeout="10s"))
-
-    asked = world.within(ask)
+        asked = await answers(Client(coordinator, statement_timeout="10s"))
     assert {name for name, rows in asked.items() if isinstance(rows, Exception)} == set(QUERIES)
     messages = {name: getattr(error, "message", "") for name, error in asked.items()}
     assert messages["collection"] == 'relation "shop/orders" does not exist'
     assert messages["view"] == 'view "v" no longer fits its inputs: relation "shop/orders" does not exist'
     assert 'collection "shop/orders" is no longer in the catalog' in messages["source"]
     assert 'materialized view "m"' in messages["materialized"]
-
     edited(world, lambda text: text + "\n")
-    assert failures(reported(world)) == {}
+    assert failures(await reported(world)) == {}
 
 
-def test_reset_ends_subscriptions_only(tmp_path: Path) -> None:
+async def test_reset_ends_subscriptions_only(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path)
-
-    async def work(coordinator: Coordinator) -> None:
+    async with world.opened() as coordinator:
         coordinator.own()
         settings = {"statement_timeout": "20s", "transaction_isolation": "serializable"}
         client, other, third = (Client(coordinator, **settings) for _ in range(3))
@@ -299,8 +282,6 @@ def test_reset_ends_subscriptions_only(tmp_path: Path) -> None:
         while await client("SELECT * FROM v ORDER BY 1") != [("ann", "10"), ("ben", "1")]:
             await coordinator.watcher.next.wait()
 
-    world.within(work)
-
 
 async def other_of(coordinator: Coordinator, name: str, begun: asyncio.Event) -> None:
     """Subscribe to a relation until the subscription fails; set an event when the first row is there."""
@@ -312,34 +293,33 @@ async def other_of(coordinator: Coordinator, name: str, begun: asyncio.Event) ->
     await client("FETCH ALL updates WITH (TIMEOUT = '20s')")
 
 
-def test_documents_of_another_catalog_fail_only_readers_of_differences(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        coordinator.own()
-        client = Client(coordinator, statement_timeout="20s")
-        assert await client("SELECT n FROM n") == [("2",)]
-        changed = CATALOG.replace(AMOUNT, "amount: {type: [number, string]}", 1)
-        (world.folder / "changed.yaml").write_text(changed)
-        orders = load(world.folder / "changed.yaml").collections["shop/orders"]
-        strange = {"id": 3, "customer": "cas", "amount": "much"}
-        Ingestion(coordinator.store, orders).load("test", [(1, strange)])
+async def test_documents_of_another_catalog_fail_only_readers_of_differences(
+    world: SqlWorld, coordinator: Coordinator
+) -> None:
+    coordinator.own()
+    client = Client(coordinator, statement_timeout="20s")
+    assert await client("SELECT n FROM n") == [("2",)]
+    changed = CATALOG.replace(AMOUNT, "amount: {type: [number, string]}", 1)
+    (world.folder / "changed.yaml").write_text(changed)
+    orders = load(world.folder / "changed.yaml").collections["shop/orders"]
+    strange = {"id": 3, "customer": "cas", "amount": "much"}
+    Ingestion(coordinator.store, orders).load("test", [(1, strange)])
 
-        assert await client('SELECT customer FROM "shop/orders" ORDER BY 1') == [("ann",), ("ben",), ("cas",)]
-        for query in ("SELECT amount FROM v", "SELECT * FROM m", "SELECT * FROM over", "SELECT amount FROM s"):
-            error = await client.error(query)
-            assert error.sqlstate == "22003", query
-            assert "'amount'" in error.message
-        await client("CREATE TABLE other (a int)")
-        assert await client("SELECT a FROM other") == []
-        Ingestion(coordinator.store, orders).load("test", [(1, strange | {"amount": 1.0})])
-        assert await client("SELECT sum FROM over") == [("16.5",)]
-
-    world.within(work)
+    assert await client('SELECT customer FROM "shop/orders" ORDER BY 1') == [("ann",), ("ben",), ("cas",)]
+    for query in ("SELECT amount FROM v", "SELECT * FROM m", "SELECT * FROM over", "SELECT amount FROM s"):
+        error = await client.error(query)
+        assert error.sqlstate == "22003", query
+        assert "'amount'" in error.message
+    await client("CREATE TABLE other (a int)")
+    assert await client("SELECT a FROM other") == []
+    Ingestion(coordinator.store, orders).load("test", [(1, strange | {"amount": 1.0})])
+    assert await client("SELECT sum FROM over") == [("16.5",)]
 
 
-def test_changed_key_is_refused(world: SqlWorld) -> None:
+async def test_changed_key_is_refused(world: SqlWorld) -> None:
     edited(world, lambda text: text.replace("key: [/id]", "key: [/customer]", 1))
     with pytest.raises(StorageError) as caught:
-        reported(world)
+        await reported(world)
     assert "shop/orders" in caught.value.message
     assert "key" in caught.value.message
     assert caught.value.hint

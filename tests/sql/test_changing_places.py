@@ -216,24 +216,20 @@ collections:
 """
 
 
-def test_table_takes_a_name_that_a_catalog_has_declared(tmp_path: Path) -> None:
+async def test_table_takes_a_name_that_a_catalog_has_declared(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path, DECLARED)
     store = Store(world.data, durable=False)
     store.create(*world.catalog.collections.values())
     store.close()
 
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+    async with world.served() as (coordinator, client):
         await client("CREATE TABLE live_tmp AS SELECT 'x' AS name, 2 AS id")
         await client("ALTER TABLE live_tmp RENAME TO live")
         assert [table.name for table in coordinator.store.tables.all()] == ["sql/public/live"]
 
-    async def look(coordinator: Coordinator) -> None:
+    async with world.opened() as coordinator:
         coordinator.own()
         assert await Client(coordinator)("SELECT id FROM live") == [("2",)]
-
-    world.within(work)
-    world.within(look)  # a server starts, and a run says what is wrong with the catalog
     store = Store(world.data, durable=False)
     with closing(store), pytest.raises(StorageError, match="was stored with key") as raised:
         open_run(world.catalog, store, InProcessExecutor())

@@ -18,9 +18,9 @@ def stored(coordinator: Coordinator) -> set[str]:
     return {table.name for table in coordinator.store.tables.all() if table.name.startswith("sql/")}
 
 
-def test_definitions_are_visible_in_their_transaction_and_after_commit(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        one, two = Client(coordinator), Client(coordinator)
+async def test_definitions_are_visible_in_their_transaction_and_after_commit(world: SqlWorld) -> None:
+    async with world.served() as (coordinator, one):
+        two = Client(coordinator)
         await one("BEGIN")
         await one("CREATE TABLE t (a int, b text)")
         await one("INSERT INTO t VALUES (1, 'x'), (2, 'y')")
@@ -41,64 +41,55 @@ def test_definitions_are_visible_in_their_transaction_and_after_commit(world: Sq
         assert await two("SELECT * FROM u") == [("20",)]
         await two("INSERT INTO t VALUES (3, 'new')")
         assert await one("SELECT count(*) FROM v") == [("3",)]
-
-    world.within(work)
-    assert world.script("SELECT count(*) FROM v", "SELECT * FROM u") == [[("3",)], [("20",)]]
-
-
-def test_rollback_leaves_nothing(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("INSERT INTO t VALUES (1)")
-        version = coordinator.objects.version
-        await client("BEGIN")
-        await client("CREATE TABLE u (a int)")
-        await client("INSERT INTO u VALUES (1)")
-        await client("ALTER TABLE t RENAME TO s")
-        await client("CREATE MATERIALIZED VIEW m AS SELECT sum(a) FROM s")
-        await client("CREATE SOURCE c FROM LOAD GENERATOR COUNTER")
-        assert await client("SELECT * FROM m") == [("1",)]
-        assert await client("SELECT * FROM c") == []
-        await client("ROLLBACK")
-
-        assert await client("SHOW OBJECTS") == [
-            ("shop/orders", "collection"),
-            ("shop/spending", "collection"),
-            ("t", "table"),
-        ]
-        assert stored(coordinator) == {"sql/public/t"}
-        assert coordinator.objects.version == version
-        await client("BEGIN")
-        await client("CREATE TABLE u (a int)")
-        assert await client.fails("SELECT nothing") == "42703"
-        assert await client.tag("COMMIT") == "ROLLBACK"
-        assert stored(coordinator) == {"sql/public/t"}
-
-    world.within(work)
+    async with world.served() as (_, client):
+        assert await client("SELECT count(*) FROM v") == [("3",)]
+        assert await client("SELECT * FROM u") == [("20",)]
 
 
-def test_materialized_view_may_read_tables_of_its_transaction(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        ingest(coordinator, [(1, "ann", 10.0)])
-        await client("BEGIN")
-        await client("CREATE TABLE names (customer text, name text)")
-        await client("INSERT INTO names VALUES ('ann', 'Ann')")
-        await client('CREATE MATERIALIZED VIEW m AS SELECT name, amount FROM "shop/orders" JOIN names USING (customer)')
-        await client("CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM m")
-        assert await client("SELECT name, amount FROM m") == [("Ann", "10")]
-        await client("COMMIT")
-        assert await client("SELECT name, amount FROM m") == [("Ann", "10")]
-        ingest(coordinator, [(2, "ann", 5.0)])
-        assert await client("SELECT n FROM n") == [("2",)]
+async def test_rollback_leaves_nothing(coordinator: Coordinator, client: Client) -> None:
+    await client("CREATE TABLE t (a int)")
+    await client("INSERT INTO t VALUES (1)")
+    version = coordinator.objects.version
+    await client("BEGIN")
+    await client("CREATE TABLE u (a int)")
+    await client("INSERT INTO u VALUES (1)")
+    await client("ALTER TABLE t RENAME TO s")
+    await client("CREATE MATERIALIZED VIEW m AS SELECT sum(a) FROM s")
+    await client("CREATE SOURCE c FROM LOAD GENERATOR COUNTER")
+    assert await client("SELECT * FROM m") == [("1",)]
+    assert await client("SELECT * FROM c") == []
+    await client("ROLLBACK")
 
-    world.within(work)
+    assert await client("SHOW OBJECTS") == [
+        ("shop/orders", "collection"),
+        ("shop/spending", "collection"),
+        ("t", "table"),
+    ]
+    assert stored(coordinator) == {"sql/public/t"}
+    assert coordinator.objects.version == version
+    await client("BEGIN")
+    await client("CREATE TABLE u (a int)")
+    assert await client.fails("SELECT nothing") == "42703"
+    assert await client.tag("COMMIT") == "ROLLBACK"
+    assert stored(coordinator) == {"sql/public/t"}
 
 
-def test_tables_can_be_swapped_in_a_transaction(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+async def test_materialized_view_may_read_tables_of_its_transaction(coordinator: Coordinator, client: Client) -> None:
+    ingest(coordinator, [(1, "ann", 10.0)])
+    await client("BEGIN")
+    await client("CREATE TABLE names (customer text, name text)")
+    await client("INSERT INTO names VALUES ('ann', 'Ann')")
+    await client('CREATE MATERIALIZED VIEW m AS SELECT name, amount FROM "shop/orders" JOIN names USING (customer)')
+    await client("CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM m")
+    assert await client("SELECT name, amount FROM m") == [("Ann", "10")]
+    await client("COMMIT")
+    assert await client("SELECT name, amount FROM m") == [("Ann", "10")]
+    ingest(coordinator, [(2, "ann", 5.0)])
+    assert await client("SELECT n FROM n") == [("2",)]
+
+
+async def test_tables_can_be_swapped_in_a_transaction(world: SqlWorld) -> None:
+    async with world.served() as (coordinator, client):
         for name, row in (("a", 1), ("b", 2), ("c", 3)):
             await client(f"CREATE TABLE {name} (x int)")
             await client(f"INSERT INTO {name} VALUES ({row})")
@@ -115,29 +106,25 @@ def test_tables_can_be_swapped_in_a_transaction(world: SqlWorld) -> None:
         assert stored(coordinator) == {"sql/public/a", "sql/public/b", "sql/public/c"}
         for name, identifier in [(item.name, item.id) for item in coordinator.objects.items.values()]:
             assert coordinator.store.tables.name_of(identifier) == f"sql/public/{name}"
+    async with world.served() as (_, client):
+        assert await client("SELECT a.x, b.x, c.y FROM a, b, c") == [("2", "1", "new")]
 
-    world.within(work)
-    assert world.script("SELECT a.x, b.x, c.y FROM a, b, c") == [[("2", "1", "new")]]
 
-
-def test_writes_and_definitions_commit_together(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        one, two = Client(coordinator), Client(coordinator)
-        await one("CREATE TABLE t (a int)")
-        await one("CREATE TABLE gone (a int)")
-        for number in range(3):
-            await one("BEGIN")
-            await one(f"CREATE TABLE t{number} (a int)")
-            await one(f"INSERT INTO t VALUES ({number})")
-            await one("INSERT INTO gone VALUES (1)")
-            await one(f"INSERT INTO t{number} VALUES ({number})")
-            if number == 2:
-                await one("DROP TABLE gone")
-            await one("COMMIT")
-            assert await two(f"SELECT count(*), (SELECT a FROM t{number}) FROM t") == [(str(number + 1), str(number))]
-        assert await two.fails("SELECT * FROM gone") == "42P01"
-
-    world.within(work)
+async def test_writes_and_definitions_commit_together(coordinator: Coordinator) -> None:
+    one, two = Client(coordinator), Client(coordinator)
+    await one("CREATE TABLE t (a int)")
+    await one("CREATE TABLE gone (a int)")
+    for number in range(3):
+        await one("BEGIN")
+        await one(f"CREATE TABLE t{number} (a int)")
+        await one(f"INSERT INTO t VALUES ({number})")
+        await one("INSERT INTO gone VALUES (1)")
+        await one(f"INSERT INTO t{number} VALUES ({number})")
+        if number == 2:
+            await one("DROP TABLE gone")
+        await one("COMMIT")
+        assert await two(f"SELECT count(*), (SELECT a FROM t{number}) FROM t") == [(str(number + 1), str(number))]
+    assert await two.fails("SELECT * FROM gone") == "42P01"
 
 
 def fail_after_commits(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, times: int) -> list[DiskFullError]:
@@ -159,9 +146,8 @@ def fail_after_commits(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
     return failures
 
 
-def test_commit_stands_after_a_failed_read_of_names(world: SqlWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+async def test_commit_stands_after_a_failed_read_of_names(world: SqlWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world.served() as (coordinator, client):
         await client("CREATE TABLE t (a int)")
         failures = fail_after_commits(coordinator, monkeypatch, 1)
         await client("BEGIN")
@@ -170,66 +156,53 @@ def test_commit_stands_after_a_failed_read_of_names(world: SqlWorld, monkeypatch
         await client("COMMIT")
         assert not failures
         assert await client("SELECT a, b FROM t, u") == [("1", "2")]
+    async with world.served() as (_, client):
+        assert await client("SELECT a, b FROM t, u") == [("1", "2")]
 
-    world.within(work)
-    assert world.script("SELECT a, b FROM t, u") == [[("1", "2")]]
 
-
-def test_a_commit_after_one_of_unknown_outcome_fails_if_nothing_was_written(
-    world: SqlWorld, monkeypatch: pytest.MonkeyPatch
+async def test_a_commit_after_one_of_unknown_outcome_fails_if_nothing_was_written(
+    monkeypatch: pytest.MonkeyPatch, coordinator: Coordinator, client: Client
 ) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
+    await client("CREATE TABLE t (a int)")
 
-        def fail(*_: object) -> None:
-            raise DiskFullError("no space left on device")
+    def fail(*_: object) -> None:
+        raise DiskFullError("no space left on device")
 
-        with monkeypatch.context() as full:
-            fail_after_commits(coordinator, full, 2)
-            assert await client.fails("CREATE TABLE u (a int)") == "08007"
-        with monkeypatch.context() as full:
-            full.setattr(coordinator.store.tables, "append", fail)
-            with pytest.raises(DiskFullError):
-                await client("CREATE TABLE w (a int)")
-        assert await client("SHOW TABLES") == [("t",), ("u",)]
-
-    world.within(work)
+    with monkeypatch.context() as full:
+        fail_after_commits(coordinator, full, 2)
+        assert await client.fails("CREATE TABLE u (a int)") == "08007"
+    with monkeypatch.context() as full:
+        full.setattr(coordinator.store.tables, "append", fail)
+        with pytest.raises(DiskFullError):
+            await client("CREATE TABLE w (a int)")
+    assert await client("SHOW TABLES") == [("t",), ("u",)]
 
 
-def test_read_of_a_table_dropped_by_another_process_fails(world: SqlWorld) -> None:
+async def test_read_of_a_table_dropped_by_another_process_fails(coordinator: Coordinator, client: Client) -> None:
     """A session may still have the names from before a DROP that is committed."""
-
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("CREATE TABLE u (a int)")
-        (table,) = [item.id for item in coordinator.objects.items.values() if item.name == "t"]
-        define(coordinator.store, Definitions(dropped=(table,)))
-        error = await client.error("SELECT * FROM t")
-        assert (error.sqlstate, error.message) == ("42P01", 'relation "t" was dropped')
-        assert await client("SELECT * FROM u") == []
-
-    world.within(work)
+    await client("CREATE TABLE t (a int)")
+    await client("CREATE TABLE u (a int)")
+    (table,) = [item.id for item in coordinator.objects.items.values() if item.name == "t"]
+    define(coordinator.store, Definitions(dropped=(table,)))
+    error = await client.error("SELECT * FROM t")
+    assert (error.sqlstate, error.message) == ("42P01", 'relation "t" was dropped')
+    assert await client("SELECT * FROM u") == []
 
 
-def test_failed_transaction_leaves_nothing(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        one, two = Client(coordinator), Client(coordinator)
-        await one("CREATE TABLE t (a int)")
+async def test_failed_transaction_leaves_nothing(coordinator: Coordinator) -> None:
+    one, two = Client(coordinator), Client(coordinator)
+    await one("CREATE TABLE t (a int)")
 
-        await one("BEGIN")
-        assert await one("SELECT * FROM t") == []
-        await one("INSERT INTO t VALUES (1)")
-        await one("CREATE TABLE u (a int)")
-        await two("INSERT INTO t VALUES (2)")
-        assert await one.fails("COMMIT") == "40001"  # what was read has been written
-        assert await two("SELECT * FROM t") == [("2",)]
-        assert await one.fails("SELECT * FROM u") == "42P01"
-        assert stored(coordinator) == {"sql/public/t"}
-        assert await one.tag("CREATE TABLE u (a int)") == "CREATE TABLE"
-
-    world.within(work)
+    await one("BEGIN")
+    assert await one("SELECT * FROM t") == []
+    await one("INSERT INTO t VALUES (1)")
+    await one("CREATE TABLE u (a int)")
+    await two("INSERT INTO t VALUES (2)")
+    assert await one.fails("COMMIT") == "40001"  # what was read has been written
+    assert await two("SELECT * FROM t") == [("2",)]
+    assert await one.fails("SELECT * FROM u") == "42P01"
+    assert stored(coordinator) == {"sql/public/t"}
+    assert await one.tag("CREATE TABLE u (a int)") == "CREATE TABLE"
 
 
 @pytest.mark.parametrize(
@@ -246,64 +219,52 @@ def test_failed_transaction_leaves_nothing(world: SqlWorld) -> None:
         ("CREATE VIEW v AS SELECT * FROM t", "ALTER TABLE t RENAME TO s", None),
     ],
 )
-def test_conflicting_definitions_fail_with_40001(
-    world: SqlWorld, defined: str, meanwhile: str, sqlstate: str | None
+async def test_conflicting_definitions_fail_with_40001(
+    defined: str, meanwhile: str, sqlstate: str | None, coordinator: Coordinator
 ) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        one, two = Client(coordinator), Client(coordinator)
-        await one("CREATE TABLE t (a int)")
-        await one("BEGIN")
-        await one(defined)
-        await two(meanwhile)
-        after = await two("SHOW OBJECTS")
-        if sqlstate is None:
-            assert await one.tag("COMMIT") == "COMMIT"
-        else:
-            assert await one.fails("COMMIT") == sqlstate
-            assert await two("SHOW OBJECTS") == after
-
-    world.within(work)
+    one, two = Client(coordinator), Client(coordinator)
+    await one("CREATE TABLE t (a int)")
+    await one("BEGIN")
+    await one(defined)
+    await two(meanwhile)
+    after = await two("SHOW OBJECTS")
+    if sqlstate is None:
+        assert await one.tag("COMMIT") == "COMMIT"
+    else:
+        assert await one.fails("COMMIT") == sqlstate
+        assert await two("SHOW OBJECTS") == after
 
 
-def test_many_sessions_define_at_once(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        await Client(coordinator)("CREATE TABLE log (who int, what int)")
+async def test_many_sessions_define_at_once(coordinator: Coordinator) -> None:
+    await Client(coordinator)("CREATE TABLE log (who int, what int)")
 
-        async def one(who: int) -> None:
-            client = Client(coordinator)
-            for what in range(4):
-                await client("BEGIN")
-                await client(f"CREATE TABLE own_{who}_{what} AS SELECT {what} AS a")
-                await client(f"INSERT INTO log VALUES ({who}, {what})")
-                await client("COMMIT")
-                assert await client(f"SELECT count(*) FROM log, own_{who}_{what} WHERE who = {who}") == [
-                    (str(what + 1),)
-                ]
-
-        await asyncio.gather(*map(one, range(4)))
-        assert len(await Client(coordinator)("SHOW TABLES")) == 17
-
-    world.within(work)
-
-
-def test_statements_that_a_transaction_block_cannot_run_are_refused(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
+    async def one(who: int) -> None:
         client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("BEGIN")
-        await client("CREATE TABLE u (a int)")
-        assert await client.fails("SUBSCRIBE u") == "0A000"
-        await client("ROLLBACK")
-        await client("BEGIN READ ONLY")
-        assert await client.fails("CREATE TABLE u (a int)") == "25006"
-        await client("ROLLBACK")
-        await client("BEGIN")
-        await client("INSERT INTO t VALUES (1)")
-        await client("CREATE TABLE u (a int)")
-        assert await client("SELECT * FROM u") == []
-        assert await client.fails("SELECT * FROM t, u") == "25001"
+        for what in range(4):
+            await client("BEGIN")
+            await client(f"CREATE TABLE own_{who}_{what} AS SELECT {what} AS a")
+            await client(f"INSERT INTO log VALUES ({who}, {what})")
+            await client("COMMIT")
+            assert await client(f"SELECT count(*) FROM log, own_{who}_{what} WHERE who = {who}") == [(str(what + 1),)]
 
-    world.within(work)
+    await asyncio.gather(*map(one, range(4)))
+    assert len(await Client(coordinator)("SHOW TABLES")) == 17
+
+
+async def test_statements_that_a_transaction_block_cannot_run_are_refused(client: Client) -> None:
+    await client("CREATE TABLE t (a int)")
+    await client("BEGIN")
+    await client("CREATE TABLE u (a int)")
+    assert await client.fails("SUBSCRIBE u") == "0A000"
+    await client("ROLLBACK")
+    await client("BEGIN READ ONLY")
+    assert await client.fails("CREATE TABLE u (a int)") == "25006"
+    await client("ROLLBACK")
+    await client("BEGIN")
+    await client("INSERT INTO t VALUES (1)")
+    await client("CREATE TABLE u (a int)")
+    assert await client("SELECT * FROM u") == []
+    assert await client.fails("SELECT * FROM t, u") == "25001"
 
 
 def test_defaults_outlive_the_process(world: SqlWorld) -> None:
@@ -331,9 +292,8 @@ def test_constraints_have_hints(world: SqlWorld, column: str, hint: str) -> None
     assert hint in (raised.value.hint or "")
 
 
-def test_columns_of_dependencies_cannot_change(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+async def test_columns_of_dependencies_cannot_change(world: SqlWorld) -> None:
+    async with world.served() as (coordinator, client):
         await client("CREATE TABLE t (a int)")
         await client("INSERT INTO t VALUES (1)")
         await client("CREATE VIEW v AS SELECT a FROM t")
@@ -347,6 +307,5 @@ def test_columns_of_dependencies_cannot_change(world: SqlWorld) -> None:
         await client("COMMIT")
         assert await client("SELECT c FROM v") == [("3",)]
         assert stored(coordinator) == {"sql/public/t"}
-
-    world.within(work)
-    assert world.script("SELECT c FROM v") == [[("3",)]]
+    async with world.served() as (_, client):
+        assert await client("SELECT c FROM v") == [("3",)]

@@ -104,20 +104,16 @@ def test_exchanging_folders_during_opening_opens_no_other_file(tmp_path: Path) -
     assert seen <= {b"inside/now", "42501", "58P01"}
 
 
-def test_users_without_the_mark_name_no_files(tmp_path: Path) -> None:
+async def test_users_without_the_mark_name_no_files(tmp_path: Path, coordinator: Coordinator) -> None:
     (tmp_path / "file").write_text("a\n1\n")
     created = f"CREATE SOURCE s (a text) FROM FILE '{tmp_path / 'file'}' FORMAT CSV"
-
-    async def work(coordinator: Coordinator) -> None:
-        unmarked, marked = Client(coordinator), Client(coordinator)
-        unmarked.session = SqlSession(coordinator, user=User("bob", reads_files=False))
-        assert await unmarked.fails(created) == "42501"
-        await unmarked("CREATE SOURCE c FROM LOAD GENERATOR COUNTER")  # reads no file
-        assert await unmarked.fails(f"COPY (SELECT 1) TO '{tmp_path / 'new'}'") == "0A000"
-        assert await unmarked.fails(f"COPY c FROM '{tmp_path / 'file'}'") == "0A000"
-        await marked(created)
-
-    SqlWorld(tmp_path).within(work)
+    unmarked, marked = Client(coordinator), Client(coordinator)
+    unmarked.session = SqlSession(coordinator, user=User("bob", reads_files=False))
+    assert await unmarked.fails(created) == "42501"
+    await unmarked("CREATE SOURCE c FROM LOAD GENERATOR COUNTER")  # reads no file
+    assert await unmarked.fails(f"COPY (SELECT 1) TO '{tmp_path / 'new'}'") == "0A000"
+    assert await unmarked.fails(f"COPY c FROM '{tmp_path / 'file'}'") == "0A000"
+    await marked(created)
 
 
 def test_source_of_a_forbidden_file_reports_the_error(tmp_path: Path) -> None:

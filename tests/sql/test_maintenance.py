@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from sql_world import Client, SqlWorld, ingest
+from sql_world import Client, ingest
 from test_views import until_maintained
 from typing_extensions import override
 
@@ -57,49 +57,42 @@ def test_failed_maintenance_is_retried(error: Exception, tmp_path: Path) -> None
     assert reports == [error, None]
 
 
-def test_maintenance_failures_of_views_are_reported(tmp_path: Path) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("CREATE MATERIALIZED VIEW v AS SELECT 10 / a AS q FROM t")
-        await until_maintained(coordinator, "v")
-        ((name, upper, error, upper_time),) = await client("SHOW MAINTENANCE")
-        assert (name, error) == ("v", None)
-        assert int(upper or 0) > 0
-        assert upper_time == format_rfc3339(int(upper or 0))
+async def test_maintenance_failures_of_views_are_reported(coordinator: Coordinator, client: Client) -> None:
+    await client("CREATE TABLE t (a int)")
+    await client("CREATE MATERIALIZED VIEW v AS SELECT 10 / a AS q FROM t")
+    await until_maintained(coordinator, "v")
+    ((name, upper, error, upper_time),) = await client("SHOW MAINTENANCE")
+    assert (name, error) == ("v", None)
+    assert int(upper or 0) > 0
+    assert upper_time == format_rfc3339(int(upper or 0))
 
-        coordinator.maintenance.__class__ = Broken
-        while coordinator.maintenance.failure is None:
-            await coordinator.watcher.next.wait()
-        await client("INSERT INTO t VALUES (5)")
-        assert await client("SELECT * FROM v") == [("2",)]  # worked out from what is stored
-        ((_, _, error, _),) = await client("SHOW MAINTENANCE")
-        assert error == "OSError: [Errno 28] No space left on device"
-        entry = recent_entries(coordinator.store.root, FOLDER)[-1]
-        assert entry["level"] == "error"
-        assert "No space left on device" in entry["message"]
+    coordinator.maintenance.__class__ = Broken
+    while coordinator.maintenance.failure is None:
+        await coordinator.watcher.next.wait()
+    await client("INSERT INTO t VALUES (5)")
+    assert await client("SELECT * FROM v") == [("2",)]  # worked out from what is stored
+    ((_, _, error, _),) = await client("SHOW MAINTENANCE")
+    assert error == "OSError: [Errno 28] No space left on device"
+    entry = recent_entries(coordinator.store.root, FOLDER)[-1]
+    assert entry["level"] == "error"
+    assert "No space left on device" in entry["message"]
 
-        coordinator.maintenance.__class__ = Maintenance
-        while coordinator.maintenance.failure is not None:
-            await coordinator.watcher.next.wait()
-        await until_maintained(coordinator, "v")
-        assert await client("SELECT * FROM v") == [("2",)]
-        assert recent_entries(coordinator.store.root, FOLDER)[-1]["message"] == "view maintenance resumed"
-
-    SqlWorld(tmp_path).within(work)
+    coordinator.maintenance.__class__ = Maintenance
+    while coordinator.maintenance.failure is not None:
+        await coordinator.watcher.next.wait()
+    await until_maintained(coordinator, "v")
+    assert await client("SELECT * FROM v") == [("2",)]
+    assert recent_entries(coordinator.store.root, FOLDER)[-1]["message"] == "view maintenance resumed"
 
 
-def test_commit_error_names_a_dropped_table(tmp_path: Path) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client, other = Client(coordinator), Client(coordinator)
-        await client('CREATE TABLE "orders" (a int)')
-        await client("BEGIN")
-        await client("INSERT INTO orders VALUES (1)")
-        await other("DROP TABLE orders")
-        error = await client.error("COMMIT")
-        assert (error.sqlstate, error.message) == ("42P01", 'table "orders" was dropped before this was committed')
-
-    SqlWorld(tmp_path).within(work)
+async def test_commit_error_names_a_dropped_table(coordinator: Coordinator) -> None:
+    client, other = Client(coordinator), Client(coordinator)
+    await client('CREATE TABLE "orders" (a int)')
+    await client("BEGIN")
+    await client("INSERT INTO orders VALUES (1)")
+    await other("DROP TABLE orders")
+    error = await client.error("COMMIT")
+    assert (error.sqlstate, error.message) == ("42P01", 'table "orders" was dropped before this was committed')
 
 
 # A read of what is maintained wakes whoever maintains it, and does not wait until that looks by itself.
@@ -116,48 +109,41 @@ READS = {
 }
 
 
-def test_reads_do_not_wait_for_the_next_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reads_do_not_wait_for_the_next_poll(monkeypatch: pytest.MonkeyPatch, coordinator: Coordinator) -> None:
     """The next look is an hour away, so that a read which waits for it does not end in time."""
     for module in (storage_clock, worker):
         monkeypatch.setattr(module, "_SECONDS", 3600.0)
     monkeypatch.setattr(changes, "_DOUBT_SECONDS", 3600.0)
-
-    async def work(coordinator: Coordinator) -> None:
-        coordinator.own()
-        client = Client(coordinator)
-        ingest(coordinator, [(1, "ann", 10.0), (2, "ben", 5.0)])
-        for text in (
-            "CREATE TABLE t (a double precision, b text)",
-            'CREATE MATERIALIZED VIEW m AS SELECT customer, sum(amount) AS s FROM "shop/orders" GROUP BY customer',
-            'CREATE VIEW i AS SELECT customer, amount FROM "shop/orders"',
-            "CREATE INDEX ON i (customer)",
-            "CREATE MATERIALIZED VIEW mm AS SELECT count(*) AS n FROM m",
-            'CREATE MATERIALIZED VIEW j AS SELECT o.id FROM "shop/orders" o JOIN t ON t.b = o.customer',
-        ):
-            await client(text)
-        for script in READS.values():
-            for text in script.split("; ") * 3:
-                async with asyncio.timeout(60):
-                    await client(text)
-
-    SqlWorld(tmp_path).within(work)
+    coordinator.own()
+    client = Client(coordinator)
+    ingest(coordinator, [(1, "ann", 10.0), (2, "ben", 5.0)])
+    for text in (
+        "CREATE TABLE t (a double precision, b text)",
+        'CREATE MATERIALIZED VIEW m AS SELECT customer, sum(amount) AS s FROM "shop/orders" GROUP BY customer',
+        'CREATE VIEW i AS SELECT customer, amount FROM "shop/orders"',
+        "CREATE INDEX ON i (customer)",
+        "CREATE MATERIALIZED VIEW mm AS SELECT count(*) AS n FROM m",
+        'CREATE MATERIALIZED VIEW j AS SELECT o.id FROM "shop/orders" o JOIN t ON t.b = o.customer',
+    ):
+        await client(text)
+    for script in READS.values():
+        for text in script.split("; ") * 3:
+            async with asyncio.timeout(60):
+                await client(text)
 
 
-def test_maintenance_owner_that_failed_to_start_becomes_owner_later(
-    world: SqlWorld, monkeypatch: pytest.MonkeyPatch
+async def test_maintenance_owner_that_failed_to_start_becomes_owner_later(
+    monkeypatch: pytest.MonkeyPatch, coordinator: Coordinator
 ) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        def fail() -> int:
-            raise BusyError("another process holds a lock")
+    def fail() -> int:
+        raise BusyError("another process holds a lock")
 
-        with monkeypatch.context() as busy:
-            busy.setattr(coordinator.store.timeline, "read", fail)
-            with pytest.raises(BusyError):
-                coordinator.own()
-        assert not coordinator.ownership.is_held
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
-        await until_maintained(coordinator, "v")
-
-    world.within(work)
+    with monkeypatch.context() as busy:
+        busy.setattr(coordinator.store.timeline, "read", fail)
+        with pytest.raises(BusyError):
+            coordinator.own()
+    assert not coordinator.ownership.is_held
+    client = Client(coordinator)
+    await client("CREATE TABLE t (a int)")
+    await client("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+    await until_maintained(coordinator, "v")

@@ -2,68 +2,56 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from hypothesis import given
 from hypothesis import strategies as st
-from sql_world import Client, SqlWorld
+from sql_world import Client
 
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed, cached_by_text
 from derive.sql.coordinator import Coordinator
 
 
-def test_the_same_text_has_the_same_plan_until_names_change(tmp_path: Path) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        one, other = Client(coordinator), Client(coordinator)
-        await one("CREATE TABLE a (id int)")
-        await one("INSERT INTO a VALUES (1)")
-        before = await one.session.prepare("SELECT * FROM a", ())
-        assert (await other.session.prepare("SELECT * FROM a", ())).plan is before.plan
-        assert (await other.session.prepare("SELECT id + $1 FROM a", (23,))).parameters == (23,)
-        assert (await other.session.prepare("SELECT id + $1 FROM a", (20,))).parameters == (20,)
-        assert await other("SELECT * FROM a") == [("1",)]
+async def test_the_same_text_has_the_same_plan_until_names_change(coordinator: Coordinator) -> None:
+    one, other = Client(coordinator), Client(coordinator)
+    await one("CREATE TABLE a (id int)")
+    await one("INSERT INTO a VALUES (1)")
+    before = await one.session.prepare("SELECT * FROM a", ())
+    assert (await other.session.prepare("SELECT * FROM a", ())).plan is before.plan
+    assert (await other.session.prepare("SELECT id + $1 FROM a", (23,))).parameters == (23,)
+    assert (await other.session.prepare("SELECT id + $1 FROM a", (20,))).parameters == (20,)
+    assert await other("SELECT * FROM a") == [("1",)]
 
-        await one("DROP TABLE a")
-        assert await other.fails("SELECT * FROM a") == "42P01"
-        await one("CREATE TABLE a (name text, id int)")
-        await one("INSERT INTO a VALUES ('ann', 2)")
-        assert await other("SELECT * FROM a") == [("ann", "2")]
-
-    SqlWorld(tmp_path).within(work)
+    await one("DROP TABLE a")
+    assert await other.fails("SELECT * FROM a") == "42P01"
+    await one("CREATE TABLE a (name text, id int)")
+    await one("INSERT INTO a VALUES ('ann', 2)")
+    assert await other("SELECT * FROM a") == [("ann", "2")]
 
 
-def test_ddl_transaction_keeps_plans_of_other_sessions(tmp_path: Path) -> None:
+async def test_ddl_transaction_keeps_plans_of_other_sessions(coordinator: Coordinator) -> None:
     """An open DDL transaction lets 200 statements of another session reuse their plans."""
-
-    async def work(coordinator: Coordinator) -> None:
-        defining, other, third = (Client(coordinator) for _ in range(3))
-        await other("CREATE TABLE a (id int)")
-        text = "SELECT * FROM a"
-        plans = []
-        for client, name in ((defining, "b"), (third, "c")):
-            await client("BEGIN")
-            await client(f"CREATE TABLE {name} (id int)")
-        before = [(await client.session.prepare(text, ())).plan for client in (defining, other, third)]
-        for _ in range(20):
-            plans.append([(await client.session.prepare(text, ())).plan for client in (defining, other, third)])
-        assert all(now is then for row in plans for now, then in zip(row, before, strict=True))
-        assert await defining.fails("SELECT * FROM c") == "42P01"
-
-    SqlWorld(tmp_path).within(work)
+    defining, other, third = (Client(coordinator) for _ in range(3))
+    await other("CREATE TABLE a (id int)")
+    text = "SELECT * FROM a"
+    plans = []
+    for client, name in ((defining, "b"), (third, "c")):
+        await client("BEGIN")
+        await client(f"CREATE TABLE {name} (id int)")
+    before = [(await client.session.prepare(text, ())).plan for client in (defining, other, third)]
+    for _ in range(20):
+        plans.append([(await client.session.prepare(text, ())).plan for client in (defining, other, third)])
+    assert all(now is then for row in plans for now, then in zip(row, before, strict=True))
+    assert await defining.fails("SELECT * FROM c") == "42P01"
 
 
-def test_frequent_statements_stay_planned(tmp_path: Path) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        session = Client(coordinator).session
-        often = (await session.prepare("SELECT 'often'", ())).plan
-        first = (await session.prepare("SELECT 'first'", ())).plan
-        for number in range(1500):
-            await session.prepare(f"SELECT {number}", ())
-            if number % 100 == 0:
-                assert (await session.prepare("SELECT 'often'", ())).plan is often
-        assert (await session.prepare("SELECT 'first'", ())).plan is not first
-
-    SqlWorld(tmp_path).within(work)
+async def test_frequent_statements_stay_planned(coordinator: Coordinator) -> None:
+    session = Client(coordinator).session
+    often = (await session.prepare("SELECT 'often'", ())).plan
+    first = (await session.prepare("SELECT 'first'", ())).plan
+    for number in range(1500):
+        await session.prepare(f"SELECT {number}", ())
+        if number % 100 == 0:
+            assert (await session.prepare("SELECT 'often'", ())).plan is often
+    assert (await session.prepare("SELECT 'first'", ())).plan is not first
 
 
 @given(most=st.integers(1, 5), steps=st.lists(st.tuples(st.booleans(), st.integers(0, 8)), max_size=60))
@@ -81,25 +69,18 @@ def test_cache_keeps_the_last_used_entries(most: int, steps: list[tuple[bool, in
         assert len(cache) == len(used)
 
 
-def test_errors_are_not_cached(tmp_path: Path) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        assert await client.fails("SELECT * FROM a") == "42P01"
-        await client("CREATE TABLE a (id int)")
-        assert await client("SELECT * FROM a") == []
-
-    SqlWorld(tmp_path).within(work)
+async def test_errors_are_not_cached(client: Client) -> None:
+    assert await client.fails("SELECT * FROM a") == "42P01"
+    await client("CREATE TABLE a (id int)")
+    assert await client("SELECT * FROM a") == []
 
 
-def test_prepared_statement_names_belong_to_one_session(tmp_path: Path) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        one, other = Client(coordinator), Client(coordinator)
-        await one("PREPARE p AS SELECT 1 AS a")
-        await other("PREPARE p AS SELECT 'x' AS b, 2 AS c")
-        assert await one("EXECUTE p") == [("1",)]
-        assert await other("EXECUTE p") == [("x", "2")]
-
-    SqlWorld(tmp_path).within(work)
+async def test_prepared_statement_names_belong_to_one_session(coordinator: Coordinator) -> None:
+    one, other = Client(coordinator), Client(coordinator)
+    await one("PREPARE p AS SELECT 1 AS a")
+    await other("PREPARE p AS SELECT 'x' AS b, 2 AS c")
+    assert await one("EXECUTE p") == [("1",)]
+    assert await other("EXECUTE p") == [("x", "2")]
 
 
 def test_only_short_texts_are_cached() -> None:

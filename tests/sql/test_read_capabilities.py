@@ -23,36 +23,33 @@ def orders(world: SqlWorld) -> CollectionSpec:
     return world.catalog.collections["shop/orders"]
 
 
-def test_recent_times_stay_readable_during_compaction(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        coordinator.own()
-        ingest(coordinator, [(1, "ann", 10.0)])
-        await client("CREATE TABLE t (a int)")
-        await client("INSERT INTO t VALUES (1)")
-        coordinator.maintenance_thread.follow()
-        assert await client('SELECT count(*) FROM "shop/orders", t') == [("1",)]
-        time = coordinator.timeline.latest
-        ingest(coordinator, [(2, "ben", 5.0)])
-        await client("INSERT INTO t VALUES (2)")
-        assert await client('SELECT count(*) FROM "shop/orders", t') == [("4",)]
+async def test_recent_times_stay_readable_during_compaction(
+    world: SqlWorld, coordinator: Coordinator, client: Client
+) -> None:
+    coordinator.own()
+    ingest(coordinator, [(1, "ann", 10.0)])
+    await client("CREATE TABLE t (a int)")
+    await client("INSERT INTO t VALUES (1)")
+    coordinator.maintenance_thread.follow()
+    assert await client('SELECT count(*) FROM "shop/orders", t') == [("1",)]
+    time = coordinator.timeline.latest
+    ingest(coordinator, [(2, "ben", 5.0)])
+    await client("INSERT INTO t VALUES (2)")
+    assert await client('SELECT count(*) FROM "shop/orders", t') == [("4",)]
 
-        present = coordinator.store.timeline.present()
-        table = coordinator.store.tables.find("sql/public/t")
-        assert table
-        for spec in (orders(world), table.spec):
-            done = compact(coordinator.store, spec, since=present)
-            assert done is not None
-            assert done.since <= time
-            assert [reader.purpose for reader in done.held_by] == ["SQL"]
-        assert await client(f'SELECT count(*) FROM "shop/orders", t AS OF {time}') == [("1",)]
-
-    world.within(work)
+    present = coordinator.store.timeline.present()
+    table = coordinator.store.tables.find("sql/public/t")
+    assert table
+    for spec in (orders(world), table.spec):
+        done = compact(coordinator.store, spec, since=present)
+        assert done is not None
+        assert done.since <= time
+        assert [reader.purpose for reader in done.held_by] == ["SQL"]
+    assert await client(f'SELECT count(*) FROM "shop/orders", t AS OF {time}') == [("1",)]
 
 
-def test_dropped_relations_release_capabilities(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+async def test_dropped_relations_release_capabilities(world: SqlWorld) -> None:
+    async with world.served() as (coordinator, client):
         await client("CREATE TABLE t (a int)")
         table = coordinator.store.tables.find("sql/public/t")
         assert table
@@ -63,14 +60,10 @@ def test_dropped_relations_release_capabilities(world: SqlWorld) -> None:
         assert dropped
         assert dropped.since == dropped.upper
 
-    world.within(work)
-
-    async def later(coordinator: Coordinator) -> None:
+    async with world.opened() as coordinator:
         known = coordinator.store.history.frontiers("shop/orders")
         assert known
         assert known.readers == ()  # who has held it is gone
-
-    world.within(later)
 
 
 class Times:
@@ -122,28 +115,25 @@ def test_capabilities_advance_up_to_the_oldest_transaction(tmp_path: Path) -> No
     store.close()
 
 
-def test_maintenance_thread_compacts_tables(world: SqlWorld) -> None:
-    async def work() -> None:
-        coordinator = Coordinator(world.data, world.catalog, retention=0)
-        try:
-            client = Client(coordinator)
-            await client("CREATE TABLE t (a int)")
-            await client("INSERT INTO t SELECT * FROM generate_series(1, 6000)")
-            await client("UPDATE t SET a = a + 10000")
-            await client("INSERT INTO t VALUES (1)")
-            created = coordinator.store.tables.find("sql/public/t")
-            assert created
-            coordinator.maintenance_thread.compact()
-            assert coordinator.store.tables.read(created.id, 0, created.upper).appended == ()
-            known = coordinator.store.collection("sql/public/t")
-            assert known
-            assert known.documents == 6001  # of 18,001 updates
-            assert known.since > created.since
-            assert await client("SELECT count(*), min(a), max(a) FROM t") == [("6001", "1", "16000")]
-        finally:
-            await coordinator.close()
-
-    asyncio.run(work())
+async def test_maintenance_thread_compacts_tables(world: SqlWorld) -> None:
+    coordinator = Coordinator(world.data, world.catalog, retention=0)
+    try:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("INSERT INTO t SELECT * FROM generate_series(1, 6000)")
+        await client("UPDATE t SET a = a + 10000")
+        await client("INSERT INTO t VALUES (1)")
+        created = coordinator.store.tables.find("sql/public/t")
+        assert created
+        coordinator.maintenance_thread.compact()
+        assert coordinator.store.tables.read(created.id, 0, created.upper).appended == ()
+        known = coordinator.store.collection("sql/public/t")
+        assert known
+        assert known.documents == 6001  # of 18,001 updates
+        assert known.since > created.since
+        assert await client("SELECT count(*), min(a), max(a) FROM t") == [("6001", "1", "16000")]
+    finally:
+        await coordinator.close()
 
 
 def test_a_capability_that_cannot_be_released_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,20 +156,16 @@ def test_a_capability_that_cannot_be_released_expires(tmp_path: Path, monkeypatc
     store.close()
 
 
-def test_a_commit_stands_though_its_capabilities_cannot_be_released(
-    world: SqlWorld, monkeypatch: pytest.MonkeyPatch
+async def test_a_commit_stands_though_its_capabilities_cannot_be_released(
+    monkeypatch: pytest.MonkeyPatch, coordinator: Coordinator, client: Client
 ) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        for text in ("BEGIN", "SELECT a FROM t", "INSERT INTO t VALUES (1)"):
-            await client(text)
-        with monkeypatch.context() as full:
-            full.setattr(coordinator.store.capabilities, "retain", fail)
-            await client("COMMIT")
-        assert await client("SELECT a FROM t") == [("1",)]
-
-    world.within(work)
+    await client("CREATE TABLE t (a int)")
+    for text in ("BEGIN", "SELECT a FROM t", "INSERT INTO t VALUES (1)"):
+        await client(text)
+    with monkeypatch.context() as full:
+        full.setattr(coordinator.store.capabilities, "retain", fail)
+        await client("COMMIT")
+    assert await client("SELECT a FROM t") == [("1",)]
 
 
 def fail(*_: object, **__: object) -> None:

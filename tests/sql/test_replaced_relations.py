@@ -63,73 +63,69 @@ ENDS = ("TABLE kept", "INSERT INTO kept VALUES (1)")
 @pytest.mark.parametrize("is_strict", [False, True])
 @pytest.mark.parametrize("last", ENDS)
 @pytest.mark.parametrize(("query", "change", "is_conflict"), CHANGES)
-def test_transaction_fails_after_a_relation_it_read_was_replaced(
-    world: SqlWorld, query: str, change: Change, last: str, *, is_conflict: bool, is_strict: bool
+async def test_transaction_fails_after_a_relation_it_read_was_replaced(
+    world: SqlWorld,
+    coordinator: Coordinator,
+    query: str,
+    change: Change,
+    last: str,
+    *,
+    is_conflict: bool,
+    is_strict: bool,
 ) -> None:
     isolation = "strict serializable" if is_strict and query != SPENT else "serializable"  # nothing derives here
-
-    async def work(coordinator: Coordinator) -> None:
-        client, other = Client(coordinator), Client(coordinator)
-        await client("CREATE TABLE t (n bigint, note text)")
-        await client("CREATE TABLE kept (n bigint)")
-        await client("INSERT INTO t VALUES (1, 'one')")
-        ingest(coordinator, [(1, "ann", 10.0)])
-        derive_all(world, coordinator)
-        await client(f"SET transaction_isolation = '{isolation}'")
-        await client("BEGIN")
-        await client(query)
-        await change(world, coordinator, other)
-        again = SPENT if query == SPENT else ENDS[0]  # what is derived may not be known when a table was created
-        if is_conflict and last == ENDS[0]:
-            assert await client.fails(again) == "40001"
+    client, other = Client(coordinator), Client(coordinator)
+    await client("CREATE TABLE t (n bigint, note text)")
+    await client("CREATE TABLE kept (n bigint)")
+    await client("INSERT INTO t VALUES (1, 'one')")
+    ingest(coordinator, [(1, "ann", 10.0)])
+    derive_all(world, coordinator)
+    await client(f"SET transaction_isolation = '{isolation}'")
+    await client("BEGIN")
+    await client(query)
+    await change(world, coordinator, other)
+    again = SPENT if query == SPENT else ENDS[0]  # what is derived may not be known when a table was created
+    if is_conflict and last == ENDS[0]:
+        assert await client.fails(again) == "40001"
+    else:
+        await client(again if last == ENDS[0] else last)
+        if is_conflict:
+            assert await client.fails("COMMIT") == "40001"
         else:
-            await client(again if last == ENDS[0] else last)
-            if is_conflict:
-                assert await client.fails("COMMIT") == "40001"
-            else:
-                await client("COMMIT")
-
-    world.within(work)
+            await client("COMMIT")
 
 
-def test_altered_table_keeps_its_identity(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (k bigint, v text)")
-        await client("INSERT INTO t VALUES (1, 'one'), (2, NULL)")
-        table = coordinator.store.tables.find("sql/public/t")
-        assert table is not None
-        await client("ALTER TABLE t ADD COLUMN n int")
-        await client("INSERT INTO t VALUES (3, 'three', 3)")
-        await client("DELETE FROM t WHERE k = 2")
-        await client("ALTER TABLE t ADD COLUMN d int DEFAULT 7")
-        await client("UPDATE t SET v = 'uno' WHERE k = 1")
-        assert await client("SELECT * FROM t ORDER BY k") == [("1", "uno", None, "7"), ("3", "three", "3", "7")]
-        await client("ALTER TABLE t DROP COLUMN v")
-        await client("ALTER TABLE t RENAME COLUMN n TO m")
-        await client("DELETE FROM t WHERE m = 3")
-        assert await client("SELECT * FROM t") == [("1", None, "7")]
-        altered = coordinator.store.tables.find("sql/public/t")
-        assert altered is not None
-        assert altered.id == table.id
-        assert await client.fails(f"SELECT * FROM t AS OF {table.since + 1}") == "22023"
-        await client("ALTER TABLE t RENAME COLUMN k TO key")  # its key is another, and so is the table
-        other = coordinator.store.tables.find("sql/public/t")
-        assert other is not None
-        assert other.id != table.id
-        assert await client("SELECT * FROM t") == [("1", None, "7")]
-
-    world.within(work)
+async def test_altered_table_keeps_its_identity(coordinator: Coordinator, client: Client) -> None:
+    await client("CREATE TABLE t (k bigint, v text)")
+    await client("INSERT INTO t VALUES (1, 'one'), (2, NULL)")
+    table = coordinator.store.tables.find("sql/public/t")
+    assert table is not None
+    await client("ALTER TABLE t ADD COLUMN n int")
+    await client("INSERT INTO t VALUES (3, 'three', 3)")
+    await client("DELETE FROM t WHERE k = 2")
+    await client("ALTER TABLE t ADD COLUMN d int DEFAULT 7")
+    await client("UPDATE t SET v = 'uno' WHERE k = 1")
+    assert await client("SELECT * FROM t ORDER BY k") == [("1", "uno", None, "7"), ("3", "three", "3", "7")]
+    await client("ALTER TABLE t DROP COLUMN v")
+    await client("ALTER TABLE t RENAME COLUMN n TO m")
+    await client("DELETE FROM t WHERE m = 3")
+    assert await client("SELECT * FROM t") == [("1", None, "7")]
+    altered = coordinator.store.tables.find("sql/public/t")
+    assert altered is not None
+    assert altered.id == table.id
+    assert await client.fails(f"SELECT * FROM t AS OF {table.since + 1}") == "22023"
+    await client("ALTER TABLE t RENAME COLUMN k TO key")  # its key is another, and so is the table
+    other = coordinator.store.tables.find("sql/public/t")
+    assert other is not None
+    assert other.id != table.id
+    assert await client("SELECT * FROM t") == [("1", None, "7")]
 
 
-def test_rows_for_an_altered_table_are_refused(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client, other = Client(coordinator), Client(coordinator)
-        await client("CREATE TABLE t (k bigint, v text)")
-        await client("BEGIN")
-        await client("INSERT INTO t VALUES (1, 'one')")
-        await other("ALTER TABLE t ADD COLUMN n int")
-        assert await client.fails("COMMIT") == "40001"
-        assert await other("SELECT * FROM t") == []
-
-    world.within(work)
+async def test_rows_for_an_altered_table_are_refused(coordinator: Coordinator) -> None:
+    client, other = Client(coordinator), Client(coordinator)
+    await client("CREATE TABLE t (k bigint, v text)")
+    await client("BEGIN")
+    await client("INSERT INTO t VALUES (1, 'one')")
+    await other("ALTER TABLE t ADD COLUMN n int")
+    assert await client.fails("COMMIT") == "40001"
+    assert await other("SELECT * FROM t") == []

@@ -57,46 +57,41 @@ def storage(world: SqlWorld) -> Iterator[Store]:
         yield store
 
 
-def test_inputs_of_a_view_are_kept_from_a_late_start_of_a_replica(tmp_path: Path) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
-        await until_maintained(coordinator, "v")
-        (view,) = identified(coordinator, "v")
-        before = coordinator.store.task_capabilities.dataflows("view")[view]
-        table = coordinator.store.tables.table(view)
-        assert table is not None
-        late = table.upper + 1_000_000
-        Told(coordinator.computing.controller).is_at(view, late, late + 1)
-        held = before
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            while held < late:
-                commit = coordinator.watcher.next
-                held = coordinator.store.task_capabilities.dataflows("view")[view]
-                table = coordinator.store.tables.table(view)
-                assert table is not None
-                assert held < table.upper  # it is written from there on by whoever is started again
-                await commit.wait()
-        assert held == late
-
-    SqlWorld(tmp_path).within(work)
+async def test_inputs_of_a_view_are_kept_from_a_late_start_of_a_replica(
+    coordinator: Coordinator, client: Client
+) -> None:
+    await client("CREATE TABLE t (a int)")
+    await client("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+    await until_maintained(coordinator, "v")
+    (view,) = identified(coordinator, "v")
+    before = coordinator.store.task_capabilities.dataflows("view")[view]
+    table = coordinator.store.tables.table(view)
+    assert table is not None
+    late = table.upper + 1_000_000
+    Told(coordinator.computing.controller).is_at(view, late, late + 1)
+    held = before
+    async with asyncio.timeout(_PATIENCE_SECONDS):
+        while held < late:
+            commit = coordinator.watcher.next
+            held = coordinator.store.task_capabilities.dataflows("view")[view]
+            table = coordinator.store.tables.table(view)
+            assert table is not None
+            assert held < table.upper  # it is written from there on by whoever is started again
+            await commit.wait()
+    assert held == late
 
 
-def test_dataflows_are_not_requested_before_their_capabilities(tmp_path: Path) -> None:
+async def test_dataflows_are_not_requested_before_their_capabilities(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path)
     ids: list[int] = []
 
-    async def create(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+    async with world.served() as (coordinator, client):
         await client("CREATE TABLE t (a int)")
         for name in ("ahead", "behind"):
             await client(f"CREATE MATERIALIZED VIEW {name} AS SELECT a FROM t")
             await client(f"CREATE INDEX {name}_a ON {name} (a)")
             await until_maintained(coordinator, name)
         ids.extend(identified(coordinator, "ahead", "behind", "ahead_a", "t"))
-
-    world.within(create)
     ahead, behind, index, source = ids
     with storage(world) as store:
         names = [str(store.tables.name_of(source))]
@@ -105,7 +100,7 @@ def test_dataflows_are_not_requested_before_their_capabilities(tmp_path: Path) -
         store.seal(names, late + 100)
         store.task_capabilities.acquire_dataflow_inputs({ahead: (names, late)}, {index: (names, late - 10)})
 
-    async def restart(coordinator: Coordinator) -> None:
+    async with world.opened() as coordinator:
         coordinator.own()
         await until_maintained(coordinator, "ahead")
         await until_maintained(coordinator, "behind")
@@ -115,30 +110,25 @@ def test_dataflows_are_not_requested_before_their_capabilities(tmp_path: Path) -
         assert times[0] >= late
         assert times[1] >= late - 10
 
-    world.within(restart)
 
-
-def test_new_dataflows_are_not_requested_before_their_creation(tmp_path: Path) -> None:
-    async def work() -> None:
-        nowhere = Instances(replicas=1, command=lambda folder, token_file: ["false"])  # so that nothing is ever written
-        coordinator = Coordinator(tmp_path, None, instances=nowhere)
-        try:
-            client = Client(coordinator)
-            await client("CREATE TABLE t (a int)")
-            await client("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
-            await client("INSERT INTO t VALUES (1)")
-            await client("CREATE MATERIALIZED VIEW w AS SELECT a FROM t")
-            (view, new) = identified(coordinator, "v", "w")
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                while coordinator.computing.controller.dataflow(new) is None:
-                    await coordinator.watcher.next.wait()
-            begun = [table.since for id_ in (view, new) if (table := coordinator.store.tables.table(id_))]
-            assert begun[0] < begun[1]
-            assert coordinator.store.task_capabilities.dataflows("view") == {view: begun[0], new: begun[1]}
-        finally:
-            await coordinator.close()
-
-    asyncio.run(work())
+async def test_new_dataflows_are_not_requested_before_their_creation(tmp_path: Path) -> None:
+    nowhere = Instances(replicas=1, command=lambda folder, token_file: ["false"])  # so that nothing is ever written
+    coordinator = Coordinator(tmp_path, None, instances=nowhere)
+    try:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+        await client("INSERT INTO t VALUES (1)")
+        await client("CREATE MATERIALIZED VIEW w AS SELECT a FROM t")
+        (view, new) = identified(coordinator, "v", "w")
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while coordinator.computing.controller.dataflow(new) is None:
+                await coordinator.watcher.next.wait()
+        begun = [table.since for id_ in (view, new) if (table := coordinator.store.tables.table(id_))]
+        assert begun[0] < begun[1]
+        assert coordinator.store.task_capabilities.dataflows("view") == {view: begun[0], new: begun[1]}
+    finally:
+        await coordinator.close()
 
 
 def test_index_dropped_before_a_restart_releases_its_capabilities(tmp_path: Path) -> None:
@@ -177,27 +167,22 @@ def name_of(store: Store, identifier: int) -> str:
     return name
 
 
-def test_views_of_the_same_sources_begin_together(tmp_path: Path) -> None:
+async def test_views_of_the_same_sources_begin_together(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path)
     ids: list[int] = []
 
-    async def create(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+    async with world.served() as (coordinator, client):
         await client("CREATE TABLE t (a int)")
         for name in ("ahead", "behind"):
             await client(f"CREATE MATERIALIZED VIEW {name} AS SELECT a FROM t")
             await until_maintained(coordinator, name)
         ids.extend(identified(coordinator, "ahead", "behind"))
-
-    world.within(create)
     with storage(world) as store:
         uppers: Sequence[int] = [store.upper(name_of(store, view)) for view in ids]
         store.tables.commit([TableUpdate(ids[0], uppers[0], max(uppers) + 100)], Door.DATAFLOW)
 
-    async def restart(coordinator: Coordinator) -> None:
+    async with world.opened() as coordinator:
         coordinator.own()
         await until_maintained(coordinator, "ahead")
         wanted = coordinator.computing.controller.dataflow
         assert [dataflow.as_of for id_ in ids if (dataflow := wanted(id_))] == [uppers[1] - 1] * 2
-
-    world.within(restart)

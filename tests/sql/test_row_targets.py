@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from sql_world import Client, SqlWorld
@@ -30,37 +29,28 @@ WRITES = [
 ]
 
 
-def test_maintained_set_returning_views_equal_their_queries(world: SqlWorld) -> None:
+async def test_maintained_set_returning_views_equal_their_queries(client: Client) -> None:
     """A maintained view has the rows of its query, after each write."""
-
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE posts (id int, tags jsonb, marks text[])")
+    await client("CREATE TABLE posts (id int, tags jsonb, marks text[])")
+    for name, query in VIEWS.items():
+        await client(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+    sizes = set()
+    for write in WRITES:
+        await client(write)
         for name, query in VIEWS.items():
-            await client(f"CREATE MATERIALIZED VIEW {name} AS {query}")
-        sizes = set()
-        for write in WRITES:
-            await client(write)
-            for name, query in VIEWS.items():
-                rows = await client(f"SELECT * FROM {name}")
-                assert sorted(rows, key=repr) == sorted(await client(query), key=repr), name
-                sizes.add((name, len(rows) > 0))
-        assert sizes == {(name, has) for name in VIEWS for has in (True, False)}
-
-    world.within(work)
+            rows = await client(f"SELECT * FROM {name}")
+            assert sorted(rows, key=repr) == sorted(await client(query), key=repr), name
+            sizes.add((name, len(rows) > 0))
+    assert sizes == {(name, has) for name in VIEWS for has in (True, False)}
 
 
-def test_row_error_of_a_function_is_an_error_of_the_view(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (j jsonb)")
-        await client("CREATE MATERIALIZED VIEW v AS SELECT jsonb_array_elements(j) AS e FROM t")
-        await client("INSERT INTO t VALUES ('[1]'), ('{}')")
-        assert await client.fails("SELECT * FROM v") == "22023"
-        await client("DELETE FROM t WHERE j = '{}'")
-        assert await client("SELECT * FROM v") == [("1",)]
-
-    world.within(work)
+async def test_row_error_of_a_function_is_an_error_of_the_view(client: Client) -> None:
+    await client("CREATE TABLE t (j jsonb)")
+    await client("CREATE MATERIALIZED VIEW v AS SELECT jsonb_array_elements(j) AS e FROM t")
+    await client("INSERT INTO t VALUES ('[1]'), ('{}')")
+    assert await client.fails("SELECT * FROM v") == "22023"
+    await client("DELETE FROM t WHERE j = '{}'")
+    assert await client("SELECT * FROM v") == [("1",)]
 
 
 @pytest.mark.parametrize(
@@ -74,30 +64,23 @@ def test_row_error_of_a_function_is_an_error_of_the_view(world: SqlWorld) -> Non
         ("SELECT generate_series(1, generate_series(1, 2))", "Move the inner call to FROM."),
     ],
 )
-def test_unsupported_set_returning_calls_have_hints(world: SqlWorld, query: str, hint: str) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        with pytest.raises(SqlError) as raised:
-            await Client(coordinator)(query)
-        assert hint in (raised.value.hint or "")
-
-    world.within(work)
+async def test_unsupported_set_returning_calls_have_hints(query: str, hint: str, coordinator: Coordinator) -> None:
+    with pytest.raises(SqlError) as raised:
+        await Client(coordinator)(query)
+    assert hint in (raised.value.hint or "")
 
 
-def test_written_set_returning_rows_are_stored(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (n int, word text)")
-        await client("INSERT INTO t SELECT generate_series(1, 3), unnest(array['a', 'b'])")
-        assert await client("SELECT * FROM t ORDER BY n") == [("1", "a"), ("2", "b"), ("3", None)]
-        await client("CREATE TABLE copied AS SELECT generate_series(1, n) AS m FROM t")
-        assert await client("SELECT count(*) FROM copied") == [("6",)]
-        assert await client.fails("UPDATE t SET n = generate_series(1, 2)") == "0A000"
-        assert await client.fails("DELETE FROM t WHERE n = generate_series(1, 2)") == "0A000"
-        assert await client.fails("INSERT INTO t VALUES (1, 'a') RETURNING generate_series(1, 2)") == "0A000"
-        assert await client.fails("CREATE TABLE u (n int DEFAULT generate_series(1, 2))") == "0A000"
-        assert await client.fails("CREATE INDEX ON t (generate_series(1, n))") in {"0A000", "42601"}
-
-    world.within(work)
+async def test_written_set_returning_rows_are_stored(client: Client) -> None:
+    await client("CREATE TABLE t (n int, word text)")
+    await client("INSERT INTO t SELECT generate_series(1, 3), unnest(array['a', 'b'])")
+    assert await client("SELECT * FROM t ORDER BY n") == [("1", "a"), ("2", "b"), ("3", None)]
+    await client("CREATE TABLE copied AS SELECT generate_series(1, n) AS m FROM t")
+    assert await client("SELECT count(*) FROM copied") == [("6",)]
+    assert await client.fails("UPDATE t SET n = generate_series(1, 2)") == "0A000"
+    assert await client.fails("DELETE FROM t WHERE n = generate_series(1, 2)") == "0A000"
+    assert await client.fails("INSERT INTO t VALUES (1, 'a') RETURNING generate_series(1, 2)") == "0A000"
+    assert await client.fails("CREATE TABLE u (n int DEFAULT generate_series(1, 2))") == "0A000"
+    assert await client.fails("CREATE INDEX ON t (generate_series(1, n))") in {"0A000", "42601"}
 
 
 # A read of documents that cannot be reduced says of which collection and key they are.
@@ -126,29 +109,22 @@ def ingest(world: SqlWorld, coordinator: Coordinator, *numbers: tuple[int, float
 
 
 @pytest.mark.parametrize("query", ['SELECT * FROM "shop/sums"', 'SELECT count(*) FROM "shop/sums" WHERE n > 0'])
-def test_error_of_a_query_names_the_key(tmp_path: Path, query: str) -> None:
-    world = SqlWorld(tmp_path, CATALOG)
-
-    async def work(coordinator: Coordinator) -> None:
-        ingest(world, coordinator, (1, 1.0), (2, 1e308), (3, 1.0), (2, 1e308), (4, 1.0))
-        with pytest.raises(FlowError, match=TOLD):
-            await Client(coordinator)(query)
-
-    world.within(work)
+@pytest.mark.catalog(CATALOG)
+async def test_error_of_a_query_names_the_key(world: SqlWorld, query: str, coordinator: Coordinator) -> None:
+    ingest(world, coordinator, (1, 1.0), (2, 1e308), (3, 1.0), (2, 1e308), (4, 1.0))
+    with pytest.raises(FlowError, match=TOLD):
+        await Client(coordinator)(query)
 
 
-def test_error_of_a_maintained_view_names_the_key(tmp_path: Path) -> None:
+@pytest.mark.catalog(CATALOG)
+async def test_error_of_a_maintained_view_names_the_key(
+    world: SqlWorld, coordinator: Coordinator, client: Client
+) -> None:
     """The error of a view is that of the document that came last."""
-    world = SqlWorld(tmp_path, CATALOG)
-
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        ingest(world, coordinator, (1, 1.0), (2, 1e308))
-        await client('CREATE MATERIALIZED VIEW v AS SELECT id, n FROM "shop/sums"')
-        assert len(await client("SELECT * FROM v")) == 2
-        ingest(world, coordinator, (3, 1.0), (2, 1e308))
-        with pytest.raises(FlowError, match=TOLD):
-            async with asyncio.timeout(60):
-                await client("SELECT * FROM v")
-
-    world.within(work)
+    ingest(world, coordinator, (1, 1.0), (2, 1e308))
+    await client('CREATE MATERIALIZED VIEW v AS SELECT id, n FROM "shop/sums"')
+    assert len(await client("SELECT * FROM v")) == 2
+    ingest(world, coordinator, (3, 1.0), (2, 1e308))
+    with pytest.raises(FlowError, match=TOLD):
+        async with asyncio.timeout(60):
+            await client("SELECT * FROM v")

@@ -11,68 +11,56 @@ from sql_world import Client, SqlWorld
 from derive.sql.coordinator import Coordinator
 
 
-def test_rollback_to_a_savepoint_undoes_later_statements(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("BEGIN")
-        await client("INSERT INTO t VALUES (1)")
-        await client("SAVEPOINT s")
-        await client("INSERT INTO t VALUES (2)")
-        await client("CREATE TABLE u (a int)")
-        assert await client.tag("ROLLBACK TO SAVEPOINT s") == "ROLLBACK"
-        assert await client.fails("SELECT * FROM u") == "42P01"
-        assert await client.tag("ROLLBACK TO s") == "ROLLBACK"  # also from a failed transaction, and again
-        await client("INSERT INTO t VALUES (3)")
-        assert await client.tag("RELEASE s") == "RELEASE"
-        assert await client.tag("COMMIT") == "COMMIT"
-        assert await client("SELECT a FROM t ORDER BY a") == [("1",), ("3",)]
-        assert await client.fails("SELECT * FROM u") == "42P01"
-
-    world.within(work)
+async def test_rollback_to_a_savepoint_undoes_later_statements(client: Client) -> None:
+    await client("CREATE TABLE t (a int)")
+    await client("BEGIN")
+    await client("INSERT INTO t VALUES (1)")
+    await client("SAVEPOINT s")
+    await client("INSERT INTO t VALUES (2)")
+    await client("CREATE TABLE u (a int)")
+    assert await client.tag("ROLLBACK TO SAVEPOINT s") == "ROLLBACK"
+    assert await client.fails("SELECT * FROM u") == "42P01"
+    assert await client.tag("ROLLBACK TO s") == "ROLLBACK"  # also from a failed transaction, and again
+    await client("INSERT INTO t VALUES (3)")
+    assert await client.tag("RELEASE s") == "RELEASE"
+    assert await client.tag("COMMIT") == "COMMIT"
+    assert await client("SELECT a FROM t ORDER BY a") == [("1",), ("3",)]
+    assert await client.fails("SELECT * FROM u") == "42P01"
 
 
-def test_savepoint_names_may_repeat(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        assert await client.fails("SAVEPOINT s") == "25P01"
-        await client("CREATE TABLE t (a int)")
-        await client("BEGIN")
-        await client("SAVEPOINT s")
-        await client("INSERT INTO t VALUES (1)")
-        await client("SAVEPOINT s")
-        await client("INSERT INTO t VALUES (2)")
-        await client("ROLLBACK TO s")
-        await client("RELEASE SAVEPOINT s")  # the second; the first one of this name is there again
-        await client("ROLLBACK TO s")
-        await client("INSERT INTO t VALUES (3)")
-        await client("RELEASE s")
-        await client("SAVEPOINT savepoint")
-        assert await client.fails("RELEASE s") == "3B001"
-        assert await client.fails("RELEASE savepoint") == "25P02"
-        await client("ROLLBACK TO savepoint")
-        await client("COMMIT")
-        assert await client("SELECT a FROM t") == [("3",)]
-        assert await client.fails("ROLLBACK TO savepoint") == "25P01"
-
-    world.within(work)
+async def test_savepoint_names_may_repeat(client: Client) -> None:
+    assert await client.fails("SAVEPOINT s") == "25P01"
+    await client("CREATE TABLE t (a int)")
+    await client("BEGIN")
+    await client("SAVEPOINT s")
+    await client("INSERT INTO t VALUES (1)")
+    await client("SAVEPOINT s")
+    await client("INSERT INTO t VALUES (2)")
+    await client("ROLLBACK TO s")
+    await client("RELEASE SAVEPOINT s")  # the second; the first one of this name is there again
+    await client("ROLLBACK TO s")
+    await client("INSERT INTO t VALUES (3)")
+    await client("RELEASE s")
+    await client("SAVEPOINT savepoint")
+    assert await client.fails("RELEASE s") == "3B001"
+    assert await client.fails("RELEASE savepoint") == "25P02"
+    await client("ROLLBACK TO savepoint")
+    await client("COMMIT")
+    assert await client("SELECT a FROM t") == [("3",)]
+    assert await client.fails("ROLLBACK TO savepoint") == "25P01"
 
 
-def test_rollback_to_a_savepoint_restores_cursors_and_settings(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("BEGIN")
-        await client("DECLARE before CURSOR FOR SELECT 1")
-        await client("SET application_name = 'before'")
-        await client("SAVEPOINT s")
-        await client("SET application_name = 'after'")
-        await client("DECLARE after CURSOR FOR SELECT 2")
-        await client("ROLLBACK TO s")
-        assert await client("SHOW application_name") == [("before",)]
-        assert await client("FETCH before") == [("1",)]
-        assert await client.fails("FETCH after") == "34000"
-
-    world.within(work)
+async def test_rollback_to_a_savepoint_restores_cursors_and_settings(client: Client) -> None:
+    await client("BEGIN")
+    await client("DECLARE before CURSOR FOR SELECT 1")
+    await client("SET application_name = 'before'")
+    await client("SAVEPOINT s")
+    await client("SET application_name = 'after'")
+    await client("DECLARE after CURSOR FOR SELECT 2")
+    await client("ROLLBACK TO s")
+    assert await client("SHOW application_name") == [("before",)]
+    assert await client("FETCH before") == [("1",)]
+    assert await client.fails("FETCH after") == "34000"
 
 
 STEPS = st.lists(st.sampled_from(["write", "define", "drop", "set", "release", "back"]), max_size=12)

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
-from sql_world import Client, SqlWorld
+from sql_world import Client
 
 from derive import failpoint
 from derive.errors import SqlError
@@ -282,63 +282,55 @@ async def counted(written: Sequence[object], count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_stalled_source_delays_only_its_successor(tmp_path: Path) -> None:
+async def test_stalled_source_delays_only_its_successor(tmp_path: Path, coordinator: Coordinator) -> None:
     (tmp_path / "numbers").write_text("1\n")
+    client, released = Client(coordinator), threading.Event()
+    for name in ("slow", "quick"):
+        await client(f"CREATE SOURCE {name} FROM FILE '{tmp_path / 'numbers'}' FORMAT JSON")
+        await until(client, name, [1])
+    await coordinator.source_feeder.close()  # what follows feeds them by other means
+    (tmp_path / "numbers").write_text("1\n2\n")
+    written: list[Sequence[Write]] = []
+    begun = threading.Event()
 
-    async def work(coordinator: Coordinator) -> None:
-        client, released = Client(coordinator), threading.Event()
-        for name in ("slow", "quick"):
-            await client(f"CREATE SOURCE {name} FROM FILE '{tmp_path / 'numbers'}' FORMAT JSON")
-            await until(client, name, [1])
-        await coordinator.source_feeder.close()  # what follows feeds them by other means
-        (tmp_path / "numbers").write_text("1\n2\n")
-        written: list[Sequence[Write]] = []
-        begun = threading.Event()
+    def stuck(writes: Sequence[Write]) -> None:
+        begun.set()
+        released.wait(SECONDS)
+        written.append([(-1, (), 0), *writes])
 
-        def stuck(writes: Sequence[Write]) -> None:
-            begun.set()
-            released.wait(SECONDS)
-            written.append([(-1, (), 0), *writes])
-
-        slow = fed(coordinator, "slow")
-        first = IngestionThread(coordinator.store, slow, stuck)
-        second = IngestionThread(coordinator.store, fed(coordinator, "quick"), written.append)
-        assert await asyncio.to_thread(begun.wait, SECONDS)
-        await counted(written, 1)
-        assert written[0][0][1] == ("2",)
-        first.end()
-        changed = replace(slow, origin={**slow.origin, "header": True})
-        successor = IngestionThread(coordinator.store, changed, written.append, first)
-        await asyncio.sleep(0.3)
-        assert len(written) == 1, "two must not feed the same at once"
-        released.set()
-        await counted(written, 3)
-        assert written[1][0][0] == -1
-        assert written[2][-1][0] == slow.position
-        for thread in (first, second, successor):
-            thread.end()
-            await asyncio.to_thread(thread.join, SECONDS)
-            assert not thread.is_at_work
-
-    SqlWorld(tmp_path).within(work)
+    slow = fed(coordinator, "slow")
+    first = IngestionThread(coordinator.store, slow, stuck)
+    second = IngestionThread(coordinator.store, fed(coordinator, "quick"), written.append)
+    assert await asyncio.to_thread(begun.wait, SECONDS)
+    await counted(written, 1)
+    assert written[0][0][1] == ("2",)
+    first.end()
+    changed = replace(slow, origin={**slow.origin, "header": True})
+    successor = IngestionThread(coordinator.store, changed, written.append, first)
+    await asyncio.sleep(0.3)
+    assert len(written) == 1, "two must not feed the same at once"
+    released.set()
+    await counted(written, 3)
+    assert written[1][0][0] == -1
+    assert written[2][-1][0] == slow.position
+    for thread in (first, second, successor):
+        thread.end()
+        await asyncio.to_thread(thread.join, SECONDS)
+        assert not thread.is_at_work
 
 
-def test_failing_sources_do_not_stop_two_hundred_others(tmp_path: Path) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("BEGIN")
-        for number in range(200):
-            path = tmp_path / str(number)
-            if number % 2:
-                path.write_text("1\n")
-            await client(f"CREATE SOURCE s{number} FROM FILE '{path}' FORMAT JSON")
-        await client("COMMIT")
-        for number in range(200):
-            await until(client, f"s{number}", [1] if number % 2 else "58P01")
-        (tmp_path / "0").write_text("1\n")
-        await until(client, "s0", [1])
-        errors = [error for _, _, error, _ in await client("SHOW MAINTENANCE")]
-        assert len(errors) == 200
-        assert sum(error is not None and "No such file" in error for error in errors) == 99
-
-    SqlWorld(tmp_path).within(work)
+async def test_failing_sources_do_not_stop_two_hundred_others(tmp_path: Path, client: Client) -> None:
+    await client("BEGIN")
+    for number in range(200):
+        path = tmp_path / str(number)
+        if number % 2:
+            path.write_text("1\n")
+        await client(f"CREATE SOURCE s{number} FROM FILE '{path}' FORMAT JSON")
+    await client("COMMIT")
+    for number in range(200):
+        await until(client, f"s{number}", [1] if number % 2 else "58P01")
+    (tmp_path / "0").write_text("1\n")
+    await until(client, "s0", [1])
+    errors = [error for _, _, error, _ in await client("SHOW MAINTENANCE")]
+    assert len(errors) == 200
+    assert sum(error is not None and "No such file" in error for error in errors) == 99

@@ -19,35 +19,28 @@ async def until(client: Client, query: str, expected: list[tuple[str | None, ...
         await client.session.execute(await client.session.prepare("SELECT 1", ()), ())
 
 
-def test_source_gives_a_collection_another_name(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        ingest(coordinator, [(1, "ann", 10.0)])
-        await client('CREATE SOURCE orders FROM COLLECTION "shop/orders"')
-        assert await client("SELECT customer FROM orders") == [("ann",)]
-        assert await client.fails('CREATE SOURCE other FROM COLLECTION "shop/order"') == "42P01"
-
-    world.within(work)
+async def test_source_gives_a_collection_another_name(coordinator: Coordinator, client: Client) -> None:
+    ingest(coordinator, [(1, "ann", 10.0)])
+    await client('CREATE SOURCE orders FROM COLLECTION "shop/orders"')
+    assert await client("SELECT customer FROM orders") == [("ann",)]
+    assert await client.fails('CREATE SOURCE other FROM COLLECTION "shop/order"') == "42P01"
 
 
-def test_source_follows_a_growing_file(world: SqlWorld) -> None:
+async def test_source_follows_a_growing_file(world: SqlWorld) -> None:
     path = world.folder / "people.csv"
     path.write_text("id,name\n1,Ann\n2,B")
 
-    async def first(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+    async with world.served() as (_, client):
         await client(f"CREATE SOURCE people FROM FILE '{path}' FORMAT CSV")
         await until(client, "SELECT * FROM people", [("1", "Ann")])
         with path.open("a") as file:
             file.write("en\n3,Cas\n")
         await until(client, "SELECT name FROM people ORDER BY id", [("Ann",), ("Ben",), ("Cas",)])
         assert await client.fails("INSERT INTO people VALUES ('4', 'Dan')") == "42809"
-
-    world.within(first)
     with path.open("a") as file:
         file.write("4,Dan\n")
 
-    async def second(coordinator: Coordinator) -> None:
+    async with world.opened() as coordinator:
         coordinator.own()
         client = Client(coordinator)
         await until(client, "SELECT count(*) FROM people", [("4",)])  # each line once
@@ -55,8 +48,6 @@ def test_source_follows_a_growing_file(world: SqlWorld) -> None:
         assert await client("SELECT count(*) FROM persons") == [("4",)]
         await client("DROP SOURCE persons")
         assert coordinator.store.tables.all() == []
-
-    world.within(second)
 
 
 READS = {
@@ -85,19 +76,17 @@ FIRST = {
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("isolation", ["strict serializable", "serializable"])
 @pytest.mark.parametrize("read", READS)
-def test_first_read_has_all_lines_at_creation(world: SqlWorld, read: str, isolation: str) -> None:
+async def test_first_read_has_all_lines_at_creation(
+    world: SqlWorld, read: str, isolation: str, coordinator: Coordinator
+) -> None:
     """Two megabytes are read in several pieces, whatever reads them first; the last line has no end yet."""
     path = world.folder / "people.csv"
     path.write_text("id,name\n" + "".join(f"{number},{'x' * 100}\n" for number in range(20_000)) + "20000,half")
-
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator, transaction_isolation=isolation)
-        await client(f"CREATE SOURCE s FROM FILE '{path}' FORMAT CSV")
-        for text in FIRST.get(read, ()):
-            await client(text)
-        assert await client(read) == READS[read]
-
-    world.within(work)
+    client = Client(coordinator, transaction_isolation=isolation)
+    await client(f"CREATE SOURCE s FROM FILE '{path}' FORMAT CSV")
+    for text in FIRST.get(read, ()):
+        await client(text)
+    assert await client(read) == READS[read]
 
 
 def test_restarted_server_waits_for_the_initial_lines(world: SqlWorld) -> None:
@@ -116,27 +105,19 @@ def test_restarted_server_waits_for_the_initial_lines(world: SqlWorld) -> None:
     world.within(restarted)
 
 
-def test_reads_of_failing_sources_report_the_error(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE SOURCE none (a text) FROM FILE '/no/such/file' FORMAT CSV")
-        assert await client.fails("SELECT * FROM none") == "58P01"
-        broken = world.folder / "broken"
-        broken.write_text("1\nnope\n")
-        await client(f"CREATE SOURCE broken FROM FILE '{broken}' FORMAT JSON")
-        assert await client.fails("SELECT * FROM broken") == "22P02"
-        await client("DROP SOURCE broken")
-
-    world.within(work)
+async def test_reads_of_failing_sources_report_the_error(world: SqlWorld, client: Client) -> None:
+    await client("CREATE SOURCE none (a text) FROM FILE '/no/such/file' FORMAT CSV")
+    assert await client.fails("SELECT * FROM none") == "58P01"
+    broken = world.folder / "broken"
+    broken.write_text("1\nnope\n")
+    await client(f"CREATE SOURCE broken FROM FILE '{broken}' FORMAT JSON")
+    assert await client.fails("SELECT * FROM broken") == "22P02"
+    await client("DROP SOURCE broken")
 
 
-def test_counter_source_adds_rows(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE SOURCE c FROM LOAD GENERATOR COUNTER (TICK INTERVAL '1ms', MAX CARDINALITY 3)")
-        await until(client, "SELECT count(*) FROM c", [("3",)])
-
-    world.within(work)
+async def test_counter_source_adds_rows(client: Client) -> None:
+    await client("CREATE SOURCE c FROM LOAD GENERATOR COUNTER (TICK INTERVAL '1ms', MAX CARDINALITY 3)")
+    await until(client, "SELECT count(*) FROM c", [("3",)])
 
 
 def test_counter_intervals_are_parsed() -> None:

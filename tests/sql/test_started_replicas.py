@@ -70,41 +70,35 @@ def is_there(process: int) -> bool:
     return True
 
 
-def test_a_controller_is_connected_to_processes_that_were_started_before_it(tmp_path: Path) -> None:
-    async def work() -> None:
-        instances = Instances(replicas=2, command=command)
-        acquired = Ownership(tmp_path)
-        acquired.require()
-        instances.start(tmp_path)
-        before = await began(tmp_path, "r1")
-        assert not (tmp_path / "compute" / "r2").exists()  # it would take processors from what is enough for answers
-        coordinator = Coordinator(tmp_path, None, instances=instances)
-        try:
-            coordinator.own(acquired)
-            assert (acquired.is_held, coordinator.ownership.is_held) == (False, True)
-            async with asyncio.timeout(60):
-                while [state.address for state in coordinator.computing.replicas()] != ["127.0.0.1:9"] * 2:
-                    await asyncio.sleep(0.01)
-            assert await began(tmp_path, "r1") == before
-            processes = before + await began(tmp_path, "r2")
-        finally:
-            await coordinator.close()
-        assert len(processes) == 2
-        assert not any(map(is_there, processes))
-
-    asyncio.run(work())
+async def test_a_controller_is_connected_to_processes_that_were_started_before_it(tmp_path: Path) -> None:
+    instances = Instances(replicas=2, command=command)
+    acquired = Ownership(tmp_path)
+    acquired.require()
+    instances.start(tmp_path)
+    before = await began(tmp_path, "r1")
+    assert not (tmp_path / "compute" / "r2").exists()  # it would take processors from what is enough for answers
+    coordinator = Coordinator(tmp_path, None, instances=instances)
+    try:
+        coordinator.own(acquired)
+        assert (acquired.is_held, coordinator.ownership.is_held) == (False, True)
+        async with asyncio.timeout(60):
+            while [state.address for state in coordinator.computing.replicas()] != ["127.0.0.1:9"] * 2:
+                await asyncio.sleep(0.01)
+        assert await began(tmp_path, "r1") == before
+        processes = before + await began(tmp_path, "r2")
+    finally:
+        await coordinator.close()
+    assert len(processes) == 2
+    assert not any(map(is_there, processes))
 
 
-def test_processes_without_a_controller_are_ended(tmp_path: Path) -> None:
-    async def work() -> None:
-        instances = Instances(replicas=1, command=command)
-        instances.start(tmp_path)
-        (process,) = await began(tmp_path, "r1")
-        assert is_there(process)
-        instances.close()
-        assert not is_there(process)
-
-    asyncio.run(work())
+async def test_processes_without_a_controller_are_ended(tmp_path: Path) -> None:
+    instances = Instances(replicas=1, command=command)
+    instances.start(tmp_path)
+    (process,) = await began(tmp_path, "r1")
+    assert is_there(process)
+    instances.close()
+    assert not is_there(process)
 
 
 def test_ownership_taken_over_by_another_controller_is_released_once(tmp_path: Path) -> None:
@@ -308,7 +302,7 @@ def test_answer_in_parts_comes_from_one_replica() -> None:
     assert rows_of(later.take(there, part(2, is_last=True), [here, there])) == [(1,), (2,)]
 
 
-def test_other_replicas_begin_once_no_snapshot_is_being_sent(tmp_path: Path) -> None:
+async def test_other_replicas_begin_once_no_snapshot_is_being_sent(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path, CATALOG)
     begun, go_on = threading.Event(), threading.Event()
 
@@ -316,71 +310,64 @@ def test_other_replicas_begin_once_no_snapshot_is_being_sent(tmp_path: Path) -> 
         begun.set()
         assert go_on.wait(60)
 
-    async def work() -> None:
-        # Its process ends at once, and is started again and again.
-        instances = Instances(command=lambda folder, token_file: ["false"])
-        coordinator = Coordinator(world.data, world.catalog, instances=instances)
-        try:
-            client = Client(coordinator)
-            await client("CREATE TABLE t (a bigint)")
-            await client("INSERT INTO t SELECT * FROM generate_series(1, 30000)")
-            computing, item = coordinator.computing, coordinator.objects.find(None, "t")
-            assert item is not None
-            table = coordinator.store.tables.table(item.id)
-            assert table is not None
+    # Its process ends at once, and is started again and again.
+    instances = Instances(command=lambda folder, token_file: ["false"])
+    coordinator = Coordinator(world.data, world.catalog, instances=instances)
+    try:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a bigint)")
+        await client("INSERT INTO t SELECT * FROM generate_series(1, 30000)")
+        computing, item = coordinator.computing, coordinator.objects.find(None, "t")
+        assert item is not None
+        table = coordinator.store.tables.table(item.id)
+        assert table is not None
+        computing.attach()
+        relation, imports = Get(item.id, (Type.BIGINT,)), (Import.of(item.id, table),)
+        identifier = computing.controller.new_id()
+        tail = Dataflow(identifier, relation, imports, Tail(has_snapshot=True), table.upper - 1)
+        await asyncio.to_thread(computing.controller.subscribe, tail, receive)
+        assert await asyncio.to_thread(begun.wait, 60)
+        computing.add(ReplicaPlace("one"))
+        computing.attach()
+        assert [state.name for state in computing.replicas()] == ["local"]
+        go_on.set()
+        while [state.name for state in computing.replicas()] != ["local", "one"]:
             computing.attach()
-            relation, imports = Get(item.id, (Type.BIGINT,)), (Import.of(item.id, table),)
-            identifier = computing.controller.new_id()
-            tail = Dataflow(identifier, relation, imports, Tail(has_snapshot=True), table.upper - 1)
-            await asyncio.to_thread(computing.controller.subscribe, tail, receive)
-            assert await asyncio.to_thread(begun.wait, 60)
-            computing.add(ReplicaPlace("one"))
-            computing.attach()
-            assert [state.name for state in computing.replicas()] == ["local"]
-            go_on.set()
-            while [state.name for state in computing.replicas()] != ["local", "one"]:
-                computing.attach()
-                await asyncio.sleep(0.05)
-            computing.controller.drop(identifier)
+            await asyncio.sleep(0.05)
+        computing.controller.drop(identifier)
 
-            assert not computing.controller.is_local()
-            await asyncio.to_thread(computing.remove, "one")
-            computing.attach()
-            assert computing.controller.is_local()  # again, as it goes on alone
-        finally:
-            go_on.set()
-            await coordinator.close()
-
-    asyncio.run(asyncio.wait_for(work(), 120))
+        assert not computing.controller.is_local()
+        await asyncio.to_thread(computing.remove, "one")
+        computing.attach()
+        assert computing.controller.is_local()  # again, as it goes on alone
+    finally:
+        go_on.set()
+        await coordinator.close()
 
 
-def test_replica_is_dropped_completely_or_stays(tmp_path: Path) -> None:
+async def test_replica_is_dropped_completely_or_stays(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path, CATALOG)
-
-    async def work() -> None:
-        # Its process ends only when it is killed.
-        endless = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('127.0.0.1:9', flush=True)"
-        command = [sys.executable, "-c", f"{endless}; time.sleep(1000)"]
-        instances = Instances(command=lambda folder, token_file: command)
-        coordinator = Coordinator(world.data, world.catalog, instances=instances)
-        try:
-            client, computing = Client(coordinator), coordinator.computing
-            await client("CREATE REPLICA one")
-            folder = world.data / "compute" / "one"
-            while not folder.exists():
-                computing.attach()
-            dropping = asyncio.ensure_future(client.tag("DROP REPLICA one"))
-            while "one" in computing.places:
-                await asyncio.sleep(0.01)
-            dropping.cancel()
-            assert [name for name, _ in coordinator.store.sql_catalog.replicas()] == ["one"]  # of whoever is killed now
-            assert await client.tag("CREATE REPLICA one") == "CREATE REPLICA"  # behind it
-            assert await dropping == "DROP REPLICA"
-            assert [name for name, _ in coordinator.store.sql_catalog.replicas()] == ["one"]
-            while not (folder / "token").exists():
-                computing.attach()
-                await asyncio.sleep(0.01)
-        finally:
-            await coordinator.close()
-
-    asyncio.run(asyncio.wait_for(work(), 120))
+    # Its process ends only when it is killed.
+    endless = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('127.0.0.1:9', flush=True)"
+    command = [sys.executable, "-c", f"{endless}; time.sleep(1000)"]
+    instances = Instances(command=lambda folder, token_file: command)
+    coordinator = Coordinator(world.data, world.catalog, instances=instances)
+    try:
+        client, computing = Client(coordinator), coordinator.computing
+        await client("CREATE REPLICA one")
+        folder = world.data / "compute" / "one"
+        while not folder.exists():
+            computing.attach()
+        dropping = asyncio.ensure_future(client.tag("DROP REPLICA one"))
+        while "one" in computing.places:
+            await asyncio.sleep(0.01)
+        dropping.cancel()
+        assert [name for name, _ in coordinator.store.sql_catalog.replicas()] == ["one"]  # of whoever is killed now
+        assert await client.tag("CREATE REPLICA one") == "CREATE REPLICA"  # behind it
+        assert await dropping == "DROP REPLICA"
+        assert [name for name, _ in coordinator.store.sql_catalog.replicas()] == ["one"]
+        while not (folder / "token").exists():
+            computing.attach()
+            await asyncio.sleep(0.01)
+    finally:
+        await coordinator.close()

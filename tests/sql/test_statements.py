@@ -41,26 +41,23 @@ class Follower:
         return +counts
 
 
-def test_subscriptions_send_updates(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client, follower = Client(coordinator), Follower(Client(coordinator))
-        ingest(coordinator, [(1, "ann", 10.0)])
-        await client("CREATE TABLE names (customer text, name text)")
-        await client("INSERT INTO names VALUES ('ann', 'Ann')")
-        query = 'SELECT name, sum(amount) FROM "shop/orders" JOIN names USING (customer) GROUP BY name'
-        await follower.begin(f"SUBSCRIBE ({query})")
-        await follower.contents(Counter({("Ann", "10"): 1}))
-        ingest(coordinator, [(2, "ann", 1.0)])
-        await follower.contents(Counter({("Ann", "11"): 1}))
-        await client("INSERT INTO names VALUES ('ann', 'Anna')")
-        await follower.contents(Counter({("Ann", "11"): 1, ("Anna", "11"): 1}))
-        await client("DELETE FROM names")
-        await follower.contents(Counter())
-        times = [int(row[0] or 0) for row in follower.rows]
-        assert times == sorted(times)
-        assert await client.fails("SUBSCRIBE (SELECT now())") == "0A000"
-
-    world.within(work)
+async def test_subscriptions_send_updates(coordinator: Coordinator) -> None:
+    client, follower = Client(coordinator), Follower(Client(coordinator))
+    ingest(coordinator, [(1, "ann", 10.0)])
+    await client("CREATE TABLE names (customer text, name text)")
+    await client("INSERT INTO names VALUES ('ann', 'Ann')")
+    query = 'SELECT name, sum(amount) FROM "shop/orders" JOIN names USING (customer) GROUP BY name'
+    await follower.begin(f"SUBSCRIBE ({query})")
+    await follower.contents(Counter({("Ann", "10"): 1}))
+    ingest(coordinator, [(2, "ann", 1.0)])
+    await follower.contents(Counter({("Ann", "11"): 1}))
+    await client("INSERT INTO names VALUES ('ann', 'Anna')")
+    await follower.contents(Counter({("Ann", "11"): 1, ("Anna", "11"): 1}))
+    await client("DELETE FROM names")
+    await follower.contents(Counter())
+    times = [int(row[0] or 0) for row in follower.rows]
+    assert times == sorted(times)
+    assert await client.fails("SUBSCRIBE (SELECT now())") == "0A000"
 
 
 def test_a_subscription_continues_where_another_has_ended(world: SqlWorld) -> None:
@@ -129,20 +126,16 @@ def test_a_subscription_continues_from_any_progress(world: SqlWorld) -> None:
     assert seen == Counter([("1", "0"), ("2", "1"), ("1", "2"), ("1", "3"), ("-1", "2"), ("1", "4"), ("1", "5")])
 
 
-def test_subscription_can_be_cancelled(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        running = asyncio.create_task(client("SUBSCRIBE t"))
-        while not running.done():
-            await asyncio.sleep(0.05)
-            client.session.cancel()
-        with pytest.raises(SqlError) as failure:
-            await running
-        assert failure.value.sqlstate == "57014"
-        assert await client("SELECT * FROM t") == []
-
-    world.within(work)
+async def test_subscription_can_be_cancelled(client: Client) -> None:
+    await client("CREATE TABLE t (a int)")
+    running = asyncio.create_task(client("SUBSCRIBE t"))
+    while not running.done():
+        await asyncio.sleep(0.05)
+        client.session.cancel()
+    with pytest.raises(SqlError) as failure:
+        await running
+    assert failure.value.sqlstate == "57014"
+    assert await client("SELECT * FROM t") == []
 
 
 def test_copy_writes_and_reads_rows(world: SqlWorld) -> None:
@@ -170,154 +163,124 @@ def test_copy_writes_and_reads_rows(world: SqlWorld) -> None:
     world.within(work)
 
 
-def test_cursors_fetch_rows(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        assert await client.fails("DECLARE c CURSOR FOR SELECT 1") == "25P01"
-        await client("BEGIN")
-        await client("DECLARE c CURSOR FOR SELECT * FROM generate_series(1, 5)")
-        assert await client("FETCH 2 FROM c") == [("1",), ("2",)]
-        assert await client("FETCH c") == [("3",)]
-        assert await client("FETCH ALL FROM c") == [("4",), ("5",)]
-        assert await client("FETCH c") == []
-        assert await client.tag("CLOSE c") == "CLOSE CURSOR"
-        assert await client.fails("FETCH c") == "34000"
-
-    world.within(work)
+async def test_cursors_fetch_rows(client: Client) -> None:
+    assert await client.fails("DECLARE c CURSOR FOR SELECT 1") == "25P01"
+    await client("BEGIN")
+    await client("DECLARE c CURSOR FOR SELECT * FROM generate_series(1, 5)")
+    assert await client("FETCH 2 FROM c") == [("1",), ("2",)]
+    assert await client("FETCH c") == [("3",)]
+    assert await client("FETCH ALL FROM c") == [("4",), ("5",)]
+    assert await client("FETCH c") == []
+    assert await client.tag("CLOSE c") == "CLOSE CURSOR"
+    assert await client.fails("FETCH c") == "34000"
 
 
-def test_prepared_statements_are_executed(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("PREPARE adding (int) AS INSERT INTO t VALUES ($1), ($1 + 1)")
-        await client("PREPARE counting AS SELECT count(*) FROM t WHERE a > $1")
-        assert await client.tag("EXECUTE adding (4)") == "INSERT 0 2"
-        assert await client("EXECUTE counting (4)") == [("1",)]
-        assert await client.fails("EXECUTE counting") == "42601"
-        await client("DEALLOCATE counting")
-        assert await client.fails("EXECUTE counting (1)") == "26000"
-
-    world.within(work)
+async def test_prepared_statements_are_executed(client: Client) -> None:
+    await client("CREATE TABLE t (a int)")
+    await client("PREPARE adding (int) AS INSERT INTO t VALUES ($1), ($1 + 1)")
+    await client("PREPARE counting AS SELECT count(*) FROM t WHERE a > $1")
+    assert await client.tag("EXECUTE adding (4)") == "INSERT 0 2"
+    assert await client("EXECUTE counting (4)") == [("1",)]
+    assert await client.fails("EXECUTE counting") == "42601"
+    await client("DEALLOCATE counting")
+    assert await client.fails("EXECUTE counting (1)") == "26000"
 
 
-def test_explain_and_show_list_objects(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int NOT NULL)")
-        await client("CREATE VIEW v AS SELECT a FROM t")
-        await client("CREATE INDEX i ON t (a)")
+async def test_explain_and_show_list_objects(client: Client) -> None:
+    await client("CREATE TABLE t (a int NOT NULL)")
+    await client("CREATE VIEW v AS SELECT a FROM t")
+    await client("CREATE INDEX i ON t (a)")
 
-        assert any("t" in (line or "") for (line,) in await client("EXPLAIN SELECT a, count(*) FROM t GROUP BY a"))
-        assert (await client("EXPLAIN TIMESTAMP FOR SELECT * FROM t"))[0][0]
-        assert await client("SHOW TABLES") == [("t",)]
-        assert await client("SHOW VIEWS") == [("v",)]
-        assert await client("SHOW INDEXES") == [("i", "t", "a")]
-        assert await client("SHOW COLUMNS FROM t") == [("a", "f", "integer")]
-        assert ("shop/orders", "collection") in await client("SHOW OBJECTS")
-
-    world.within(work)
+    assert any("t" in (line or "") for (line,) in await client("EXPLAIN SELECT a, count(*) FROM t GROUP BY a"))
+    assert (await client("EXPLAIN TIMESTAMP FOR SELECT * FROM t"))[0][0]
+    assert await client("SHOW TABLES") == [("t",)]
+    assert await client("SHOW VIEWS") == [("v",)]
+    assert await client("SHOW INDEXES") == [("i", "t", "a")]
+    assert await client("SHOW COLUMNS FROM t") == [("a", "f", "integer")]
+    assert ("shop/orders", "collection") in await client("SHOW OBJECTS")
 
 
-def test_outdated_plans_are_refused(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        prepared = await client.session.prepare("SELECT * FROM t", ())
-        await client("ALTER TABLE t RENAME TO u")
-        await client("CREATE TABLE t (a text)")
-        with pytest.raises(SqlError) as failure:
-            await client.session.execute(prepared, ())
-        assert failure.value.sqlstate == "0A000"
-
-    world.within(work)
+async def test_outdated_plans_are_refused(client: Client) -> None:
+    await client("CREATE TABLE t (a int)")
+    prepared = await client.session.prepare("SELECT * FROM t", ())
+    await client("ALTER TABLE t RENAME TO u")
+    await client("CREATE TABLE t (a text)")
+    with pytest.raises(SqlError) as failure:
+        await client.session.execute(prepared, ())
+    assert failure.value.sqlstate == "0A000"
 
 
-def test_statements_of_tools_are_accepted(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("CREATE MATERIALIZED VIEW m AS SELECT sum(a) FROM t")
-        await client("CREATE VIEW v AS SELECT 1")
-        assert await client("SHOW MATERIALIZED VIEWS") == [("m",)]
-        assert await client.tag("CREATE SCHEMA IF NOT EXISTS public") == "CREATE SCHEMA"
-        assert await client.fails("CREATE SCHEMA public") == "42P06"
-        assert await client.fails("CREATE SCHEMA IF NOT EXISTS other") == "0A000"
-        plain = await client("EXPLAIN SELECT a FROM t")
-        for form in ("VERBOSE", "(COSTS OFF, FORMAT TEXT)", "(ANALYZE false, VERBOSE)"):
-            assert await client(f"EXPLAIN {form} SELECT a FROM t") == plain
-        assert await client("EXPLAIN (SELECT a FROM t)") == plain
-
-    world.within(work)
+async def test_statements_of_tools_are_accepted(client: Client) -> None:
+    await client("CREATE TABLE t (a int)")
+    await client("CREATE MATERIALIZED VIEW m AS SELECT sum(a) FROM t")
+    await client("CREATE VIEW v AS SELECT 1")
+    assert await client("SHOW MATERIALIZED VIEWS") == [("m",)]
+    assert await client.tag("CREATE SCHEMA IF NOT EXISTS public") == "CREATE SCHEMA"
+    assert await client.fails("CREATE SCHEMA public") == "42P06"
+    assert await client.fails("CREATE SCHEMA IF NOT EXISTS other") == "0A000"
+    plain = await client("EXPLAIN SELECT a FROM t")
+    for form in ("VERBOSE", "(COSTS OFF, FORMAT TEXT)", "(ANALYZE false, VERBOSE)"):
+        assert await client(f"EXPLAIN {form} SELECT a FROM t") == plain
+    assert await client("EXPLAIN (SELECT a FROM t)") == plain
 
 
-def test_a_locked_table_fails_the_transaction_if_another_session_drops_it(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        ann, ben = Client(coordinator), Client(coordinator)
-        for text in ("CREATE TABLE t (a int)", "CREATE TABLE u (a int)", "CREATE VIEW v AS SELECT a FROM u"):
-            await ann(text)
-        for locked, before in (("t", ()), ("ONLY t *, u", ("INSERT INTO u VALUES (1)",)), ("v, t", ())):
-            await ann("BEGIN")
-            assert await ann.tag(f"LOCK TABLE {locked} IN ACCESS SHARE MODE") == "LOCK TABLE"
-            await ben("DROP TABLE t")
-            for text in before:
-                await ann(text)
-            assert await ann.fails("COMMIT") == "40001"
-            await ben("CREATE TABLE t (a int)")
+async def test_a_locked_table_fails_the_transaction_if_another_session_drops_it(coordinator: Coordinator) -> None:
+    ann, ben = Client(coordinator), Client(coordinator)
+    for text in ("CREATE TABLE t (a int)", "CREATE TABLE u (a int)", "CREATE VIEW v AS SELECT a FROM u"):
+        await ann(text)
+    for locked, before in (("t", ()), ("ONLY t *, u", ("INSERT INTO u VALUES (1)",)), ("v, t", ())):
         await ann("BEGIN")
-        await ann("LOCK t IN ACCESS SHARE MODE")
+        assert await ann.tag(f"LOCK TABLE {locked} IN ACCESS SHARE MODE") == "LOCK TABLE"
         await ben("DROP TABLE t")
-        assert await ann.fails("SELECT a FROM u") == "40001"
-        await ann("ROLLBACK")
-        assert await ann("SELECT a FROM u") == []
-
-    world.within(work)
-
-
-def test_a_locked_table_can_be_written_and_altered_by_its_transaction(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        ann, ben = Client(coordinator), Client(coordinator)
-        await ann("CREATE TABLE t (a int)")
-        for text in (
-            "BEGIN READ WRITE",
-            "LOCK t IN ACCESS SHARE MODE NOWAIT",
-            "CREATE TABLE own (a int)",
-            "LOCK TABLE own, pg_class IN ACCESS SHARE MODE",
-            "ALTER TABLE t ADD COLUMN b int",
-            "INSERT INTO t VALUES (1, 2)",
-        ):
+        for text in before:
             await ann(text)
-        await ann("COMMIT")
-        await ann("BEGIN")
-        await ann("LOCK t IN ACCESS SHARE MODE")
-        await ben("INSERT INTO t VALUES (0)")
-        await ann("INSERT INTO t VALUES (2)")
-        await ann("COMMIT")
-        assert sorted(await ann("SELECT a FROM t")) == [("0",), ("1",), ("2",)]
+        assert await ann.fails("COMMIT") == "40001"
+        await ben("CREATE TABLE t (a int)")
+    await ann("BEGIN")
+    await ann("LOCK t IN ACCESS SHARE MODE")
+    await ben("DROP TABLE t")
+    assert await ann.fails("SELECT a FROM u") == "40001"
+    await ann("ROLLBACK")
+    assert await ann("SELECT a FROM u") == []
 
-    world.within(work)
+
+async def test_a_locked_table_can_be_written_and_altered_by_its_transaction(coordinator: Coordinator) -> None:
+    ann, ben = Client(coordinator), Client(coordinator)
+    await ann("CREATE TABLE t (a int)")
+    for text in (
+        "BEGIN READ WRITE",
+        "LOCK t IN ACCESS SHARE MODE NOWAIT",
+        "CREATE TABLE own (a int)",
+        "LOCK TABLE own, pg_class IN ACCESS SHARE MODE",
+        "ALTER TABLE t ADD COLUMN b int",
+        "INSERT INTO t VALUES (1, 2)",
+    ):
+        await ann(text)
+    await ann("COMMIT")
+    await ann("BEGIN")
+    await ann("LOCK t IN ACCESS SHARE MODE")
+    await ben("INSERT INTO t VALUES (0)")
+    await ann("INSERT INTO t VALUES (2)")
+    await ann("COMMIT")
+    assert sorted(await ann("SELECT a FROM t")) == [("0",), ("1",), ("2",)]
 
 
-def test_lock_table_refuses_relations_as_postgresql_does(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("CREATE INDEX i ON t (a)")
-        await client("CREATE MATERIALIZED VIEW m AS SELECT a FROM t")
-        assert await client.fails("LOCK TABLE t IN ACCESS SHARE MODE") == "25P01"
-        for text, sqlstate in (
-            ("LOCK TABLE nothing IN ACCESS SHARE MODE", "42P01"),
-            ("LOCK TABLE i IN ACCESS SHARE MODE", "42809"),
-            ("LOCK TABLE m IN ACCESS SHARE MODE", "42809"),
-            ("LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE", "0A000"),
-            ("LOCK TABLE t", "0A000"),
-            ("LOCK TABLE t IN NO MODE", "42601"),
-        ):
-            await client("BEGIN")
-            assert await client.fails(text) == sqlstate
-            await client("ROLLBACK")
-
-    world.within(work)
+async def test_lock_table_refuses_relations_as_postgresql_does(client: Client) -> None:
+    await client("CREATE TABLE t (a int)")
+    await client("CREATE INDEX i ON t (a)")
+    await client("CREATE MATERIALIZED VIEW m AS SELECT a FROM t")
+    assert await client.fails("LOCK TABLE t IN ACCESS SHARE MODE") == "25P01"
+    for text, sqlstate in (
+        ("LOCK TABLE nothing IN ACCESS SHARE MODE", "42P01"),
+        ("LOCK TABLE i IN ACCESS SHARE MODE", "42809"),
+        ("LOCK TABLE m IN ACCESS SHARE MODE", "42809"),
+        ("LOCK TABLE t IN SHARE ROW EXCLUSIVE MODE", "0A000"),
+        ("LOCK TABLE t", "0A000"),
+        ("LOCK TABLE t IN NO MODE", "42601"),
+    ):
+        await client("BEGIN")
+        assert await client.fails(text) == sqlstate
+        await client("ROLLBACK")
 
 
 @pytest.mark.parametrize(
@@ -344,38 +307,30 @@ def test_unsupported_statements_have_hints(world: SqlWorld, text: str, hint: str
     assert hint in raised.value.hint
 
 
-def test_misspelt_names_get_suggestions(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE orders (a int)")
-        await client("CREATE VIEW spent AS SELECT a FROM orders")
-        for text, sqlstate, hint in (
-            ("SHOW REPLICA", "42704", "Did you mean replicas?"),
-            ("SHOW transacton_isolation", "42704", "Did you mean transaction_isolation?"),
-            ("DROP TABLE ordres", "42P01", 'Did you mean "orders"?'),
-            ("DROP VIEW ordres", "42P01", None),
-            ("ALTER TABLE order_s RENAME TO x", "42P01", 'Did you mean "orders"?'),
-        ):
-            error = await client.error(text)
-            assert (error.sqlstate, error.hint) == (sqlstate, hint)
-
-    world.within(work)
+async def test_misspelt_names_get_suggestions(client: Client) -> None:
+    await client("CREATE TABLE orders (a int)")
+    await client("CREATE VIEW spent AS SELECT a FROM orders")
+    for text, sqlstate, hint in (
+        ("SHOW REPLICA", "42704", "Did you mean replicas?"),
+        ("SHOW transacton_isolation", "42704", "Did you mean transaction_isolation?"),
+        ("DROP TABLE ordres", "42P01", 'Did you mean "orders"?'),
+        ("DROP VIEW ordres", "42P01", None),
+        ("ALTER TABLE order_s RENAME TO x", "42P01", 'Did you mean "orders"?'),
+    ):
+        error = await client.error(text)
+        assert (error.sqlstate, error.hint) == (sqlstate, hint)
 
 
-def test_each_row_has_a_random_identifier_of_its_own(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client(
-            "CREATE TABLE t (id uuid NOT NULL DEFAULT gen_random_uuid(), old text DEFAULT gen_random_uuid(), a int)"
-        )
-        await client("INSERT INTO t (a) VALUES (1), (2), (3)")
+async def test_each_row_has_a_random_identifier_of_its_own(client: Client) -> None:
+    await client(
+        "CREATE TABLE t (id uuid NOT NULL DEFAULT gen_random_uuid(), old text DEFAULT gen_random_uuid(), a int)"
+    )
+    await client("INSERT INTO t (a) VALUES (1), (2), (3)")
 
-        ids = {id_ for row in await client("SELECT id, old FROM t") for id_ in row if id_}
-        assert len(ids) == 6
-        assert all(uuid.UUID(id_).version == 4 for id_ in ids)
-        assert await client.fails("CREATE MATERIALIZED VIEW v AS SELECT gen_random_uuid() FROM t") == "0A000"
-
-    world.within(work)
+    ids = {id_ for row in await client("SELECT id, old FROM t") for id_ in row if id_}
+    assert len(ids) == 6
+    assert all(uuid.UUID(id_).version == 4 for id_ in ids)
+    assert await client.fails("CREATE MATERIALIZED VIEW v AS SELECT gen_random_uuid() FROM t") == "0A000"
 
 
 @pytest.mark.parametrize(
@@ -387,19 +342,13 @@ def test_each_row_has_a_random_identifier_of_its_own(world: SqlWorld) -> None:
         ('SELECT coun(*) FROM "shop/orders"', "Did you mean count?"),
     ],
 )
-def test_common_mistakes_get_hints(world: SqlWorld, text: str, hint: str) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        assert (await Client(coordinator).error(text)).hint == hint
-
-    world.within(work)
+async def test_common_mistakes_get_hints(text: str, hint: str, coordinator: Coordinator) -> None:
+    assert (await Client(coordinator).error(text)).hint == hint
 
 
-def test_functions_of_common_tools_are_supported(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        hint = (await Client(coordinator).error("SELECT * FROM generate_serie(1, 2)")).hint
-        assert str(hint).startswith("Did you mean generate_series? ")
-
-    world.within(work)
+async def test_functions_of_common_tools_are_supported(coordinator: Coordinator) -> None:
+    hint = (await Client(coordinator).error("SELECT * FROM generate_serie(1, 2)")).hint
+    assert str(hint).startswith("Did you mean generate_series? ")
 
 
 # Types as PostgreSQL's clients know them.

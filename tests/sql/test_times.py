@@ -29,134 +29,110 @@ STATEMENTS = [
 ]
 
 
-def test_far_future_time_is_refused(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("CREATE VIEW v AS SELECT a FROM t")
-        ingest(coordinator, [(1, "ann", 10.0)])
-        for statement in STATEMENTS:
-            for as_of in ("AS OF '2999-01-01T00:00:00Z'", "AS OF AT LEAST '2999-01-01T00:00:00Z'"):
-                error = await client.error(statement.format(as_of))
-                assert error.sqlstate == "22023", statement
-                assert "2999-01-01T00:00:00" in error.message
-                assert "AS OF AT LEAST" in (error.hint or "")
-
-    world.within(work)
+async def test_far_future_time_is_refused(coordinator: Coordinator, client: Client) -> None:
+    await client("CREATE TABLE t (a int)")
+    await client("CREATE VIEW v AS SELECT a FROM t")
+    ingest(coordinator, [(1, "ann", 10.0)])
+    for statement in STATEMENTS:
+        for as_of in ("AS OF '2999-01-01T00:00:00Z'", "AS OF AT LEAST '2999-01-01T00:00:00Z'"):
+            error = await client.error(statement.format(as_of))
+            assert error.sqlstate == "22023", statement
+            assert "2999-01-01T00:00:00" in error.message
+            assert "AS OF AT LEAST" in (error.hint or "")
 
 
-def test_near_future_time_is_awaited(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client, other = Client(coordinator), Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        time = coordinator.store.timeline.present() + SECOND // 2
-        ingest(coordinator, [(1, "ann", 10.0)])
-        soon = asyncio.create_task(client(f'SELECT count(*), (SELECT count(*) FROM "shop/orders") FROM t AS OF {time}'))
-        await other("INSERT INTO t VALUES (1)")
-        assert await soon == [("1", "1")]
-        assert coordinator.store.timeline.time() > time
-
-    world.within(work)
+async def test_near_future_time_is_awaited(coordinator: Coordinator) -> None:
+    client, other = Client(coordinator), Client(coordinator)
+    await client("CREATE TABLE t (a int)")
+    time = coordinator.store.timeline.present() + SECOND // 2
+    ingest(coordinator, [(1, "ann", 10.0)])
+    soon = asyncio.create_task(client(f'SELECT count(*), (SELECT count(*) FROM "shop/orders") FROM t AS OF {time}'))
+    await other("INSERT INTO t VALUES (1)")
+    assert await soon == [("1", "1")]
+    assert coordinator.store.timeline.time() > time
 
 
-def test_compacted_time_fails(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        ingest(coordinator, [(1, "ann", 10.0)])
-        await client('SELECT * FROM "shop/orders"')
-        known = coordinator.store.collection("shop/orders")
-        assert known
-        compact(coordinator.store, world.catalog.collections["shop/orders"], since=known.upper - 1)
-        for statement in ('SELECT * FROM "shop/orders" AS OF 5', 'SUBSCRIBE "shop/orders" AS OF 5'):
-            error = await client.error(statement)
-            assert error.sqlstate == "22023"
-            assert str(known.upper - 1) in error.message
-        assert await client('SELECT count(*) FROM "shop/orders" AS OF AT LEAST 5') == [("1",)]
-
-    world.within(work)
-
-
-def test_subscription_ends_at_its_up_to(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("INSERT INTO t VALUES (1)")
-        present = coordinator.store.timeline.present()
-        assert [row[1:] for row in await client(f"SUBSCRIBE t UP TO {present + SECOND}")] == [("1", "1")]
-        assert coordinator.store.timeline.time() >= present + SECOND
-
-        assert await client.fails(f"SUBSCRIBE t UP TO {present - SECOND}") == "22023"
-        assert await client.fails(f"SUBSCRIBE t AS OF {present} UP TO {present - 1}") == "22023"
-        assert await client(f"SUBSCRIBE t AS OF {present} UP TO {present}") == []
-
-    world.within(work)
-
-
-def test_a_read_continues_when_an_ingestion_has_ended_before_its_time(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        ingest(coordinator, [(1, "ann", 10.0)])
-        writing = coordinator.store.acquire_write("shop/orders")
-        begun = asyncio.create_task(client('SELECT count(*) FROM "shop/orders"'))
-        while coordinator.timeline.latest < writing.frontier:
-            await asyncio.sleep(0)
-        coordinator.store.update_and_downgrade(writing, [], writing.frontier + 1, is_last=True)
-        assert await begun == [("1",)]
-
-    world.within(work)
-
-
-def test_later_views_are_evaluated_at_earlier_times(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client, other = Client(coordinator), Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("INSERT INTO t VALUES (1)")
-        ingest(coordinator, [(1, "ann", 10.0)])
-        await client("BEGIN")
-        assert await client('SELECT count(*) FROM t, "shop/orders"') == [("1",)]
-        time = coordinator.timeline.latest
-        await other("INSERT INTO t VALUES (2)")
-        await other('CREATE MATERIALIZED VIEW m AS SELECT count(*) AS n FROM t, "shop/orders"')
-        await other("CREATE VIEW v AS SELECT n + 1 AS n FROM m")
-        await other("CREATE INDEX ON v (n)")
-        await other("CREATE TABLE u (a int)")
-        assert await other("SELECT m.n, v.n FROM m, v") == [("2", "3")]
-
-        assert await client("SELECT m.n, v.n FROM m, v") == [("1", "2")]
-        error = await client.error("SELECT * FROM u")
+async def test_compacted_time_fails(world: SqlWorld, coordinator: Coordinator, client: Client) -> None:
+    ingest(coordinator, [(1, "ann", 10.0)])
+    await client('SELECT * FROM "shop/orders"')
+    known = coordinator.store.collection("shop/orders")
+    assert known
+    compact(coordinator.store, world.catalog.collections["shop/orders"], since=known.upper - 1)
+    for statement in ('SELECT * FROM "shop/orders" AS OF 5', 'SUBSCRIBE "shop/orders" AS OF 5'):
+        error = await client.error(statement)
         assert error.sqlstate == "22023"
-        assert "begin another transaction" in (error.hint or "")
-        await client("ROLLBACK")
-        for name, rows in (("m", ["1", "2"]), ("v", ["2", "3"])):
-            assert await other(f"SELECT n FROM {name} AS OF {time}") == [(rows[0],)]
-            until = coordinator.store.timeline.present() + SECOND
-            updates = await other(f"SUBSCRIBE {name} AS OF {time} UP TO {until}")
-            assert [row[1:] for row in updates] == [("1", rows[0]), ("-1", rows[0]), ("1", rows[1])]
-
-    world.within(work)
+        assert str(known.upper - 1) in error.message
+    assert await client('SELECT count(*) FROM "shop/orders" AS OF AT LEAST 5') == [("1",)]
 
 
-def test_derived_documents_are_known_a_tick_later(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator, transaction_isolation="serializable")
-        ingest(coordinator, [(1, "ann", 10.0)], year=2024)
-        derive_all(world, coordinator)
-        known = coordinator.store.collection("shop/spending")
-        assert known
-        assert await client(f'SELECT spent FROM "shop/spending" AS OF {known.upper - 1}') == [("10",)]
-        with pytest.raises(SqlError) as caught:
-            await client(f'SELECT spent FROM "shop/spending" AS OF {coordinator.store.timeline.present()}')
-        assert caught.value.sqlstate == "55000"
+async def test_subscription_ends_at_its_up_to(coordinator: Coordinator, client: Client) -> None:
+    await client("CREATE TABLE t (a int)")
+    await client("INSERT INTO t VALUES (1)")
+    present = coordinator.store.timeline.present()
+    assert [row[1:] for row in await client(f"SUBSCRIBE t UP TO {present + SECOND}")] == [("1", "1")]
+    assert coordinator.store.timeline.time() >= present + SECOND
 
-    world.within(work)
+    assert await client.fails(f"SUBSCRIBE t UP TO {present - SECOND}") == "22023"
+    assert await client.fails(f"SUBSCRIBE t AS OF {present} UP TO {present - 1}") == "22023"
+    assert await client(f"SUBSCRIBE t AS OF {present} UP TO {present}") == []
+
+
+async def test_a_read_continues_when_an_ingestion_has_ended_before_its_time(
+    coordinator: Coordinator, client: Client
+) -> None:
+    ingest(coordinator, [(1, "ann", 10.0)])
+    writing = coordinator.store.acquire_write("shop/orders")
+    begun = asyncio.create_task(client('SELECT count(*) FROM "shop/orders"'))
+    while coordinator.timeline.latest < writing.frontier:
+        await asyncio.sleep(0)
+    coordinator.store.update_and_downgrade(writing, [], writing.frontier + 1, is_last=True)
+    assert await begun == [("1",)]
+
+
+async def test_later_views_are_evaluated_at_earlier_times(coordinator: Coordinator) -> None:
+    client, other = Client(coordinator), Client(coordinator)
+    await client("CREATE TABLE t (a int)")
+    await client("INSERT INTO t VALUES (1)")
+    ingest(coordinator, [(1, "ann", 10.0)])
+    await client("BEGIN")
+    assert await client('SELECT count(*) FROM t, "shop/orders"') == [("1",)]
+    time = coordinator.timeline.latest
+    await other("INSERT INTO t VALUES (2)")
+    await other('CREATE MATERIALIZED VIEW m AS SELECT count(*) AS n FROM t, "shop/orders"')
+    await other("CREATE VIEW v AS SELECT n + 1 AS n FROM m")
+    await other("CREATE INDEX ON v (n)")
+    await other("CREATE TABLE u (a int)")
+    assert await other("SELECT m.n, v.n FROM m, v") == [("2", "3")]
+
+    assert await client("SELECT m.n, v.n FROM m, v") == [("1", "2")]
+    error = await client.error("SELECT * FROM u")
+    assert error.sqlstate == "22023"
+    assert "begin another transaction" in (error.hint or "")
+    await client("ROLLBACK")
+    for name, rows in (("m", ["1", "2"]), ("v", ["2", "3"])):
+        assert await other(f"SELECT n FROM {name} AS OF {time}") == [(rows[0],)]
+        until = coordinator.store.timeline.present() + SECOND
+        updates = await other(f"SUBSCRIBE {name} AS OF {time} UP TO {until}")
+        assert [row[1:] for row in updates] == [("1", rows[0]), ("-1", rows[0]), ("1", rows[1])]
+
+
+async def test_derived_documents_are_known_a_tick_later(world: SqlWorld, coordinator: Coordinator) -> None:
+    client = Client(coordinator, transaction_isolation="serializable")
+    ingest(coordinator, [(1, "ann", 10.0)], year=2024)
+    derive_all(world, coordinator)
+    known = coordinator.store.collection("shop/spending")
+    assert known
+    assert await client(f'SELECT spent FROM "shop/spending" AS OF {known.upper - 1}') == [("10",)]
+    with pytest.raises(SqlError) as caught:
+        await client(f'SELECT spent FROM "shop/spending" AS OF {coordinator.store.timeline.present()}')
+    assert caught.value.sqlstate == "55000"
 
 
 # Columns of `numeric(p,s)`, `varchar(n)` and `char(n)`: what they store, refuse and show, as PostgreSQL does.
 
 
-def test_tables_and_views_have_times(world: SqlWorld) -> None:
-    async def first(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+async def test_tables_and_views_have_times(world: SqlWorld) -> None:
+    async with world.served() as (_, client):
         await client("CREATE TABLE t (n numeric(6,2), v varchar(3), c char(4), i smallint, r real)")
         assert await client("INSERT INTO t VALUES (1.005, 'ab  ', 'x ', 1, 0.5) RETURNING *") == [
             ("1.01", "ab ", "x   ", "1", "0.5")
@@ -173,8 +149,7 @@ def test_tables_and_views_have_times(world: SqlWorld) -> None:
         )
         await client("CREATE TABLE copied AS SELECT n, c FROM t WHERE n = 2.5")
 
-    async def second(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+    async with world.served() as (_, client):
         await client("INSERT INTO copied VALUES (3.14159, 'y')")
         assert await client("SELECT * FROM copied ORDER BY n") == [("2.50", "x   "), ("3.14", "y   ")]
         assert await client("SELECT * FROM m ORDER BY s") == [
@@ -186,9 +161,6 @@ def test_tables_and_views_have_times(world: SqlWorld) -> None:
         assert await client("SELECT c = 'x', length(c), n::text, c::text || '.' FROM t WHERE n = 2.5") == [
             ("t", "1", "2.50", "x.")
         ]
-
-    world.within(first)
-    world.within(second)
 
 
 @pytest.mark.parametrize(

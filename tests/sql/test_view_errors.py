@@ -53,9 +53,8 @@ def read_elsewhere(world: SqlWorld, name: str, time: int | None = None) -> Count
             return error
 
 
-def test_errors_are_stored_with_rows(world: SqlWorld) -> None:
-    async def first(coordinator: Coordinator) -> tuple[int, int, int]:
-        client = Client(coordinator)
+async def test_errors_are_stored_with_rows(world: SqlWorld) -> None:
+    async with world.served() as (coordinator, client):
         await client("CREATE TABLE t (id int, a int)")
         await client("CREATE MATERIALIZED VIEW quotients AS SELECT id, 10 / a AS q FROM t")
         await client("CREATE MATERIALIZED VIEW total AS SELECT sum(q) AS total FROM quotients")
@@ -68,35 +67,28 @@ def test_errors_are_stored_with_rows(world: SqlWorld) -> None:
         error = await client.error("SELECT * FROM quotients")
         assert (error.sqlstate, error.message) == ("22012", "division by zero")
         assert f"since {format_rfc3339(begin)}" in str(error.detail)  # as everybody else is told
-        return before, begin, coordinator.store.timeline.present()
-
-    before, begin, during = world.within(first)
+        during = coordinator.store.timeline.present()
     for name in ("quotients", "total"):
-        error = read_elsewhere(world, name)
-        assert isinstance(error, ViewError)
-        assert (error.sqlstate, error.message) == ("22012", "division by zero")
-        assert f"'sql/public/{name}' has this error in place of its rows since" in str(error.detail)
-        assert f"clock {begin}" in str(error.detail)
+        found = read_elsewhere(world, name)
+        assert isinstance(found, ViewError)
+        assert (found.sqlstate, found.message) == ("22012", "division by zero")
+        assert f"'sql/public/{name}' has this error in place of its rows since" in str(found.detail)
+        assert f"clock {begin}" in str(found.detail)
     assert read_elsewhere(world, "quotients", before) == {(1, 2): 1}
     assert read_elsewhere(world, "quotients", begin - 1) == {(1, 2): 1}
     assert isinstance(read_elsewhere(world, "quotients", begin), ViewError)
 
-    async def elsewhere(coordinator: Coordinator) -> None:
+    async with world.opened() as coordinator:
         client = Client(coordinator, transaction_isolation="serializable")  # as `flowctl sql -c` is
         assert await client.fails("SELECT * FROM total") == "22012"
         assert await client(f"SELECT * FROM quotients AS OF {before}") == [("1", "2")]
 
-    world.within(elsewhere)
-
-    async def second(coordinator: Coordinator) -> int:
+    async with world.opened() as coordinator:
         coordinator.own()
         client = Client(coordinator)
         await client("DELETE FROM t WHERE id = 2")
         end = coordinator.timeline.latest
         await until_stored(coordinator, "quotients", "total")
-        return end
-
-    end = world.within(second)
     assert read_elsewhere(world, "quotients") == {(1, 2): 1, (3, 1): 1}
     assert read_elsewhere(world, "total", end) == {(3,): 1}
     assert isinstance(read_elsewhere(world, "total", end - 1), ViewError)
@@ -104,38 +96,33 @@ def test_errors_are_stored_with_rows(world: SqlWorld) -> None:
     assert read_elsewhere(world, "total", begin - 1) == {(2,): 1}
 
 
-def test_view_fails_beside_unmaintained_relations(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (id int, a int)")
-        await client("CREATE TABLE u (id int)")
-        await client("CREATE MATERIALIZED VIEW quotients AS SELECT id, 10 / a AS q FROM t")
-        await client("CREATE VIEW counted AS SELECT count(*) AS n FROM quotients")
-        await client("INSERT INTO t VALUES (1, 5)")
-        await client("INSERT INTO u VALUES (1)")
-        before = await until_stored(coordinator, "quotients")
-        await client("INSERT INTO t VALUES (1, 0)")
-        await until_stored(coordinator, "quotients")
-        queries = (  # none of them needs the quotient
-            "SELECT count(*) FROM quotients JOIN u USING (id)",
-            "SELECT n FROM counted, u",
-            "SELECT (SELECT count(*) FROM quotients) FROM u",
-        )
-        for query in queries:
-            error = await client.error(query)
-            assert (error.sqlstate, error.message) == ("22012", "division by zero")
-            assert "'sql/public/quotients' has this error" in str(error.detail)
-            assert await client(f"{query} AS OF {before}") == [("1",)]
-        assert await client.fails("INSERT INTO u SELECT n FROM counted, u") == "22012"
-        await client("DELETE FROM t WHERE a = 0")
-        assert [await client(query) for query in queries] == [[("1",)]] * 3
-
-    world.within(work)
+async def test_view_fails_beside_unmaintained_relations(coordinator: Coordinator, client: Client) -> None:
+    await client("CREATE TABLE t (id int, a int)")
+    await client("CREATE TABLE u (id int)")
+    await client("CREATE MATERIALIZED VIEW quotients AS SELECT id, 10 / a AS q FROM t")
+    await client("CREATE VIEW counted AS SELECT count(*) AS n FROM quotients")
+    await client("INSERT INTO t VALUES (1, 5)")
+    await client("INSERT INTO u VALUES (1)")
+    before = await until_stored(coordinator, "quotients")
+    await client("INSERT INTO t VALUES (1, 0)")
+    await until_stored(coordinator, "quotients")
+    queries = (  # none of them needs the quotient
+        "SELECT count(*) FROM quotients JOIN u USING (id)",
+        "SELECT n FROM counted, u",
+        "SELECT (SELECT count(*) FROM quotients) FROM u",
+    )
+    for query in queries:
+        error = await client.error(query)
+        assert (error.sqlstate, error.message) == ("22012", "division by zero")
+        assert "'sql/public/quotients' has this error" in str(error.detail)
+        assert await client(f"{query} AS OF {before}") == [("1",)]
+    assert await client.fails("INSERT INTO u SELECT n FROM counted, u") == "22012"
+    await client("DELETE FROM t WHERE a = 0")
+    assert [await client(query) for query in queries] == [[("1",)]] * 3
 
 
-def test_subscriptions_end_at_an_error(world: SqlWorld) -> None:
-    async def first(coordinator: Coordinator) -> tuple[int, int, int]:
-        client = Client(coordinator)
+async def test_subscriptions_end_at_an_error(world: SqlWorld) -> None:
+    async with world.served() as (coordinator, client):
         await client("CREATE TABLE t (a int)")
         await client("CREATE MATERIALIZED VIEW v AS SELECT 10 / a AS q FROM t")
         begin = await until_stored(coordinator, "v")
@@ -149,18 +136,12 @@ def test_subscriptions_end_at_an_error(world: SqlWorld) -> None:
         assert await followed(client, f"SUBSCRIBE v AS OF {time}", "22012") == []
         ended = coordinator.timeline.latest
         assert await followed(client, f"SUBSCRIBE v AS OF {ended} UP TO {ended + 1}") == [("1", "2")]
-        return begin, time, ended
 
-    begin, time, ended = world.within(first)
-
-    async def elsewhere(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+    async with world.served() as (_, client):
         assert await followed(client, f"SUBSCRIBE v AS OF {begin}", "22012") == [("1", "2")]
         assert await followed(client, f"SUBSCRIBE v AS OF {time}", "22012") == []
         assert await followed(client, f"SUBSCRIBE v AS OF {ended - 1}", "22012") == []
         assert await followed(client, f"SUBSCRIBE v AS OF {ended} UP TO {ended + 1}") == [("1", "2")]
-
-    world.within(elsewhere)
 
 
 async def followed(client: Client, text: str, sqlstate: str | None = None) -> list[tuple[str | None, ...]]:

@@ -45,124 +45,103 @@ async def until_maintained(coordinator: Coordinator, name: str) -> None:
         await commit.wait()
 
 
-def test_recursive_views_are_evaluated_and_not_maintained(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE parts (whole text, part text)")
-        await client("INSERT INTO parts VALUES ('car', 'wheel'), ('wheel', 'tyre'), ('tyre', 'car')")
-        await client(
-            "CREATE VIEW within AS WITH RECURSIVE w AS (SELECT whole, part FROM parts UNION"
-            " SELECT w.whole, p.part FROM w JOIN parts p ON p.whole = w.part) SELECT * FROM w"
-        )
+async def test_recursive_views_are_evaluated_and_not_maintained(coordinator: Coordinator, client: Client) -> None:
+    await client("CREATE TABLE parts (whole text, part text)")
+    await client("INSERT INTO parts VALUES ('car', 'wheel'), ('wheel', 'tyre'), ('tyre', 'car')")
+    await client(
+        "CREATE VIEW within AS WITH RECURSIVE w AS (SELECT whole, part FROM parts UNION"
+        " SELECT w.whole, p.part FROM w JOIN parts p ON p.whole = w.part) SELECT * FROM w"
+    )
 
-        assert await client("SELECT count(*), count(DISTINCT part) FROM within WHERE whole = 'car'") == [("3", "3")]
-        for refused in (
-            "CREATE INDEX ON within (whole)",
-            "CREATE MATERIALIZED VIEW m AS SELECT * FROM within",
-            "SUBSCRIBE within",
-        ):
-            assert await client.fails(refused) == "0A000"
+    assert await client("SELECT count(*), count(DISTINCT part) FROM within WHERE whole = 'car'") == [("3", "3")]
+    for refused in (
+        "CREATE INDEX ON within (whole)",
+        "CREATE MATERIALIZED VIEW m AS SELECT * FROM within",
+        "SUBSCRIBE within",
+    ):
+        assert await client.fails(refused) == "0A000"
 
-        await client("CREATE INDEX ON parts (whole)")
-        await until_maintained(coordinator, "parts")
-        again = (
-            "WITH RECURSIVE w(n) AS (SELECT whole FROM parts UNION SELECT part FROM parts, w WHERE n = whole) SELECT"
-        )
-        assert await client(f"{again} count(*) FROM w") == [("3",)]
-
-    world.within(work)
+    await client("CREATE INDEX ON parts (whole)")
+    await until_maintained(coordinator, "parts")
+    again = "WITH RECURSIVE w(n) AS (SELECT whole FROM parts UNION SELECT part FROM parts, w WHERE n = whole) SELECT"
+    assert await client(f"{again} count(*) FROM w") == [("3",)]
 
 
-def test_indexed_views_answer_lookups(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int, b text)")
-        await client("CREATE VIEW v AS SELECT b, count(*) AS n FROM t GROUP BY b")
-        await client("INSERT INTO t VALUES (1, 'x'), (2, 'y'), (3, 'y')")
-        assert await client.tag("CREATE INDEX ON t (a)") == "CREATE INDEX"
-        await client("CREATE INDEX v_b ON v (b)")
-        await until_maintained(coordinator, "t")
-        await until_maintained(coordinator, "v")
+async def test_indexed_views_answer_lookups(coordinator: Coordinator, client: Client) -> None:
+    await client("CREATE TABLE t (a int, b text)")
+    await client("CREATE VIEW v AS SELECT b, count(*) AS n FROM t GROUP BY b")
+    await client("INSERT INTO t VALUES (1, 'x'), (2, 'y'), (3, 'y')")
+    assert await client.tag("CREATE INDEX ON t (a)") == "CREATE INDEX"
+    await client("CREATE INDEX v_b ON v (b)")
+    await until_maintained(coordinator, "t")
+    await until_maintained(coordinator, "v")
 
-        assert await client("SELECT b FROM t WHERE a = 2") == [("y",)]
-        for number in range(4, 20):
-            await client(f"INSERT INTO t VALUES ({number}, 'y')")
-            assert await client("SELECT n FROM v WHERE b = 'y'") == [(str(number - 1),)]  # at once
-            assert await client("SELECT count(*) FROM t JOIN v USING (b)") == [(str(number),)]
-        await client("DELETE FROM t WHERE b = 'y'")
-        assert await client("SELECT * FROM v") == [("x", "1")]
-        assert await client.tag("DROP INDEX v_b") == "DROP INDEX"
-        assert await client("SELECT * FROM v") == [("x", "1")]
-
-    world.within(work)
+    assert await client("SELECT b FROM t WHERE a = 2") == [("y",)]
+    for number in range(4, 20):
+        await client(f"INSERT INTO t VALUES ({number}, 'y')")
+        assert await client("SELECT n FROM v WHERE b = 'y'") == [(str(number - 1),)]  # at once
+        assert await client("SELECT count(*) FROM t JOIN v USING (b)") == [(str(number),)]
+    await client("DELETE FROM t WHERE b = 'y'")
+    assert await client("SELECT * FROM v") == [("x", "1")]
+    assert await client.tag("DROP INDEX v_b") == "DROP INDEX"
+    assert await client("SELECT * FROM v") == [("x", "1")]
 
 
-def test_index_is_readable_without_later_writes(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("INSERT INTO t VALUES (1), (2)")
-        await client("CREATE INDEX ON t (a)")
-        named = coordinator.objects.lookup(None, "t")
-        assert named
-        relation = Get(named.id, tuple(column.type for column in named.columns))
-        while not coordinator.maintained.since(relation):
-            await coordinator.watcher.next.wait()
+async def test_index_is_readable_without_later_writes(coordinator: Coordinator, client: Client) -> None:
+    await client("CREATE TABLE t (a int)")
+    await client("INSERT INTO t VALUES (1), (2)")
+    await client("CREATE INDEX ON t (a)")
+    named = coordinator.objects.lookup(None, "t")
+    assert named
+    relation = Get(named.id, tuple(column.type for column in named.columns))
+    while not coordinator.maintained.since(relation):
+        await coordinator.watcher.next.wait()
 
+    assert await client("SELECT a FROM t WHERE a = 2") == [("2",)]
+    since = coordinator.maintained.since(relation)
+    assert since is not None
+    assert since <= coordinator.timeline.latest
+
+
+async def test_serializable_reads_of_an_index_do_not_advance_time(coordinator: Coordinator) -> None:
+    strict = Client(coordinator)
+    client = Client(coordinator, transaction_isolation="serializable")
+    await strict("CREATE TABLE t (a int)")
+    await strict("INSERT INTO t VALUES (1), (2)")
+    await strict("CREATE INDEX ON t (a)")
+    await until_maintained(coordinator, "t")
+    assert await client("SELECT a FROM t WHERE a = 1") == [("1",)]  # the index has followed all that was read
+    named = coordinator.objects.lookup(None, "t")
+    assert named
+    tables = [coordinator.store.tables.table(named.id)]
+    for _ in range(20):
         assert await client("SELECT a FROM t WHERE a = 2") == [("2",)]
-        since = coordinator.maintained.since(relation)
-        assert since is not None
-        assert since <= coordinator.timeline.latest
-
-    world.within(work)
-
-
-def test_serializable_reads_of_an_index_do_not_advance_time(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        strict = Client(coordinator)
-        client = Client(coordinator, transaction_isolation="serializable")
-        await strict("CREATE TABLE t (a int)")
-        await strict("INSERT INTO t VALUES (1), (2)")
-        await strict("CREATE INDEX ON t (a)")
-        await until_maintained(coordinator, "t")
-        assert await client("SELECT a FROM t WHERE a = 1") == [("1",)]  # the index has followed all that was read
-        named = coordinator.objects.lookup(None, "t")
-        assert named
-        tables = [coordinator.store.tables.table(named.id)]
-        for _ in range(20):
-            assert await client("SELECT a FROM t WHERE a = 2") == [("2",)]
-            assert await client("SELECT a FROM t ORDER BY a LIMIT 1") == [("1",)]
-            tables.append(coordinator.store.tables.table(named.id))
-        # Their `upper` as well; but time also passes by itself, now and then.
-        assert any(before == after for before, after in pairwise(tables))
-        for number in range(3, 10):
-            await strict(f"INSERT INTO t VALUES ({number})")
-            assert await client(f"SELECT a FROM t WHERE a = {number}") == [(str(number),)]
-
-    world.within(work)
+        assert await client("SELECT a FROM t ORDER BY a LIMIT 1") == [("1",)]
+        tables.append(coordinator.store.tables.table(named.id))
+    # Their `upper` as well; but time also passes by itself, now and then.
+    assert any(before == after for before, after in pairwise(tables))
+    for number in range(3, 10):
+        await strict(f"INSERT INTO t VALUES ({number})")
+        assert await client(f"SELECT a FROM t WHERE a = {number}") == [(str(number),)]
 
 
-def test_serializable_reads_of_a_join_follow_all_inputs(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator, transaction_isolation="serializable")
-        ingest(coordinator, [(1, "ann", 10.0)])
-        await client("CREATE TABLE names (customer text, name text)")
-        await client("INSERT INTO names VALUES ('ann', 'Ann')")
-        await client('CREATE VIEW v AS SELECT id, name FROM "shop/orders" JOIN names USING (customer)')
-        await client("CREATE INDEX ON v (id)")
-        await until_maintained(coordinator, "v")
-        for number in range(2, 6):
-            ingest(coordinator, [(number, "ann", 10.0)])
-            async with asyncio.timeout(60):
-                while not await client(f"SELECT name FROM v WHERE id = {number}"):
-                    await asyncio.sleep(0)
-
-    world.within(work)
+async def test_serializable_reads_of_a_join_follow_all_inputs(coordinator: Coordinator) -> None:
+    client = Client(coordinator, transaction_isolation="serializable")
+    ingest(coordinator, [(1, "ann", 10.0)])
+    await client("CREATE TABLE names (customer text, name text)")
+    await client("INSERT INTO names VALUES ('ann', 'Ann')")
+    await client('CREATE VIEW v AS SELECT id, name FROM "shop/orders" JOIN names USING (customer)')
+    await client("CREATE INDEX ON v (id)")
+    await until_maintained(coordinator, "v")
+    for number in range(2, 6):
+        ingest(coordinator, [(number, "ann", 10.0)])
+        async with asyncio.timeout(60):
+            while not await client(f"SELECT name FROM v WHERE id = {number}"):
+                await asyncio.sleep(0)
 
 
-def test_materialized_views_are_stored_and_read(world: SqlWorld) -> None:
-    async def first(coordinator: Coordinator) -> int:
-        client = Client(coordinator)
+async def test_materialized_views_are_stored_and_read(world: SqlWorld) -> None:
+    async with world.served() as (coordinator, client):
         ingest(coordinator, [(1, "ann", 10.0), (2, "ben", 5.5)])
         await client("CREATE TABLE names (customer text, name text)")
         await client("INSERT INTO names VALUES ('ann', 'Ann')")
@@ -177,11 +156,9 @@ def test_materialized_views_are_stored_and_read(world: SqlWorld) -> None:
         assert await client("SELECT * FROM doubled ORDER BY 1") == [("Ann", "22"), ("Ben", "11")]
         await until_maintained(coordinator, "spent")
         assert await client("SELECT * FROM doubled ORDER BY 1") == [("Ann", "22"), ("Ben", "11")]
-        return coordinator.timeline.latest
+        time = coordinator.timeline.latest
 
-    time = world.within(first)
-
-    async def second(coordinator: Coordinator) -> None:
+    async with world.opened() as coordinator:
         reading = Client(coordinator, transaction_isolation="serializable")
         assert await reading("SELECT * FROM spent ORDER BY 1") in ([("Ann", "11")], [("Ann", "11"), ("Ben", "5.5")])
         coordinator.own()
@@ -194,58 +171,47 @@ def test_materialized_views_are_stored_and_read(world: SqlWorld) -> None:
         assert await client.fails("DROP MATERIALIZED VIEW spent") == "2BP01"
         assert await client.tag("DROP MATERIALIZED VIEW spent CASCADE") == "DROP MATERIALIZED VIEW"
 
-    world.within(second)
+
+async def test_volatile_views_are_not_maintained(client: Client) -> None:
+    await client("CREATE TABLE t (a int)")
+    await client("CREATE VIEW v AS SELECT a, now() AS at FROM t")
+
+    assert await client.fails("CREATE MATERIALIZED VIEW m AS SELECT now()") == "0A000"
+    assert await client.fails("CREATE MATERIALIZED VIEW m AS SELECT at FROM v") == "0A000"
+    assert await client.fails("CREATE INDEX ON v (a)") == "0A000"
 
 
-def test_volatile_views_are_not_maintained(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("CREATE VIEW v AS SELECT a, now() AS at FROM t")
+async def test_long_queries_are_evaluated_in_a_thread(coordinator: Coordinator, client: Client) -> None:
+    await client("CREATE TABLE t (a int)")
+    await client("INSERT INTO t SELECT * FROM generate_series(1, 3000)")
+    await client("CREATE INDEX ON t (a)")
+    await until_maintained(coordinator, "t")
 
-        assert await client.fails("CREATE MATERIALIZED VIEW m AS SELECT now()") == "0A000"
-        assert await client.fails("CREATE MATERIALIZED VIEW m AS SELECT at FROM v") == "0A000"
-        assert await client.fails("CREATE INDEX ON v (a)") == "0A000"
-
-    world.within(work)
-
-
-def test_long_queries_are_evaluated_in_a_thread(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("INSERT INTO t SELECT * FROM generate_series(1, 3000)")
-        await client("CREATE INDEX ON t (a)")
-        await until_maintained(coordinator, "t")
-
-        assert await client("SELECT count(*), max(length(a::text || 'x')) FROM t") == [("3000", "5")]
-        assert len(await client("SELECT * FROM t")) == 3000
-        assert await client("SELECT a FROM t WHERE a = $1", 7) == [("7",)]
-        assert await client.fails("SELECT 1 / (a - 7) FROM t WHERE a = $1", 7) == "22012"
-        await client("SET statement_timeout = '100ms'")
-        assert await client.fails("SELECT count(*) FROM t x, t y, t z WHERE x.a + y.a = z.a + 1") == "57014"
-
-    world.within(work)
+    assert await client("SELECT count(*), max(length(a::text || 'x')) FROM t") == [("3000", "5")]
+    assert len(await client("SELECT * FROM t")) == 3000
+    assert await client("SELECT a FROM t WHERE a = $1", 7) == [("7",)]
+    assert await client.fails("SELECT 1 / (a - 7) FROM t WHERE a = $1", 7) == "22012"
+    await client("SET statement_timeout = '100ms'")
+    assert await client.fails("SELECT count(*) FROM t x, t y, t z WHERE x.a + y.a = z.a + 1") == "57014"
 
 
-def test_inputs_of_a_view_are_kept_while_it_is_not_maintained(world: SqlWorld) -> None:
-    async def first(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+async def test_inputs_of_a_view_are_kept_while_it_is_not_maintained(world: SqlWorld) -> None:
+    async with world.served() as (coordinator, client):
         ingest(coordinator, [(1, "ann", 10.0)])
         await client('CREATE MATERIALIZED VIEW spent AS SELECT sum(amount) AS sum FROM "shop/orders"')
         await until_maintained(coordinator, "spent")
         assert await client("SELECT * FROM spent") == [("10",)]
 
-    async def between(coordinator: Coordinator) -> tuple[int, int]:
+    async with world.opened() as coordinator:
         ingest(coordinator, [(2, "ann", 1.0)])
         time = coordinator.store.timeline.present()
         ingest(coordinator, [(3, "ann", 2.0)])
         spec = coordinator.store.tables.as_stored(world.catalog.collections["shop/orders"])
         done = compact(coordinator.store, spec, since=coordinator.store.timeline.present())
         assert done is not None
-        return time, done.since
+        assert 0 < done.since < time
 
-    async def second(coordinator: Coordinator) -> None:
+    async with world.opened() as coordinator:
         coordinator.own()
         client = Client(coordinator)
         await until_maintained(coordinator, "spent")
@@ -255,60 +221,48 @@ def test_inputs_of_a_view_are_kept_while_it_is_not_maintained(world: SqlWorld) -
         while coordinator.store.task_capabilities.dataflows("view"):
             await coordinator.watcher.next.wait()
 
-    world.within(first)
-    time, since = world.within(between)
-    assert 0 < since < time
-    world.within(second)
 
-
-def test_unmaintained_view_is_not_awaited(world: SqlWorld) -> None:
-    async def first(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+async def test_unmaintained_view_is_not_awaited(world: SqlWorld) -> None:
+    async with world.served() as (coordinator, client):
         await client("CREATE TABLE t (a int)")
         await client("CREATE MATERIALIZED VIEW v AS SELECT count(*) FROM t")
         await until_maintained(coordinator, "v")
 
-    async def second(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+    async with world.served() as (coordinator, client):
         assert await client.fails("SELECT * FROM v") == "55000"
         assert await client.fails(f"SELECT * FROM v AS OF {coordinator.store.timeline.present()}") == "55000"
         coordinator.own()
         assert await client("SELECT * FROM v") == [("0",)]
 
-    world.within(first)
-    world.within(second)
 
+async def test_views_continue_after_a_reset(world: SqlWorld, coordinator: Coordinator) -> None:
+    client = Client(coordinator, transaction_isolation="serializable")
+    ingest(coordinator, [(1, "ann", 10.0)])
+    derive_all(world, coordinator)
+    await client('CREATE MATERIALIZED VIEW v AS SELECT sum(spent) AS sum FROM "shop/spending"')
+    table = coordinator.objects.find(None, "v")
+    assert table
 
-def test_views_continue_after_a_reset(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator, transaction_isolation="serializable")
-        ingest(coordinator, [(1, "ann", 10.0)])
-        derive_all(world, coordinator)
-        await client('CREATE MATERIALIZED VIEW v AS SELECT sum(spent) AS sum FROM "shop/spending"')
-        table = coordinator.objects.find(None, "v")
-        assert table
+    async def until_written(rows: list[tuple[float]]) -> None:
+        while True:
+            commit = coordinator.watcher.next
+            stored = coordinator.store.tables.table(table.id)
+            assert stored
+            if stored.upper > stored.since:
+                batches = table_at(coordinator.store, stored, stored.upper - 1)
+                if [row for batch in batches for row in batch] == rows:
+                    return
+            derive_all(world, coordinator)
+            await commit.wait()
 
-        async def until_written(rows: list[tuple[float]]) -> None:
-            while True:
-                commit = coordinator.watcher.next
-                stored = coordinator.store.tables.table(table.id)
-                assert stored
-                if stored.upper > stored.since:
-                    batches = table_at(coordinator.store, stored, stored.upper - 1)
-                    if [row for batch in batches for row in batch] == rows:
-                        return
-                derive_all(world, coordinator)
-                await commit.wait()
-
-        await until_written([(10.0,)])
-        reset(world.catalog, coordinator.store, ["shop/spending"])
+    await until_written([(10.0,)])
+    reset(world.catalog, coordinator.store, ["shop/spending"])
+    await coordinator.watcher.next.wait()
+    ingest(coordinator, [(2, "ann", 1.0)])
+    derive_all(world, coordinator)
+    await until_written([(11.0,)])
+    while await client("SELECT * FROM v") != [("11",)]:  # a serializable read may be of a time before
         await coordinator.watcher.next.wait()
-        ingest(coordinator, [(2, "ann", 1.0)])
-        derive_all(world, coordinator)
-        await until_written([(11.0,)])
-        assert await client("SELECT * FROM v") == [("11",)]
-
-    world.within(work)
 
 
 def test_views_of_many_rows_are_maintained(world: SqlWorld) -> None:
@@ -353,99 +307,77 @@ def test_views_of_many_rows_are_maintained(world: SqlWorld) -> None:
     world.within(second)
 
 
-def test_grouping_sets_are_maintained(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int, b text, n int)")
-        await client(
-            "CREATE MATERIALIZED VIEW v AS SELECT a, b, sum(n) AS n, grouping(a, b) AS g FROM t GROUP BY ROLLUP (a, b)"
-        )
-        assert await client("SELECT * FROM v") == [(None, None, None, "3")]
-        await client("INSERT INTO t VALUES (1, 'x', 10), (1, 'y', 20), (NULL, 'x', 5)")
-        await client("DELETE FROM t WHERE b = 'y'")
-        rows = [("1", "x", "10", "0"), (None, "x", "5", "0"), ("1", None, "10", "1"), (None, None, "5", "1")]
-        assert await client("SELECT * FROM v ORDER BY g, a") == [*rows, (None, None, "15", "3")]
-
-    world.within(work)
+async def test_grouping_sets_are_maintained(client: Client) -> None:
+    await client("CREATE TABLE t (a int, b text, n int)")
+    await client(
+        "CREATE MATERIALIZED VIEW v AS SELECT a, b, sum(n) AS n, grouping(a, b) AS g FROM t GROUP BY ROLLUP (a, b)"
+    )
+    assert await client("SELECT * FROM v") == [(None, None, None, "3")]
+    await client("INSERT INTO t VALUES (1, 'x', 10), (1, 'y', 20), (NULL, 'x', 5)")
+    await client("DELETE FROM t WHERE b = 'y'")
+    rows = [("1", "x", "10", "0"), (None, "x", "5", "0"), ("1", None, "10", "1"), (None, None, "5", "1")]
+    assert await client("SELECT * FROM v ORDER BY g, a") == [*rows, (None, None, "15", "3")]
 
 
-def test_views_are_written_while_another_begins(world: SqlWorld) -> None:
+async def test_views_are_written_while_another_begins(coordinator: Coordinator, client: Client) -> None:
     """The first rows of a large view are written once, beside other views; later updates follow in order."""
     count = 30_000
-
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE ticks (n int)")
-        await client("CREATE MATERIALIZED VIEW counted AS SELECT count(*) AS n FROM ticks")
-        await client("CREATE TABLE many (n int)")
-        await client(f"INSERT INTO many SELECT n FROM generate_series(1, {count}) AS s (n)")
-        await client("CREATE MATERIALIZED VIEW doubled AS SELECT n * 2 AS n FROM many")
-        await client("INSERT INTO many VALUES (0)")
-        names = {name: coordinator.objects.lookup(None, name) for name in ("counted", "doubled")}
-        written: dict[str, set[int]] = {name: set() for name in names}
-        while count + 1 not in written["doubled"]:
-            await client("INSERT INTO ticks VALUES (1)")
-            for name, named in names.items():
-                assert named
-                table = coordinator.store.tables.table(named.id)
-                assert table
-                if table.upper > table.since:
-                    rows = [row for batch in table_at(coordinator.store, table, table.upper - 1) for row in batch]
-                    written[name].add(len(rows) if name == "doubled" else int(str(rows[0][0])))
-            await coordinator.watcher.next.wait()
-        assert written["doubled"] <= {count, count + 1}
-        assert len(written["counted"]) > 1
-
-    world.within(work)
+    await client("CREATE TABLE ticks (n int)")
+    await client("CREATE MATERIALIZED VIEW counted AS SELECT count(*) AS n FROM ticks")
+    await client("CREATE TABLE many (n int)")
+    await client(f"INSERT INTO many SELECT n FROM generate_series(1, {count}) AS s (n)")
+    await client("CREATE MATERIALIZED VIEW doubled AS SELECT n * 2 AS n FROM many")
+    await client("INSERT INTO many VALUES (0)")
+    names = {name: coordinator.objects.lookup(None, name) for name in ("counted", "doubled")}
+    written: dict[str, set[int]] = {name: set() for name in names}
+    while count + 1 not in written["doubled"]:
+        await client("INSERT INTO ticks VALUES (1)")
+        for name, named in names.items():
+            assert named
+            table = coordinator.store.tables.table(named.id)
+            assert table
+            if table.upper > table.since:
+                rows = [row for batch in table_at(coordinator.store, table, table.upper - 1) for row in batch]
+                written[name].add(len(rows) if name == "doubled" else int(str(rows[0][0])))
+        await coordinator.watcher.next.wait()
+    assert written["doubled"] <= {count, count + 1}
+    assert len(written["counted"]) > 1
 
 
-def test_percentiles_are_maintained(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int, n int)")
-        await client(
-            "CREATE MATERIALIZED VIEW v AS SELECT a, percentile_cont(0.5) WITHIN GROUP (ORDER BY n) AS middle, "
-            "mode() WITHIN GROUP (ORDER BY n) AS usual FROM t GROUP BY a"
-        )
-        await client("INSERT INTO t VALUES (1, 10), (1, 20), (1, 20), (1, 40), (2, NULL)")
-        assert await client("SELECT * FROM v ORDER BY a") == [("1", "20", "20"), ("2", None, None)]
-        await client("DELETE FROM t WHERE n = 20")
-        assert await client("SELECT * FROM v ORDER BY a") == [("1", "25", "10"), ("2", None, None)]
-
-    world.within(work)
+async def test_percentiles_are_maintained(client: Client) -> None:
+    await client("CREATE TABLE t (a int, n int)")
+    await client(
+        "CREATE MATERIALIZED VIEW v AS SELECT a, percentile_cont(0.5) WITHIN GROUP (ORDER BY n) AS middle, "
+        "mode() WITHIN GROUP (ORDER BY n) AS usual FROM t GROUP BY a"
+    )
+    await client("INSERT INTO t VALUES (1, 10), (1, 20), (1, 20), (1, 40), (2, NULL)")
+    assert await client("SELECT * FROM v ORDER BY a") == [("1", "20", "20"), ("2", None, None)]
+    await client("DELETE FROM t WHERE n = 20")
+    assert await client("SELECT * FROM v ORDER BY a") == [("1", "25", "10"), ("2", None, None)]
 
 
-def test_nested_views_are_maintained(world: SqlWorld) -> None:
+async def test_nested_views_are_maintained(coordinator: Coordinator, client: Client) -> None:
     """Each reads a column of the one before more than once; SQLite by itself would double the text with each."""
-
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE v0 (a bigint)")
-        await client("INSERT INTO v0 VALUES (1), (2)")
-        for number in range(1, 41):
-            united = f" UNION ALL SELECT a FROM v{number - 1} WHERE a < 0" if number % 9 == 0 else ""
-            await client(f"CREATE VIEW v{number} AS SELECT a + 1 AS a FROM v{number - 1} WHERE a * 2 > 0{united}")
-        assert await client("SELECT a FROM v40 ORDER BY a") == [("41",), ("42",)]
-        await client("CREATE MATERIALIZED VIEW m AS SELECT a, count(*) AS n FROM v40 GROUP BY a")
-        await client("CREATE INDEX ON v30 (a)")
-        await until_maintained(coordinator, "m")
-        assert await client("SELECT * FROM m ORDER BY a") == [("41", "1"), ("42", "1")]
-        assert await client("SELECT a FROM v40 WHERE a = 42") == [("42",)]
-
-    world.within(work)
+    await client("CREATE TABLE v0 (a bigint)")
+    await client("INSERT INTO v0 VALUES (1), (2)")
+    for number in range(1, 41):
+        united = f" UNION ALL SELECT a FROM v{number - 1} WHERE a < 0" if number % 9 == 0 else ""
+        await client(f"CREATE VIEW v{number} AS SELECT a + 1 AS a FROM v{number - 1} WHERE a * 2 > 0{united}")
+    assert await client("SELECT a FROM v40 ORDER BY a") == [("41",), ("42",)]
+    await client("CREATE MATERIALIZED VIEW m AS SELECT a, count(*) AS n FROM v40 GROUP BY a")
+    await client("CREATE INDEX ON v30 (a)")
+    await until_maintained(coordinator, "m")
+    assert await client("SELECT * FROM m ORDER BY a") == [("41", "1"), ("42", "1")]
+    assert await client("SELECT a FROM v40 WHERE a = 42") == [("42",)]
 
 
-def test_excessive_depth_of_views_is_reported_in_one_sentence(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("BEGIN")
-        await client("CREATE TABLE v0 (a bigint)")
-        with pytest.raises(SqlError) as reported:
-            for number in range(1, 1000):
-                await client(f"CREATE VIEW v{number} AS SELECT a FROM v{number - 1}")
-        assert (reported.value.sqlstate, reported.value.message) == ("54001", "stack depth limit exceeded")
-
-    world.within(work)
+async def test_excessive_depth_of_views_is_reported_in_one_sentence(client: Client) -> None:
+    await client("BEGIN")
+    await client("CREATE TABLE v0 (a bigint)")
+    with pytest.raises(SqlError) as reported:
+        for number in range(1, 1000):
+            await client(f"CREATE VIEW v{number} AS SELECT a FROM v{number - 1}")
+    assert (reported.value.sqlstate, reported.value.message) == ("54001", "stack depth limit exceeded")
 
 
 # Tasks that read a materialized view: they stop where it has an error, and go on once that is corrected.
@@ -493,79 +425,68 @@ def command(world: SqlWorld, *arguments: str) -> tuple[int, str, str]:
     return flowctl(world.folder, *arguments, "--data", str(world.data), env=os.environ)
 
 
-def test_a_derivation_stops_where_a_view_has_an_error(tmp_path: Path) -> None:
+@pytest.mark.catalog(DERIVING)
+async def test_a_derivation_stops_where_a_view_has_an_error(
+    world: SqlWorld, coordinator: Coordinator, client: Client
+) -> None:
+    await client("CREATE TABLE t (id int, a int)")
+    await client("CREATE MATERIALIZED VIEW v AS SELECT id, sum(10 / a) AS q FROM t GROUP BY id")
+    await client("INSERT INTO t VALUES (1, 5)")
+    assert await derive(world, coordinator) is None
+    assert copies(world, coordinator.store) == [(1, 2, None)]
+    before = coordinator.timeline.latest
+
+    await client("INSERT INTO t VALUES (2, 0)")
+    await client("INSERT INTO t VALUES (1, 10)")  # beside the error, the view changes
+    await client("DELETE FROM t WHERE id = 1 AND a = 5")
+    error = await derive(world, coordinator)
+    assert isinstance(error, ViewError)
+    assert error.heals  # a run that goes on tries again
+    assert (error.sqlstate, error.message) == ("22012", "division by zero")
+    assert copies(world, coordinator.store) == [(1, 2, None)]
+    _, out, err = await asyncio.to_thread(command, world, "status", "-o", "json")
+    (status,) = [row for row in map(orjson.loads, out.splitlines()) if row.get("task") == "t/copies"]
+    assert (status["state"], status["error"]) == ("failed", "division by zero")
+    said = "error[22012]: division by zero\n  = 'sql/public/v' has this error in place of its rows since"
+    assert said in err
+    code, out, err = await asyncio.to_thread(command, world, *READ)
+    assert (code, out) == (1, "")
+    assert said in err
+    code, out, err = await asyncio.to_thread(command, world, *READ, "--as-of", format_rfc3339(before))
+    assert (code, out) == (0, '{"id":1,"q":2}\n'), err
+
+    await client("DELETE FROM t WHERE a = 0")
+    assert await derive(world, coordinator) is None
+    assert copies(world, coordinator.store) == [(1, 2, None), (1, 1, None)]
+
+
+@pytest.mark.catalog(DERIVING)
+async def test_derivation_reads_insertions_after_retractions(
+    world: SqlWorld, coordinator: Coordinator, client: Client
+) -> None:
+    await client("CREATE TABLE t (id int, a int)")
+    await client("CREATE MATERIALIZED VIEW v AS SELECT id, sum(a)::int AS q FROM t GROUP BY id")
+    await client("INSERT INTO t VALUES (1, 5)")
+    assert await derive(world, coordinator) is None
+    await client("INSERT INTO t VALUES (1, -2)")  # the row that comes is less than the one that goes
+    assert await derive(world, coordinator) is None
+    assert copies(world, coordinator.store) == [(1, 5, None), (1, 3, None)]
+
+
+async def test_run_does_not_advance_a_view(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path, DERIVING)
 
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (id int, a int)")
-        await client("CREATE MATERIALIZED VIEW v AS SELECT id, sum(10 / a) AS q FROM t GROUP BY id")
-        await client("INSERT INTO t VALUES (1, 5)")
-        assert await derive(world, coordinator) is None
-        assert copies(world, coordinator.store) == [(1, 2, None)]
-        before = coordinator.timeline.latest
-
-        await client("INSERT INTO t VALUES (2, 0)")
-        await client("INSERT INTO t VALUES (1, 10)")  # beside the error, the view changes
-        await client("DELETE FROM t WHERE id = 1 AND a = 5")
-        error = await derive(world, coordinator)
-        assert isinstance(error, ViewError)
-        assert error.heals  # a run that goes on tries again
-        assert (error.sqlstate, error.message) == ("22012", "division by zero")
-        assert copies(world, coordinator.store) == [(1, 2, None)]
-        _, out, err = await asyncio.to_thread(command, world, "status", "-o", "json")
-        (status,) = [row for row in map(orjson.loads, out.splitlines()) if row.get("task") == "t/copies"]
-        assert (status["state"], status["error"]) == ("failed", "division by zero")
-        said = "error[22012]: division by zero\n  = 'sql/public/v' has this error in place of its rows since"
-        assert said in err
-        code, out, err = await asyncio.to_thread(command, world, *READ)
-        assert (code, out) == (1, "")
-        assert said in err
-        code, out, err = await asyncio.to_thread(command, world, *READ, "--as-of", format_rfc3339(before))
-        assert (code, out) == (0, '{"id":1,"q":2}\n'), err
-
-        await client("DELETE FROM t WHERE a = 0")
-        assert await derive(world, coordinator) is None
-        assert copies(world, coordinator.store) == [(1, 2, None), (1, 1, None)]
-
-    world.within(work)
-
-
-def test_derivation_reads_insertions_after_retractions(tmp_path: Path) -> None:
-    world = SqlWorld(tmp_path, DERIVING)
-
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (id int, a int)")
-        await client("CREATE MATERIALIZED VIEW v AS SELECT id, sum(a)::int AS q FROM t GROUP BY id")
-        await client("INSERT INTO t VALUES (1, 5)")
-        assert await derive(world, coordinator) is None
-        await client("INSERT INTO t VALUES (1, -2)")  # the row that comes is less than the one that goes
-        assert await derive(world, coordinator) is None
-        assert copies(world, coordinator.store) == [(1, 5, None), (1, 3, None)]
-
-    world.within(work)
-
-
-def test_run_does_not_advance_a_view(tmp_path: Path) -> None:
-    world = SqlWorld(tmp_path, DERIVING)
-
-    async def first(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+    async with world.served() as (coordinator, client):
         await client("CREATE TABLE t (id int, a int)")
         await client("CREATE MATERIALIZED VIEW v AS SELECT id, a AS q FROM t")
         await until_stored(coordinator, "v")
 
-    async def between(coordinator: Coordinator) -> int:
+    async with world.opened() as coordinator:
         before = coordinator.store.upper("sql/public/v")
         run = open_run(world.catalog, coordinator.store, InProcessExecutor())
         run.step()
         run.close()
         assert coordinator.store.upper("sql/public/v") == before
-        return before
-
-    world.within(first)
-    world.within(between)
 
 
 CREATE = """
@@ -591,14 +512,16 @@ asyncio.run(run())
 """
 
 
-def test_created_view_holds_capabilities_on_its_inputs(tmp_path: Path) -> None:
+async def test_created_view_holds_capabilities_on_its_inputs(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path)
 
-    async def first(coordinator: Coordinator) -> int:
+    async with world.opened() as coordinator:
         ingest(coordinator, [(1, "ann", 10.0)])
-        return coordinator.store.timeline.present()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    killed = subprocess.run([sys.executable, "-c", CREATE, str(tmp_path)], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
 
-    async def between(coordinator: Coordinator) -> tuple[int, int, int]:
+    async with world.opened() as coordinator:
         (view,) = coordinator.store.task_capabilities.dataflows("view")
         table = coordinator.store.tables.table(view)
         assert table
@@ -608,9 +531,9 @@ def test_created_view_holds_capabilities_on_its_inputs(tmp_path: Path) -> None:
         spec = coordinator.store.tables.as_stored(world.catalog.collections["shop/orders"])
         done = compact(coordinator.store, spec, since=coordinator.store.timeline.present())
         assert done is not None
-        return time, table.since, done.since
+        assert done.since <= table.since < time
 
-    async def second(coordinator: Coordinator) -> None:
+    async with world.opened() as coordinator:
         coordinator.own()
         client = Client(coordinator)
         await until_stored(coordinator, "spent")
@@ -618,11 +541,3 @@ def test_created_view_holds_capabilities_on_its_inputs(tmp_path: Path) -> None:
         assert await client("SELECT * FROM spent") == [("13",)]
         await client("DROP MATERIALIZED VIEW spent")
         assert not coordinator.store.task_capabilities.dataflows("view")
-
-    world.within(first)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", CREATE, str(tmp_path)], env=environment, check=False)
-    assert done.returncode == -signal.SIGKILL
-    time, view_since, since = world.within(between)
-    assert since <= view_since < time
-    world.within(second)

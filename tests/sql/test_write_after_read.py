@@ -22,88 +22,74 @@ from derive.storage.store import Store
 COUNT = 'SELECT count(*) FROM "shop/orders"'
 
 
-def test_intermediate_ingestion_conflicts_with_a_write(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client, other = Client(coordinator), Client(coordinator)
-        await client("CREATE TABLE t (n bigint)")
-        ingest(coordinator, [(1, "ann", 10.0)])
-        await client("BEGIN")
-        assert await client(COUNT) == [("1",)]
-        ingest(coordinator, [(2, "ben", 5.5)])
-        assert await other(f"{COUNT}, t") == [("0",)]  # it sees what was ingested, and nothing of the transaction
-        await client("INSERT INTO t VALUES (1)")
-        assert await client.fails("COMMIT") == "40001"
-        await client("BEGIN")
-        assert await client(COUNT) == [("2",)]
-        assert await other(COUNT) == [("2",)]
-        await client("INSERT INTO t VALUES (2)")
-        await client("COMMIT")
-        assert await client("SELECT n FROM t") == [("2",)]
-
-    world.within(work)
+async def test_intermediate_ingestion_conflicts_with_a_write(coordinator: Coordinator) -> None:
+    client, other = Client(coordinator), Client(coordinator)
+    await client("CREATE TABLE t (n bigint)")
+    ingest(coordinator, [(1, "ann", 10.0)])
+    await client("BEGIN")
+    assert await client(COUNT) == [("1",)]
+    ingest(coordinator, [(2, "ben", 5.5)])
+    assert await other(f"{COUNT}, t") == [("0",)]  # it sees what was ingested, and nothing of the transaction
+    await client("INSERT INTO t VALUES (1)")
+    assert await client.fails("COMMIT") == "40001"
+    await client("BEGIN")
+    assert await client(COUNT) == [("2",)]
+    assert await other(COUNT) == [("2",)]
+    await client("INSERT INTO t VALUES (2)")
+    await client("COMMIT")
+    assert await client("SELECT n FROM t") == [("2",)]
 
 
-def test_unseen_ingestion_is_ordered_after_a_write(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (n bigint)")
-        ingest(coordinator, [(1, "ann", 10.0)])
-        await client("BEGIN")
-        assert await client(COUNT) == [("1",)]
-        ingest(coordinator, [(2, "ben", 5.5)])
-        await client("INSERT INTO t VALUES (1)")
-        await client("COMMIT")
-        time = coordinator.timeline.latest
-        both = f'SELECT count(*), (SELECT n FROM t) FROM "shop/orders" AS OF {time}'
-        assert await client(both) == [("1", "1")]  # the transaction is before what was ingested
-        assert await client(COUNT) == [("2",)]
-
-    world.within(work)
+async def test_unseen_ingestion_is_ordered_after_a_write(coordinator: Coordinator, client: Client) -> None:
+    await client("CREATE TABLE t (n bigint)")
+    ingest(coordinator, [(1, "ann", 10.0)])
+    await client("BEGIN")
+    assert await client(COUNT) == [("1",)]
+    ingest(coordinator, [(2, "ben", 5.5)])
+    await client("INSERT INTO t VALUES (1)")
+    await client("COMMIT")
+    time = coordinator.timeline.latest
+    both = f'SELECT count(*), (SELECT n FROM t) FROM "shop/orders" AS OF {time}'
+    assert await client(both) == [("1", "1")]  # the transaction is before what was ingested
+    assert await client(COUNT) == [("2",)]
 
 
-def test_writes_do_not_wait_for_ingestions(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client, other = Client(coordinator), Client(coordinator)
-        await client("CREATE TABLE t (n bigint)")
-        await client("BEGIN")
-        assert await client(COUNT) == [("0",)]
-        await other("INSERT INTO t VALUES (0)")
-        capability = coordinator.store.acquire_write("shop/orders")
-        await client("INSERT INTO t VALUES (1)")
-        assert await client.fails("COMMIT") == "40001"
-        coordinator.store.capabilities.release(capability)
-        assert await client("SELECT n FROM t") == [("0",)]
-
-    world.within(work)
+async def test_writes_do_not_wait_for_ingestions(coordinator: Coordinator) -> None:
+    client, other = Client(coordinator), Client(coordinator)
+    await client("CREATE TABLE t (n bigint)")
+    await client("BEGIN")
+    assert await client(COUNT) == [("0",)]
+    await other("INSERT INTO t VALUES (0)")
+    capability = coordinator.store.acquire_write("shop/orders")
+    await client("INSERT INTO t VALUES (1)")
+    assert await client.fails("COMMIT") == "40001"
+    coordinator.store.capabilities.release(capability)
+    assert await client("SELECT n FROM t") == [("0",)]
 
 
-def test_statement_that_reads_ingested_documents_retries(world: SqlWorld) -> None:
-    async def work(coordinator: Coordinator) -> None:
-        client, other = Client(coordinator), Client(coordinator)
-        await client("CREATE TABLE t (n bigint)")
-        is_over = False
+async def test_statement_that_reads_ingested_documents_retries(coordinator: Coordinator) -> None:
+    client, other = Client(coordinator), Client(coordinator)
+    await client("CREATE TABLE t (n bigint)")
+    is_over = False
 
-        async def disturb() -> None:
-            number = 0
-            while not is_over:
-                number += 1
-                await asyncio.to_thread(ingest, coordinator, [(number, "ann", 1.0)])
-                await other(COUNT)
+    async def disturb() -> None:
+        number = 0
+        while not is_over:
+            number += 1
+            await asyncio.to_thread(ingest, coordinator, [(number, "ann", 1.0)])
+            await other(COUNT)
 
-        disturbing = asyncio.create_task(disturb())
-        for _ in range(20):
-            await client(f"INSERT INTO t {COUNT}")
-        is_over = True
-        await disturbing
-        counts = [int(n or 0) for (n,) in await client("SELECT n FROM t ORDER BY 1")]
-        assert len(counts) == 20
-
-    world.within(work)
+    disturbing = asyncio.create_task(disturb())
+    for _ in range(20):
+        await client(f"INSERT INTO t {COUNT}")
+    is_over = True
+    await disturbing
+    counts = [int(n or 0) for (n,) in await client("SELECT n FROM t ORDER BY 1")]
+    assert len(counts) == 20
 
 
-def test_write_fails_instead_of_deleting_rows_that_changed(world: SqlWorld) -> None:
-    async def first(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+async def test_write_fails_instead_of_deleting_rows_that_changed(world: SqlWorld) -> None:
+    async with world.served() as (coordinator, client):
         await client("CREATE TABLE t (a int)")
         await client("INSERT INTO t VALUES (1)")
         ingest(coordinator, [(1, "ann", 10.0)])
@@ -111,10 +97,10 @@ def test_write_fails_instead_of_deleting_rows_that_changed(world: SqlWorld) -> N
             await client(COUNT)
             derive_all(world, coordinator)
 
-    async def second(coordinator: Coordinator) -> None:
+    async with world.opened() as coordinator:
         await Client(coordinator)("UPDATE t SET a = 2")
 
-    async def third(coordinator: Coordinator) -> None:
+    async with world.opened() as coordinator:
         client = Client(coordinator, transaction_isolation="serializable")
         known = coordinator.store.collection("shop/spending")
         table = coordinator.store.tables.find("sql/public/t")
@@ -125,10 +111,6 @@ def test_write_fails_instead_of_deleting_rows_that_changed(world: SqlWorld) -> N
         assert error.sqlstate == "40001"
         assert str(known.upper - 1) in (error.hint or "")
         assert await client("SELECT a FROM t") == [("2",)]
-
-    world.within(first)
-    world.within(second)
-    world.within(third)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -161,25 +160,22 @@ def reflect(connection: sqlalchemy.Connection) -> None:
     assert sorted(tables.tables) == ["large", "orders", "totals"]
 
 
-def test_asyncpg_looks_types_up(server: Address) -> None:
-    async def talk() -> None:
-        connection = await asyncpg.connect(host="127.0.0.1", port=server.port, user="flow", database="flow")
-        try:
-            await connection.set_type_codec("jsonb", encoder=str, decoder=str, schema="pg_catalog")
-            rows = await connection.fetch(
-                "SELECT oid, relkind FROM pg_class WHERE relname = any($1) AND oid > $2", ["orders"], 5
-            )
-            assert [tuple(row) for row in rows] == [(16385, b"r")]
-            assert await connection.fetchval("SELECT indkey FROM pg_index") == [1]
-            assert await connection.fetchval("SELECT array_agg(nspname ORDER BY nspname) FROM pg_namespace") == [
-                "information_schema",
-                "pg_catalog",
-                "public",
-            ]
-        finally:
-            await connection.close()
-
-    asyncio.run(talk())
+async def test_asyncpg_looks_types_up(server: Address) -> None:
+    connection = await asyncpg.connect(host="127.0.0.1", port=server.port, user="flow", database="flow")
+    try:
+        await connection.set_type_codec("jsonb", encoder=str, decoder=str, schema="pg_catalog")
+        rows = await connection.fetch(
+            "SELECT oid, relkind FROM pg_class WHERE relname = any($1) AND oid > $2", ["orders"], 5
+        )
+        assert [tuple(row) for row in rows] == [(16385, b"r")]
+        assert await connection.fetchval("SELECT indkey FROM pg_index") == [1]
+        assert await connection.fetchval("SELECT array_agg(nspname ORDER BY nspname) FROM pg_namespace") == [
+            "information_schema",
+            "pg_catalog",
+            "public",
+        ]
+    finally:
+        await connection.close()
 
 
 def test_psycopg_looks_types_up(server: Address) -> None:

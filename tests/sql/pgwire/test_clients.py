@@ -187,31 +187,28 @@ def test_deallocate_removes_statements_of_messages(connection: Connection) -> No
     assert connection.pgconn.exec_prepared(b"kept", []).error_field(psycopg.pq.DiagnosticField.SQLSTATE) == b"26000"
 
 
-def test_asyncpg_writes_and_reads(toy: ToyServer) -> None:
-    async def talk() -> None:
-        connection = await asyncpg.connect(host="127.0.0.1", port=toy.port, user="flow", database="flow")
-        try:
-            assert (await connection.fetchrow("SELECT id, name FROM t WHERE id = $1", 1))["name"] == "Ann"
-            assert await connection.execute("INSERT INTO t VALUES ($1, $2, $3)", 77, "z", 2.5) == "INSERT 0 1"
-            assert await connection.execute("DELETE FROM t WHERE id = 77") == "DELETE 1"
-            statement = await connection.prepare("SELECT i, s FROM big WHERE i <= $1")
-            assert [parameter.name for parameter in statement.get_parameters()] == ["int8"]
-            assert [attribute.name for attribute in statement.get_attributes()] == ["i", "s"]
-            async with connection.transaction():
-                rows = [row["i"] async for row in statement.cursor(1000, prefetch=50)]
-            assert rows == list(range(1, 1001))
-            with pytest.raises(asyncpg.UndefinedTableError):
-                await connection.fetch("SELECT * FROM missing")
-            with pytest.raises(asyncio.TimeoutError):
-                await connection.fetch("SELECT pg_sleep(30)", timeout=0.1)
-            assert await connection.fetchval("SELECT 1") == 1
-            async with connection.transaction():
-                rows = await (await connection.cursor("SUBSCRIBE t")).fetch(4)
-            assert [row["n"] for row in rows] == [1, 2, 1, 2]
-        finally:
-            await connection.close()
-
-    asyncio.run(talk())
+async def test_asyncpg_writes_and_reads(toy: ToyServer) -> None:
+    connection = await asyncpg.connect(host="127.0.0.1", port=toy.port, user="flow", database="flow")
+    try:
+        assert (await connection.fetchrow("SELECT id, name FROM t WHERE id = $1", 1))["name"] == "Ann"
+        assert await connection.execute("INSERT INTO t VALUES ($1, $2, $3)", 77, "z", 2.5) == "INSERT 0 1"
+        assert await connection.execute("DELETE FROM t WHERE id = 77") == "DELETE 1"
+        statement = await connection.prepare("SELECT i, s FROM big WHERE i <= $1")
+        assert [parameter.name for parameter in statement.get_parameters()] == ["int8"]
+        assert [attribute.name for attribute in statement.get_attributes()] == ["i", "s"]
+        async with connection.transaction():
+            rows = [row["i"] async for row in statement.cursor(1000, prefetch=50)]
+        assert rows == list(range(1, 1001))
+        with pytest.raises(asyncpg.UndefinedTableError):
+            await connection.fetch("SELECT * FROM missing")
+        with pytest.raises(asyncio.TimeoutError):
+            await connection.fetch("SELECT pg_sleep(30)", timeout=0.1)
+        assert await connection.fetchval("SELECT 1") == 1
+        async with connection.transaction():
+            rows = await (await connection.cursor("SUBSCRIBE t")).fetch(4)
+        assert [row["n"] for row in rows] == [1, 2, 1, 2]
+    finally:
+        await connection.close()
 
 
 def test_pg8000_writes_and_reads(toy: ToyServer) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -45,23 +44,20 @@ def one(connection: Connection, text: str) -> object:
     return row[0] if len(row) == 1 else row
 
 
-def test_asyncpg_pool_resets_returned_connections(port: int) -> None:
-    async def talk() -> None:
-        settings = {"application_name": "pooled", "jit": "off"}
-        async with asyncpg.create_pool(
-            host="127.0.0.1", port=port, user="flow", database="flow", min_size=1, max_size=1, server_settings=settings
-        ) as pool:
-            async with pool.acquire() as connection:
-                await connection.execute("SET application_name = 'changed'")
-                assert await connection.fetchval("SELECT pg_try_advisory_lock(1)")
-                assert await connection.fetchval("SELECT current_setting('application_name')") == "changed"
-            async with pool.acquire() as connection:
-                assert await connection.fetchval("SHOW application_name") == "pooled"
-                assert not await connection.fetchval("SELECT pg_advisory_unlock(1)")
-                async with connection.transaction(isolation="serializable", readonly=True):
-                    assert [row["n"] async for row in connection.cursor("SELECT n FROM numbers ORDER BY n")][-1] == 500
-
-    asyncio.run(talk())
+async def test_asyncpg_pool_resets_returned_connections(port: int) -> None:
+    settings = {"application_name": "pooled", "jit": "off"}
+    async with asyncpg.create_pool(
+        host="127.0.0.1", port=port, user="flow", database="flow", min_size=1, max_size=1, server_settings=settings
+    ) as pool:
+        async with pool.acquire() as connection:
+            await connection.execute("SET application_name = 'changed'")
+            assert await connection.fetchval("SELECT pg_try_advisory_lock(1)")
+            assert await connection.fetchval("SELECT current_setting('application_name')") == "changed"
+        async with pool.acquire() as connection:
+            assert await connection.fetchval("SHOW application_name") == "pooled"
+            assert not await connection.fetchval("SELECT pg_advisory_unlock(1)")
+            async with connection.transaction(isolation="serializable", readonly=True):
+                assert [row["n"] async for row in connection.cursor("SELECT n FROM numbers ORDER BY n")][-1] == 500
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "pg8000"])

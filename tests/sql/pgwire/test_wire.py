@@ -24,39 +24,30 @@ async def in_a_callback(wire: Wire, data: bytes, task: asyncio.Task[tuple[bytes,
     return bool(await done)
 
 
-def test_receive_returns_once_a_message_is_complete() -> None:
-    async def talk() -> None:
-        wire = Wire(lambda _: None)
-        task = asyncio.create_task(wire.receive())
-        await asyncio.sleep(0)
-        assert not await in_a_callback(wire, SYNC[:3], task)
-        assert await in_a_callback(wire, SYNC[3:], task)
-        assert await task == (b"S", b"")
-
-    asyncio.run(talk())
+async def test_receive_returns_once_a_message_is_complete() -> None:
+    wire = Wire(lambda _: None)
+    task = asyncio.create_task(wire.receive())
+    await asyncio.sleep(0)
+    assert not await in_a_callback(wire, SYNC[:3], task)
+    assert await in_a_callback(wire, SYNC[3:], task)
+    assert await task == (b"S", b"")
 
 
-def test_receive_can_be_cancelled() -> None:
-    async def talk() -> None:
-        wire = Wire(lambda _: None)
-        task = asyncio.create_task(wire.receive())
-        await asyncio.sleep(0)
-        task.cancel()
-        wire.data_received(SYNC)
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await wire.receive() == (b"S", b"")
-
-    asyncio.run(talk())
+async def test_receive_can_be_cancelled() -> None:
+    wire = Wire(lambda _: None)
+    task = asyncio.create_task(wire.receive())
+    await asyncio.sleep(0)
+    task.cancel()
+    wire.data_received(SYNC)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await wire.receive() == (b"S", b"")
 
 
-def test_receive_ends_with_the_connection() -> None:
-    async def talk() -> None:
-        wire = Wire(lambda _: None)
-        task = asyncio.create_task(wire.receive())
-        await asyncio.sleep(0)
-        wire.connection_lost(None)
-        with pytest.raises(ConnectionEnded):
-            await task
-
-    asyncio.run(talk())
+async def test_receive_ends_with_the_connection() -> None:
+    wire = Wire(lambda _: None)
+    task = asyncio.create_task(wire.receive())
+    await asyncio.sleep(0)
+    wire.connection_lost(None)
+    with pytest.raises(ConnectionEnded):
+        await task

@@ -11,63 +11,54 @@ from derive.event_loop import Handover
 
 
 @pytest.mark.parametrize("is_patient", [True, False])
-def test_handover_keeps_the_order_of_each_thread(*, is_patient: bool) -> None:
-    async def work() -> None:
-        handover: Handover[tuple[int, int]] = Handover(is_patient=lambda: is_patient)
-        handover.put((9, 0))
-        assert handover.get_nowait() == (9, 0)
-        assert handover.get_nowait() is None
+async def test_handover_keeps_the_order_of_each_thread(*, is_patient: bool) -> None:
+    handover: Handover[tuple[int, int]] = Handover(is_patient=lambda: is_patient)
+    handover.put((9, 0))
+    assert handover.get_nowait() == (9, 0)
+    assert handover.get_nowait() is None
 
-        def fill(thread: int) -> None:
-            for number in range(500):
-                handover.put((thread, number))
+    def fill(thread: int) -> None:
+        for number in range(500):
+            handover.put((thread, number))
 
-        threads = [threading.Thread(target=fill, args=(thread,)) for thread in range(3)]
-        for thread in threads:
-            thread.start()
-        taken: list[list[int]] = [[], [], []]
-        async with asyncio.timeout(60):
-            while sum(map(len, taken)) < 1500:
-                item = await handover.get()
-                if item is not None:
-                    taken[item[0]].append(item[1])
-        assert taken == [list(range(500))] * 3
-        for thread in threads:
-            thread.join()
-        assert await handover.get(0.001) is None
-
-    asyncio.run(work())
-
-
-def test_thread_waiting_for_room_continues_when_the_handover_is_closed() -> None:
-    async def work() -> None:
-        handover: Handover[int] = Handover(is_patient=lambda: True)
-        for number in range(20):
-            handover.put(number)  # the event loop's own thread never waits
-        thread = threading.Thread(target=handover.put, args=(20,))
+    threads = [threading.Thread(target=fill, args=(thread,)) for thread in range(3)]
+    for thread in threads:
         thread.start()
-        await asyncio.to_thread(thread.join, 0.05)
-        assert thread.is_alive()
-        handover.close()
-        await asyncio.to_thread(thread.join, 60)
-        assert not thread.is_alive()
-        assert handover.get_nowait() is None
+    taken: list[list[int]] = [[], [], []]
+    async with asyncio.timeout(60):
+        while sum(map(len, taken)) < 1500:
+            item = await handover.get()
+            if item is not None:
+                taken[item[0]].append(item[1])
+    assert taken == [list(range(500))] * 3
+    for thread in threads:
+        thread.join()
+    assert await handover.get(0.001) is None
 
-    asyncio.run(work())
+
+async def test_thread_waiting_for_room_continues_when_the_handover_is_closed() -> None:
+    handover: Handover[int] = Handover(is_patient=lambda: True)
+    for number in range(20):
+        handover.put(number)  # the event loop's own thread never waits
+    thread = threading.Thread(target=handover.put, args=(20,))
+    thread.start()
+    await asyncio.to_thread(thread.join, 0.05)
+    assert thread.is_alive()
+    handover.close()
+    await asyncio.to_thread(thread.join, 60)
+    assert not thread.is_alive()
+    assert handover.get_nowait() is None
 
 
-def test_handover_ignores_wakeups_for_items_already_taken() -> None:
-    async def work() -> None:
-        handover: Handover[int] = Handover(is_patient=lambda: False)
-        handover.put(1)
-        assert await handover.get() == 1
-        waiting = asyncio.create_task(handover.get())
-        await asyncio.sleep(0)
-        handover._notify()  # as a thread does that has handed 1 over, and then lost the interpreter
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        handover.put(2)
-        assert await waiting == 2
-
-    asyncio.run(work())
+async def test_handover_ignores_wakeups_for_items_already_taken() -> None:
+    handover: Handover[int] = Handover(is_patient=lambda: False)
+    handover.put(1)
+    assert await handover.get() == 1
+    waiting = asyncio.create_task(handover.get())
+    await asyncio.sleep(0)
+    handover._notify()  # as a thread does that has handed 1 over, and then lost the interpreter
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    handover.put(2)
+    assert await waiting == 2
