@@ -43,6 +43,7 @@ class Arrangement:
             plan: plan of the operator.
         """
         self._connection = connection
+        self._rows: int | None = None
         self._plan = plan
         self._width = len(plan.types) or 1
         self.order = names(self._width)
@@ -62,6 +63,13 @@ class Arrangement:
             f" WHERE d.w > 0 AND NOT EXISTS (SELECT 1 FROM {self.table} x WHERE {match})"
         )
         self._update = f"UPDATE {self.table} AS x SET w = x.w + d.w FROM {changes} d WHERE x.rowid <= ? AND {match}"
+
+    @property
+    def rows(self) -> int:
+        """Return the approximate number of rows."""
+        if self._rows is None:
+            self._rows = int(self._connection.execute(f"SELECT count(*) FROM {self.table}").get)
+        return self._rows
 
     def create(self, lookups: Sequence[Sequence[Expression]]) -> None:
         """Create the table; the caller then inserts all first rows, each once, and calls `complete`.
@@ -120,11 +128,13 @@ class Arrangement:
         if keeps_history:
             execute(self._keep, (time,))
         execute(self._delete)
-        done = connection.changes()
+        deleted = connection.changes()
         last = execute(self._last).get
         execute(self._insert)
-        done += connection.changes()
-        if done < count:
+        inserted = connection.changes()
+        if self._rows is not None:
+            self._rows += inserted - deleted
+        if deleted + inserted < count:
             execute(self._update, (last,))
 
     def drop(self) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, compress, product
 
 import apsw
@@ -10,8 +11,9 @@ import apsw
 from derive.algebra.expression import Column, Expression, OuterColumn
 from derive.algebra.expression_parts import columns_read
 from derive.algebra.types import Row
+from derive.compute.operators.join_order import Equation, JoinGraph, JoinOrder, Statistics, sampled
 from derive.compute.operators.operator import Operator, Tick, weighted
-from derive.compute.plans.plan import Linear, Plan, Term, equated, inputs_of, shifted
+from derive.compute.plans.plan import Fixed, Linear, Plan, Term, equated, inputs_of, shifted
 from derive.compute.sqlite import guarded
 from derive.errors import SqlError
 from derive.functions.registry import can_fail, sql_of
@@ -23,35 +25,85 @@ class TermSql:
     def __init__(self, term: Term) -> None:
         self._term = term
         self._starts = [0, *accumulate(len(leaf.types) for leaf in term.leaves)]
-        self._safe = [self._lowered(part) for part in term.predicates if not can_fail(part)]
-        self._fallible = [self._lowered(part) for part in term.predicates if can_fail(part)]
+        self._safe = [index for index, part in enumerate(term.predicates) if not can_fail(part)]
+        self._lowered_predicates = [self._lowered(part) for part in term.predicates]
+        self._fallible = [
+            self._lowered_predicates[index] for index in range(len(term.predicates)) if index not in self._safe
+        ]
+        self._sides: dict[str, Expression] = {}
+        self.graph = JoinGraph(len(term.leaves), list(self._equations()))
+
+    def _equations(self) -> Iterator[Equation]:
+        for number in self._safe:
+            pair = equated(self._term.predicates[number])
+            for own, other in (pair, pair[::-1]) if pair else ():
+                owners = {self._leaf(index) for index in columns_read(own)}
+                others = frozenset(self._leaf(index) for index in columns_read(other))
+                if len(owners) == 1 and not owners & others:
+                    (leaf,) = owners
+                    side = shifted(own, -self._starts[leaf])
+                    text = sql_of(side, _plain_name)
+                    self._sides[text] = side
+                    yield Equation(number, leaf, text, others)
 
     def lookups(self) -> Iterator[tuple[int, tuple[Expression, ...]]]:
         """Yield each leaf with the expressions by which its rows are looked up after a change of another leaf."""
-        for first in range(len(self._term.leaves)):
-            bound = {first}
-            for leaf in self._order(first)[1:]:
-                key = self._key(leaf, bound)
-                if key:
-                    yield leaf, key
-                bound.add(leaf)
+        leaves = range(len(self._term.leaves))
+        if len(leaves) > 2:
+            yield from ((leaf, (self._sides[side],)) for leaf in leaves for side in self.graph.sides(leaf)[:1])
+            return
+        for first in leaves:
+            yield from self.lookups_of(self.graph.plain_order(first))
 
-    def select(self, tables: Sequence[str], first: int) -> str:
+    def lookups_of(self, order: JoinOrder) -> Iterator[tuple[int, tuple[Expression, ...]]]:
+        """Yield each leaf with the expressions by which an order looks up its rows."""
+        for leaf, key in zip(order.leaves, order.keys, strict=True):
+            if key:
+                yield leaf, tuple(self._sides[equation.own] for equation in key)
+
+    def statistics(self, connection: apsw.Connection, leaf: int, table: str, rows: int) -> Statistics:
+        """Estimate statistics of a leaf.
+
+        Args:
+            connection: connection to the database.
+            leaf: the leaf.
+            table: table of its rows.
+            rows: number of its rows.
+        """
+        local = [
+            sql_of(shifted(part, -self._starts[leaf]), _plain_name)
+            for part in (self._term.predicates[index] for index in self._safe)
+            if {self._leaf(index) for index in columns_read(part)} == {leaf}
+        ]
+        return sampled(connection, table, rows, self.graph.sides(leaf), local)
+
+    def select(self, tables: Sequence[str], order: JoinOrder) -> str:
         """Return SQL of the rows of the term.
 
         Args:
             tables: one table for each leaf.
-            first: the leaf with the rows from which the rows of the other leaves are looked up.
+            order: order of the leaves.
         """
         outputs = [f"{self._lowered(output)} AS c{index}" for index, output in enumerate(self._term.outputs)]
         sign = "-" if self._term.is_negative else ""
-        predicates = guarded(self._safe, self._fallible)
-        return self._over(tables, first, outputs or ["NULL AS c0"], f"{sign}{self._weight()} AS w", predicates)
+        predicates = guarded(self._ordered_predicates(order), self._fallible)
+        return self._over(tables, order, outputs or ["NULL AS c0"], f"{sign}{self._weight()} AS w", predicates)
 
-    def candidates(self, tables: Sequence[str], first: int) -> str:
+    def candidates(self, tables: Sequence[str], order: JoinOrder) -> str:
         """Return SQL of `w` and the columns of all leaves, side by side, for which infallible predicates are true."""
         columns = [self._column(index) for index in range(self._starts[-1])]
-        return self._over(tables, first, columns or ["NULL"], f"{self._weight()} AS w", self._safe)
+        predicates = self._ordered_predicates(order)
+        return self._over(tables, order, columns or ["NULL"], f"{self._weight()} AS w", predicates)
+
+    def _ordered_predicates(self, order: JoinOrder) -> list[str]:
+        """Return SQL of the infallible predicates; SQLite looks up rows only by the equations of the order."""
+        looked_up = order.looked_up
+        if len(order.leaves) <= 2:
+            return [self._lowered_predicates[index] for index in self._safe]
+        return [
+            self._lowered_predicates[index] if index in looked_up else f"+({self._lowered_predicates[index]})"
+            for index in self._safe
+        ]
 
     def of_candidate(self) -> str:
         """Return SQL of the row of the term for one row of `candidates`, whose columns are bound."""
@@ -62,10 +114,10 @@ class TermSql:
         return f"SELECT {', '.join(outputs) or 'NULL'} FROM (SELECT {bound}){where}"
 
     def _over(
-        self, tables: Sequence[str], first: int, columns: Sequence[str], weight: str, predicates: Sequence[str]
+        self, tables: Sequence[str], order: JoinOrder, columns: Sequence[str], weight: str, predicates: Sequence[str]
     ) -> str:
-        # SQLite keeps the order of a CROSS JOIN: the changed leaf is small, and comes first.
-        source = " CROSS JOIN ".join(f"{tables[leaf]} AS x{leaf}" for leaf in self._order(first))
+        # SQLite keeps the order of a CROSS JOIN.
+        source = " CROSS JOIN ".join(f"{tables[leaf]} AS x{leaf}" for leaf in order.leaves)
         where = f" WHERE {' AND '.join(f'({part})' for part in predicates)}" if predicates else ""
         return f"SELECT {', '.join(columns)}, {weight}{f' FROM {source}' if source else ''}{where}"
 
@@ -82,39 +134,30 @@ class TermSql:
     def _leaf(self, index: int) -> int:
         return next(leaf for leaf, start in enumerate(self._starts[1:]) if index < start)
 
-    def _order(self, first: int) -> list[int]:
-        """Return all leaves, beginning with a given leaf.
-
-        Next is always the leaf with most equations to earlier leaves.
-        """
-        if not self._term.leaves:
-            return []
-        order = [first]
-        rest = [leaf for leaf in range(len(self._term.leaves)) if leaf != first]
-        while rest:
-            bound = set(order)
-            chosen = max(rest, key=lambda leaf: (len(self._key(leaf, bound)), -leaf))
-            order.append(chosen)
-            rest.remove(chosen)
-        return order
-
-    def _key(self, leaf: int, bound: Collection[int]) -> tuple[Expression, ...]:
-        """Return expressions over the rows of a leaf that equal known values of other leaves."""
-        key = []
-        for predicate in self._term.predicates:
-            pair = None if can_fail(predicate) else equated(predicate)
-            for own, other in (pair, pair[::-1]) if pair else ():
-                owners = {self._leaf(index) for index in columns_read(own)}
-                others = {self._leaf(index) for index in columns_read(other)}
-                if owners == {leaf} and others <= set(bound):
-                    key.append(shifted(own, -self._starts[leaf]))
-                    break
-        return tuple(dict.fromkeys(key))
-
 
 def _plain_name(column: Column | OuterColumn) -> str:
     return f"c{column.index}"
 
+
+@dataclass(frozen=True, slots=True)
+class _Orders:
+    """The orders of a term.
+
+    Attributes:
+        by_first: for each leaf, the order that begins with it.
+        best: the leaf with which the order for all rows of all leaves begins.
+    """
+
+    by_first: Sequence[JoinOrder]
+    best: int
+
+
+def _is_other_magnitude(before: int, now: int) -> bool:
+    """Return whether a count has changed tenfold; small counts do not matter."""
+    return max(before, now, _SMALL) >= _MAGNITUDE * max(min(before, now), _SMALL)
+
+
+_MAGNITUDE, _SMALL = 10, 10
 
 MOST_UNITED = 100
 """Maximum number of SELECTs in one UNION; SQLite's limit is 500, and lower for subqueries."""
@@ -131,13 +174,15 @@ class LinearOperator(Operator):
         self._leaves = [[by_plan[leaf] for leaf in term.leaves] for term in plan.terms]
         self._terms = [TermSql(term) for term in plan.terms]
         self._statements: dict[tuple[bool, ...], list[str]] = {}
+        self._orders: list[_Orders] = []
+        self._counts: list[int] = []
 
     def arranged_inputs(self) -> Sequence[Operator]:
         """Return all joined inputs."""
         return [leaf for leaves in self._leaves if len(leaves) > 1 for leaf in leaves]
 
     def lookups(self) -> Iterator[tuple[Operator, Sequence[Expression]]]:
-        """Return the inputs with their equated expressions."""
+        """Return the inputs with equated expressions; other lookups get their indexes when the orders are chosen."""
         for leaves, term in zip(self._leaves, self._terms, strict=True):
             for leaf, key in term.lookups():
                 yield leaves[leaf], key
@@ -155,6 +200,7 @@ class LinearOperator(Operator):
 
     def _statements_now(self) -> list[str]:
         """Return the SELECTs of all changes."""
+        self._choose_orders()
         if self.is_new:
             return self._united()
         dirty = tuple(source.is_dirty for source in self.inputs)
@@ -163,8 +209,37 @@ class LinearOperator(Operator):
             statements = self._statements[dirty] = self._united()
         return statements
 
+    def _choose_orders(self) -> None:
+        """Choose the orders of the joins: at first, and after the number of rows of a leaf has changed tenfold."""
+        joined = [leaf for leaves in self._leaves if len(leaves) > 1 for leaf in leaves]
+        counts = [leaf.arrangement.rows if leaf.arrangement is not None else 0 for leaf in joined]
+        if self._orders and not any(map(_is_other_magnitude, self._counts, counts)):
+            return
+        self._counts = counts
+        self._statements.clear()
+        self._orders = [self._orders_of(*pair) for pair in zip(self._terms, self._leaves, strict=True)]
+
+    def _orders_of(self, term: TermSql, leaves: Sequence[Operator]) -> _Orders:
+        """Return the orders of a term, and create the indexes for their lookups."""
+        graph = term.graph
+        if len(leaves) <= 1:
+            return _Orders([graph.plain_order(first) for first in range(len(leaves))] or [JoinOrder((), ())], 0)
+        arranged = [leaf.arrangement for leaf in leaves]
+        statistics = [
+            term.statistics(self.connection, number, arrangement.table, arrangement.rows)
+            for number, arrangement in enumerate(arranged)
+            if arrangement is not None
+        ]
+        orders = [graph.order(first, statistics) for first in range(len(leaves))]
+        for order, first in zip(orders, leaves, strict=True):
+            for leaf, key in term.lookups_of(order):
+                arrangement = arranged[leaf]
+                if arrangement is not None and not isinstance(first.plan, Fixed):
+                    arrangement.index(key)
+        return _Orders(orders, graph.whole_order(statistics).leaves[0])
+
     def _united(self) -> list[str]:
-        selects = [term.select(tables, first) for term, tables, first in self._parts()]
+        selects = [term.select(tables, order) for term, tables, order in self._parts()]
         return [
             " UNION ALL ".join(selects[begin : begin + MOST_UNITED]) for begin in range(0, len(selects), MOST_UNITED)
         ]
@@ -178,27 +253,24 @@ class LinearOperator(Operator):
         rows = execute(f"SELECT {self.columns}, sum(w) FROM {self.changes} GROUP BY {self.columns}").fetchall()
         self.take(dict(weighted(rows)))
 
-    def _parts(self) -> Iterator[tuple[TermSql, list[str], int]]:
-        """Yield the joins: a term, tables of its leaves, and the first changed leaf."""
-        for leaves, term in zip(self._leaves, self._terms, strict=True):
+    def _parts(self) -> Iterator[tuple[TermSql, list[str], JoinOrder]]:
+        """Yield the joins: a term, tables of its leaves, and their order."""
+        for leaves, term, orders in zip(self._leaves, self._terms, self._orders, strict=True):
             if self.is_new:
-                yield term, [self.changed(leaf) for leaf in leaves], 0
+                yield term, [self.changed(leaf) for leaf in leaves], orders.by_first[orders.best]
                 continue
             choices = product(*((True, False) if leaf.is_dirty else (False,) for leaf in leaves))
             for choice in choices:
                 if any(choice):
-                    yield (
-                        term,
-                        [_table(leaf, chosen) for leaf, chosen in zip(leaves, choice, strict=True)],
-                        next(compress(range(len(leaves)), choice)),
-                    )
+                    tables = [_table(leaf, chosen) for leaf, chosen in zip(leaves, choice, strict=True)]
+                    yield term, tables, orders.by_first[next(compress(range(len(leaves)), choice))]
 
     def _settle_singly(self, tick: Tick) -> None:
         """Compute changes of the rows that have a value, and errors of the other rows."""
         counts: dict[Row, int] = {}
-        for (term, tables, first), sign in zip(self._parts(), self._signs(), strict=True):
+        for (term, tables, order), sign in zip(self._parts(), self._signs(), strict=True):
             evaluation = term.of_candidate()
-            for candidate, weight in weighted(self.connection.execute(term.candidates(tables, first)).fetchall()):
+            for candidate, weight in weighted(self.connection.execute(term.candidates(tables, order)).fetchall()):
                 try:
                     for row in self.connection.execute(evaluation, candidate):
                         counts[row] = counts.get(row, 0) + weight * sign

@@ -142,13 +142,10 @@ def _narrowed_term(term: Term, kept: Mapping[GlobalId, tuple[int, ...]]) -> Term
         for index in range(len(leaf.types)) if own is None else own:
             columns[start + index] = len(columns)
 
-    def moved(expression: Expression) -> Expression:
-        return replaced(expression, lambda column: Column(columns[column.index], column.type))
-
     return Term(
         tuple(_narrowed(leaf, kept) for leaf in term.leaves),
-        tuple(map(moved, term.predicates)),
-        tuple(map(moved, term.outputs)),
+        tuple(_moved(part, columns) for part in term.predicates),
+        tuple(_moved(part, columns) for part in term.outputs),
         term.is_negative,
     )
 
@@ -373,7 +370,7 @@ def _as_column(expression: Expression) -> Expression | None:
 
 MOST_TERMS = 16
 """Maximum number of terms in a sum; a sum of more terms becomes a leaf."""
-MOST_LEAVES = 6
+MOST_LEAVES = 8
 """Maximum number of leaves in a join; changes of several inputs need a statement for every subset of them."""
 
 
@@ -478,16 +475,105 @@ def _join(join: Join) -> Sequence[Term]:
         for predicate in join.predicates:
             relation = Filter(relation, predicate)
         return _terms(relation)
+    parts = [_few(_terms(part)) for part in join.inputs]
+    predicates = [part for predicate in join.predicates for part in conjuncts(predicate)]
+    return _joined(*_bundled(parts, predicates))
+
+
+def _joined(
+    parts: Sequence[Sequence[Term]], predicates: Sequence[Expression], columns: Sequence[int]
+) -> Sequence[Term]:
+    """Return terms of the join of parts.
+
+    Args:
+        parts: terms of each part.
+        predicates: predicates over the columns of all parts, side by side.
+        columns: for each column of the result, its index among these columns.
+    """
     joined: Sequence[Term] = [Term((), (), ())]
-    for part in join.inputs:
-        terms = _terms(part)
-        if len(joined) * len(terms) > MOST_TERMS:
-            joined, terms = _few(joined, 1), _few(terms, 1)
-        if max(len(term.leaves) for term in joined) + max(len(term.leaves) for term in terms) > MOST_LEAVES:
-            joined = [all_of(leaf_of(joined))]
-        joined = [product(left, right) for left in joined for right in terms]
-    joined = _small(joined, join.predicates)
-    return [restricted(term, join.predicates) for term in joined]
+    for terms in parts:
+        is_many = len(joined) * len(terms) > MOST_TERMS
+        lefts, rights = (_few(joined, 1), _few(terms, 1)) if is_many else (joined, terms)
+        joined = [product(left, right) for left in lefts for right in rights]
+    joined = _small(joined, predicates)
+    restricted_terms = [restricted(term, predicates) for term in joined]
+    return [replace(term, outputs=tuple(term.outputs[index] for index in columns)) for term in restricted_terms]
+
+
+def _bundled(
+    parts: Sequence[Sequence[Term]], predicates: Sequence[Expression]
+) -> tuple[Sequence[Sequence[Term]], Sequence[Expression], Sequence[int]]:
+    """Join some parts of a large join to single leaves, so that the rest has few leaves.
+
+    The parts of a leaf are connected by equations, if possible.
+
+    Returns:
+        The arguments of `_joined`.
+    """
+    kept, rest = list(parts), list(predicates)
+    columns = list(range(sum(len(terms[0].outputs) for terms in parts)))
+    while len(kept) > 1 and sum(map(_leaves, kept)) > MOST_LEAVES:
+        starts = [0, *accumulate(len(terms[0].outputs) for terms in kept)]
+        owner = [number for number, terms in enumerate(kept) for _ in terms[0].outputs]
+        chosen = _bundle([_leaves(terms) for terms in kept], _neighbours(rest, owner))
+        order = [*chosen, *(number for number in range(len(kept)) if number not in chosen)]
+        places = [column for number in order for column in range(starts[number], starts[number + 1])]
+        moved = {column: place for place, column in enumerate(places)}
+        rest = [_moved(part, moved) for part in rest]
+        width = sum(len(kept[number][0].outputs) for number in chosen)
+        inside = [part for part in rest if not can_fail(part) and not sides(part, width)[1]]
+        bundle = _joined([kept[number] for number in chosen], inside, range(width))
+        kept = [[all_of(leaf_of(bundle))], *(kept[number] for number in order[len(chosen) :])]
+        rest = [part for part in rest if part not in inside]
+        columns = [moved[column] for column in columns]
+    return kept, rest, columns
+
+
+def _moved(expression: Expression, places: Mapping[int, int]) -> Expression:
+    """Return an expression over the same columns at other places."""
+    return replaced(expression, lambda column: Column(places[column.index], column.type))
+
+
+def _leaves(terms: Sequence[Term]) -> int:
+    """Return the maximum number of leaves of terms."""
+    return max(len(term.leaves) for term in terms)
+
+
+def _neighbours(predicates: Sequence[Expression], owner: Sequence[int]) -> dict[int, set[int]]:
+    """Return, for each part of a join, the parts that equations connect with it.
+
+    Args:
+        predicates: predicates of the join.
+        owner: the part of each column.
+    """
+    near: dict[int, set[int]] = {number: set() for number in owner}
+    for predicate in predicates:
+        pair = None if can_fail(predicate) else equated(predicate)
+        if pair is not None:
+            read = {owner[index] for side in pair for index in columns_read(side)}
+            for number in read:
+                near[number] |= read - {number}
+    return near
+
+
+def _bundle(leaves: Sequence[int], near: Mapping[int, set[int]]) -> list[int]:
+    """Return the parts of a large join that become one leaf: connected parts at the edge, which are often small.
+
+    Args:
+        leaves: number of leaves of each part.
+        near: connected parts of each part.
+    """
+    enough = min(sum(leaves) - MOST_LEAVES + 1, MOST_LEAVES)
+    chosen = [min(range(len(leaves)), key=lambda number: (len(near.get(number, ())) or len(leaves), number))]
+    while (size := sum(leaves[number] for number in chosen)) < enough or len(chosen) == 1:
+        fits = [
+            number for number in range(len(leaves)) if number not in chosen and size + leaves[number] <= MOST_LEAVES
+        ]
+        if not fits:
+            return chosen if len(chosen) > 1 else [max(range(len(leaves)), key=lambda number: leaves[number])]
+        connected = [number for number in fits if near.get(number, set()) & set(chosen)]
+        chosen.append(min(connected or fits, key=lambda number: (len(near.get(number, set()) - set(chosen)), number)))
+    return chosen
 
 
 def _distinct(distinct: Distinct) -> Sequence[Term]:
