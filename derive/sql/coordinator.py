@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from derive.algebra.relation import GlobalId
+from derive.algebra.types import Row
+from derive.contents.rows import last_rows
 from derive.errors import FencedError, FlowError, SqlError
 from derive.protocol.collection import is_of_sql
 from derive.protocol.specs import CatalogSpec
@@ -22,17 +25,21 @@ from derive.sql.maintenance.recording import LOG, Described, Recording, describe
 from derive.sql.maintenance.view_maintenance import Maintenance
 from derive.sql.maintenance.view_state import Maintained
 from derive.sql.parser.statement import ObjectKind
+from derive.sql.planner.interfaces import NamedRelation
 from derive.sql.preparation import Lookups, Plans
 from derive.sql.sources.followed_file import ALL_FILES, FileAccess
 from derive.sql.sources.source_feeder import SourceFeeder
 from derive.sql.transactions.advisory_locks import AdvisoryLocks
 from derive.sql.transactions.altered_table import stored_column
+from derive.sql.transactions.counters import Counters
 from derive.sql.transactions.group_commit import GroupCommit, Shape, shape_of
+from derive.sql.transactions.key_index import KeyIndexes
 from derive.sql.transactions.ownership import Ownership
 from derive.sql.transactions.read_capabilities import MaintenanceThread, ReadCapabilities
 from derive.sql.transactions.storage_clock import CommitWatcher, StoreClock, dropped_name
 from derive.sql.transactions.timeline import Timeline
 from derive.storage.store import Store
+from derive.storage.table_types import Table
 from derive.storage.task_log import TaskLog
 from derive.time import END_OF_TIME
 
@@ -57,6 +64,7 @@ class Coordinator:
         store: the data folder.
         timeline: timeline that assigns times.
         commits: group commit.
+        counters: counters of identity columns.
         capabilities: read capabilities of transactions.
         storage_clock: reads and writes of Storage.
         ownership: ownership of the data folder.
@@ -104,7 +112,9 @@ class Coordinator:
         self.watcher = CommitWatcher(self.store.changes, self._work, self._report)
         self.storage_clock = StoreClock(self.store, catalog, self.watcher, lambda: self.objects, self.ownership)
         self.timeline = Timeline(self.storage_clock, self.store.timeline.present() - 1)
-        self.commits = GroupCommit(self.timeline, self._dropped, self.storage_clock, self._altered)
+        keys = KeyIndexes(self._keyed, self._stored_rows)
+        self.commits = GroupCommit(self.timeline, self._dropped, self.storage_clock, self._altered, keys)
+        self.counters = Counters(self.store.sql_catalog.reserve_numbers, self.store.sql_catalog.restart_counter)
         self.files = files
         self.source_feeder = SourceFeeder(self.store, self.commits, files)
         self.maintenance_thread = MaintenanceThread(self.store, self.capabilities)
@@ -161,6 +171,8 @@ class Coordinator:
         self.computing.add(*(ReplicaPlace(*place) for place in self.store.sql_catalog.replicas()))
         self.maintenance.begin(epoch)
         self.source_feeder.begin(self.objects.items)
+        items = self.objects.items.values()
+        self.store.sql_catalog.forget_counters({column.counter for item in items for column in item.columns})
         self.recording.begin()
 
     def refresh(self) -> Objects:
@@ -181,7 +193,19 @@ class Coordinator:
     def _altered(self, identifier: GlobalId, shape: Shape) -> str | None:
         """Return the name of a table whose stored columns differ from the expected ones; None if they are equal."""
         item = self.objects.items.get(identifier)
-        return None if item is None or shape_of(item.columns) == shape else item.name
+        named = None if item is None else self.objects.described(identifier)
+        return None if named is None or shape_of(named) == shape else named.name
+
+    def _keyed(self, identifier: GlobalId) -> NamedRelation | None:
+        """Return a table with keys; None for other identifiers."""
+        item = self.objects.items.get(identifier)
+        return self.objects.described(identifier) if item is not None and item.constraints else None
+
+    def _stored_rows(self, table: NamedRelation) -> Iterator[Sequence[Row]]:
+        """Yield the last stored rows of a table, while no writer commits."""
+        source = self.source(table.id)
+        assert isinstance(source, Table)
+        yield from last_rows(self.store, source)
 
     def _work(self) -> bool:
         return self.maintenance.work()

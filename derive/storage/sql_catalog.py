@@ -8,6 +8,7 @@ Items change in the commits of `Tables.append`, together with the tables and row
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import apsw
@@ -110,3 +111,23 @@ class SqlCatalog:
         """Remove a replica, if it exists, durably."""
         with self._metadata.transaction() as db:
             db.execute("DELETE FROM replica WHERE name = ?", (name,))
+
+    def reserve_numbers(self, counter: int, count: int) -> int:
+        """Reserve numbers of a counter, and return the first one; durable with the next synced commit."""
+        with self._metadata.transaction(synced=False) as db:
+            after: int = db.execute(
+                "INSERT INTO counter VALUES (?1, 1 + ?2) ON CONFLICT DO UPDATE SET next = next + ?2 RETURNING next",
+                (counter, count),
+            ).get
+        return after - count
+
+    def restart_counter(self, counter: int) -> None:
+        """Let a counter begin with 1 again, durably."""
+        with self._metadata.transaction() as db:
+            db.execute("DELETE FROM counter WHERE id = ?", (counter,))
+
+    def forget_counters(self, kept: Collection[int]) -> None:
+        """Delete the counters of dropped columns, while no transaction is open."""
+        with self._metadata.transaction(synced=False) as db:
+            known = {number for (number,) in db.execute("SELECT id FROM counter").fetchall()}
+            db.executemany("DELETE FROM counter WHERE id = ?", [(number,) for number in known - set(kept)])

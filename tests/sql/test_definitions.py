@@ -264,7 +264,7 @@ async def test_statements_that_a_transaction_block_cannot_run_are_refused(client
     await client("INSERT INTO t VALUES (1)")
     await client("CREATE TABLE u (a int)")
     assert await client("SELECT * FROM u") == []
-    assert await client.fails("SELECT * FROM t, u") == "25001"
+    assert await client("SELECT * FROM t LEFT JOIN u ON true") == [("1", None)]
 
 
 def test_defaults_outlive_the_process(world: SqlWorld) -> None:
@@ -276,15 +276,14 @@ def test_defaults_outlive_the_process(world: SqlWorld) -> None:
 @pytest.mark.parametrize(
     ("column", "hint"),
     [
-        ("a serial", "Let the client give"),
-        ("a int GENERATED ALWAYS AS IDENTITY", "Let the client give"),
-        ("a int PRIMARY KEY", "CREATE INDEX"),
-        ("a int, UNIQUE (a)", "CREATE INDEX"),
-        ("a int CHECK (a > 0)", "A view can select the rows"),
         ("a int REFERENCES t (a)", "A view can select the rows"),
+        ("a int, FOREIGN KEY (a) REFERENCES t", "A view can select the rows"),
+        ("a int UNIQUE DEFERRABLE INITIALLY DEFERRED", "Omit the word"),
+        ("a int, b int GENERATED ALWAYS AS (a)", "Write STORED"),
+        ("a int GENERATED ALWAYS AS IDENTITY (INCREMENT BY 2)", "Omit the option"),
     ],
 )
-def test_constraints_have_hints(world: SqlWorld, column: str, hint: str) -> None:
+def test_refused_constraints_have_hints(world: SqlWorld, column: str, hint: str) -> None:
     with pytest.raises(SqlError) as raised:
         world.script(f"CREATE TABLE t ({column})")
 

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
 
-import psycopg
 import pytest
+from postgres_scripts import outcomes
 from postgres_server import server
 from psycopg import Connection
-from sql_world import Client, SqlWorld
-
-from derive.errors import SqlError
-from derive.sql.coordinator import Coordinator
-
-Outcome: TypeAlias = tuple[str, list[tuple[str | None, ...]]]
-"""A tag and rows, or an SQLSTATE and none."""
 
 SCRIPTS = {
     "WITH before writes": (
@@ -154,47 +146,7 @@ def postgres() -> Iterator[Connection]:
         yield connection
 
 
-def in_postgres(connection: Connection, texts: tuple[str, ...]) -> list[Outcome]:
-    outcomes: list[Outcome] = []
-    connection.execute("DROP SCHEMA IF EXISTS writes CASCADE")
-    connection.execute("CREATE SCHEMA writes")
-    connection.execute("SET search_path = writes")
-    for text in texts:
-        try:
-            cursor = connection.execute(text.encode())
-        except psycopg.Error as error:
-            outcomes.append((error.sqlstate or "", []))
-            continue
-        result = cursor.pgresult
-        assert result
-        rows = [
-            tuple(
-                value.decode() if (value := result.get_value(row, column)) is not None else None
-                for column in range(result.nfields)
-            )
-            for row in range(result.ntuples)
-        ]
-        outcomes.append((cursor.statusmessage or "", rows))
-    return outcomes
-
-
-async def in_ours(coordinator: Coordinator, texts: tuple[str, ...]) -> list[Outcome]:
-    client = Client(coordinator)
-    outcomes: list[Outcome] = []
-    for text in texts:
-        try:
-            rows, tag = await client.run(text)
-        except SqlError as error:
-            outcomes.append((error.sqlstate, []))
-        else:
-            outcomes.append((tag, rows))
-    return outcomes
-
-
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_write_statements_equal_postgresql(name: str, postgres: Connection, tmp_path: Path) -> None:
-    texts = SCRIPTS[name]
-    expected = in_postgres(postgres, texts)
-    outcomes = SqlWorld(tmp_path).within(lambda coordinator: in_ours(coordinator, texts))
-    for text, ours, theirs in zip(texts, outcomes, expected, strict=True):
-        assert (text, ours[0], sorted(ours[1], key=repr)) == (text, theirs[0], sorted(theirs[1], key=repr))
+    ours, theirs = outcomes(SCRIPTS[name], postgres, tmp_path)
+    assert ours == theirs

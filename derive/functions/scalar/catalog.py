@@ -62,7 +62,7 @@ def _of_object(
 
 
 _UNKNOWN = """
-    pg_get_constraintdef pg_get_partkeydef pg_get_triggerdef pg_get_ruledef pg_get_serial_sequence
+    pg_get_partkeydef pg_get_triggerdef pg_get_ruledef pg_get_serial_sequence
     pg_get_function_result pg_get_function_arguments pg_get_function_identity_arguments pg_get_functiondef
     pg_get_function_sqlbody pg_get_statisticsobjdef_columns pg_get_statisticsobjdef pg_get_partition_constraintdef
     pg_get_replica_identity_index pg_tablespace_location shobj_description col_description inet_client_addr
@@ -138,6 +138,8 @@ def _add_objects() -> None:
         _of_statement("pg_get_viewdef", named, _T, lambda name, *_: _named_relation(name).definition)
     for others in ((), (_B,), (_I,)):
         _of_object("pg_get_viewdef", (_O, *others), _T, lambda target, _: target.definition)
+    for others in ((), (_B,)):
+        _of_object("pg_get_constraintdef", (_O, *others), _T, lambda target, _: target.definition)
     _of_object("pg_get_indexdef", (_O,), _T, lambda target, _: target.definition)
     _of_object("pg_get_indexdef", (_O, _I, _B), _T, _index_column)
     _of_object("pg_table_is_visible", (_O,), _B, lambda target, _: int(target.is_visible))

@@ -16,8 +16,8 @@ import orjson
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.document.pointer import JSON
-from derive.sql.parser.statement import ObjectKind
-from derive.sql.planner.interfaces import NamedColumn
+from derive.sql.parser.statement import ConstraintKind, Identity, ObjectKind
+from derive.sql.planner.interfaces import Constraint, NamedColumn
 from derive.storage.metadata.definitions import ItemChanges, StoredItem
 
 LOCAL = "local"
@@ -68,6 +68,7 @@ class Item:
         indexed: for an index, names of its columns.
         origin: for a source, where its rows come from; for a table, the time from which its rows have its columns.
         alters: for a table altered by an uncommitted transaction, the identifier of the original table; else None.
+        constraints: constraints of a table.
     """
 
     id: GlobalId
@@ -82,6 +83,7 @@ class Item:
     indexed: tuple[str, ...] = ()
     origin: Mapping[str, JSON] = field(default_factory=dict)
     alters: GlobalId | None = None
+    constraints: tuple[Constraint, ...] = ()
 
     def rebound(self, ids: Mapping[GlobalId, GlobalId]) -> Item:
         """Return this item with some identifiers replaced."""
@@ -106,6 +108,12 @@ class Item:
         """Return the table that records the position of a source in its input; None if missing."""
         place = self.origin.get("position")
         return place if isinstance(place, int) else None
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """Return the names of the columns of the primary key; empty without one."""
+        keys = (one.columns for one in self.constraints if one.kind is ConstraintKind.PRIMARY_KEY)
+        return next(keys, ())
 
     @property
     def known_from(self) -> int:
@@ -169,6 +177,9 @@ def items_change(change: Change) -> ItemChanges:
 
 
 def _description(item: Item) -> str:
+    identities = {column.name: [column.identity.value, column.counter] for column in item.columns if column.identity}
+    generated = {column.name: column.generated for column in item.columns if column.generated is not None}
+    constraints = [[one.name, one.kind.value, one.columns, one.condition] for one in item.constraints]
     described: dict[str, Any] = {
         "columns": [_column_description(column) for column in item.columns],
         "defaults": {column.name: column.default for column in item.columns if column.default is not None},
@@ -179,6 +190,8 @@ def _description(item: Item) -> str:
         "indexed": item.indexed,
         "origin": dict(item.origin),
     }
+    parts = {"identities": identities, "generated": generated, "constraints": constraints}
+    described |= {name: part for name, part in parts.items() if part}
     return orjson.dumps(described).decode()
 
 
@@ -191,14 +204,29 @@ def _column_description(column: NamedColumn) -> list[Any]:
     )
 
 
-def _column(name: str, kind: str, is_nullable: bool, *modifier: Any, default: str | None) -> NamedColumn:
-    return NamedColumn(
-        name,
-        Type(kind),
-        is_nullable,
-        TypeModifier(ModifiedType[modifier[0]], *modifier[1:]) if modifier else None,
-        default,
-    )
+def _columns(described: Mapping[str, Any]) -> tuple[NamedColumn, ...]:
+    defaults, generated = described.get("defaults", {}), described.get("generated", {})
+    identities = described.get("identities", {})
+    columns = []
+    for name, kind, is_nullable, *modifier in described["columns"]:
+        identity, counter = identities.get(name, (None, 0))
+        columns.append(
+            NamedColumn(
+                name,
+                Type(kind),
+                is_nullable,
+                TypeModifier(ModifiedType[modifier[0]], *modifier[1:]) if modifier else None,
+                defaults.get(name),
+                Identity(identity) if identity else None,
+                counter,
+                generated.get(name),
+            )
+        )
+    return tuple(columns)
+
+
+def _constraint(name: str, kind: str, columns: list[str], condition: str | None) -> Constraint:
+    return Constraint(name, ConstraintKind(kind), tuple(columns), condition)
 
 
 def item_of(stored: StoredItem) -> Item:
@@ -208,17 +236,17 @@ def item_of(stored: StoredItem) -> Item:
     2
     """
     described = orjson.loads(stored.description)
-    defaults = described.get("defaults", {})
     return Item(
         stored.id,
         ObjectKind(stored.kind),
         stored.schema,
         stored.name,
-        tuple(_column(*column, default=defaults.get(column[0])) for column in described["columns"]),
+        _columns(described),
         described["definition"],
         described["bindings"],
         {name: tuple(columns) for name, columns in described.get("read", {}).items()},
         described["on"],
         tuple(described["indexed"]),
         described["origin"],
+        constraints=tuple(_constraint(*constraint) for constraint in described.get("constraints", ())),
     )

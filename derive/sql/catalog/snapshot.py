@@ -189,8 +189,9 @@ class Objects:
         return None if item is None else f"{item.schema}.{item.name}"
 
     def is_taken(self, name: str) -> bool:
-        """Return whether a name is in use."""
-        return (PUBLIC, name) in self._ids
+        """Return whether a name is in use, also by the index of a key."""
+        keys = (one for item in self.items.values() for one in item.constraints if one.is_key)
+        return (PUBLIC, name) in self._ids or any(key.name == name for key in keys)
 
     def relation(self, identifier: GlobalId) -> NamedRelation | None:
         """Return the relation of an identifier; None if there is none, or if it is an index."""
@@ -209,7 +210,7 @@ class Objects:
         item = self.items.get(identifier)
         if item is None or item.kind is ObjectKind.INDEX:
             return None
-        return NamedRelation(identifier, item.name, item.columns, _KINDS[item.kind])
+        return NamedRelation(identifier, item.name, item.columns, _KINDS[item.kind], constraints=item.constraints)
 
     def is_sealed_by_hand(self, identifier: GlobalId) -> bool:
         """Return whether SQL advances the `upper` of a stored relation, because no task advances it."""
@@ -372,8 +373,11 @@ class DdlTransaction:
 
     @property
     def alters(self) -> bool:
-        """Return whether the transaction changes the columns of a table."""
-        return any(item.alters is not None for item in self.objects.items.values())
+        """Return whether the transaction changes the columns or constraints of a table."""
+        return any(
+            item.alters is not None or _is_changed(item, self.base.items.get(item.id))
+            for item in self.objects.items.values()
+        )
 
     def changed(
         self,
@@ -414,7 +418,8 @@ class DdlTransaction:
             for identifier, item in after.items()
             if identifier in before and before[identifier].name != item.name
         }
-        change = Change(added, removed, renamed)
+        altered = tuple(item for item in after.values() if _is_changed(item, before.get(item.id)))
+        change = Change(added, removed, renamed, altered)
         if now.version != self.base.version:
             self._check(change, now)
         return change
@@ -431,6 +436,9 @@ class DdlTransaction:
         for identifier in change.renamed:
             if now.items[identifier].name != self.base.items[identifier].name:
                 raise _conflict(f'renamed "{self.base.items[identifier].name}"')
+        for item in change.altered:
+            if now.items.get(item.id) != self.base.items[item.id]:
+                raise _conflict(f'altered "{item.name}"')
         for user in now.users(change.removed):
             if user.id not in change.removed:
                 raise _conflict(f'defined "{user.name}", which depends on a dropped relation')
@@ -440,6 +448,11 @@ class DdlTransaction:
             if name in taken:
                 hint = "Another session has created the relation and committed."
                 raise SqlError("42P07", f'relation "{name}" already exists', hint=hint)
+
+
+def _is_changed(item: Item, before: Item | None) -> bool:
+    """Return whether an item has other columns or constraints than before."""
+    return before is not None and (item.columns, item.constraints) != (before.columns, before.constraints)
 
 
 def _conflict(what: str) -> SqlError:

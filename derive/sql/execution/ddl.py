@@ -6,10 +6,11 @@ Replicas change at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from derive.algebra.relation import GlobalId, Relation
+from derive.algebra.types import Row
 from derive.compute.protocol.transport import place_of
 from derive.errors import SqlError, UsageError
 from derive.event_loop import settled
@@ -34,22 +35,22 @@ from derive.sql.parser.statement import (
     ObjectKind,
     Rename,
 )
+from derive.sql.planner.alteration import plan_alteration
 from derive.sql.planner.ddl import (
-    columns_of_definitions,
     indexes_of,
-    plan_altered,
+    plan_table,
     relation_named,
     require_narrow,
     require_stored,
 )
 from derive.sql.planner.dependencies import ids_of, require_maintainable
-from derive.sql.planner.interfaces import NamedColumn, NamedRelation, RelationKind
+from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, RelationKind
 from derive.sql.planner.plan import PlannedView, plan_view
-from derive.sql.planner.planned import check_rows
 from derive.sql.preparation import rows_of_view
 from derive.sql.results import Notice, Result
 from derive.sql.sources import definitions
 from derive.sql.sources.followed_file import require_right
+from derive.sql.transactions.key_index import KeyPacker, shown_key
 from derive.suggest import suggest
 
 
@@ -224,9 +225,19 @@ class _Definer:
             return Result(lambda _: "CREATE TABLE", notices=skipped)
         if statement.query is not None:
             return await self._create_table_as(statement, statement.query)
-        columns = columns_of_definitions(statement.columns, self._objects)
-        self._change(Item(provisional_id(), ObjectKind.TABLE, PUBLIC, statement.name.name, columns))
+        table = plan_table(statement, self._objects, self._objects.is_taken)
+        columns = await self._numbered(table.columns)
+        identifier, name = provisional_id(), statement.name.name
+        self._change(Item(identifier, ObjectKind.TABLE, PUBLIC, name, columns, constraints=table.constraints))
         return Result(lambda _: "CREATE TABLE")
+
+    async def _numbered(self, columns: Sequence[NamedColumn]) -> tuple[NamedColumn, ...]:
+        """Return columns in which each identity column has a counter."""
+        new = [column for column in columns if column.identity is not None and not column.counter]
+        if not new:
+            return tuple(columns)
+        counters = iter(await asyncio.to_thread(self._state.coordinator.store.tables.new_ids, len(new)))
+        return tuple(replace(column, counter=next(counters)) if column in new else column for column in columns)
 
     async def _create_table_as(self, statement: CreateTable, query: Query) -> Result:
         view = plan_view(query, self._objects, statement.column_names)
@@ -244,10 +255,12 @@ class _Definer:
             return Result(lambda _: "ALTER TABLE", notices=(_missing(ObjectKind.TABLE, statement.name),))
         table = self._objects.relation(item.id)
         assert table is not None
-        columns, query = plan_altered(table, statement.actions, self._objects)
-        if columns == item.columns:
-            return Result(lambda _: "ALTER TABLE")
-        if users := self._objects.users([item.id]):
+        planned = plan_alteration(table, statement.actions, self._objects, self._objects.is_taken)
+        notices = tuple(_missing_constraint(name, item.name) for name in planned.missing)
+        if (planned.table.columns, planned.table.constraints) == (item.columns, item.constraints):
+            return Result(lambda _: "ALTER TABLE", notices=notices)
+        is_in_place = not self._state.is_explicit and self._keeps_rows(item, planned.table)
+        if not is_in_place and (users := self._objects.users([item.id])):
             depending = ", ".join(f"{user.kind.value} {user.name}" for user in users)
             raise SqlError(
                 "2BP01",
@@ -256,12 +269,39 @@ class _Definer:
                 hint="Drop the dependents first, and create them again after the change; one"
                 " transaction can do all of this.",
             )
-        rows = [row async for batch in await read(self._state, self._state.bound(query)) for row in batch]
-        altered = replace(item, id=provisional_id(), columns=columns, alters=_altered_by(item))
-        check_rows(NamedRelation(altered.id, item.name, columns, RelationKind.TABLE), rows)
-        self._change(altered, removed=(item.id,))
-        self._state.transaction.write([(altered.id, row, 1) for row in rows])
-        return Result(lambda _: "ALTER TABLE")
+        query = self._state.bound(planned.query)
+        rows = [row async for batch in await read(self._state, query) for row in batch]
+        columns, rows = await self._with_numbers(planned.table.columns, rows)
+        altered = replace(planned.table, columns=columns)
+        await asyncio.to_thread(check_altered, table, altered, rows)
+        changed = replace(item, columns=columns, constraints=altered.constraints)
+        if is_in_place:
+            self._change(changed)
+            return Result(lambda _: "ALTER TABLE", notices=notices)
+        changed = replace(changed, id=provisional_id(), alters=_altered_by(item))
+        self._change(changed, removed=(item.id,))
+        self._state.transaction.write([(changed.id, row[: len(columns)], 1) for row in rows])
+        return Result(lambda _: "ALTER TABLE", notices=notices)
+
+    def _keeps_rows(self, item: Item, altered: NamedRelation) -> bool:
+        """Return whether an alteration of a committed table changes neither names, types nor the key of its rows."""
+        stored = self._state.coordinator.store.tables.table(item.id)
+        before = [(column.name, column.type, column.modifier) for column in item.columns]
+        if stored is None or before != [(column.name, column.type, column.modifier) for column in altered.columns]:
+            return False
+        key = replace(item, constraints=altered.constraints).primary_key
+        return not key or {column.pointer for column in stored.columns if column.name in key} == set(stored.key)
+
+    async def _with_numbers(
+        self, columns: Sequence[NamedColumn], rows: list[Row]
+    ) -> tuple[tuple[NamedColumn, ...], list[Row]]:
+        """Return columns with counters, and rows with numbers of the new ones."""
+        numbered = await self._numbered(columns)
+        for index, (before, column) in enumerate(zip(columns, numbered, strict=True)):
+            if column.counter != before.counter and rows:
+                first = await self._state.coordinator.counters.take(column.counter, len(rows))
+                rows = [(*row[:index], first + at, *row[index + 1 :]) for at, row in enumerate(rows)]
+        return numbered, rows
 
     def _create_view(self, statement: CreateView) -> Result:
         kind = ObjectKind.MATERIALIZED_VIEW if statement.is_materialized else ObjectKind.VIEW
@@ -402,6 +442,42 @@ def _altered_by(item: Item) -> GlobalId | None:
 
 def _missing(kind: ObjectKind, name: QualifiedName) -> Notice:
     return Notice("NOTICE", "00000", f'{kind.value} "{name.name}" does not exist, skipping')
+
+
+def _missing_constraint(name: str, table: str) -> Notice:
+    return Notice("NOTICE", "00000", f'constraint "{name}" of relation "{table}" does not exist, skipping')
+
+
+def check_altered(before: NamedRelation, table: NamedRelation, rows: Sequence[Row]) -> None:
+    """Check that the rows of an altered table fit its constraints; the rows have booleans for the checks.
+
+    Raises:
+        SqlError: a NOT NULL column has a NULL (23502), a check is false (23514), or two rows have one key (23505).
+    """
+    required = [index for index, column in enumerate(table.columns) if not column.is_nullable]
+    for index in required:
+        if any(row[index] is None for row in rows):
+            message = f'column "{table.columns[index].name}" of relation "{table.name}" contains null values'
+            raise SqlError("23502", message)
+    width = len(table.columns)
+    for at, check in enumerate(table.checks, start=width):
+        if any(row[at] is not None and not row[at] for row in rows):
+            message = f'check constraint "{check.name}" of relation "{table.name}" is violated by some row'
+            raise SqlError("23514", message)
+    for key in table.keys:
+        if key not in before.constraints or before.columns != table.columns:
+            _check_key(table, key, rows)
+
+
+def _check_key(table: NamedRelation, key: Constraint, rows: Sequence[Row]) -> None:
+    packer, seen = KeyPacker(table, key), set[bytes]()
+    for row in rows:
+        value = packer(row)
+        if value in seen:
+            detail = shown_key(table, key, row)
+            raise SqlError("23505", f'could not create unique index "{key.name}"', detail=f"{detail} is duplicated.")
+        if value is not None:
+            seen.add(value)
 
 
 def _create_schema(statement: CreateSchema) -> Result:

@@ -55,7 +55,8 @@ class _Deployment:
         kept = [(self._ids.get(id_, id_), row, diff) for id_, row, diff in writes if self._is_there(id_)]
         if change.is_empty and not kept:
             return
-        commit = self._commit if kept else partial(self._commit, basis=None)  # definitions depend on no rows
+        # New names depend on no rows; constraints of altered tables do.
+        commit = self._commit if kept or change.altered else partial(self._commit, basis=None)
         try:
             await commit(kept, then=self._publish, definitions=None if change.is_empty else self._definitions(change))
         except UsageError as error:
@@ -104,7 +105,8 @@ class _Deployment:
             if altered.is_rewritten:
                 self._rewritten.append(altered.id)
             change = altered.applied(change, self._ddl.base.items[altered.id], self._coordinator.timeline.latest + 1)
-            writes = [write for write in writes if write[0] != item.id] + altered.writes
+            # The rows of the altered table include the earlier writes to the original table.
+            writes = [write for write in writes if write[0] not in {item.id, altered.id}] + altered.writes
         return change, writes
 
     def _identify(self, change: Change) -> Change:
@@ -141,7 +143,7 @@ class _Deployment:
                 yield NewTable(item.position, position_name(item.schema, item.name), columns)
             if item.is_stored:
                 name = stored_name(item.schema, item.name)
-                yield NewTable(item.id, name, tuple(map(stored_column, item.columns)), inputs)
+                yield NewTable(item.id, name, tuple(map(stored_column, item.columns)), inputs, item.primary_key)
 
 
 def _tables(item: Item) -> Iterator[tuple[GlobalId, str]]:

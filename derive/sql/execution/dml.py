@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TypeAlias
@@ -11,78 +10,86 @@ from typing import TypeAlias
 from derive.algebra.expression import Literal
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Datum, Row
-from derive.compute import oneshot
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
 from derive.functions.types.pg_type import oid_of
 from derive.sql.copy_format import BinaryCopyIn, CopyIn, copy_out
 from derive.sql.execution import query, subscribe
-from derive.sql.execution import query as reading
 from derive.sql.execution.state import State
+from derive.sql.execution.write_rows import bound_write, check_keys, completed, written_rows
 from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.statement import Copy, SelectStatement, Subscribe
-from derive.sql.planner.ddl import copied_table, indexes_of
-from derive.sql.planner.dml import default_of
+from derive.sql.planner.ddl import copied_columns, copied_table
+from derive.sql.planner.dml import default_of, plan_completion
 from derive.sql.planner.interfaces import NamedRelation
-from derive.sql.planner.planned import PlannedQuery, PlannedWrite, WriteKind, check_rows, in_session
+from derive.sql.planner.planned import PlannedWrite, WriteKind, Written, in_session
 from derive.sql.preparation import Plan, result_columns
-from derive.sql.results import Result, ResultColumn, in_thread, of_rows
+from derive.sql.results import Result, ResultColumn, of_rows
 from derive.sql.transactions.group_commit import Shape, shape_of
 from derive.sql.transactions.timeline import Write
 
 _MOST_TRIES = 3
 """Greatest number of attempts of a statement; the last attempt excludes other writers."""
 
-WorkedOut: TypeAlias = Callable[[], Awaitable[tuple[list[list[Row]], list[Write]]]]
-"""A function that evaluates queries and returns the rows of each query, and the writes."""
+WorkedOut: TypeAlias = Callable[[bool], Awaitable[tuple[list[list[Written]], list[Write]]]]
+"""A function that evaluates the rows of each statement, and returns them with the writes.
+
+Its argument is whether other writers are excluded.
+"""
 
 
 async def write(state: State, planned: PlannedWrite, arguments: Sequence[Datum], *, is_short: bool) -> Result:
     """Execute a statement that writes a table; a short statement may run on the event loop."""
-    rows = await _written(state, [(planned, state.bound(planned.query, arguments))], is_short=is_short)
+    rows = await _written(state, [bound_write(state, planned, arguments)], is_short=is_short)
     # Without an open transaction, the write is committed already.
     has_happened = not (state.is_explicit or state.transaction.has_written)
     return replace(_result(planned, rows[0]), has_happened=has_happened)
 
 
-async def truncate(state: State, planned: Sequence[PlannedWrite]) -> Result:
-    """Execute TRUNCATE: delete all rows of some tables."""
+async def truncate(state: State, planned: Sequence[PlannedWrite], *, restarts: bool) -> Result:
+    """Execute TRUNCATE: delete all rows of some tables, and let their counters begin again if `restarts`."""
     tables = {table.table.id: table for table in planned}
-    await _written(state, [(table, table.query) for table in tables.values()], is_short=True)
+    await _written(state, list(tables.values()), is_short=True)
+    counters = [column.counter for table in tables.values() for column in table.table.columns if column.identity]
+    if restarts and counters:
+        if state.is_explicit:
+            raise SqlError("0A000", "RESTART IDENTITY cannot run inside a transaction block")
+        for counter in counters:
+            await state.coordinator.counters.restart(counter)
     return Result(lambda _: "TRUNCATE TABLE")
 
 
-async def _written(
-    state: State, planned: Sequence[tuple[PlannedWrite, PlannedQuery]], *, is_short: bool
-) -> list[list[Row]]:
-    """Write tables by queries, and return the rows of each query."""
+async def _written(state: State, planned: Sequence[PlannedWrite], *, is_short: bool) -> list[list[Written]]:
+    """Write tables by bound statements, and return the rows of each statement."""
     coordinator = state.coordinator
     state.transaction.check_writable()
     coordinator.own()
-    ids = coordinator.maintained.sources(frozenset().union(*(table.reads for table, _ in planned)))
+    ids = coordinator.maintained.sources(frozenset().union(*(table.reads for table in planned)))
 
-    async def worked_out() -> tuple[list[list[Row]], list[Write]]:
-        rows = [await _rows(state, table, query, is_short=is_short) for table, query in planned]
+    async def worked_out(is_alone: bool) -> tuple[list[list[Written]], list[Write]]:
+        rows = [await written_rows(state, table, is_short=is_short, is_alone=is_alone) for table in planned]
         parts = zip(planned, rows, strict=True)
-        return rows, [write for (table, _), some in parts for write in _writes(table, some)]
+        return rows, [write for table, some in parts for write in _writes(table.table, some)]
 
     if ids and not state.is_explicit and not state.transaction.has_written:
         with state.interruptible():
             # before the exclusion of other writers, including source feeders
             await coordinator.source_feeder.begun(ids)
-            shapes = {table.table.id: shape_of(table.table.columns) for table, _ in planned}
+            shapes = {table.table.id: shape_of(table.table) for table in planned}
             rows = await _by_itself(state, worked_out, ids, shapes)
     else:
-        rows, writes = await worked_out()
+        rows, writes = await worked_out(False)
+        for table in planned:
+            await check_keys(state, table.table, [write for write in writes if write[0] == table.table.id])
         state.transaction.write(writes)
-        for table, _ in planned:
+        for table in planned:
             state.transaction.write((), table.table)
     return rows
 
 
 async def _by_itself(
     state: State, worked_out: WorkedOut, ids: Collection[GlobalId], shapes: Mapping[GlobalId, Shape]
-) -> list[list[Row]]:
+) -> list[list[Written]]:
     """Read and write in one transaction; retry if other writers have changed the relations that it reads."""
     tries = 0
     while True:
@@ -91,7 +98,7 @@ async def _by_itself(
             is_last = tries == _MOST_TRIES
             alone = state.coordinator.timeline.alone() if is_last else nullcontext()
             async with state.coordinator.commits.exclusive() as commit, alone:
-                rows, writes = await worked_out()
+                rows, writes = await worked_out(True)
                 if writes:
                     await commit(writes, state.transaction.latest_basis(ids), shapes=shapes)
             return rows
@@ -100,40 +107,8 @@ async def _by_itself(
                 raise
 
 
-async def _rows(state: State, planned: PlannedWrite, query: PlannedQuery, *, is_short: bool) -> list[Row]:
-    """Return the rows of a write's query."""
-    rows: list[Row] = []
-    if planned.reads or query.needs_context:
-        batches = await reading.read(state, query)
-    else:
-        if is_short:
-            try:  # Long work is restarted in a thread; this is cheaper than a thread for each statement.
-                return [row for batch in _evaluated(state, query, lambda: True) for row in batch]
-            except SqlError as error:
-                if error.sqlstate != "57014":
-                    raise
-        batches = in_thread(_evaluated(state, query, lambda: state.is_stopped), state.stop)
-    try:
-        async for batch in batches:
-            rows += batch
-            await asyncio.sleep(0)
-    except SqlError as error:
-        if error.sqlstate == "57014":
-            state.check_stopped()  # raises the reason of the cancellation
-        raise
-    return rows
-
-
-def _evaluated(state: State, query: PlannedQuery, is_over: Callable[[], bool]) -> Iterator[list[Row]]:
-    """Return the rows of a query that reads no relations."""
-    return oneshot.evaluate(query.relation, query.finishing, lambda *_: iter(()), state.most_bytes, is_over)
-
-
-def _writes(planned: PlannedWrite, rows: Iterable[Row]) -> list[Write]:
-    """Return the writes of a query's rows."""
-    table = planned.table
-    parts = [planned.parts(row) for row in rows]
-    check_rows(table, (new for _, new, _ in parts if new is not None))
+def _writes(table: NamedRelation, parts: Iterable[Written]) -> list[Write]:
+    """Return the writes of a statement's rows."""
     writes: list[Write] = []
     for old, new, _ in parts:
         if old == new:
@@ -145,7 +120,7 @@ def _writes(planned: PlannedWrite, rows: Iterable[Row]) -> list[Write]:
     return writes
 
 
-def _result(planned: PlannedWrite, rows: Sequence[Row]) -> Result:
+def _result(planned: PlannedWrite, rows: Sequence[Written]) -> Result:
     count = len(rows)
     prefix = "INSERT 0" if planned.kind is WriteKind.INSERT else planned.kind.value
 
@@ -154,7 +129,7 @@ def _result(planned: PlannedWrite, rows: Sequence[Row]) -> Result:
 
     if planned.returning is None:
         return Result(tag)
-    returned = [planned.parts(row)[2] for row in rows]
+    returned = [part[2] for part in rows]
     return Result(tag, result_columns(planned.returning), of_rows(returned))
 
 
@@ -179,7 +154,7 @@ def copy_from(state: State, statement: Copy) -> Result:
     state.transaction.check_writable()
     state.coordinator.own()
     table = copied_table(statement.source, state.objects)
-    indexes = indexes_of(table, statement.columns)
+    indexes = copied_columns(table, statement.columns)
     copied = [table.columns[index] for index in indexes]
     columns = tuple(
         ResultColumn(column.name, column.type, oid_of(column.type, column.modifier), column.modifier)
@@ -194,21 +169,38 @@ def copy_from(state: State, statement: Copy) -> Result:
         reader = CopyIn(
             statement.format, table.name, [(column.name, column.type) for column in copied], modifiers=modifiers
         )
-    complete = _completion(state, table, indexes)
+    add = _adding(state, table, indexes)
 
     async def take(pieces: AsyncIterator[bytes]) -> int:
-        rows: list[Row] = []
+        count = 0
         async for piece in pieces:
-            rows += complete(reader.feed(piece))
-        rows += complete(reader.finish())
-        state.transaction.write([(table.id, row, 1) for row in rows], table)
-        return len(rows)
+            count += await add(reader.feed(piece))
+        return count + await add(reader.finish())
 
     return Result(lambda count: f"COPY {count}", columns, copy_in=take, is_binary=is_binary)
 
 
+def _adding(state: State, table: NamedRelation, indexes: Sequence[int]) -> Callable[[Sequence[Row]], Awaitable[int]]:
+    """Return a function that completes, checks and writes copied rows, and returns their number."""
+    complete = _completion(state, table, indexes)
+    planned = plan_completion(table, state.objects)
+    planned = replace(planned, completion=state.bound(planned.completion)) if planned.completion else planned
+
+    async def add(copied: Sequence[Row]) -> int:
+        if not copied:
+            return 0
+        rows = await completed(state, planned, complete(copied))
+        planned.check(rows)
+        writes: list[Write] = [(table.id, row[: len(table.columns)], 1) for row in rows]
+        await check_keys(state, table, writes)
+        state.transaction.write(writes, table)
+        return len(rows)
+
+    return add
+
+
 def _completion(state: State, table: NamedRelation, indexes: Sequence[int]) -> Callable[[Sequence[Row]], list[Row]]:
-    """Return a function that completes copied rows to rows of the table, with defaults for the other columns."""
+    """Return a function from copied rows to staged rows, with defaults for the other columns."""
     width = len(table.columns)
     positions = {index: position for position, index in enumerate(indexes)}
     missing = [column for index, column in enumerate(table.columns) if index not in positions]
@@ -217,15 +209,16 @@ def _completion(state: State, table: NamedRelation, indexes: Sequence[int]) -> C
     ]
     behind = iter(range(len(indexes), width))
     order = [positions[index] if index in positions else next(behind) for index in range(width)]
+    flags = tuple(
+        int(index not in positions) for index, column in enumerate(table.columns) if column.identity is not None
+    )
 
-    def completed(row: Row) -> Row:
+    def completed_row(row: Row) -> Row:
         values = (*row, *(value.value if isinstance(value, Literal) else evaluate(value) for value in defaults))
-        return tuple(values[position] for position in order)
+        return (*(values[position] for position in order), *flags)
 
     def complete(rows: Sequence[Row]) -> list[Row]:
-        if order != list(range(len(indexes))):
-            rows = list(map(completed, rows))
-        check_rows(table, rows)
-        return list(rows)
+        is_complete = not flags and order == list(range(len(indexes)))
+        return list(rows if is_complete else map(completed_row, rows))
 
     return complete

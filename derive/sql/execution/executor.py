@@ -73,8 +73,9 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
         case Insert() | Update() | Delete():
             assert begun.write is not None
             return await dml.write(state, begun.write, arguments, is_short=len(begun.text) <= MOST_CHARACTERS)
-        case Truncate(relations):
-            return await dml.truncate(state, [plan_write(Delete(name, None), state.objects) for name in relations])
+        case Truncate(relations, restarts):
+            planned_writes = [plan_write(Delete(name, None), state.objects) for name in relations]
+            return await dml.truncate(state, planned_writes, restarts=restarts)
         case LockTable(relations):
             return lock(state, relations)
         case Subscribe() as statement:

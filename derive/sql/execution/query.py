@@ -37,7 +37,7 @@ from derive.sql.parser.statement import AsOf, ObjectKind, SelectStatement
 from derive.sql.pg_catalog.objects import SessionFacts
 from derive.sql.pg_catalog.snapshot import UserCatalog, snapshot_of
 from derive.sql.planner.dependencies import has_effects, ids_of, types_read
-from derive.sql.planner.interfaces import FIRST_SYSTEM_ID
+from derive.sql.planner.interfaces import FIRST_SYSTEM_ID, STAGED
 from derive.sql.planner.plan import plan_value
 from derive.sql.planner.planned import PlannedQuery, bind_expression
 from derive.sql.preparation import Lookup, Plan
@@ -308,6 +308,8 @@ async def _look_up(
     if lookup is None or frontiers is None:
         return None
     since, upper = frontiers
+    if state.transaction.has_changed(lookup.sources):
+        return None
     with state.interruptible():
         await coordinator.source_feeder.begun(lookup.sources)
         time = await state.transaction.read(lookup.sources, at_present=lookup.at_present, least=since, upper=upper)
@@ -319,25 +321,31 @@ async def _look_up(
     return of_rows(rows) if rows is not None else await ask(state, lookup.asked, time, arguments)
 
 
-async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> AsyncIterator[Sequence[Row]]:
-    """Return the rows of a query without parameters, in batches, at the time of its read."""
+async def read(
+    state: State, query: PlannedQuery, as_of: AsOf | None = None, staged: Sequence[Row] = ()
+) -> AsyncIterator[Sequence[Row]]:
+    """Return the rows of a query without parameters, in batches, at the time of its read.
+
+    `staged` has the staged rows of a statement that writes.
+    """
     maintained = state.coordinator.maintained
     # A function that waits, such as pg_sleep, must not occupy a thread that other statements need.
     may_wait = query.needs_context and has_effects(query.relation)
     if as_of is None and not may_wait and not ids_of(query.relation):
-        ready = _rows_at_once(state, query)
+        ready = _rows_at_once(state, query, staged)
         if ready is not None:
             return of_rows(ready)
     with state.interruptible():
         await _await_instance(state, ids_of(query.relation))
     ids = maintained.sources(ids_of(query.relation))
-    asked = _maintained(state.coordinator.maintained, query)
+    has_changed = as_of is None and state.transaction.has_changed(ids)
+    asked = None if has_changed else _maintained(state.coordinator.maintained, query)
     frontiers = maintained.frontiers_of(asked.reads) if asked is not None else None
     with state.interruptible():
         least, upper = maintained.since(query.relation) or 0, frontiers[1] if frontiers else None
         time = await time_of(state, ids, as_of, least, upper)
         since = maintained.since(query.relation)
-        asked = _maintained(state.coordinator.maintained, query)
+        asked = None if has_changed else _maintained(state.coordinator.maintained, query)
         is_there = asked is not None and since is not None and since <= time
         is_answered = asked is not None and is_there and await _is_known(state.coordinator, asked.reads, time)
     rows = await ask(state, asked, time) if asked is not None and is_answered else None
@@ -347,16 +355,17 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
     _logger.debug("evaluation over stored relations %s at %s", sorted(ids), time_text(time))
     if asked is None:
         await _check_views(state, query.relation, time)
-    return in_thread(rows_at(state, query, time), state.stop, ThreadPoolExecutor(1) if may_wait else None)
+    rows_then = rows_at(state, query, time, staged=staged, has_changes=has_changed)
+    return in_thread(rows_then, state.stop, ThreadPoolExecutor(1) if may_wait else None)
 
 
-def _rows_at_once(state: State, query: PlannedQuery) -> list[Row] | None:
+def _rows_at_once(state: State, query: PlannedQuery, staged: Sequence[Row]) -> list[Row] | None:
     """Return the rows of a query that reads no stored relation; None if the query is too slow for the event loop."""
     if _LONG.get(id(query.relation)) is query.relation:
         return None
     end = thread_time() + _PROMPT_SECONDS
     try:
-        return [row for batch in rows_at(state, query, 0, lambda: thread_time() > end) for row in batch]
+        return [row for batch in rows_at(state, query, 0, lambda: thread_time() > end, staged) for row in batch]
     except SqlError as error:
         if error.sqlstate != "57014":
             raise
@@ -421,30 +430,67 @@ async def _is_known(coordinator: Coordinator, places: Collection[GlobalId], time
 
 
 def rows_at(
-    state: State, query: PlannedQuery, time: int, cancelled: Callable[[], bool] | None = None
+    state: State,
+    query: PlannedQuery,
+    time: int,
+    cancelled: Callable[[], bool] | None = None,
+    staged: Sequence[Row] = (),
+    *,
+    has_changes: bool = False,
 ) -> Iterator[list[Row]]:
-    """Return the rows of a query at a time, evaluated from Storage."""
+    """Return the rows of a query at a time, evaluated from Storage.
+
+    Args:
+        state: state of the session.
+        query: the query.
+        time: time of the read.
+        cancelled: returns whether the query is cancelled; by default, whether the statement is.
+        staged: staged rows of a statement that writes.
+        has_changes: whether to include the changes of the transaction.
+    """
     coordinator = state.coordinator
-    begun = {id_: state.transaction.rows(id_) for id_ in ids_of(query.relation) if is_provisional(id_)}
+    begun: dict[GlobalId, Sequence[Row]] = {STAGED: staged}
+    begun.update((id_, state.transaction.rows(id_)) for id_ in ids_of(query.relation) if is_provisional(id_))
     relation = coordinator.maintained.expanded(query.relation)
     bounds = bounds_of((relation, query.finishing))
     read = types_read(relation)
     stored = {id_: types for id_, types in read.items() if id_ not in begun and id_ < FIRST_SYSTEM_ID}
+    changed = {id_: dict(state.transaction.changes(id_)) for id_ in stored} if has_changes else {}
     sources = _sources(coordinator, stored)
     catalog = snapshot_of(state.objects) if query.needs_context else None
 
     def contents(identifier: GlobalId, desired: Collection[int]) -> Iterator[list[Row]]:
         if identifier in begun:
-            return iter((begun[identifier],))
+            return iter((list(begun[identifier]),))
         if catalog is not None and identifier >= FIRST_SYSTEM_ID:
             return iter((catalog.rows(identifier, lambda: facts_of(state)),))
-        return contents_at(coordinator.store, sources[identifier], time, desired, bounds.get(identifier))
+        source, bound = sources[identifier], bounds.get(identifier)
+        if changes := changed.get(identifier):
+            return _with_changes(contents_at(coordinator.store, source, time, None, bound), changes)
+        return contents_at(coordinator.store, source, time, desired, bound)
 
     is_over = cancelled or (lambda: state.is_stopped)
     rows = oneshot.evaluate(relation, query.finishing, contents, state.most_bytes, is_over)
     if catalog is None:
         return rows
     return each_in_context(context_of(state, UserCatalog(catalog, state.user.name)), rows)
+
+
+def _with_changes(batches: Iterator[list[Row]], changes: Mapping[Row, int]) -> Iterator[list[Row]]:
+    """Yield complete rows of a table, with changes of their counts."""
+    deleted = {row: -count for row, count in changes.items() if count < 0}
+    for batch in batches:
+        if not deleted:
+            yield batch
+            continue
+        kept = []
+        for row in batch:
+            if deleted.get(row, 0) > 0:
+                deleted[row] -= 1
+            else:
+                kept.append(row)
+        yield kept
+    yield [row for row, count in changes.items() for _ in range(count)]
 
 
 def _sources(coordinator: Coordinator, read: Mapping[GlobalId, tuple[Type, ...]]) -> dict[GlobalId, Source]:

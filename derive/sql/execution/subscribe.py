@@ -123,6 +123,9 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
     if any(map(is_provisional, ids)):
         what = "a transaction cannot subscribe to a relation that it has defined"
         raise SqlError("0A000", what, hint="COMMIT first: the relation exists from the commit on")
+    if state.transaction.has_changed(ids):
+        what = "a transaction cannot subscribe to a table that it has written"
+        raise SqlError("25001", what, hint="COMMIT first: a subscription sends committed rows")
     up_to = None
     if statement.up_to is not None:
         up_to = clock_of(state.objects, AsOf(statement.up_to, is_at_least=False, offset=0))

@@ -13,6 +13,7 @@ from derive.sql.parser.statement import (
     Delete,
     Insert,
     LockTable,
+    OnConflict,
     SelectStatement,
     Subscribe,
     Truncate,
@@ -32,13 +33,38 @@ def parse_insert(reader: TokenReader, queries: QueryParser) -> Insert:
     columns: tuple[tuple[str, int], ...] = ()
     if reader.is_symbol("(") and not queries.begins_query():
         columns = reader.in_parentheses(reader.located_name)
-    if reader.is_word("overriding"):
-        raise SqlError("0A000", "OVERRIDING is not supported", offset=reader.offset)
+    overriding = None
+    if reader.accept_word("overriding"):
+        overriding = reader.expect_word("system", "user").value
+        reader.expect_word("value")
     query = None if reader.accept_words("default", "values") else queries.parse()
-    if reader.is_words("on", "conflict"):
-        hint = "Tables have no unique keys."
-        raise SqlError("0A000", "ON CONFLICT is not supported", offset=reader.offset, hint=hint)
-    return Insert(relation, alias, columns, query, _returning(reader, queries))
+    conflict = _conflict(reader, queries) if reader.is_words("on", "conflict") else None
+    returning = _returning(reader, queries)
+    return Insert(relation, alias, columns, query, returning, overriding=overriding, conflict=conflict)
+
+
+def _conflict(reader: TokenReader, queries: QueryParser) -> OnConflict:
+    offset = reader.offset
+    reader.expect_words("on", "conflict")
+    columns: tuple[tuple[str, int], ...] = ()
+    constraint = None
+    if reader.is_symbol("("):
+        columns = reader.in_parentheses(reader.located_name)
+        if reader.is_word("where"):
+            raise SqlError("0A000", "partial unique indexes are not supported", offset=reader.offset)
+    elif reader.accept_words("on", "constraint"):
+        constraint = reader.located_name()
+    reader.expect_word("do")
+    if reader.accept_word("nothing"):
+        return OnConflict(offset, columns, constraint)
+    reader.expect_word("update")
+    if not columns and constraint is None:
+        message = "ON CONFLICT DO UPDATE requires inference specification or constraint name"
+        hint = "For example, ON CONFLICT (column_name)."
+        raise SqlError("42601", message, offset=offset, hint=hint)
+    reader.expect_word("set")
+    assignments = tuple(one for some in reader.list_of(lambda: _assignments(reader, queries)) for one in some)
+    return OnConflict(offset, columns, constraint, assignments, _condition(reader, queries))
 
 
 def parse_update(reader: TokenReader, queries: QueryParser) -> Update:
@@ -73,10 +99,11 @@ def parse_truncate(reader: TokenReader) -> Truncate:
     reader.accept_word("table")
     reader.accept_word("only")
     relations = reader.list_of(reader.qualified_name)
-    if not reader.accept_words("restart", "identity"):
+    restarts = reader.accept_words("restart", "identity")
+    if not restarts:
         reader.accept_words("continue", "identity")
     reader.accept_word("cascade", "restrict")
-    return Truncate(relations)
+    return Truncate(relations, restarts)
 
 
 _LOCK_MODES = (

@@ -240,6 +240,9 @@ _DEEPEST = 500
 """Greatest number of nested parentheses."""
 
 
+_LOCKS = (("update",), ("no", "key", "update"), ("share",), ("key", "share"))
+
+
 class QueryParser:
     """Parser of queries."""
 
@@ -288,7 +291,8 @@ class QueryParser:
         if reader.is_words("order", "by"):
             order = parse_sort_items(reader, self.expressions)
         limit, limit_offset = self._limits()
-        self._refuse_locks()
+        if self._locks() and limit is limit_offset is None:
+            limit, limit_offset = self._limits()
         if not (common_tables or order or limit or limit_offset) and isinstance(body, Query):
             return body
         return Query(body, common_tables, common.is_recursive, order, limit, limit_offset, offset)
@@ -458,9 +462,17 @@ class QueryParser:
         reader.expect_word("only")
         return limit
 
-    def _refuse_locks(self) -> None:
+    def _locks(self) -> bool:
+        """Read clauses that lock rows, which have no effect: transactions are serializable. Return whether any came."""
         reader = self._reader
-        if reader.is_word("for") and reader.ahead().value in {"update", "share", "no", "key"}:
-            message = "locks of rows are not supported"
-            hint = "A transaction that reads and writes is serializable as it is."
-            raise SqlError("0A000", message, hint=hint, offset=reader.offset)
+        has_locks = False
+        while reader.is_word("for") and reader.ahead().value in {"update", "share", "no", "key"}:
+            has_locks = True
+            reader.next()
+            if not any(reader.accept_words(*words) for words in _LOCKS):
+                raise reader.error()
+            if reader.accept_word("of"):
+                reader.list_of(reader.qualified_name)
+            if not reader.accept_word("nowait"):
+                reader.accept_words("skip", "locked")
+        return has_locks

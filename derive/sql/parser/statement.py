@@ -21,32 +21,82 @@ class ObjectKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """`DEFAULT expression` of a column; `text` is the text of the expression."""
+    """The expression of a DEFAULT, CHECK or GENERATED clause; `text` is the text of the expression."""
 
     expression: SyntaxNode
     text: str
 
 
+class ConstraintKind(Enum):
+    """The kind of a constraint of a table; the value is PostgreSQL's letter (`contype`)."""
+
+    PRIMARY_KEY = "p"
+    UNIQUE = "u"
+    CHECK = "c"
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintDefinition:
+    """A constraint of a table.
+
+    Attributes:
+        kind: kind of the constraint.
+        name: name; None if the statement gives no name.
+        offset: offset in the statement.
+        columns: columns of a key, each with its offset.
+        check: condition of a check.
+    """
+
+    kind: ConstraintKind
+    name: str | None
+    offset: int
+    columns: tuple[tuple[str, int], ...] = ()
+    check: Default | None = None
+
+
+class Identity(Enum):
+    """How a column gets numbers from a counter; the value is PostgreSQL's letter (`attidentity`), or `s` for serial."""
+
+    ALWAYS = "a"
+    BY_DEFAULT = "d"
+    SERIAL = "s"
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnDefinition:
-    """A column definition of a table."""
+    """A column definition of a table.
+
+    Attributes:
+        name: name of the column.
+        type: type.
+        is_nullable: whether the column may be NULL.
+        offset: offset in the statement.
+        default: DEFAULT clause.
+        constraints: constraints of the column.
+        identity: how the column gets numbers; None for an ordinary column.
+        generated: expression of a generated column.
+    """
 
     name: str
     type: TypeName
     is_nullable: bool
     offset: int
     default: Default | None = None
+    constraints: tuple[ConstraintDefinition, ...] = ()
+    identity: Identity | None = None
+    generated: Default | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """`CREATE TABLE`, with columns or AS a query."""
+    """`CREATE TABLE`, with columns and constraints, or AS a query."""
 
     name: QualifiedName
     columns: tuple[ColumnDefinition, ...]
     if_not_exists: bool = False
     query: Query | None = None
     column_names: tuple[str, ...] = ()
+    constraints: tuple[ConstraintDefinition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +252,36 @@ class SetNullable:
     is_nullable: bool
 
 
-TableAction: TypeAlias = AddColumn | DropColumn | RenameColumn | SetDefault | SetNullable
-"""A change of a table's columns."""
+@dataclass(frozen=True, slots=True)
+class AddConstraint:
+    """`ADD [CONSTRAINT name] …` of ALTER TABLE."""
+
+    constraint: ConstraintDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class DropConstraint:
+    """`DROP CONSTRAINT [IF EXISTS] name` of ALTER TABLE."""
+
+    name: str
+    offset: int
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RenameConstraint:
+    """`RENAME CONSTRAINT name TO new_name` of ALTER TABLE."""
+
+    name: str
+    offset: int
+    new_name: str
+    new_offset: int
+
+
+TableAction: TypeAlias = (
+    AddColumn | DropColumn | RenameColumn | SetDefault | SetNullable | AddConstraint | DropConstraint | RenameConstraint
+)
+"""A change of a table's columns or constraints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +333,46 @@ class Subscribe:
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
-    """`[WITH …] INSERT INTO relation [(columns)] query | DEFAULT VALUES [RETURNING …]`.
+class Assignment:
+    """`column = value` of an UPDATE."""
 
-    `query` is None for DEFAULT VALUES.
+    column: str
+    value: SyntaxNode
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnConflict:
+    """`ON CONFLICT [(columns) | ON CONSTRAINT name] DO NOTHING | DO UPDATE SET … [WHERE …]`.
+
+    Attributes:
+        offset: offset in the statement.
+        columns: columns of the key, each with its offset; empty for none.
+        constraint: name of the constraint, with its offset; None for none.
+        assignments: assignments of DO UPDATE; empty for DO NOTHING.
+        condition: condition of DO UPDATE.
+    """
+
+    offset: int
+    columns: tuple[tuple[str, int], ...] = ()
+    constraint: tuple[str, int] | None = None
+    assignments: tuple[Assignment, ...] = ()
+    condition: SyntaxNode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """`[WITH …] INSERT INTO relation [(columns)] query | DEFAULT VALUES [ON CONFLICT …] [RETURNING …]`.
+
+    Attributes:
+        relation: name of the table.
+        alias: alias of the table.
+        columns: assigned columns, each with its offset; empty for all.
+        query: query of the rows; None for DEFAULT VALUES.
+        returning: RETURNING clause.
+        common: WITH clause.
+        overriding: `system` or `user` of OVERRIDING … VALUE; None without the clause.
+        conflict: ON CONFLICT clause.
     """
 
     relation: QualifiedName
@@ -267,15 +381,8 @@ class Insert:
     query: Query | None
     returning: tuple[SelectItem, ...] = ()
     common: With = NO_WITH
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """`column = value` of an UPDATE."""
-
-    column: str
-    value: SyntaxNode
-    offset: int
+    overriding: str | None = None
+    conflict: OnConflict | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,9 +412,10 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """`TRUNCATE relations`."""
+    """`TRUNCATE relations [RESTART IDENTITY]`."""
 
     relations: tuple[QualifiedName, ...]
+    restarts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -11,7 +12,8 @@ from derive.sql.backends import Backend
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects, listing
 from derive.sql.parser import statement
-from derive.sql.planner.interfaces import NamedColumn, NamedRelation, RelationKind
+from derive.sql.parser.statement import ConstraintKind
+from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, RelationKind
 
 _FIRST_PROCEDURE = 6_000
 _UNDERSCORED = frozenset(
@@ -65,12 +67,37 @@ class ObjectIndex:
         name: name, in the schema of its relation.
         columns: indexes of the relation's columns, from 0.
         definition: CREATE INDEX statement.
+        key: kind of the key that the index stands for; None for an index that CREATE INDEX made.
     """
 
     id: int
     name: str
     columns: tuple[int, ...]
     definition: str
+    key: ConstraintKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectConstraint:
+    """A constraint of a table.
+
+    Attributes:
+        id: number of the constraint, apart from the identifiers of the catalog.
+        name: name, unique in the table.
+        kind: kind of the constraint.
+        columns: indexes of the table's columns, from 0.
+        definition: clause of CREATE TABLE.
+        condition: condition of a check.
+        index: number of the index of a key; None for a check.
+    """
+
+    id: int
+    name: str
+    kind: ConstraintKind
+    columns: tuple[int, ...]
+    definition: str
+    condition: str | None = None
+    index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +114,7 @@ class ObjectRelation:
         indexes: indexes of the relation.
         comment: description for people.
         uses: identifiers of the relations that a view reads.
+        constraints: constraints of a table.
     """
 
     id: int
@@ -98,6 +126,7 @@ class ObjectRelation:
     indexes: tuple[ObjectIndex, ...] = ()
     comment: str | None = None
     uses: tuple[int, ...] = ()
+    constraints: tuple[ObjectConstraint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,25 +175,62 @@ def described(objects: Objects) -> CatalogObjects:
 
 def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> ObjectRelation:
     item = objects.items.get(named.id)
+    schema = item.schema if item else "public"
+    keys = tuple(_key_index(named, schema, key) for key in named.keys)
     return ObjectRelation(
         named.id,
-        item.schema if item else "public",
+        schema,
         named.name,
         _KINDS.get(named.kind, ObjectKind.TABLE),
         named.columns,
         f"{item.definition};" if item and item.definition else None,
-        tuple(_index(named, index) for index in indexes),
+        keys + tuple(_index(named, index) for index in indexes),
         _COMMENTS.get(named.kind),
         tuple(sorted(item.uses)) if item and item.definition else (),
+        tuple(_constraint(named, constraint) for constraint in named.constraints),
+    )
+
+
+_FIRST_HASHED = 1 << 31
+"""First number of indexes and constraints of keys, which have no identifier in the catalog."""
+
+
+def _hashed(named: NamedRelation, what: str, name: str) -> int:
+    """Return a number for an object of a table: a 30-bit hash of its name."""
+    return _FIRST_HASHED + (zlib.crc32(f"{what} {named.id} {name}".encode()) >> 2)
+
+
+def _key_index(named: NamedRelation, schema: str, key: Constraint) -> ObjectIndex:
+    text = _definition(named, schema, key.name, key.columns)
+    unique = text.replace("CREATE INDEX", "CREATE UNIQUE INDEX", 1)
+    return ObjectIndex(_hashed(named, "index", key.name), key.name, named.indexes(key.columns), unique, key.kind)
+
+
+_CLAUSES = {ConstraintKind.PRIMARY_KEY: "PRIMARY KEY", ConstraintKind.UNIQUE: "UNIQUE"}
+
+
+def _constraint(named: NamedRelation, constraint: Constraint) -> ObjectConstraint:
+    index = None
+    if constraint.is_key:
+        definition = f"{_CLAUSES[constraint.kind]} ({', '.join(map(_quoted, constraint.columns))})"
+        index = _hashed(named, "index", constraint.name)
+    else:
+        definition = f"CHECK (({constraint.condition}))"
+    identifier, columns = _hashed(named, "constraint", constraint.name), named.indexes(constraint.columns)
+    return ObjectConstraint(
+        identifier, constraint.name, constraint.kind, columns, definition, constraint.condition, index
     )
 
 
 def _index(named: NamedRelation, index: Item) -> ObjectIndex:
     names = [column.name for column in named.columns]
     columns = tuple(names.index(name) for name in index.indexed if name in names)
-    on = ", ".join(map(_quoted, index.indexed))
-    text = f"CREATE INDEX {_quoted(index.name)} ON {index.schema}.{_quoted(named.name)} USING btree ({on})"
-    return ObjectIndex(index.id, index.name, columns, text)
+    return ObjectIndex(index.id, index.name, columns, _definition(named, index.schema, index.name, index.indexed))
+
+
+def _definition(named: NamedRelation, schema: str, name: str, columns: Sequence[str]) -> str:
+    on = ", ".join(map(_quoted, columns))
+    return f"CREATE INDEX {_quoted(name)} ON {schema}.{_quoted(named.name)} USING btree ({on})"
 
 
 def _quoted(name: str) -> str:

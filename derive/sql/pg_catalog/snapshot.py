@@ -73,6 +73,8 @@ class CatalogSnapshot:
                 names = tuple(quoted_name(columns[at]) for at in index.columns)
                 target = CatalogObject(names, index.definition, None, relation.schema == "public")
                 self._add(FIRST_OID + index.id, relation.schema, index.name, target)
+            for constraint in relation.constraints:
+                self._objects[FIRST_OID + constraint.id] = CatalogObject((), constraint.definition)
 
     def _add(self, oid: int, schema: str, name: str, target: CatalogObject) -> None:
         quoted, full = quoted_name(name), f"{quoted_name(schema)}.{quoted_name(name)}"

@@ -1,33 +1,26 @@
-"""Planner of CREATE and ALTER TABLE: the columns of relations, and a table's rows with new columns."""
+"""Planner of CREATE TABLE: columns and constraints; and look-ups of relations and columns in statements."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from derive.algebra.expression import Column, Expression
 from derive.algebra.relation import Finishing
-from derive.algebra.rewrite import mentions
 from derive.algebra.types import CATALOG_TYPES, Type
 from derive.errors import SqlError
 from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.statement import (
-    AddColumn,
     ColumnDefinition,
-    DropColumn,
-    RenameColumn,
-    SetDefault,
-    SetNullable,
-    TableAction,
+    CreateTable,
 )
-from derive.sql.planner.building import projected
 from derive.sql.planner.coercion import ParameterTypes, modifier_of_type, type_of
+from derive.sql.planner.constraints import check_generation, with_constraints
 from derive.sql.planner.dependencies import needs_context
-from derive.sql.planner.dml import column_named, default_of, plan_default, writable_table
+from derive.sql.planner.dml import column_named, plan_default, writable_table
 from derive.sql.planner.from_clause import TablePlanner
 from derive.sql.planner.interfaces import NamedColumn, NamedRelation, Names, RelationKind
 from derive.sql.planner.plan import PlannedView, with_names
-from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
+from derive.sql.planner.planned import PlannedColumn, PlannedQuery
 from derive.sql.planner.queries import QueryPlanner
 
 MOST_COLUMNS = 1600
@@ -61,11 +54,11 @@ def require_stored(types: Iterable[Type]) -> None:
 
 
 def columns_of_definitions(definitions: Sequence[ColumnDefinition], names: Names) -> tuple[NamedColumn, ...]:
-    """Plan the columns of a new table.
+    """Plan the columns of a new table, without their constraints.
 
     Raises:
         SqlError: 42701, two columns have one name; 42704 or 0A000, a type is unknown or not supported; 54011, there are
-            too many columns.
+            too many columns; 22023, an identity column has no integers; 42601, two clauses give values to a column.
     """
     require_narrow(len(definitions))
     require_stored([type_of(definition.type) for definition in definitions])
@@ -74,17 +67,75 @@ def columns_of_definitions(definitions: Sequence[ColumnDefinition], names: Names
         if any(column.name == definition.name for column in columns):
             message = f'column "{definition.name}" specified more than once'
             raise SqlError("42701", message, offset=definition.offset)
-        kind, modifier = type_of(definition.type), modifier_of_type(definition.type)
-        if definition.type.modifiers and modifier is None:
-            hint = f"Write {kind.value}: values are stored as they are."
-            message = f"type modifiers of columns are not supported, as of {definition.type.name}"
-            raise SqlError("0A000", message, offset=definition.type.offset, hint=hint)
-        default = definition.default
-        column = NamedColumn(definition.name, kind, definition.is_nullable, modifier, default.text if default else None)
-        if default is not None:
-            plan_default(default.expression, column, names)
-        columns.append(column)
+        columns.append(_column(definition, names))
     return tuple(columns)
+
+
+def _column(definition: ColumnDefinition, names: Names) -> NamedColumn:
+    kind, modifier = type_of(definition.type), modifier_of_type(definition.type)
+    if definition.type.modifiers and modifier is None:
+        hint = f"Write {kind.value}: values are stored as they are."
+        message = f"type modifiers of columns are not supported, as of {definition.type.name}"
+        raise SqlError("0A000", message, offset=definition.type.offset, hint=hint)
+    default, generated, identity = definition.default, definition.generated, definition.identity
+    if identity is not None and kind not in _INTEGERS:
+        message = "identity column type must be smallint, integer, or bigint"
+        raise SqlError("22023", message, offset=definition.type.offset)
+    clauses = {"default": default, "identity": identity, "generation expression": generated}
+    if len(given := [name for name, clause in clauses.items() if clause is not None]) > 1:
+        message = f'both {given[0]} and {given[1]} specified for column "{definition.name}"'
+        raise SqlError("42601", message, offset=definition.offset)
+    column = NamedColumn(
+        definition.name,
+        kind,
+        definition.is_nullable,
+        modifier,
+        default.text if default else None,
+        identity,
+        generated=generated.text if generated else None,
+    )
+    if default is not None:
+        plan_default(default.expression, column, names)
+    return column
+
+
+_INTEGERS = (Type.SMALLINT, Type.INTEGER, Type.BIGINT)
+
+
+def plan_table(statement: CreateTable, names: Names, is_taken: Callable[[str], bool]) -> NamedRelation:
+    """Plan a new table with its constraints; its identifier is 0, and its identity columns have no counters yet.
+
+    Args:
+        statement: CREATE TABLE with columns.
+        names: names of relations.
+        is_taken: whether a relation has a name.
+
+    Raises:
+        SqlError: as for `columns_of_definitions` and `with_constraints`; 42P17, a generation expression is invalid.
+    """
+    columns = columns_of_definitions(statement.columns, names)
+    table = NamedRelation(0, statement.name.name, columns, RelationKind.TABLE)
+    for definition, column in zip(statement.columns, columns, strict=True):
+        if definition.generated is not None:
+            check_generation(definition.generated.expression, column, table, names)
+    own = [constraint for definition in statement.columns for constraint in definition.constraints]
+
+    def is_used(name: str) -> bool:
+        return name == table.name or is_taken(name)
+
+    return with_constraints(table, (*own, *statement.constraints), names, is_used)
+
+
+def refuse_constraints(definitions: Sequence[ColumnDefinition]) -> None:
+    """Check that columns of a source have no constraints, no identity and no generation expression.
+
+    Raises:
+        SqlError: a column has one of these (0A000).
+    """
+    for definition in definitions:
+        if definition.constraints or definition.identity or definition.generated:
+            message = f'column "{definition.name}" of a source can only be NOT NULL'
+            raise SqlError("0A000", message, offset=definition.offset)
 
 
 def relation_named(name: QualifiedName, names: Names) -> NamedRelation:
@@ -109,6 +160,22 @@ def indexes_of(table: NamedRelation, columns: Sequence[tuple[str, int]]) -> tupl
             raise SqlError("42701", f'column "{name}" specified more than once', offset=offset)
         indexes.append(index)
     return tuple(indexes) or tuple(range(len(table.columns)))
+
+
+def copied_columns(table: NamedRelation, columns: Sequence[tuple[str, int]]) -> tuple[int, ...]:
+    """Return the indexes of the columns that COPY reads or writes: named columns, or all that are not generated.
+
+    Raises:
+        SqlError: 42703, the column does not exist; 42701, a column is named twice; 42P10, a column is generated.
+    """
+    indexes = indexes_of(table, columns)
+    if not columns:
+        return tuple(index for index in indexes if table.columns[index].generated is None)
+    for index, (name, offset) in zip(indexes, columns, strict=True):
+        if table.columns[index].generated is not None:
+            detail = "Generated columns cannot be used in COPY."
+            raise SqlError("42P10", f'column "{name}" is a generated column', offset=offset, detail=detail)
+    return indexes
 
 
 def copied_table(name: QualifiedName, names: Names) -> NamedRelation:
@@ -148,62 +215,3 @@ def plan_subscribed(name: QualifiedName, names: Names) -> PlannedView:
     named = relation_named(name, names)
     columns = tuple(PlannedColumn(column.name, column.type, column.modifier) for column in named.columns)
     return PlannedView(named.relation, columns)
-
-
-def plan_altered(
-    table: NamedRelation, actions: Sequence[TableAction], names: Names
-) -> tuple[tuple[NamedColumn, ...], PlannedQuery]:
-    """Plan ALTER TABLE.
-
-    Args:
-        table: the table before.
-        actions: changes of its columns, in order.
-        names: names of relations.
-
-    Returns:
-        The new columns, and a query of the rows in which a new column has its default.
-
-    Raises:
-        SqlError: 42701, a column exists already; 42703, the column does not exist; 54011, the columns are too many.
-    """
-    columns: list[tuple[NamedColumn, Expression]] = [
-        (column, Column(index, column.type)) for index, column in enumerate(table.columns)
-    ]
-    for action in actions:
-        now = NamedRelation(table.id, table.name, tuple(column for column, _ in columns), table.kind)
-        known = {column.name for column in now.columns}
-        match action:
-            case AddColumn(definition, if_not_exists):
-                if definition.name not in known:
-                    (column,) = columns_of_definitions([definition], names)
-                    columns.append((column, default_of(column, names)))
-                elif not if_not_exists:
-                    raise _exists(definition.name, table, definition.offset)
-            case DropColumn(name, offset, if_exists):
-                if name in known or not if_exists:
-                    del columns[column_named(now, name, offset)]
-            case RenameColumn(name, offset, new_name, new_offset):
-                index = column_named(now, name, offset)
-                if new_name in known:
-                    raise _exists(new_name, table, new_offset)
-                columns[index] = (replace(now.columns[index], name=new_name), columns[index][1])
-            case SetDefault(name, offset, default):
-                index = column_named(now, name, offset)
-                column = replace(now.columns[index], default=default.text if default else None)
-                if default is not None:
-                    plan_default(default.expression, column, names)
-                columns[index] = (column, columns[index][1])
-            case SetNullable(name, offset, is_nullable):
-                index = column_named(now, name, offset)
-                columns[index] = (replace(now.columns[index], is_nullable=is_nullable), columns[index][1])
-    require_narrow(len(columns))
-    relation = projected(table.relation, [value for _, value in columns])
-    shown = tuple(PlannedColumn(column.name, column.type) for column, _ in columns)
-    finishing = Finishing((), None, 0, tuple(range(len(columns))))
-    of_session, context = mentions(relation, is_of_session), needs_context(relation)
-    query = PlannedQuery(relation, finishing, shown, is_of_session=of_session, needs_context=context)
-    return tuple(column for column, _ in columns), query
-
-
-def _exists(name: str, table: NamedRelation, offset: int) -> SqlError:
-    return SqlError("42701", f'column "{name}" of relation "{table.name}" already exists', offset=offset)

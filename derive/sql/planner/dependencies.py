@@ -12,7 +12,7 @@ from derive.algebra.rewrite import inputs_of, mentions, rewritten_relation
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import function_named
-from derive.sql.planner.interfaces import FIRST_SYSTEM_ID
+from derive.sql.planner.interfaces import FIRST_SYSTEM_ID, STAGED
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ _MOST_PARTS = 3000
 
 def ids_of(relation: Relation) -> frozenset[GlobalId]:
     """Return the identifiers of stored relations and views that a relation reads, also in subqueries."""
-    return frozenset(identifier for identifier in types_read(relation) if identifier < FIRST_SYSTEM_ID)
+    return frozenset(identifier for identifier in types_read(relation) if identifier < STAGED)
 
 
 def needs_context(relation: Relation) -> bool:

@@ -17,6 +17,7 @@ from derive.algebra.types import Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.registry import resolve_operator
 from derive.sql.parser.ast import Query, QueryBody, SyntaxNode, With
+from derive.sql.parser.statement import ConstraintKind, Identity
 from derive.sql.planner.building import columns_of, projected
 from derive.sql.planner.coercion import Coercion, ParameterTypes
 from derive.sql.planner.scope import Frame
@@ -24,6 +25,9 @@ from derive.sql.planner.scope import Frame
 FIRST_SYSTEM_ID: GlobalId = 1 << 50
 """The first identifier of the system relations, whose rows are computed from the catalog and the session."""
 
+
+STAGED: GlobalId = FIRST_SYSTEM_ID - 1
+"""Identifier of the rows that a statement has computed and has not written yet; no relation has it."""
 
 FUNCTIONS = "pg_catalog()"
 """The schema of functions without arguments that return rows of several columns."""
@@ -52,6 +56,9 @@ class NamedColumn:
         is_nullable: whether the column may be NULL.
         modifier: type modifier.
         default: text of the DEFAULT expression; None for NULL.
+        identity: how the column gets numbers; None for an ordinary column.
+        counter: identifier of the counter of these numbers, permanent and unique.
+        generated: text of the expression of a generated column.
     """
 
     name: str
@@ -59,6 +66,31 @@ class NamedColumn:
     is_nullable: bool = True
     modifier: TypeModifier | None = None
     default: str | None = None
+    identity: Identity | None = None
+    counter: int = 0
+    generated: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A constraint of a table.
+
+    Attributes:
+        name: name, unique in the table.
+        kind: kind of the constraint.
+        columns: names of the columns of a key; of the columns in a check's condition.
+        condition: text of a check's condition.
+    """
+
+    name: str
+    kind: ConstraintKind
+    columns: tuple[str, ...]
+    condition: str | None = None
+
+    @property
+    def is_key(self) -> bool:
+        """Return whether no two rows may have equal values in the columns."""
+        return self.kind is not ConstraintKind.CHECK
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +103,7 @@ class NamedRelation:
         columns: columns, in order.
         kind: kind of the relation.
         definition: definition of a view that is expanded; None for a relation with stored rows.
+        constraints: constraints of a table.
     """
 
     id: GlobalId
@@ -78,6 +111,23 @@ class NamedRelation:
     columns: tuple[NamedColumn, ...]
     kind: RelationKind
     definition: Relation | None = None
+    constraints: tuple[Constraint, ...] = ()
+
+    @property
+    def keys(self) -> tuple[Constraint, ...]:
+        """Return the primary key and the unique constraints."""
+        return tuple(constraint for constraint in self.constraints if constraint.is_key)
+
+    @property
+    def checks(self) -> tuple[Constraint, ...]:
+        """Return the checks, by name, the order in which they are checked."""
+        checks = (constraint for constraint in self.constraints if not constraint.is_key)
+        return tuple(sorted(checks, key=lambda check: check.name))
+
+    def indexes(self, names: Iterable[str]) -> tuple[int, ...]:
+        """Return the indexes of columns by their names."""
+        places = {column.name: index for index, column in enumerate(self.columns)}
+        return tuple(places[name] for name in names)
 
     @property
     def relation(self) -> Relation:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeAlias
 
 from derive.algebra.expression import Call, Expression, Literal, Parameter
 from derive.algebra.relation import Finishing, GlobalId, Relation
@@ -13,8 +14,9 @@ from derive.algebra.rewrite import Replacement, rewritten, rewritten_relation
 from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.registry import USER_FUNCTIONS, evaluate
+from derive.functions.types.type_info import text_function
 from derive.sql.planner.building import among, is_membership
-from derive.sql.planner.interfaces import NamedRelation
+from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation
 
 _OF_TRANSACTION = ("now", "transaction_timestamp")
 _OF_STATEMENT = "statement_timestamp"
@@ -137,16 +139,40 @@ class WriteKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedConflict:
+    """ON CONFLICT of an INSERT.
+
+    Attributes:
+        arbiters: keys whose violation leads to the action; empty for all keys.
+        update: query of the updated rows for DO UPDATE; None for DO NOTHING. It reads the staged rows: the existing
+            row, followed by the row proposed for insertion. Its columns are those of an UPDATE.
+    """
+
+    arbiters: tuple[Constraint, ...]
+    update: PlannedQuery | None = None
+
+
+Written: TypeAlias = tuple[Row | None, Row | None, Row]
+"""A deleted row, an inserted row, and the RETURNING row."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedWrite:
     """The rows that a statement deletes and inserts, with multiplicity.
+
+    The columns of the rows are the columns of the deleted row (UPDATE and DELETE), of the inserted row (INSERT and
+    UPDATE), of RETURNING, and a boolean for each check of the table.
 
     Attributes:
         kind: kind of the statement.
         table: the table.
-        query: query of the rows. Its columns are the columns of the deleted row (UPDATE and DELETE), of the inserted
-            row (INSERT and UPDATE), and of RETURNING.
+        query: query of the rows; with a completion, of the staged rows.
         returning: result columns; None without RETURNING.
-        reads: relations that the query reads.
+        reads: relations that the queries read.
+        completion: query of the rows over the staged rows; None if no column needs it.
+        numbered: for each column that may get a number from a counter: indexes of the column in the table and in staged
+            rows, and of a boolean in staged rows that is true if the column gets a number.
+        conflict: ON CONFLICT clause.
     """
 
     kind: WriteKind
@@ -154,15 +180,36 @@ class PlannedWrite:
     query: PlannedQuery
     returning: tuple[PlannedColumn, ...] | None
     reads: frozenset[GlobalId]
+    completion: PlannedQuery | None = None
+    numbered: tuple[tuple[int, int, int], ...] = ()
+    conflict: PlannedConflict | None = None
 
-    def parts(self, row: Row) -> tuple[Row | None, Row | None, Row]:
-        """Split a row of the query: the deleted row, the inserted row, and the RETURNING row."""
+    def parts(self, row: Row, kind: WriteKind | None = None) -> Written:
+        """Split a row: the deleted row, the inserted row, and the RETURNING row."""
         width = len(self.table.columns)
-        if self.kind is WriteKind.UPDATE:
-            return row[:width], row[width : 2 * width], row[2 * width :]
-        if self.kind is WriteKind.DELETE:
+        kind = kind or self.kind
+        if kind is WriteKind.DELETE:
             return row[:width], None, row[width:]
-        return None, row[:width], row[width:]
+        end = len(row) - len(self.table.checks)
+        if kind is WriteKind.UPDATE:
+            return row[:width], row[width : 2 * width], row[2 * width : end]
+        return None, row[:width], row[width:end]
+
+    def check(self, rows: Sequence[Row], kind: WriteKind | None = None) -> None:
+        """Check the inserted rows.
+
+        Raises:
+            SqlError: a value of a NOT NULL column is NULL (23502), or a check is false (23514).
+        """
+        kind = kind or self.kind
+        if kind is WriteKind.DELETE:
+            return
+        check_rows(self.table, (new for row in rows if (new := self.parts(row, kind)[1]) is not None))
+        checks = self.table.checks
+        for row in rows if checks else ():
+            for check, is_satisfied in zip(checks, row[-len(checks) :], strict=True):
+                if is_satisfied is not None and not is_satisfied:
+                    raise failed_check(self.table, check, self.parts(row, kind)[1] or ())
 
 
 def check_rows(table: NamedRelation, rows: Iterable[Row]) -> None:
@@ -176,4 +223,23 @@ def check_rows(table: NamedRelation, rows: Iterable[Row]) -> None:
         for index in required:
             if row[index] is None:
                 column = f'column "{table.columns[index].name}" of relation "{table.name}"'
-                raise SqlError("23502", f"null value in {column} violates not-null constraint")
+                message = f"null value in {column} violates not-null constraint"
+                raise SqlError("23502", message, detail=_failing(table, row))
+
+
+def failed_check(table: NamedRelation, check: Constraint, row: Row) -> SqlError:
+    """Return the error of a row for which a check is false."""
+    message = f'new row for relation "{table.name}" violates check constraint "{check.name}"'
+    return SqlError("23514", message, detail=_failing(table, row))
+
+
+def _failing(table: NamedRelation, row: Row) -> str:
+    return f"Failing row contains ({', '.join(texts_of(table.columns, row))})."
+
+
+def texts_of(columns: Sequence[NamedColumn], values: Row) -> list[str]:
+    """Return values of columns as messages show them."""
+    return [
+        "null" if value is None else text_function(column.type, column.modifier)(value)
+        for column, value in zip(columns, values, strict=True)
+    ]

@@ -15,7 +15,7 @@ from derive.functions.types.type_info import datum_of_text, text_of
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import CollectionSource, CounterSource, CreateSource, FileSource
-from derive.sql.planner.ddl import columns_of_definitions
+from derive.sql.planner.ddl import columns_of_definitions, refuse_constraints
 from derive.sql.planner.interfaces import NamedColumn, RelationKind
 from derive.sql.sources import followed_file
 from derive.sql.sources.followed_file import FileAccess, FileFormat, FilePosition, FollowedFile
@@ -165,6 +165,7 @@ def _of_file(statement: CreateSource, origin: FileSource, objects: Objects, file
         hint = "The only option is HEADER, for CSV."
         raise SqlError("42601", f'unrecognized option "{unknown[0]}"', offset=origin.offset, hint=hint)
     is_csv = origin.format == "csv"
+    refuse_constraints(statement.columns)
     columns = columns_of_definitions(statement.columns, objects)
     if any(column.modifier for column in columns):
         hint = "Cast to the type in a view over the source."

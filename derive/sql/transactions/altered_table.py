@@ -67,7 +67,8 @@ def stored_column(column: NamedColumn) -> TableColumn:
 def altered_table(store: Readable, item: Item, writes: Sequence[Write]) -> AlteredTable | None:
     """Return the table that an item of a transaction alters; None if the item is a new table.
 
-    The item is a new table if a column of the key was dropped; the key is the first column at CREATE TABLE.
+    The item is a new table if a column of the key was dropped, or another primary key was added. The key of a table is
+    its primary key at CREATE TABLE, or its first column.
 
     Args:
         store: the data folder; no other process writes the table.
@@ -77,6 +78,8 @@ def altered_table(store: Readable, item: Item, writes: Sequence[Write]) -> Alter
     table = None if item.alters is None else store.tables.table(item.alters)
     columns = tuple(map(stored_column, item.columns))
     if table is None or not set(table.key) <= {column.pointer for column in columns}:
+        return None
+    if item.primary_key and {column.pointer for column in columns if column.name in item.primary_key} != set(table.key):
         return None
     counts: Counter[StoredRow] = Counter()
     rows = [(row, diff) for identifier, row, diff in writes if identifier == item.id]

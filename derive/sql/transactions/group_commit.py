@@ -10,13 +10,11 @@ from itertools import starmap
 from typing import Protocol, TypeAlias
 
 from derive.algebra.relation import GlobalId
-from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.sql.planner.interfaces import NamedColumn
+from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation
+from derive.sql.transactions.key_index import KeyChanges, KeyIndexes
 from derive.sql.transactions.timeline import Check, Timeline, Write, time_text
 from derive.storage.metadata.definitions import Definitions
-
-NO_SHAPES: Mapping[GlobalId, tuple[tuple[str, Type], ...]] = {}
 
 _MOST_TRIES = 5
 """Number of attempts, at different times, to commit writes that depend on collections of other writers."""
@@ -47,13 +45,16 @@ class Basis:
     histories: Histories = field(default_factory=dict, hash=False)
 
 
-Shape: TypeAlias = tuple[tuple[str, Type], ...]
-"""Names and types of a table's columns, in order."""
+Shape: TypeAlias = tuple[tuple[NamedColumn, ...], tuple[Constraint, ...]]
+"""Columns and constraints of a table, which rows were checked for."""
 
 
-def shape_of(columns: Iterable[NamedColumn]) -> Shape:
-    """Return the shape of a table with some columns."""
-    return tuple((column.name, column.type) for column in columns)
+def shape_of(table: NamedRelation) -> Shape:
+    """Return the shape of a table."""
+    return table.columns, table.constraints
+
+
+NO_SHAPES: Mapping[GlobalId, Shape] = {}
 
 
 class Commit(Protocol):
@@ -120,6 +121,10 @@ class _PendingCommit:
     done: asyncio.Future[int]
 
 
+NO_KEYS = KeyIndexes(lambda _: None, lambda _: ())
+"""The indexes of tables without keys."""
+
+
 class GroupCommit:
     """The commits of all sessions.
 
@@ -128,6 +133,10 @@ class GroupCommit:
         dropped: returns the name of a dropped table; None if the table exists.
         others: other writers.
         altered: returns the name of a table whose shape differs from the given shape; None if no shape differs.
+        keys: indexes of the keys of all tables.
+
+    Attributes:
+        keys: indexes of the keys of all tables.
     """
 
     def __init__(
@@ -136,8 +145,9 @@ class GroupCommit:
         dropped: Callable[[GlobalId], str | None] = lambda _: None,
         others: OtherWriters | None = None,
         altered: Callable[[GlobalId, Shape], str | None] = lambda *_: None,
+        keys: KeyIndexes = NO_KEYS,
     ) -> None:
-        self._altered = altered
+        self._altered, self.keys = altered, keys
         self._timeline, self._dropped, self._others = timeline, dropped, others or NoOtherWriters()
         self._writers = asyncio.Lock()  # held by the writer, from the reads of its basis on
         self._waiting: list[_PendingCommit] = []
@@ -204,7 +214,7 @@ class GroupCommit:
             ) -> int:
                 done = asyncio.get_running_loop().create_future()
                 waiting = _PendingCommit(writes, basis, then, shapes, definitions, done)
-                writing = asyncio.create_task(self._write(self._accepted([waiting])))
+                writing = asyncio.create_task(self._write([waiting]))
                 writing.add_done_callback(lambda _: _give_up([waiting]))
                 try:
                     return await self._settled(waiting)
@@ -221,7 +231,7 @@ class GroupCommit:
                 together = [waiting for waiting in group if [waiting] not in alone]
                 try:
                     for part in (together, *alone):
-                        await self._write(self._accepted(part))
+                        await self._write(part)
                 except BaseException:
                     _give_up(group)
                     raise
@@ -234,8 +244,51 @@ class GroupCommit:
             group, self._waiting = self._waiting, []
             _give_up(group)
 
-    def _accepted(self, group: Sequence[_PendingCommit]) -> list[_PendingCommit]:
-        """Return the writes of a group that can commit one after the other; fail the other writes."""
+    async def load_keys(self, ids: Iterable[GlobalId]) -> None:
+        """Build the missing indexes of the keys of some tables."""
+        tables = self.keys.keyed(ids)
+        if not self.keys.are_loaded(tables):
+            async with self._writers:
+                await self.keys.load(tables)
+
+    async def _key_changes(self, waiting: _PendingCommit) -> dict[GlobalId, KeyChanges]:
+        """Return the changes of keys by a commit, for tables with keys that the commit does not define."""
+        definitions = waiting.definitions
+        defined = {table.id for table in definitions.created} | definitions.altered.keys() if definitions else set()
+        tables = self.keys.keyed({table for table, _, _ in waiting.writes} - defined)
+        await self.keys.load(tables)
+        changes = {table.id: KeyChanges(table) for table in tables}
+        for identifier, change in changes.items():
+            change.add((row, diff) for table, row, diff in waiting.writes if table == identifier)
+        return changes
+
+    async def _has_unique_keys(self, waiting: _PendingCommit, before: dict[GlobalId, KeyChanges]) -> bool:
+        """Return whether all keys stay unique, and add the changes to `before`; otherwise fail the commit."""
+        try:
+            changes = await self._key_changes(waiting)
+            for identifier, change in changes.items():
+                violation = await self.keys.violation(change, before.get(identifier))
+                if violation is not None:
+                    raise violation
+        except Exception as error:
+            waiting.done.set_exception(error)
+            return False
+        for identifier, change in changes.items():
+            if identifier in before:
+                before[identifier].include(change)
+            else:
+                before[identifier] = change
+        return True
+
+    async def _accepted(
+        self, group: Sequence[_PendingCommit], keys: dict[GlobalId, KeyChanges]
+    ) -> list[_PendingCommit]:
+        """Return the writes of a group that can commit one after the other; fail the other writes.
+
+        Args:
+            group: the writes.
+            keys: gets the changes of keys by the returned writes, by table.
+        """
         accepted: list[_PendingCommit] = []
         known: dict[GlobalId, str | None] = {}
         before: set[GlobalId] = set()
@@ -259,6 +312,8 @@ class GroupCommit:
                 message = f"could not serialize access: table {', '.join(altered)} was altered"
                 waiting.done.set_exception(SqlError("40001", message, hint="run the transaction again"))
                 continue
+            if not await self._has_unique_keys(waiting, keys):
+                continue
             accepted.append(waiting)
             before.update(tables)
         return accepted
@@ -275,6 +330,15 @@ class GroupCommit:
         """
         if histories and self._others.histories(histories) != histories:
             raise _replaced()
+
+    def check_unwritten(self, basis: Basis) -> None:
+        """Check that the tables of a basis were not written after its reads.
+
+        Raises:
+            SqlError: a table was written (40001).
+        """
+        if self._is_outdated(basis, ()):
+            raise _outdated("another transaction has written a relation that this one has read", basis)
 
     def _is_outdated(self, basis: Basis, before: Collection[GlobalId]) -> bool:
         return any(id_ in before or self._written.get(id_, 0) > basis.time for id_ in basis.ids)
@@ -293,8 +357,10 @@ class GroupCommit:
 
         return check
 
-    async def _write(self, group: Sequence[_PendingCommit]) -> None:
+    async def _write(self, pending: Sequence[_PendingCommit]) -> None:
         """Write a group at one time, and notify the waiting sessions."""
+        keys: dict[GlobalId, KeyChanges] = {}
+        group = await self._accepted(pending, keys)
         if not group:
             return
         writes = [write for waiting in group for write in waiting.writes]
@@ -308,12 +374,16 @@ class GroupCommit:
             else:
                 time = await self._timeline.write(writes, definitions=definitions)
         except Exception as error:
+            self.keys.discard(keys.keys())  # the commit may have happened
             for waiting in group:
                 waiting.done.set_exception(error)
             return
         except BaseException:
             _give_up(group)
             raise
+        await self.keys.apply(keys.values())
+        if definitions is not None:
+            self.keys.discard((*definitions.dropped, *definitions.altered))
         self._written.update(dict.fromkeys((table for table, _, _ in writes), time))
         for waiting in group:
             try:

@@ -2,9 +2,8 @@
 
 A transaction reads at one time, and writes at one time. A read-only transaction has only the first time, and a
 write-only transaction only the second. A transaction that reads and writes fails if a relation that it has read was
-written between the two times. Transactions are optimistic: no locks are held between statements. A read after a write
-is an error, because rows are written at COMMIT. A transaction can read tables that it has defined, because no other
-transaction writes them.
+written between the two times. Transactions are optimistic: no locks are held between statements. Rows are written at
+COMMIT; a read after a write adds the transaction's own changes to the rows at the time of its reads.
 
 Ingestion and derivations may also write collections between the two times. Serializable transactions ignore these
 writes, because they may have read an old state of a collection.
@@ -25,6 +24,7 @@ from derive.errors import SqlError
 from derive.sql.catalog.items import is_provisional
 from derive.sql.planner.interfaces import NamedRelation
 from derive.sql.transactions.group_commit import Basis, GroupCommit, Histories, Shape, shape_of
+from derive.sql.transactions.key_index import KeyChanges
 from derive.sql.transactions.timeline import Timeline, Write
 
 
@@ -90,6 +90,9 @@ class Transaction:
         self._writes: list[Write] = []
         self._shapes: dict[GlobalId, Shape] = {}
         self._histories: Histories = {}
+        # Changes by table, with the number of writes that are included.
+        self._changes: dict[GlobalId, tuple[Counter[Row], int]] = {}
+        self._keys: dict[GlobalId, tuple[KeyChanges, int]] = {}
 
     @property
     def time(self) -> int | None:
@@ -109,13 +112,22 @@ class Transaction:
         """Return the pending writes."""
         return self._writes
 
-    def rows(self, table: GlobalId) -> list[Row]:
-        """Return the rows of a table that the transaction has defined."""
-        counts: Counter[Row] = Counter()
-        for written, row, diff in self._writes:
+    def has_changed(self, ids: Collection[GlobalId]) -> bool:
+        """Return whether the transaction has written some of the tables."""
+        return bool(self._writes) and any(self.changes(identifier) for identifier in ids)
+
+    def changes(self, table: GlobalId) -> Mapping[Row, int]:
+        """Return the changes of the counts of a table's rows by the writes so far."""
+        counts, count = self._changes.get(table, (Counter[Row](), 0))
+        for written, row, diff in self._writes[count:] if count < len(self._writes) else ():
             if written == table:
                 counts[row] += diff
-        return list(counts.elements())
+        self._changes[table] = counts, len(self._writes)
+        return counts
+
+    def rows(self, table: GlobalId) -> list[Row]:
+        """Return the rows of a table that the transaction has defined."""
+        return list(Counter(self.changes(table)).elements())
 
     @property
     def basis(self) -> Basis | None:
@@ -141,15 +153,9 @@ class Transaction:
             upper: time before which the maintained rows are complete; None if rows are read from Storage.
 
         Raises:
-            SqlError: the transaction has written, or a relation is not readable at its time; or a relation that it has
-                read was reset, dropped or altered (40001).
+            SqlError: a relation is not readable at its time; or a relation that it has read was reset, dropped or
+                altered (40001).
         """
-        if any(not is_provisional(table) for table, _, _ in self._writes):
-            raise SqlError(
-                "25001",
-                "a transaction that has written rows cannot read",
-                hint="COMMIT first: written rows are readable from the commit on",
-            )
         if not self.modes.is_explicit:
             time = await self._first_time(ids, at_present=at_present, least=least, upper=upper)
             self._time = min(time, self._time or time)  # writes depend on the oldest read
@@ -202,7 +208,16 @@ class Transaction:
         self.check_writable()
         self._writes += writes
         if table is not None:
-            self._shapes.setdefault(table.id, shape_of(table.columns))
+            self._shapes.setdefault(table.id, shape_of(table))
+
+    def key_changes(self, table: NamedRelation) -> KeyChanges:
+        """Return the changes of a table's keys by the writes so far."""
+        changes, count = self._keys.get(table.id, (KeyChanges(table), 0))
+        if changes.table != table:
+            changes, count = KeyChanges(table), 0
+        changes.add((row, diff) for written, row, diff in self._writes[count:] if written == table.id)
+        self._keys[table.id] = changes, len(self._writes)
+        return changes
 
     @property
     def shapes(self) -> Mapping[GlobalId, Shape]:
@@ -212,6 +227,8 @@ class Transaction:
     def take_back(self, count: int) -> None:
         """Discard all writes except the first `count`."""
         del self._writes[count:]
+        self._changes.clear()
+        self._keys.clear()
 
     async def commit(self) -> int | None:
         """Commit; return the time of the writes, or None without writes.

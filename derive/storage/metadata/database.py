@@ -209,6 +209,13 @@ CREATE TABLE IF NOT EXISTS decision (  -- decided entries of quarantines
 ) WITHOUT ROWID;
 """
 
+_COUNTERS = """
+CREATE TABLE IF NOT EXISTS counter (    -- counters of identity columns of SQL
+    id INTEGER PRIMARY KEY,
+    next INTEGER NOT NULL               -- number after the last reserved one
+);
+"""
+
 _SQL_CATALOG = """
 CREATE TABLE item (                     -- items of SQL: tables, sources, views and indexes
     id INTEGER PRIMARY KEY,             -- that of the table, for an item with rows
@@ -251,7 +258,7 @@ ALTER TABLE collection ADD COLUMN named INTEGER NOT NULL DEFAULT 0; -- time of t
 CREATE UNIQUE INDEX collection_by_relation ON collection (relation);
 """
 
-_LATEST = _PAST + _INGESTIONS + _VERSIONS + _QUARANTINE
+_LATEST = _PAST + _INGESTIONS + _VERSIONS + _QUARANTINE + _COUNTERS
 """Tables of format 12 that its first databases lack; they also lack the column of `_HOME`."""
 
 _UPGRADES = {9: _IDENTITY, 10: _RELATIONS + _SQL_CATALOG, 11: _LATEST}

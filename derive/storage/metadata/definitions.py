@@ -75,20 +75,22 @@ class NewTable:
     Attributes:
         id: identifier, from `Tables.new_ids`.
         name: name in Storage.
-        columns: columns in order; the first one is the key.
+        columns: columns in order.
         inputs: identifiers of the inputs of a materialized view, whose history the view keeps; None for a table.
+        key: names of the key columns; empty for the first column.
     """
 
     id: GlobalId
     name: str
     columns: tuple[TableColumn, ...]
     inputs: Collection[GlobalId] | None = None
+    key: tuple[str, ...] = ()
 
     def begun_at(self, clock: int) -> Table:
         """Return the table in its first state, if its history begins at a timestamp."""
-        return Table(
-            self.id, self.name, self.columns, tuple(column.pointer for column in self.columns[:1]), clock, clock
-        )
+        names = self.key or [column.name for column in self.columns[:1]]
+        key = tuple(column.pointer for column in self.columns if column.name in names)
+        return Table(self.id, self.name, self.columns, key, clock, clock)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,234 @@
+"""Planner of ALTER TABLE: a table with other columns and constraints, and its rows in that form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from derive.algebra.expression import Column, Expression
+from derive.algebra.relation import Finishing
+from derive.algebra.rewrite import mentions, rewritten
+from derive.errors import SqlError
+from derive.sql.parser.statement import (
+    AddColumn,
+    AddConstraint,
+    ConstraintKind,
+    DropColumn,
+    DropConstraint,
+    RenameColumn,
+    RenameConstraint,
+    SetDefault,
+    SetNullable,
+    TableAction,
+)
+from derive.sql.planner.building import columns_of, projected
+from derive.sql.planner.constraints import (
+    check_generation,
+    mentioned,
+    plan_checks,
+    plan_generated,
+    renamed_in,
+    with_constraints,
+)
+from derive.sql.planner.ddl import columns_of_definitions, require_narrow
+from derive.sql.planner.dependencies import needs_context
+from derive.sql.planner.dml import column_named, default_of, plan_default
+from derive.sql.planner.interfaces import NamedColumn, NamedRelation, Names
+from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """An altered table.
+
+    Attributes:
+        table: the table with its new columns and constraints; new identity columns have no counters.
+        query: its rows, followed by a boolean for each check; identity columns that are new are NULL.
+        missing: names of constraints that do not exist, and whose removal is no error.
+    """
+
+    table: NamedRelation
+    query: PlannedQuery
+    missing: tuple[str, ...] = ()
+
+
+def plan_alteration(
+    table: NamedRelation, actions: Sequence[TableAction], names: Names, is_taken: Callable[[str], bool]
+) -> Alteration:
+    """Plan ALTER TABLE.
+
+    Args:
+        table: the table before.
+        actions: changes of its columns and constraints, in order.
+        names: names of relations.
+        is_taken: whether a relation has a name.
+
+    Raises:
+        SqlError: 42701, a column exists already; 42703, a column does not exist; 42704, a constraint does not exist;
+            42P16, a column of the primary key would become nullable; 2BP01, a generated column needs a dropped column;
+            54011, the columns are too many; and others.
+    """
+    planner = _AlterPlanner(table, names, is_taken)
+    for action in actions:
+        planner.apply(action)
+    return planner.finish()
+
+
+class _AlterPlanner:
+    def __init__(self, table: NamedRelation, names: Names, is_taken: Callable[[str], bool]) -> None:
+        self._before, self._names, self._is_taken = table, names, is_taken
+        self._table = replace(table, definition=None)
+        self._values: list[Expression] = list(columns_of(table.relation))
+        self._missing: list[str] = []
+
+    def apply(self, action: TableAction) -> None:
+        match action:
+            case AddColumn():
+                self._add_column(action)
+            case DropColumn():
+                self._drop_column(action)
+            case RenameColumn():
+                self._rename_column(action)
+            case SetDefault():
+                self._set_default(action)
+            case SetNullable():
+                self._set_nullable(action)
+            case AddConstraint(constraint):
+                self._table = with_constraints(self._table, [constraint], self._names, self._is_taken)
+            case DropConstraint():
+                self._drop_constraint(action)
+            case RenameConstraint():
+                self._rename_constraint(action)
+
+    def finish(self) -> Alteration:
+        table = self._table
+        require_narrow(len(table.columns))
+        generated = plan_generated(table, self._names)
+
+        def replacement(part: Expression, _: int) -> Expression | None:
+            return self._values[part.index] if isinstance(part, Column) else None
+
+        values = [
+            rewritten(generated[index], replacement) if index in generated else value
+            for index, value in enumerate(self._values)
+        ]
+        relation = projected(self._before.relation, values)
+        if checks := plan_checks(table, self._names):
+            relation = projected(relation, (*columns_of(relation), *checks))
+        shown = tuple(PlannedColumn("", kind) for kind in relation.types)
+        finishing = Finishing((), None, 0, tuple(range(len(relation.types))))
+        of_session, context = mentions(relation, is_of_session), needs_context(relation)
+        query = PlannedQuery(relation, finishing, shown, is_of_session=of_session, needs_context=context)
+        return Alteration(table, query, tuple(self._missing))
+
+    def _with_column(self, index: int, column: NamedColumn) -> None:
+        columns = list(self._table.columns)
+        columns[index] = column
+        self._table = replace(self._table, columns=tuple(columns))
+
+    def _has_column(self, name: str) -> bool:
+        return any(column.name == name for column in self._table.columns)
+
+    def _add_column(self, action: AddColumn) -> None:
+        definition = action.column
+        if self._has_column(definition.name):
+            if action.if_not_exists:
+                return
+            raise self._exists(definition.name, definition.offset)
+        (column,) = columns_of_definitions([definition], self._names)
+        self._table = replace(self._table, columns=(*self._table.columns, column))
+        self._values.append(default_of(column, self._names))
+        if definition.generated is not None:
+            check_generation(definition.generated.expression, column, self._table, self._names)
+        self._table = with_constraints(self._table, definition.constraints, self._names, self._is_taken)
+
+    def _drop_column(self, action: DropColumn) -> None:
+        if not self._has_column(action.name) and action.if_exists:
+            return
+        index = column_named(self._table, action.name, action.offset)
+        for column in self._table.columns:
+            if column.generated is not None and self._needs(column.generated, action.name):
+                message = f"cannot drop column {action.name} of table {self._table.name}"
+                message += " because other objects depend on it"
+                detail = f"column {column.name} of table {self._table.name} depends on column {action.name}"
+                raise SqlError("2BP01", message, offset=action.offset, detail=f"{detail} of table {self._table.name}")
+        columns = list(self._table.columns)
+        del columns[index], self._values[index]
+        kept = tuple(one for one in self._table.constraints if action.name not in one.columns)
+        self._table = replace(self._table, columns=tuple(columns), constraints=kept)
+
+    def _needs(self, expression: str, name: str) -> bool:
+        return any(column == name for column, _ in mentioned(expression, self._table, self._names))
+
+    def _rename_column(self, action: RenameColumn) -> None:
+        index = column_named(self._table, action.name, action.offset)
+        if self._has_column(action.new_name):
+            raise self._exists(action.new_name, action.new_offset)
+        before, old, new = self._table, action.name, action.new_name
+
+        def renamed(expression: str) -> str:
+            return renamed_in(expression, before, self._names, old, new)
+
+        columns = tuple(
+            replace(column, generated=None if column.generated is None else renamed(column.generated))
+            for column in before.columns
+        )
+        constraints = tuple(
+            replace(
+                constraint,
+                columns=tuple(new if name == old else name for name in constraint.columns),
+                condition=None if constraint.condition is None else renamed(constraint.condition),
+            )
+            for constraint in before.constraints
+        )
+        self._table = replace(before, columns=columns, constraints=constraints)
+        self._with_column(index, replace(columns[index], name=new))
+
+    def _set_default(self, action: SetDefault) -> None:
+        index = column_named(self._table, action.name, action.offset)
+        column, default = self._table.columns[index], action.default
+        if column.identity is not None or column.generated is not None:
+            kind = "an identity column" if column.identity is not None else "a generated column"
+            message = f'column "{column.name}" of relation "{self._table.name}" is {kind}'
+            raise SqlError("42601", message, offset=action.offset)
+        column = replace(column, default=default.text if default else None)
+        if default is not None:
+            plan_default(default.expression, column, self._names)
+        self._with_column(index, column)
+
+    def _set_nullable(self, action: SetNullable) -> None:
+        index = column_named(self._table, action.name, action.offset)
+        column = self._table.columns[index]
+        if action.is_nullable and column.identity is not None:
+            message = f'column "{column.name}" of relation "{self._table.name}" is an identity column'
+            raise SqlError("42601", message, offset=action.offset)
+        keys = (one for one in self._table.constraints if one.kind is ConstraintKind.PRIMARY_KEY)
+        if action.is_nullable and any(column.name in key.columns for key in keys):
+            raise SqlError("42P16", f'column "{column.name}" is in a primary key', offset=action.offset)
+        self._with_column(index, replace(column, is_nullable=action.is_nullable))
+
+    def _drop_constraint(self, action: DropConstraint) -> None:
+        kept = tuple(one for one in self._table.constraints if one.name != action.name)
+        if len(kept) == len(self._table.constraints):
+            if not action.if_exists:
+                raise self._no_constraint(action.name, action.offset)
+            self._missing.append(action.name)
+        self._table = replace(self._table, constraints=kept)
+
+    def _rename_constraint(self, action: RenameConstraint) -> None:
+        names = [one.name for one in self._table.constraints]
+        if action.name not in names:
+            raise self._no_constraint(action.name, action.offset)
+        if action.new_name in names:
+            message = f'constraint "{action.new_name}" for relation "{self._table.name}" already exists'
+            raise SqlError("42710", message, offset=action.new_offset)
+        renamed = tuple(
+            replace(one, name=action.new_name) if one.name == action.name else one for one in self._table.constraints
+        )
+        self._table = replace(self._table, constraints=renamed)
+
+    def _no_constraint(self, name: str, offset: int) -> SqlError:
+        return SqlError("42704", f'constraint "{name}" of relation "{self._table.name}" does not exist', offset=offset)
+
+    def _exists(self, name: str, offset: int) -> SqlError:
+        return SqlError("42701", f'column "{name}" of relation "{self._table.name}" already exists', offset=offset)

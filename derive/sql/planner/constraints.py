@@ -1,0 +1,231 @@
+"""Planner of constraints and generated columns: names, columns and conditions, over the rows of one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from derive.algebra.expression import Column, Expression
+from derive.algebra.rewrite import rewritten
+from derive.errors import SqlError
+from derive.functions.registry import function_named, is_volatile
+from derive.functions.scalar.text import quoted_name
+from derive.sql.parser.ast import SyntaxNode
+from derive.sql.parser.parse import parse_expression
+from derive.sql.parser.statement import ConstraintDefinition, ConstraintKind
+from derive.sql.parser.tokens import TokenReader
+from derive.sql.planner.building import has_subquery
+from derive.sql.planner.coercion import ParameterTypes
+from derive.sql.planner.expressions import ExpressionPlanner
+from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, Names
+from derive.sql.planner.output import start_of
+from derive.sql.planner.planned import is_of_session
+from derive.sql.planner.queries import QueryPlanner
+from derive.sql.planner.scope import Clause, Frame, Source, VisibleColumn, VisibleTable
+
+_CHECK = Clause("check constraints")
+_GENERATION = Clause("column generation expressions")
+_SUFFIXES = {ConstraintKind.PRIMARY_KEY: "pkey", ConstraintKind.UNIQUE: "key", ConstraintKind.CHECK: "check"}
+_MOST_CHARACTERS = 63
+"""Greatest length of a name that PostgreSQL chooses."""
+
+
+class _RowPlanner:
+    """Planner of an expression over one row of a table."""
+
+    def __init__(self, table: NamedRelation, names: Names, clause: Clause) -> None:
+        relation = replace(table, definition=None).relation
+        columns = tuple(
+            VisibleColumn(column.name, Column(index, column.type)) for index, column in enumerate(table.columns)
+        )
+        self._parameters = ParameterTypes()
+        self._queries = QueryPlanner(names, self._parameters)
+        self._frame = Frame(Source(relation, (VisibleTable(table.name, None, columns),), columns), None, clause)
+        self._expressions = ExpressionPlanner(self._queries, self._frame)
+
+    def condition(self, node: SyntaxNode) -> Expression:
+        return self._checked(self._expressions.boolean(node, "CHECK"), node, "check constraint")
+
+    def generation(self, node: SyntaxNode, column: NamedColumn) -> Expression:
+        value = self._checked(self._expressions.plan(node), node, "column generation expression")
+        cast = self._queries.coercion.cast(value, column.type, start_of(node), "assignment")
+        if cast is None:
+            message = f'column "{column.name}" is of type {column.type.value}'
+            message += f" but generation expression is of type {value.type.value}"
+            hint = "You will need to rewrite or cast the expression."
+            raise SqlError("42804", message, offset=start_of(node), hint=hint)
+        return self._queries.coercion.fitted(cast, column.modifier)
+
+    def _checked(self, value: Expression, node: SyntaxNode, what: str) -> Expression:
+        if has_subquery(value):
+            raise SqlError("0A000", f"cannot use subquery in {what}", offset=start_of(node))
+        if self._parameters.finish():
+            raise SqlError("42P02", "there is no parameter $1", offset=start_of(node))
+        return value
+
+    def plan(self, node: SyntaxNode) -> Expression:
+        return self._expressions.plan(node)
+
+    @property
+    def references(self) -> list[tuple[int, int]]:
+        """Return the indexes of the columns that the expression mentions, with offsets."""
+        return [
+            (expression.index, offset)
+            for expression, offset, _ in self._frame.references
+            if isinstance(expression, Column)
+        ]
+
+
+def plan_checks(table: NamedRelation, names: Names) -> list[Expression]:
+    """Plan the conditions of a table's checks, over the columns of its rows."""
+    return [
+        _RowPlanner(table, names, _CHECK).condition(parse_expression(check.condition or "")) for check in table.checks
+    ]
+
+
+def plan_generated(table: NamedRelation, names: Names) -> dict[int, Expression]:
+    """Plan the generated columns of a table, by index, over the other columns of its rows."""
+    return {
+        index: _RowPlanner(table, names, _GENERATION).generation(parse_expression(column.generated), column)
+        for index, column in enumerate(table.columns)
+        if column.generated is not None
+    }
+
+
+def check_generation(node: SyntaxNode, column: NamedColumn, table: NamedRelation, names: Names) -> None:
+    """Check the expression of a generated column.
+
+    Raises:
+        SqlError: 42P17, the expression is not immutable, or mentions a generated column; 42804, its type does not fit.
+    """
+    planner = _RowPlanner(table, names, _GENERATION)
+    value = planner.generation(node, column)
+    for index, offset in planner.references:
+        if table.columns[index].generated is not None:
+            name = table.columns[index].name
+            message = f'cannot use generated column "{name}" in column generation expression'
+            detail = "A generated column cannot reference another generated column."
+            raise SqlError("42P17", message, offset=offset, detail=detail)
+    if not _is_immutable(value):
+        raise SqlError("42P17", "generation expression is not immutable", offset=start_of(node))
+
+
+def _is_immutable(value: Expression) -> bool:
+    is_immutable = not is_volatile(value)
+
+    def note(part: Expression, _: int) -> Expression | None:
+        nonlocal is_immutable
+        function = getattr(part, "function", None)
+        if is_of_session(part) or (function is not None and function_named(function).needs_context):
+            is_immutable = False
+        return None
+
+    rewritten(value, note)
+    return is_immutable
+
+
+def mentioned(expression: str, table: NamedRelation, names: Names) -> list[tuple[str, int]]:
+    """Return the columns that a check or a generation expression mentions, each with its offset in the text."""
+    planner = _RowPlanner(table, names, _CHECK)
+    planner.plan(parse_expression(expression))
+    return [(table.columns[index].name, offset) for index, offset in planner.references]
+
+
+def renamed_in(expression: str, table: NamedRelation, names: Names, old: str, new: str) -> str:
+    """Return a check or a generation expression with another name of a column of the table."""
+    offsets = sorted((offset for name, offset in mentioned(expression, table, names) if name == old), reverse=True)
+    for offset in offsets:
+        reader = TokenReader(expression[offset:])
+        reader.next()
+        begin = offset
+        while reader.accept_symbol("."):  # the name of the table comes first
+            begin = offset + reader.offset
+            reader.next()
+        expression = expression[:begin] + quoted_name(new) + expression[offset + reader.end_before :]
+    return expression
+
+
+def with_constraints(
+    table: NamedRelation,
+    definitions: Sequence[ConstraintDefinition],
+    names: Names,
+    is_taken: Callable[[str], bool],
+) -> NamedRelation:
+    """Return a table with more constraints; the columns of a primary key become NOT NULL.
+
+    Args:
+        table: the table.
+        definitions: constraints to add.
+        names: names of relations.
+        is_taken: whether a relation or another constraint has a name.
+
+    Raises:
+        SqlError: 42P16, a second primary key; 42703, a column does not exist; 42701, a column is named twice; 42710 or
+            42P07, a constraint has the name of another one.
+    """
+    for definition in definitions:
+        table = _with_constraint(table, definition, names, is_taken)
+    return table
+
+
+def _with_constraint(
+    table: NamedRelation, definition: ConstraintDefinition, names: Names, is_taken: Callable[[str], bool]
+) -> NamedRelation:
+    if definition.kind is ConstraintKind.CHECK:
+        assert definition.check is not None
+        planner = _RowPlanner(table, names, _CHECK)
+        planner.condition(definition.check.expression)
+        columns = tuple(dict.fromkeys(table.columns[index].name for index, _ in planner.references))
+        parts = columns if len(columns) == 1 else columns[:0]
+        constraint = Constraint("", definition.kind, columns, definition.check.text)
+    else:
+        columns = _key_columns(table, definition)
+        parts = columns
+        constraint = Constraint("", definition.kind, columns)
+    if definition.kind is ConstraintKind.PRIMARY_KEY:
+        if any(one.kind is ConstraintKind.PRIMARY_KEY for one in table.constraints):
+            message = f'multiple primary keys for table "{table.name}" are not allowed'
+            raise SqlError("42P16", message, offset=definition.offset)
+        parts = ()
+        required = tuple(
+            replace(column, is_nullable=False) if column.name in columns else column for column in table.columns
+        )
+        table = replace(table, columns=required)
+    name = _name(table, definition, parts, is_taken)
+    return replace(table, constraints=(*table.constraints, replace(constraint, name=name)))
+
+
+def _key_columns(table: NamedRelation, definition: ConstraintDefinition) -> tuple[str, ...]:
+    known = {column.name for column in table.columns}
+    columns: list[str] = []
+    for name, offset in definition.columns:
+        if name not in known:
+            raise SqlError("42703", f'column "{name}" named in key does not exist', offset=offset)
+        if name in columns:
+            what = "primary key" if definition.kind is ConstraintKind.PRIMARY_KEY else "unique"
+            raise SqlError("42701", f'column "{name}" appears twice in {what} constraint', offset=offset)
+        columns.append(name)
+    return tuple(columns)
+
+
+def _name(
+    table: NamedRelation, definition: ConstraintDefinition, parts: Sequence[str], is_taken: Callable[[str], bool]
+) -> str:
+    """Return the name of a new constraint, chosen as PostgreSQL does if the statement gives none."""
+    own = {constraint.name for constraint in table.constraints}
+    is_key = definition.kind is not ConstraintKind.CHECK
+    if definition.name is not None:
+        if definition.name in own:
+            message = f'constraint "{definition.name}" for relation "{table.name}" already exists'
+            raise SqlError("42710", message, offset=definition.offset)
+        if is_key and is_taken(definition.name):
+            message = f'relation "{definition.name}" already exists'
+            raise SqlError("42P07", message, offset=definition.offset)
+        return definition.name
+    suffix = _SUFFIXES[definition.kind]
+    stem = "_".join((table.name, *parts))[: _MOST_CHARACTERS - len(suffix) - 1]
+    number, name = 0, f"{stem}_{suffix}"
+    while name in own or (is_key and is_taken(name)):
+        number += 1
+        name = f"{stem}_{suffix}{number}"
+    return name

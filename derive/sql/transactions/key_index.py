@@ -1,0 +1,275 @@
+"""Indexes of keys: the present row of each value of a primary key or unique constraint.
+
+One process writes all tables of SQL, and group commit gives its writes an order. So an index that follows the commits
+is exact: a write is checked against the index and the writes before it in the same group, and the index changes after
+the group is durable. An index is in a temporary SQLite database, of which only a cache is in memory. It is built from
+the stored rows at the first write of a table, and again after ALTER TABLE or a commit of unknown outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import marshal
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import apsw
+
+from derive.algebra.relation import GlobalId
+from derive.algebra.types import Datum, Row, Type
+from derive.errors import SqlError
+from derive.functions.types.type_info import INFO_OF
+from derive.sql.planner.interfaces import Constraint, NamedRelation
+from derive.sql.planner.planned import texts_of
+
+_MOST_AT_ONCE = 2_000
+"""Number of rows up to which an index is used on the event loop, without a thread."""
+_FORMAT = 2
+"""Format of `marshal` in which equal values have equal bytes."""
+
+
+def _part_of(kind: Type) -> Callable[[Any], Datum]:
+    """Return a function from data of a type to values that are equal if and only if SQL's values are equal."""
+    info = INFO_OF[kind]
+    if info.sort_key is not None:
+        return info.sort_key
+    if info.compared_bytes is not None:
+        return lambda datum: datum[: info.compared_bytes]
+    if kind is Type.BOOLEAN:
+        return int
+    if kind is Type.DOUBLE:
+        return lambda datum: datum if isinstance(datum, str) else float(datum) + 0.0
+    return lambda datum: datum
+
+
+class KeyPacker:
+    """A function from rows of a table to the values of a key, as bytes.
+
+    Args:
+        table: the table.
+        key: one of its keys.
+    """
+
+    def __init__(self, table: NamedRelation, key: Constraint) -> None:
+        self._parts = [(index, _part_of(table.columns[index].type)) for index in table.indexes(key.columns)]
+
+    def __call__(self, row: Row) -> bytes | None:
+        """Return the key of a row; None if a part is NULL, because NULLs are distinct."""
+        values = []
+        for index, part in self._parts:
+            if (datum := row[index]) is None:
+                return None
+            values.append(part(datum))
+        return marshal.dumps(values, _FORMAT)
+
+
+def duplicate(table: NamedRelation, key: Constraint, row: Row) -> SqlError:
+    """Return the error of a row whose key another row has (23505)."""
+    detail = f"{shown_key(table, key, row)} already exists."
+    message = f'duplicate key value violates unique constraint "{key.name}"'
+    return SqlError("23505", message, detail=detail)
+
+
+def shown_key(table: NamedRelation, key: Constraint, row: Row) -> str:
+    """Return the columns of a key with their values, as in `Key (a)=(1)`."""
+    indexes = table.indexes(key.columns)
+    values = texts_of([table.columns[index] for index in indexes], tuple(row[index] for index in indexes))
+    return f"Key ({', '.join(key.columns)})=({', '.join(values)})"
+
+
+class KeyChanges:
+    """Changes of the keys of one table by some writes.
+
+    Args:
+        table: the table.
+    """
+
+    def __init__(self, table: NamedRelation) -> None:
+        self.table = table
+        self.packers = [KeyPacker(table, key) for key in table.keys]
+        self._counts: list[dict[bytes, int]] = [{} for _ in self.packers]
+        self._rows: list[dict[bytes, Row]] = [{} for _ in self.packers]
+
+    def __len__(self) -> int:
+        """Return the number of changed keys."""
+        return sum(map(len, self._counts))
+
+    def add(self, rows: Iterable[tuple[Row, int]]) -> None:
+        """Add writes: rows, with the changes of their counts."""
+        for row, diff in rows:
+            for packer, counts, present in zip(self.packers, self._counts, self._rows, strict=True):
+                key = packer(row)
+                if key is not None:
+                    counts[key] = counts.get(key, 0) + diff
+                    if diff > 0:
+                        present[key] = row
+
+    def include(self, others: KeyChanges) -> None:
+        """Add the changes of later writes."""
+        for counts, rows, other_counts, other_rows in zip(
+            self._counts, self._rows, others._counts, others._rows, strict=True
+        ):
+            for key, change in other_counts.items():
+                counts[key] = counts.get(key, 0) + change
+            rows.update(other_rows)
+
+    def count(self, number: int, key: bytes) -> int:
+        """Return the change of the number of rows with a value of the key with a number."""
+        return self._counts[number].get(key, 0)
+
+    def row(self, number: int, key: bytes) -> Row | None:
+        """Return the last inserted row with a value of a key; None if no row was inserted."""
+        return self._rows[number].get(key)
+
+    def added(self, number: int) -> list[bytes]:
+        """Return the values of a key that have more rows than before."""
+        return [key for key, count in self._counts[number].items() if count > 0]
+
+    def changed(self, number: int) -> Iterator[tuple[bytes, Row | None]]:
+        """Yield the values of a key that have changed, each with its present row; None without one."""
+        rows = self._rows[number]
+        for key, count in self._counts[number].items():
+            if count < 0:
+                yield key, None
+            elif key in rows:
+                yield key, rows[key]
+
+
+class _TableIndex:
+    """The index of one table."""
+
+    def __init__(self, table: NamedRelation) -> None:
+        self.table = table
+        self.lock = asyncio.Lock()
+        self._database = apsw.Connection("")  # a temporary file, which SQLite removes
+        self._database.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -8000")
+        for number in range(len(table.keys)):
+            self._database.execute(f"CREATE TABLE key{number} (key BLOB PRIMARY KEY, row BLOB) WITHOUT ROWID")
+
+    def load(self, batches: Iterable[Sequence[Row]]) -> None:
+        packers = [KeyPacker(self.table, key) for key in self.table.keys]
+        self._database.execute("BEGIN")
+        for rows in batches:
+            for number, packer in enumerate(packers):
+                pairs = ((packer(row), row) for row in rows)
+                self._put(number, ((key, row) for key, row in pairs if key is not None))
+        self._database.execute("COMMIT")
+
+    def _put(self, number: int, pairs: Iterable[tuple[bytes, Row]]) -> None:
+        self._database.executemany(
+            f"INSERT OR REPLACE INTO key{number} VALUES (?, ?)",
+            ((key, marshal.dumps(row, _FORMAT)) for key, row in pairs),
+        )
+
+    def apply(self, changes: KeyChanges) -> None:
+        self._database.execute("BEGIN")
+        for number in range(len(self.table.keys)):
+            changed = list(changes.changed(number))
+            gone = [(key,) for key, row in changed if row is None]
+            self._database.executemany(f"DELETE FROM key{number} WHERE key = ?", gone)
+            self._put(number, ((key, row) for key, row in changed if row is not None))
+        self._database.execute("COMMIT")
+
+    def rows(self, number: int, keys: Iterable[bytes]) -> dict[bytes, Row]:
+        """Return the present rows by values of a key."""
+        present: dict[bytes, Row] = {}
+        for key in keys:
+            data = self._database.execute(f"SELECT row FROM key{number} WHERE key = ?", (key,)).get
+            if data is not None:
+                present[key] = tuple(marshal.loads(data))
+        return present
+
+    def violation(self, changes: KeyChanges, before: KeyChanges | None) -> SqlError | None:
+        """Return the error of the first key that would have two rows; None if all keys are unique."""
+        for number, key in enumerate(self.table.keys):
+            added = changes.added(number)
+            present = self.rows(number, added)
+            for value in added:
+                count = (value in present) + changes.count(number, value)
+                if before is not None:
+                    count += before.count(number, value)
+                if count > 1:
+                    return duplicate(self.table, key, changes.row(number, value) or ())
+        return None
+
+
+class KeyIndexes:
+    """The indexes of all tables with keys. All methods run in one event loop.
+
+    Args:
+        table: returns the table of an identifier under the committed names; None without keys.
+        contents: yields the last stored rows of a table, in batches.
+    """
+
+    def __init__(
+        self,
+        table: Callable[[GlobalId], NamedRelation | None],
+        contents: Callable[[NamedRelation], Iterable[Sequence[Row]]],
+    ) -> None:
+        self._table, self._contents = table, contents
+        self._indexes: dict[GlobalId, _TableIndex] = {}
+
+    def keyed(self, ids: Iterable[GlobalId]) -> list[NamedRelation]:
+        """Return the tables with keys among some identifiers."""
+        return [table for identifier in ids if (table := self._table(identifier)) is not None]
+
+    def are_loaded(self, tables: Iterable[NamedRelation]) -> bool:
+        """Return whether the indexes of tables are built, for their present columns and constraints."""
+        return all(self._find(table) is not None for table in tables)
+
+    def _find(self, table: NamedRelation) -> _TableIndex | None:
+        index = self._indexes.get(table.id)
+        return index if index is not None and index.table == table else None
+
+    async def load(self, tables: Iterable[NamedRelation]) -> None:
+        """Build missing indexes, while no writer commits."""
+        for table in tables:
+            if self._find(table) is not None:
+                continue
+            self.discard([table.id])
+            index = _TableIndex(table)
+            await asyncio.to_thread(index.load, self._contents(table))
+            self._indexes[table.id] = index
+
+    def discard(self, ids: Collection[GlobalId]) -> None:
+        """Discard indexes; a running look-up keeps its database open."""
+        for identifier in ids:
+            self._indexes.pop(identifier, None)
+
+    async def violation(self, changes: KeyChanges, before: KeyChanges | None = None) -> SqlError | None:
+        """Return the error of writes after which two rows would have one key; None if all keys are unique.
+
+        Args:
+            changes: changes by the writes.
+            before: changes by earlier writes that are not in the index yet.
+        """
+        index = self._find(changes.table)
+        if index is None:  # a table of the same transaction: its rows are among the earlier writes
+            return _TableIndex(changes.table).violation(changes, before)
+        async with index.lock:
+            if len(changes) <= _MOST_AT_ONCE:
+                return index.violation(changes, before)
+            return await asyncio.to_thread(index.violation, changes, before)
+
+    async def rows(self, table: NamedRelation, number: int, keys: Collection[bytes]) -> dict[bytes, Row]:
+        """Return the present rows of a table by values of the key with a number; the index is loaded."""
+        index = self._find(table)
+        if index is None:
+            return {}
+        async with index.lock:
+            if len(keys) <= _MOST_AT_ONCE:
+                return index.rows(number, keys)
+            return await asyncio.to_thread(index.rows, number, keys)
+
+    async def apply(self, changes: Iterable[KeyChanges]) -> None:
+        """Add committed writes to the indexes."""
+        for change in changes:
+            index = self._find(change.table)
+            if index is None:
+                self.discard([change.table.id])
+                continue
+            async with index.lock:
+                if len(change) <= _MOST_AT_ONCE:
+                    index.apply(change)
+                else:
+                    await asyncio.to_thread(index.apply, change)
