@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sql_world import Client, SqlWorld
 
@@ -99,6 +99,14 @@ def test_concurrent_transactions_keep_keys_unique(clients: list[list[list[tuple[
 
 @settings(max_examples=5, deadline=None)
 @given(st.lists(STATEMENTS, max_size=12), st.integers(1, 4))
+@example(
+    [
+        ("INSERT INTO t VALUES ({}, {}, '{}')", 0, 0),
+        ("UPDATE t SET k = k + 1 WHERE k >= {} AND v <> {} AND name <> '{}'", 0, 1),
+        ("INSERT INTO t VALUES ({}, {}, '{}')", 0, 0),
+    ],
+    2,
+)
 def test_transactions_equal_single_statements(statements: list[tuple[str, int, int]], size: int) -> None:
     """Law: without other clients, statements in transactions have the outcomes of single statements."""
     texts = [text.format(key, value, at) for at, (text, key, value) in enumerate(statements)]

@@ -103,6 +103,8 @@ class KeyChanges:
                     counts[key] = counts.get(key, 0) + diff
                     if diff > 0:
                         present[key] = row
+                    elif present.get(key) == row:
+                        del present[key]
 
     def include(self, others: KeyChanges) -> None:
         """Add the changes of later writes."""
@@ -111,6 +113,8 @@ class KeyChanges:
         ):
             for key, change in other_counts.items():
                 counts[key] = counts.get(key, 0) + change
+                if change < 0:
+                    rows.pop(key, None)
             rows.update(other_rows)
 
     def count(self, number: int, key: bytes) -> int:
