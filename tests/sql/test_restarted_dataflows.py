@@ -131,11 +131,34 @@ async def test_new_dataflows_are_not_requested_before_their_creation(tmp_path: P
         await coordinator.close()
 
 
+def held(coordinator: Coordinator) -> dict[int, int]:
+    """Return the views and indexes with read capabilities, each with the time from which it may read."""
+    capabilities = coordinator.store.task_capabilities
+    return capabilities.dataflows("view") | capabilities.dataflows("index")
+
+
+async def test_dataflows_over_dataflows_keep_their_capabilities_after_a_restart(world: SqlWorld) -> None:
+    async with world.served() as (coordinator, client):
+        await client("CREATE TABLE t (a int)")
+        await client("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+        await client("CREATE MATERIALIZED VIEW w AS SELECT a FROM v")
+        await client("CREATE INDEX i ON w (a)")
+        await until_maintained(coordinator, "w")
+        ids = identified(coordinator, "v", "w", "i")
+        assert held(coordinator).keys() == set(ids)
+    async with world.opened() as coordinator:
+        coordinator.own()
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while not all(map(coordinator.computing.controller.dataflow, ids)):
+                await coordinator.watcher.next.wait()
+        assert held(coordinator).keys() == set(ids)
+
+
 def test_index_dropped_before_a_restart_releases_its_capabilities(tmp_path: Path) -> None:
     with storage(SqlWorld(tmp_path)) as store:
         table = store.tables.create("sql/public/t", [TableColumn("a", "bigint")])
         store.task_capabilities.acquire_dataflow_inputs({}, {one: ([table.name], 100) for one in (7, 8, 9)})
-        capabilities = DataflowCapabilities(store, lambda _: [table.name])
+        capabilities = DataflowCapabilities(store, lambda *_: [table.name])
         capabilities.begin([7, 8])
         assert store.task_capabilities.dataflows("index") == {7: 100, 8: 100}
         capabilities.release_dropped([8])
@@ -151,7 +174,7 @@ def test_an_index_whose_capabilities_could_not_be_released_is_released_later(
     with storage(SqlWorld(tmp_path)) as store:
         table = store.tables.create("sql/public/t", [TableColumn("a", "bigint")])
         store.task_capabilities.acquire_dataflow_inputs({}, {7: ([table.name], 100)})
-        capabilities = DataflowCapabilities(store, lambda _: [table.name])
+        capabilities = DataflowCapabilities(store, lambda *_: [table.name])
         capabilities.begin([7])
         with monkeypatch.context() as full:
             full.setattr(store.task_capabilities, "release_index", fail)

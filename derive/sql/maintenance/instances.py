@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -236,14 +236,14 @@ class ComputeInstances:
         self._end()
         self.capabilities.close()
 
-    def _names(self, dataflow: Dataflow) -> list[str]:
-        """Return the names of the collections from which a dataflow derives, directly or indirectly."""
+    def _names(self, dataflow: Dataflow, new: Mapping[GlobalId, Dataflow]) -> list[str]:
+        """Return the names of the collections from which a dataflow derives, directly or through other dataflows."""
         names = []
         for source in dataflow.imports:
             names.append(self._store.tables.name_of(source.id) or source.name)
         for read in reads_of(dataflow):
-            below = self.controller.dataflow(read)
-            names += self._names(below) if below else []
+            below = new.get(read) or self.controller.dataflow(read)
+            names += self._names(below, new) if below else []
         return list(dict.fromkeys(names))
 
     def hydrations(self) -> tuple[Progress, ...]:

@@ -70,10 +70,11 @@ class DataflowCapabilities:
 
     Args:
         store: the data folder.
-        names: returns the names of the collections from which a dataflow derives.
+        names: returns the names of the collections from which a dataflow derives, directly or through other dataflows;
+            it is given the dataflows that are about to be created, by identifier.
     """
 
-    def __init__(self, store: Store, names: Callable[[Dataflow], Collection[str]]) -> None:
+    def __init__(self, store: Store, names: Callable[[Dataflow, Mapping[GlobalId, Dataflow]], Collection[str]]) -> None:
         self._store, self._names = store, names
         self._tails = RetainedCapabilities(store.capabilities, "SUBSCRIBE")
         self._indexes: set[GlobalId] = set()
@@ -93,10 +94,11 @@ class DataflowCapabilities:
             if isinstance(dataflow.export, Tail)
         }
         begun = self._tails.request(tails)
+        new = {dataflow.id: dataflow for dataflow in dataflows}
         for dataflow in dataflows:
             if dataflow.id in begun:
                 continue  # the input of the dataflow reports an error if it lags too far
-            names = self._names(dataflow)
+            names = self._names(dataflow, new)
             match dataflow.export:
                 case Materialized():
                     views[dataflow.id] = names, dataflow.as_of
