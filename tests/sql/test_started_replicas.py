@@ -137,6 +137,16 @@ def test_error_of_a_second_owner_names_the_stopped_first_owner(tmp_path: Path) -
 _SILENT = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 """A process that never gets ready to be a replica."""
 
+_LASTING = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("127.0.0.1:9", flush=True)
+sys.stdin.read()
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+"""
+"""A process that ends once its input is closed and a file exists."""
+
 _HOUR = 3_600_000_000
 
 
@@ -186,7 +196,9 @@ def restarted(
             query = asyncio.ensure_future(Client(coordinator)("SELECT a FROM v"))
             await until(coordinator, coordinator.computing.controller.ids)
             for _ in range(3):
-                await coordinator.watcher.next.wait()
+                commit = coordinator.watcher.next
+                coordinator.store.changes.wake()
+                await commit.wait()
             assert not query.done()
             await work(coordinator, query)
         finally:
@@ -345,25 +357,26 @@ async def test_other_replicas_begin_once_no_snapshot_is_being_sent(tmp_path: Pat
         await coordinator.close()
 
 
-async def test_replica_is_dropped_completely_or_stays(tmp_path: Path) -> None:
-    world = SqlWorld(tmp_path, CATALOG)
-    # Its process ends only when it is killed.
-    endless = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('127.0.0.1:9', flush=True)"
-    command = [sys.executable, "-c", f"{endless}; time.sleep(1000)"]
+async def test_replica_is_dropped_completely_or_stays(world: SqlWorld) -> None:
+    may_end = world.folder / "may_end"
+    command = [sys.executable, "-c", _LASTING, str(may_end)]
     instances = Instances(command=lambda folder, token_file: command)
     coordinator = Coordinator(world.data, world.catalog, instances=instances)
     try:
         client, computing = Client(coordinator), coordinator.computing
         await client("CREATE REPLICA one")
         folder = world.data / "compute" / "one"
-        while not folder.exists():
+        while not any(state.address for state in computing.replicas()):
             computing.attach()
+            await asyncio.sleep(0.01)
         dropping = asyncio.ensure_future(client.tag("DROP REPLICA one"))
         while "one" in computing.places:
             await asyncio.sleep(0.01)
         dropping.cancel()
         assert [name for name, _ in coordinator.store.sql_catalog.replicas()] == ["one"]  # of whoever is killed now
-        assert await client.tag("CREATE REPLICA one") == "CREATE REPLICA"  # behind it
+        creating = asyncio.ensure_future(client.tag("CREATE REPLICA one"))  # behind it
+        may_end.touch()
+        assert await creating == "CREATE REPLICA"
         assert await dropping == "DROP REPLICA"
         assert [name for name, _ in coordinator.store.sql_catalog.replicas()] == ["one"]
         while not (folder / "token").exists():
