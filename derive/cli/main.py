@@ -5,6 +5,7 @@ Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line, 130 afte
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -156,12 +157,21 @@ def _is_utf8(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def main() -> None:
-    """Run `flowctl`: the entry point of the console script."""
-    open_missing()
+def _adjust_for_short_commands() -> None:
+    """Avoid work of Python and NumPy that a short command does not need."""
     # Garbage collection takes a tenth of a short command's time, and finds no garbage, because the objects that a
     # command loads stay alive.
     gc.set_threshold(_WORTH_COLLECTING, 20, 100)
+    # Python collects garbage at its end, too, which takes a tenth of a second after large imports.
+    atexit.register(gc.freeze)
+    # Threads of NumPy's linear algebra, which no command uses, would wait for work in a loop after the import.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def main() -> None:
+    """Run `flowctl`: the entry point of the console script."""
+    open_missing()
+    _adjust_for_short_commands()
     try:
         # In standalone mode click would print no FlowError; otherwise it returns the code of an `Exit`.
         status = flowctl.main(standalone_mode=False)

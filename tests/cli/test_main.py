@@ -92,6 +92,24 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stderr == "[]\n"
 
 
+def test_command_ends_without_garbage_collection_and_threads_of_numpy() -> None:
+    script = (
+        "import atexit, gc, os, sys\n"
+        "def end():\n"
+        "    frozen = gc.get_freeze_count()\n"
+        "    import numpy\n"
+        "    print(frozen > 1000, len(os.listdir('/proc/self/task')))\n"
+        "atexit.register(end)\n"
+        "sys.argv = ['flowctl', '--version']\n"
+        "from derive.cli.main import main\n"
+        "main()\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[1:] == ["True 1"]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(folder: Path, command: str) -> None:
     status, out, err = flowctl(folder, command, "--help")
