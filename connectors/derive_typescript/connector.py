@@ -77,6 +77,12 @@ class TypeScriptConnector:
 
         return TypeScriptSession(spec, database, log)
 
+    def start_ahead(self, spec: DerivationSpec) -> None:
+        """Start Deno with the module of a derivation, for the next session that opens without a state."""
+        from connectors.derive_typescript.runtime.session import start_ahead
+
+        start_ahead(spec)
+
     def generate(self, spec: DerivationSpec, root: Path, missing: Collection[str]) -> Generation:
         """Return the interfaces module, the project's `deno.json`, and a stub of the module.
 

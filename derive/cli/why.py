@@ -144,8 +144,6 @@ def _explain_document(
     store: Store, catalog: CatalogSpec, scratch: Path, collection: str, key_text: str, clock: int | None, depth: int
 ) -> Trace:
     from derive.errors import FrontierError, UsageError
-    from derive.why.explain import Explainer
-    from derive.why.trace import trace
 
     if store.tables.find(collection) is not None:
         raise UsageError(
@@ -170,10 +168,25 @@ def _explain_document(
             f"the contents of '{collection}' are exact from {_time(known.since)} on, and final before"
             f" {_time(known.upper)}; {_time(end - 1)} is outside"
         )
+    _start_ahead(catalog, collection)
+    from derive.why.explain import Explainer
+    from derive.why.trace import trace
+
     explained = trace(Explainer(catalog, store, scratch), collection, key, end, depth)
     if explained is None:
         raise _unknown_key(store, spec, key, end)
     return explained
+
+
+def _start_ahead(catalog: CatalogSpec, collection: str) -> None:
+    """Start the process that runs the lambdas of a collection, so that it starts while this process imports modules."""
+    from derive.protocol.derive import StartsAhead
+    from derive.protocol.entry_points import find_runtime
+
+    spec = catalog.derivations.get(collection)
+    runtime = None if spec is None else find_runtime(spec.connector)
+    if spec is not None and isinstance(runtime, StartsAhead):
+        runtime.start_ahead(spec)
 
 
 def _beginning(store: Store, collection: str) -> int:

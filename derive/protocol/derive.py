@@ -178,6 +178,17 @@ class DeriveRuntime(Protocol):
 
 
 @runtime_checkable
+class StartsAhead(Protocol):
+    """Optional interface of a `DeriveRuntime` whose sessions use a process, which takes time to start."""
+
+    def start_ahead(self, spec: DerivationSpec) -> None:
+        """Start the process of the next session of a derivation, and do not wait until it is ready.
+
+        If the process cannot be started, the session raises the error.
+        """
+
+
+@runtime_checkable
 class ReadsFields(Protocol):
     """Optional interface of a `DeriveRuntime` whose lambdas declare the fields that they need.
 

@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typescript_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
 
+from connectors.derive_typescript.connector import TypeScriptConnector
 from connectors.derive_typescript.runtime.project import digest_of
 from connectors.derive_typescript.runtime.session import DenoProcess
 from connectors.module_kit.process import POOL
-from derive.errors import LambdaError, LostError
+from derive.errors import LambdaError, LostError, TaskError
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import Document
 
@@ -29,6 +30,36 @@ pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 def test_session_publishes_in_order_with_causes() -> None:
     spec = lambdas("return Array(read.doc.id).fill({ id: read.doc.id });")
     assert run(spec, [{"id": 2}, {"id": 0}, {"id": 1}]) == [(0, {"id": 2}), (0, {"id": 2}), (2, {"id": 1})]
+
+
+def test_session_uses_the_process_that_was_started_ahead() -> None:
+    spec = lambdas("return [read.doc];")
+    TypeScriptConnector().start_ahead(spec)
+    waiting = POOL.take(digest_of(spec), None)
+    assert waiting is not None
+    POOL.give(digest_of(spec), waiting)
+
+    session = open_session(spec)
+    published = invoke(session, [{"id": 1}])
+    session.close()
+
+    assert published == [(0, {"id": 1})]
+    assert POOL.take(digest_of(spec), None) is waiting
+    waiting.end()
+
+
+def test_start_ahead_leaves_errors_to_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = lambdas("return [read.doc];")
+
+    def missing() -> str:
+        raise TaskError("the Deno runtime is not installed")
+
+    monkeypatch.setattr("connectors.derive_typescript.runtime.session.deno", missing)
+    TypeScriptConnector().start_ahead(spec)
+
+    assert POOL.take(digest_of(spec), None) is None
+    with pytest.raises(TaskError, match="not installed"):
+        run(spec, [{"id": 1}])
 
 
 def test_each_transform_calls_its_method_which_may_be_async() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,8 +19,9 @@ from connectors.derive_typescript.runtime.project import (
     position_in,
     project_folder,
 )
-from connectors.module_kit.process import Launch, ModuleProcess
+from connectors.module_kit.process import POOL, Launch, ModuleProcess
 from connectors.module_kit.session import Language, ModuleSession
+from derive.errors import FlowError
 from derive.position import Position
 from derive.protocol.derive import Log
 from derive.protocol.specs import DerivationSpec
@@ -48,6 +50,14 @@ class DenoProcess(ModuleProcess):
         megabytes = 2 * spec.limits.heap_megabytes + _OUTSIDE_MEGABYTES + _CORE_MEGABYTES * (os.cpu_count() or 1)
         command, working = command_of(spec, folder), _working_folder(spec, folder)
         super().__init__(Launch("Deno", command, working, environment(spec), megabytes))
+
+
+def start_ahead(spec: DerivationSpec) -> None:
+    """Start a process for the next session of a derivation that opens without a state; the session reports errors."""
+    if refusal_of(spec) is None:
+        with suppress(FlowError, OSError):
+            digest = digest_of(spec)
+            POOL.give(digest, DenoProcess(spec, digest))
 
 
 def command_of(spec: DerivationSpec, folder: Path) -> list[str]:
