@@ -191,7 +191,8 @@ class Explainer:
 
     def _stored(self, spec: DerivationSpec, question: Question) -> dict[bytes, list[StoredDocument]]:
         stored: dict[bytes, list[StoredDocument]] = {key: [] for key in sorted(question.keys)}
-        bounds = ScanBounds(question.begin, question.end, Match.of_keys(question.keys))
+        clocks = None if question.chosen is None else Ticks(np.unique([clock for _, clock in question.chosen]), 1)
+        bounds = ScanBounds(question.begin, question.end, Match.of_keys(question.keys), clocks)
         for row in scan(self.store, spec.collection, bounds):
             if question.chosen is None or (row.key, row.clock) in question.chosen:
                 stored[row.key].append(row)

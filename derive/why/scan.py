@@ -1,13 +1,19 @@
 """Scans of collections with filters on columns, so that few documents are read.
 
-A scan returns all requested rows. It may return more rows, because typed columns cannot hold every value.
+A scan returns all requested rows. It may return more rows, because typed columns cannot hold every value. Threads read
+the row groups, and read the documents only of row groups with requested rows.
 """
 
 from __future__ import annotations
 
+import os
+from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -18,15 +24,20 @@ import pyarrow.parquet as pq
 from derive.document.pointer import JSON
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.roles import Readable
-from derive.storage.segments.columns import EXACT, POINTERS, TypedColumn
+from derive.storage.segments.columns import EXACT, POINTERS, TypedColumn, unpack_codes
 from derive.storage.segments.consolidation import as_documents
-from derive.storage.segments.rows import CLOCK, DIFF, DOC, KEY, SEQ
+from derive.storage.segments.rows import CLOCK, DIFF, DOC, KEY, SEQ, StoredRows
 from derive.storage.segments.segment_file import open_segment, readable
 from derive.time import BEGINNING, END_OF_TIME
 from derive.time.source_read import Segment
 
 _PLAIN = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,)}
 _I64 = 1 << 63
+
+_THREADS = min(os.cpu_count() or 1, 8)
+
+_PIECE_GROUPS = 4
+"""Number of row groups that a thread reads at once: about 10 MB of documents if all are desired."""
 
 
 class StoredDocument(NamedTuple):
@@ -68,11 +79,13 @@ class Match:
         keys: packed keys; None for any.
         values: permitted values by typed column.
         nulls: typed columns in which null is also permitted.
+        places: index of each typed column of a file, by name; empty without a file.
     """
 
     keys: pa.Array | None = None
     values: Mapping[TypedColumn, pa.Array] = field(default_factory=dict)
     nulls: frozenset[TypedColumn] = frozenset()
+    places: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
     def of_keys(keys: Iterable[bytes]) -> Match:
@@ -88,7 +101,7 @@ class Match:
             for column, values in self.values.items()
             if pointers.get(column.name) == column.pointer and schema.field(column.name).type == column.type
         }
-        return Match(self.keys, held, self.nulls)
+        return replace(self, values=held, places={name: place for place, name in enumerate(pointers)})
 
     @property
     def columns(self) -> list[str]:
@@ -96,19 +109,25 @@ class Match:
         names = [] if self.keys is None else [KEY]
         return [*names, *(column.name for column in self.values), *([EXACT] if self.values else [])]
 
-    def mask(self, table: pa.Table) -> np.ndarray:
-        """Return the mask of rows that may match, which include inexact rows."""
-        mask = np.ones(table.num_rows, dtype=bool)
+    def mask(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
+        """Return the mask of rows that may match: a row matches a typed column in which its value is inexact.
+
+        Args:
+            columns: the columns that the filter needs, at least one.
+        """
+        masks = []
+        codes = unpack_codes(columns[EXACT].combine_chunks()) if self.values else None
         for column, values in self.values.items():
-            matches = pc.is_in(table.column(column.name), value_set=values)
+            matches = pc.is_in(columns[column.name], value_set=values)
             if column in self.nulls:
-                matches = pc.or_(matches, pc.is_null(table.column(column.name)))
-            mask &= matches.to_numpy()
-        if self.values and table.column(EXACT).null_count < table.num_rows:
-            mask |= table.column(EXACT).is_valid().to_numpy()
+                matches = pc.or_(matches, pc.is_null(columns[column.name]))
+            masks.append(matches.to_numpy())
+            if codes is not None:
+                masks[-1] = masks[-1] | (codes[:, self.places[column.name]] != 0)
         if self.keys is not None:
-            mask &= pc.is_in(table.column(KEY), value_set=self.keys).to_numpy()
-        return mask
+            masks.append(pc.is_in(columns[KEY], value_set=self.keys).to_numpy())
+        every: np.ndarray = np.logical_and.reduce(masks)
+        return every
 
 
 def column_values(column: TypedColumn, values: Iterable[JSON]) -> pa.Array:
@@ -145,6 +164,15 @@ class ScanBounds:
             return False
         return self.ticks is None or self.ticks.overlap(least + self.offset, most + self.offset)
 
+    def covers(self, least: int, most: int) -> bool:
+        """Return whether every timestamp between two timestamps is desired."""
+        return self.begin <= least and most < self.end and self.ticks is None
+
+    def mask(self, clocks: np.ndarray) -> np.ndarray:
+        """Return the mask of desired timestamps."""
+        mask = (clocks >= self.begin) & (clocks < self.end)
+        return mask if self.ticks is None else mask & self.ticks.mask(clocks + self.offset)
+
 
 def scan(
     store: Readable,
@@ -165,32 +193,97 @@ def scan(
     Raises:
         SegmentError: a file is missing, damaged or cannot be read.
     """
-    for segment in (*store.segments(spec, selector, bounds.begin), *others):
+    waiting: deque[Future[list[pa.Table]]] = deque()
+    pool = ThreadPoolExecutor(_THREADS, "scan")
+    try:
+        for piece in _pieces(store.root, (*store.segments(spec, selector, bounds.begin), *others), bounds):
+            waiting.append(pool.submit(piece.read))
+            if len(waiting) > 2 * _THREADS:
+                yield from _documents(waiting.popleft().result())
+        while waiting:
+            yield from _documents(waiting.popleft().result())
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _documents(tables: Iterable[pa.Table]) -> Iterator[StoredDocument]:
+    for table in tables:
+        yield from map(StoredDocument, *(table.column(name).to_pylist() for name in (CLOCK, SEQ, KEY, DOC)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Some row groups of a segment, which one thread reads.
+
+    Attributes:
+        root: the data folder.
+        segment: the segment.
+        metadata: metadata of its file.
+        groups: for each row group, its number and whether all its timestamps are desired.
+        bounds: the desired rows.
+        match: filter of the bounds, for this file.
+    """
+
+    root: Path
+    segment: Segment
+    metadata: pq.FileMetaData
+    groups: Sequence[tuple[int, bool]]
+    bounds: ScanBounds
+    match: Match | None
+
+    def read(self) -> list[pa.Table]:
+        """Return the desired rows of each row group that has some.
+
+        Raises:
+            SegmentError: the file is missing, damaged or cannot be read.
+        """
+        with open_segment(self.root, self.segment, self.metadata) as file, readable(self.segment):
+            tables = (self._rows(file, number, is_covered=is_covered) for number, is_covered in self.groups)
+            return [table for table in tables if table is not None]
+
+    def _rows(self, file: pq.ParquetFile, number: int, *, is_covered: bool) -> pa.Table | None:
+        read: dict[str, pa.ChunkedArray] = {}
+        mask = np.ones(self.metadata.row_group(number).num_rows, dtype=bool)
+        if not is_covered:
+            read |= _columns(file, number, [CLOCK])
+            mask = self.bounds.mask(read[CLOCK].to_numpy())
+        if self.match is not None and self.match.columns and mask.any():
+            read |= _columns(file, number, self.match.columns)
+            mask &= self.match.mask(read)
+        places = pa.array(np.flatnonzero(mask))
+        if not len(places):
+            return None
+        read |= _columns(file, number, [name for name in _READ if name not in read])
+        return as_documents(pa.table({name: read[name].take(places) for name in _READ}))
+
+
+def _pieces(root: Path, segments: Iterable[Segment], bounds: ScanBounds) -> Iterator[_Piece]:
+    """Yield the row groups of segments in which rows may be desired."""
+    keys = [] if bounds.match is None or bounds.match.keys is None else bounds.match.keys.to_pylist()
+    for segment in segments:
         if not bounds.overlaps(segment.clock_min, segment.clock_max):
             continue
-        with open_segment(store.root, segment) as file, readable(segment):
+        with open_segment(root, segment) as file, readable(segment):
+            metadata = file.metadata
             match = None if bounds.match is None else bounds.match.within(file)
-            for number in range(file.metadata.num_row_groups):
-                yield from _scan_group(file, number, bounds, match)
+        groups = []
+        for number in range(metadata.num_row_groups):
+            clocks, packed = _range(metadata, number, CLOCK), _range(metadata, number, KEY) if keys else None
+            if packed is not None and bisect_left(keys, packed[0]) == bisect_right(keys, packed[1]):
+                continue
+            if clocks is None or bounds.overlaps(*clocks):
+                groups.append((number, clocks is not None and bounds.covers(*clocks)))
+        for begin in range(0, len(groups), _PIECE_GROUPS):
+            yield _Piece(root, segment, metadata, groups[begin : begin + _PIECE_GROUPS], bounds, match)
 
 
-def _scan_group(file: pq.ParquetFile, number: int, bounds: ScanBounds, match: Match | None) -> Iterator[StoredDocument]:
-    statistics = file.metadata.row_group(number).column(0).statistics
-    if statistics is not None and statistics.has_min_max and not bounds.overlaps(statistics.min, statistics.max):
-        return
-    table = _columns(file, number, [CLOCK, *(match.columns if match else [])])
-    clocks = table.column(CLOCK).to_numpy()
-    mask = (clocks >= bounds.begin) & (clocks < bounds.end)
-    if bounds.ticks is not None:
-        mask &= bounds.ticks.mask(clocks + bounds.offset)
-    if match is not None:
-        mask &= match.mask(table)
-    places = np.flatnonzero(mask)
-    if len(places):
-        rows = as_documents(_columns(file, number, _READ).take(places))
-        yield from map(StoredDocument, *(rows.column(name).to_pylist() for name in (CLOCK, SEQ, KEY, DOC)))
+def _range(metadata: pq.FileMetaData, number: int, name: str) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value of a column in a row group; None if statistics do not show them."""
+    statistics = metadata.row_group(number).column(StoredRows.SCHEMA.get_field_index(name)).statistics
+    return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
 
 
-def _columns(file: pq.ParquetFile, number: int, names: Sequence[str]) -> pa.Table:
+def _columns(file: pq.ParquetFile, number: int, names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
     # Parquet may match a name with a dot to a nested column too.
-    return file.read_row_group(number, columns=list(names), use_threads=False).select(list(names))
+    table = file.read_row_group(number, columns=list(names), use_threads=False)
+    return {name: table.column(name) for name in names}

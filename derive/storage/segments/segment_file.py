@@ -27,8 +27,13 @@ VALIDATED = b"flow.validated"
 
 
 @contextmanager
-def open_segment(root: Path, segment: Segment) -> Iterator[pq.ParquetFile]:
+def open_segment(root: Path, segment: Segment, metadata: pq.FileMetaData | None = None) -> Iterator[pq.ParquetFile]:
     """Open the file of a segment for the block; the caller reads from it inside `readable`.
+
+    Args:
+        root: the data folder.
+        segment: the segment.
+        metadata: metadata of the file, if the file was open before; reading it takes most of the time.
 
     Raises:
         SegmentError: the file is missing, damaged, unreadable, or not the committed file.
@@ -36,7 +41,7 @@ def open_segment(root: Path, segment: Segment) -> Iterator[pq.ParquetFile]:
     with ExitStack() as stack:
         with readable(segment):
             blob = stack.enter_context(blobs_of(root).open(segment.path))
-            file = stack.enter_context(pq.ParquetFile(blob, page_checksum_verification=True))
+            file = stack.enter_context(pq.ParquetFile(blob, metadata=metadata, page_checksum_verification=True))
         schema, count = file.schema_arrow, len(StoredRows.SCHEMA)  # typed columns may follow the fixed columns
         is_ours = (schema.names[:count], schema.types[:count]) == (StoredRows.SCHEMA.names, StoredRows.SCHEMA.types)
         if not is_ours or file.metadata.num_rows != segment.documents:
