@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import fill
 
-from bench import cold, peers, read, warm
+from bench import cold, peers, read, warm, why
 from bench.report import Report
 from bench.transfers import Transfers, generate
 from derive.spark.class_archive import is_prepared, prepare
 
 SIZES = [1_000, 100_000, 1_000_000]
-PARTS = ["warm", "cold", "read"]
+PARTS = ["warm", "cold", "read", "why"]
 
 
 def main() -> int:
@@ -49,13 +49,14 @@ def _measure(report: Report, folder: Path, options: argparse.Namespace) -> None:
         report.say(text)
     others = peers.installed() if options.peers else ()
     sizes = []
-    if {"warm", "cold"} & set(options.only):
+    if {"warm", "cold", "why"} & set(options.only):
         sizes = [generate(folder / str(count), count, options.accounts, every_ms) for count in options.transfers]
     tasks = [options.task] if options.task else list(warm.FLOORS)
     parts: dict[str, Callable[[], None]] = {
         "warm": lambda: _warm(report, sizes, tasks, others),
         "cold": lambda: cold.measure(report, sizes, tasks, others),
         "read": lambda: read.measure(report, folder, options.accounts, options.rows),
+        "why": lambda: why.measure(report, sizes, tasks),
     }
     for part in options.only:
         parts[part]()
