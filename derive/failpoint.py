@@ -52,6 +52,7 @@ FAILPOINTS = frozenset(
         "segment.closing",
         "segment.synced",
         "shadow.dropped",
+        "shadow.emptied",
         "split.committed",
         "split.copied",
         "state.committed",

@@ -13,6 +13,7 @@ from connectors.kit.requests import Application as Application
 from connectors.kit.requests import Applied as Applied
 from connectors.kit.requests import Binding as Binding
 from connectors.kit.requests import ConnectorSpec as ConnectorSpec
+from connectors.kit.requests import Difference as Difference
 from connectors.kit.requests import DriverCheckpoint as DriverCheckpoint
 from connectors.kit.requests import Field as Field
 from connectors.kit.requests import Materialization as Materialization

@@ -61,7 +61,8 @@ def application_of(request: pb.ApplyRequest, metadata: Iterable[tuple[str, str |
     begun = str({str(key): value for key, value in metadata}.get(BEGUN, ""))
     numbers = frozenset(int(number) for number in begun.split(",") if number.isdigit())
     completed = frozenset(request.completed)
-    return Application(materialization, _given(request.version, "version"), request.dry_run, numbers, completed)
+    version = _given(request.version, "version")
+    return Application(materialization, version, request.dry_run, numbers, completed, request.compare)
 
 
 def apply_response(applied: str | Applied) -> pb.ApplyResponse:
@@ -69,7 +70,19 @@ def apply_response(applied: str | Applied) -> pb.ApplyResponse:
     if isinstance(applied, str):
         return pb.ApplyResponse(action_description=applied)
     return pb.ApplyResponse(
-        action_description=applied.description, refilling=sorted(applied.refilling), contents=applied.contents
+        action_description=applied.description,
+        refilling=sorted(applied.refilling),
+        contents=applied.contents,
+        differences=[
+            pb.ApplyResponse.Difference(
+                binding=one.binding,
+                deleted=one.deleted,
+                inserted=one.inserted,
+                updated=one.updated,
+                rows_json=one.rows,
+            )
+            for one in applied.differences
+        ],
     )
 
 

@@ -200,7 +200,8 @@ class Binding:
         generation: name of the history of the rows: `FIRST` until the binding starts over, then a unique name; empty
             with delta updates, and for a connector that cannot refill. While the endpoint has rows of another
             generation, readers see these rows, and sessions store new rows beside them. This ends when the runtime
-            declares the refill complete.
+            declares the refill complete. Two bindings may have one resource: a binding with the generation of the
+            visible rows, and after it a binding with the generation of their refill.
     """
 
     resource: JSON
@@ -241,6 +242,8 @@ class Application:
             the tables of these bindings must exist, because lost rows would not be stored again.
         completed: identities of refills that are complete: they replace rows in one transaction, which fences
             all sessions. A refill that has replaced the rows already stays as it is.
+        compare: largest number of example rows of each difference between visible rows and refills, in a dry run; 0 to
+            compare nothing.
     """
 
     materialization: Materialization
@@ -248,6 +251,27 @@ class Application:
     dry_run: bool = False
     begun: frozenset[int] = frozenset()
     completed: frozenset[str] = frozenset()
+    compare: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The rows of a binding that is being refilled, compared with the visible rows.
+
+    Attributes:
+        binding: index of the binding.
+        deleted: number of rows that the refill will delete.
+        inserted: number of rows that the refill will insert.
+        updated: number of rows that the refill will update.
+        rows: examples as JSON objects: `key` has the values of the key, `before` and `after` the columns that differ;
+            null for a missing row.
+    """
+
+    binding: int
+    deleted: int
+    inserted: int
+    updated: int
+    rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,11 +284,13 @@ class Applied:
         contents: for each binding, the identity of the rows that sessions load and store; empty if the binding has
             never started over. Each new refill has a new identity, which its rows keep after they have replaced the
             old rows.
+        differences: differences of the bindings that are being refilled, if the request compares them.
     """
 
     description: str
     refilling: frozenset[int] = frozenset()
     contents: tuple[str, ...] = ()
+    differences: tuple[Difference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from connectors.kit.requests import (
     Applied,
     Binding,
     ConnectorSpec,
+    Difference,
     DriverCheckpoint,
     Opening,
     StoredRows,
@@ -24,6 +25,7 @@ from connectors.kit.requests import (
 from connectors.materialize_sql.binding import constrain, room_for
 from connectors.materialize_sql.column import Column, Kind, Table, literal
 from connectors.materialize_sql.dialect import Dialect
+from connectors.materialize_sql.difference import compare
 from connectors.materialize_sql.endpoint import (
     CHECKPOINTS,
     Change,
@@ -221,7 +223,23 @@ class Preparation:
     def outcome(self) -> Applied:
         """Return the answer to the request."""
         text = "".join(f"{statement};\n" for statement in self._statements)
-        return Applied(text, frozenset(self._refilling), tuple(self._contents))
+        differences = tuple(self._compare(index) for index in sorted(self._refilling) if self._request.compare)
+        return Applied(text, frozenset(self._refilling), tuple(self._contents), differences)
+
+    def _compare(self, index: int) -> Difference:
+        """Return the difference between the visible rows of a binding and its refill.
+
+        Raises:
+            EndpointError: the refill has not begun, or no longer fits the table.
+        """
+        binding = self._request.materialization.bindings[index]
+        migration = self._tables.migration(binding)
+        table, note = migration.table, self._notes[binding.resource_path[-1]]
+        has_refill = self._before.get(table.path[-1]) == note
+        if note.refill is None or not has_refill or not migration.is_ready:
+            raise not_ready(self._dialect, f"the refill of the table '{'.'.join(table.path)}' has not begun")
+        beside = table_beside(table, note.refill, self._dialect.naming)
+        return compare(index, table, beside, self._dialect, self._query, self._request.compare)
 
     def execute(self) -> None:
         """Execute the statements, in the running transaction."""
@@ -240,18 +258,34 @@ class Preparation:
         is_refilled = bool(generation) and note.rows.generation != generation
         if index in self._request.begun and self._has_checkpoint and not is_refilled:
             self._tables.require(binding)
-        self._statements += migration.statements
+        others = [one for one in self._request.materialization.bindings if one.resource_path == binding.resource_path]
+        if is_refilled or len(others) == 1:  # the columns of a refill are a change of the table's present columns
+            self._statements += migration.statements
         if not generation:
             return
         if not is_refilled:
-            note = replace(note, refill=None)
+            note = note if len(others) > 1 else replace(note, refill=None)
         else:
+            self._require_visible(index, others)
             self._refilling.add(index)
             if not self._tables.has_refill(migration.table, note, generation):
                 refill = Rows.begin(generation)
                 note = replace(note, refill=refill)
                 self._statements += self._dialect.create(table_beside(migration.table, refill, self._dialect.naming))
         self._notes[migration.table.path[-1]] = note
+
+    def _require_visible(self, index: int, others: Sequence[Binding]) -> None:
+        """Require that a table has one refill at most.
+
+        Raises:
+            EndpointError: two bindings of one table have other rows than the visible rows.
+        """
+        bindings = self._request.materialization.bindings
+        if any(bindings[other] in others for other in self._refilling if other != index):
+            raise EndpointError(
+                f"{self._dialect.title}: the table '{others[0].resource_path[-1]}' starts over while it is refilled",
+                hint="give up the shadow of its binding: flowctl shadow drop",
+            )
 
     def _note(self, index: int, binding: Binding, table: Table) -> Note:
         """Return the note of a binding's table; without a note, compute one from the runtime's state.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from derive.catalog.loading import Resources
     from derive.cli.applying import Applying
     from derive.cli.console import Progress
-    from derive.cli.shadowing import Shadowing
+    from derive.cli.shadowing import BindingShadowing, Shadowing
     from derive.engine.executor import Executor
     from derive.engine.inputs import PendingDocuments
     from derive.engine.run import Run
@@ -43,7 +43,11 @@ _CLUSTER_CORES = 1024
 @catalog_options
 @click.option("--until-idle", is_flag=True, help="Stop once everything ingested so far is processed.")
 @click.option("--watch", is_flag=True, help="Apply edits of the catalog while the run continues.")
-@click.option("--shadow", is_flag=True, help="Derive edited derivations beside the live ones, which they then replace.")
+@click.option(
+    "--shadow",
+    is_flag=True,
+    help="Derive edited derivations beside the live ones, which they then replace; also raised bindings.",
+)
 @click.option("--hold", is_flag=True, help="With --shadow, wait for `flowctl swap` before the replacement.")
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Run only this task (repeatable).")
 @click.option(
@@ -100,7 +104,8 @@ def command(
     `flowctl plan` shows the effects of all edits before a run.
 
     With --shadow, edited derivations and all derivations that read them run twice: as they were, and beside them from
-    history as the catalog defines them now. When the shadows have caught up, they replace the others at one time.
+    history as the catalog defines them now. When the shadows have caught up, they replace the others at one time. In
+    the same way, a binding with a raised `backfill` fills a second table, whose rows then replace those of its table.
     `flowctl diff` shows what will differ, and `flowctl shadow drop` gives the shadows up.
 
     \b
@@ -116,7 +121,7 @@ def command(
     from derive.cli.acceptance import ask_acceptance
     from derive.cli.applying import applying_edits, report_accepted, report_new, report_superseded
     from derive.cli.console import Progress
-    from derive.cli.shadowing import Shadowing, choose_catalog, refuse_options
+    from derive.cli.shadowing import choose_catalog, refuse_options, shadowing_of
     from derive.engine.task_reconciler import open_changing_run
     from derive.shard.worker import spare_documents
     from derive.time.extent import Limits
@@ -134,10 +139,10 @@ def command(
         spark, executor = _executors(master, folder / "logs" / "spark.log", conf, local_documents)
         stack.callback(prepare_after, spark)
         stack.enter_context(closing(executor))
-        catalog, group = attempt(partial(choose_catalog, store, catalog, tasks, accepted, shadow=shadow, hold=hold))
-        others = store.task_capabilities.runs(tasks or catalog.tasks)
-        accepted = (*accepted, *attempt(partial(ask_acceptance, store, catalog, tasks or None, accepted)))
-        opening = partial(open_changing_run, catalog, store, executor, tasks=tasks or None, shards=shards)
+        running, group = attempt(partial(choose_catalog, store, catalog, tasks, accepted, shadow=shadow, hold=hold))
+        others = store.task_capabilities.runs(tasks or running.tasks)
+        accepted = (*accepted, *attempt(partial(ask_acceptance, store, running, tasks or None, accepted)))
+        opening = partial(open_changing_run, running, store, executor, tasks=tasks or None, shards=shards)
         opening = partial(opening, cores=os.cpu_count() or 1, limits=Limits(**json.loads(limits)))
         run, reconciler = attempt(partial(opening, observer=observer, accepted=accepted))
         stack.enter_context(closing(run))
@@ -145,7 +150,7 @@ def command(
         report_new(run.tasks.values())
         report_accepted(run.tasks.values(), () if group else accepted)  # a swap uses them later
         spare_documents()
-        shadowing = Shadowing(store, run, reconciler, group, accepted) if group else None
+        shadowing = shadowing_of(store, run, reconciler, group, catalog, accepted)
         watching = applying_edits(run, reconciler, load, resources, store.changes.wake)
         applying = stack.enter_context(watching) if watch else None
         _carry_on(run, threads, applying, shadowing, until_idle=until_idle)
@@ -183,7 +188,12 @@ def _executors(
 
 
 def _carry_on(
-    run: Run, threads: int, applying: Applying | None, shadowing: Shadowing | None, *, until_idle: bool
+    run: Run,
+    threads: int,
+    applying: Applying | None,
+    shadowing: Shadowing | BindingShadowing | None,
+    *,
+    until_idle: bool,
 ) -> None:
     """Run tasks until no work is left or Ctrl-C is pressed."""
     from derive.cli.console import note
@@ -212,7 +222,9 @@ def _settings(conf: tuple[str, ...]) -> dict[str, str]:
     return dict(setting.split("=", 1) for setting in conf)
 
 
-def _forever(run: Run, scheduler: Scheduler, applying: Applying | None, shadowing: Shadowing | None) -> None:
+def _forever(
+    run: Run, scheduler: Scheduler, applying: Applying | None, shadowing: Shadowing | BindingShadowing | None
+) -> None:
     from derive.cli.console import note
     from derive.errors import FlowError
     from derive.storage.compaction import CompactionThread

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from derive.cli.options import catalog_options, clock_of, open_store, stored_folder
+
+if TYPE_CHECKING:
+    from derive.protocol.specs import CatalogSpec
+    from derive.storage.metadata.binding_shadow import BindingShadow
+    from derive.storage.store import Store
+
+_EXAMPLES = 20
+"""Default number of example rows of a table."""
 
 
 @click.group()
@@ -19,7 +28,7 @@ def command() -> None:
 @command.command("drop")
 @catalog_options
 def drop_command(source: Path, data: Path | None) -> None:
-    """Give up the shadow: remove its documents and its state. The live derivations stay as they are.
+    """Give up the shadow: remove its documents and its state, or its table. The live version stays as it is.
 
     A run that derives the shadow ends. After a swap there is no shadow to give up.
 
@@ -27,12 +36,17 @@ def drop_command(source: Path, data: Path | None) -> None:
     Examples:
       flowctl shadow drop
     """
+    from derive.catalog import load_without_tests
     from derive.cli.console import note
     from derive.engine.shadow import give_up
     from derive.errors import UsageError
 
     with closing(open_store(stored_folder(source, data))) as store:
         names = give_up(store)
+        if bindings := store.shadows.bindings():
+            from derive.engine.binding_shadow import give_up_bindings  # imports gRPC
+
+            names += give_up_bindings(store, load_without_tests(source), bindings)
         if not names:
             raise UsageError("there is no shadow", hint="begin one after an edit: flowctl run --shadow")
         note(f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} given up")
@@ -47,7 +61,8 @@ def diff_command(source: Path, data: Path | None, names: tuple[str, ...], as_of:
     """Show the keys whose documents a shadow will change, one JSON object per line.
 
     `before` is the document of the live collection, and `after` the document of the shadow; null if the key is missing
-    there. A note for each collection gives the number of different keys.
+    there. A note for each collection gives the number of different keys. For a shadow of a binding, `before` and
+    `after` have the columns of the row that differ, for at most 20 rows of a table unless --limit is another number.
 
     \b
     Examples:
@@ -68,7 +83,10 @@ def diff_command(source: Path, data: Path | None, names: tuple[str, ...], as_of:
 
     catalog, asked = load_without_tests(source), clock_of("--as-of", as_of)
     with closing(open_store(stored_folder(source, data), reading=True)) as store:
-        shadows = store.shadows.members()
+        shadows, bindings = store.shadows.members(), store.shadows.bindings()
+        if bindings:
+            _show_tables(store, catalog, bindings, names, limit or _EXAMPLES)
+            return
         if not shadows:
             raise UsageError("there is no shadow", hint="begin one after an edit: flowctl run --shadow")
         collections = running_catalog(store, shadows, catalog).collections
@@ -92,6 +110,41 @@ def diff_command(source: Path, data: Path | None, names: tuple[str, ...], as_of:
             note(f"{name}: {what} of the contents at {format_rfc3339(at)} will differ", collection=name, keys=count)
 
 
+def _show_tables(
+    store: Store, catalog: CatalogSpec, shadows: Sequence[BindingShadow], names: Sequence[str], limit: int
+) -> None:
+    """Show the rows that shadows of bindings will change.
+
+    Args:
+        store: the data folder.
+        catalog: the catalog, without shadows.
+        shadows: the shadows.
+        names: names of the collections to show; empty for all.
+        limit: largest number of example rows of a table.
+    """
+    from derive.cli.console import note, visible
+    from derive.document.exact import dump_exact, parse_exact
+    from derive.engine.binding_shadow import prepare_shadow, with_shadows
+
+    running = with_shadows(catalog, shadows)
+    for shadow in shadows:
+        prepared, connector = prepare_shadow(store, running, shadow.task)
+        differences = prepared.apply(connector, dry_run=True, compare=limit).differences
+        if not differences:
+            note(f"{shadow.task}: {connector.name} cannot compare the rows", task=shadow.task)
+        for one in differences:
+            binding = prepared.bindings[one.binding]
+            collection, table = binding.spec.collection.name, ".".join(binding.resource_path)
+            if names and collection not in names:
+                continue
+            for row in one.rows:
+                shown: dict[str, Any] = {"task": shadow.task, "collection": collection, "table": table}
+                click.echo(visible(dump_exact({**shown, **parse_exact(row.encode())}).decode()))
+            counts = {"inserted": one.inserted, "updated": one.updated, "deleted": one.deleted}
+            what = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+            note(f"{shadow.task}: rows of '{table}' that the swap changes: {what}", task=shadow.task, counts=counts)
+
+
 @click.command()
 @catalog_options
 @click.option(
@@ -102,10 +155,10 @@ def diff_command(source: Path, data: Path | None, names: tuple[str, ...], as_of:
     help="Accept that this materialization cannot replace its rows at once (repeatable).",
 )
 def swap_command(source: Path, data: Path | None, accepted: tuple[str, ...]) -> None:
-    """Let a shadow that `flowctl run --shadow --hold` derives replace the live derivations.
+    """Let a shadow that `flowctl run --shadow --hold` derives replace the live derivations, or the rows of a table.
 
     If a run derives the shadow, the run swaps as soon as all derivations of the group are at one time. Otherwise this
-    command swaps, if the shadow is complete.
+    command swaps, if the shadow is complete. A shadow of a binding swaps as soon as it has reached the live rows.
 
     \b
     Examples:
@@ -122,9 +175,12 @@ def swap_command(source: Path, data: Path | None, accepted: tuple[str, ...]) -> 
 
     catalog = load_without_tests(source)
     with closing(open_store(stored_folder(source, data))) as store:
-        shadows = store.shadows.let_swap()
-        if not shadows:
+        shadows, bindings = store.shadows.let_swap(), store.shadows.bindings()
+        if not shadows and not bindings:
             raise UsageError("there is no shadow", hint="begin one after an edit: flowctl run --shadow")
+        if bindings:
+            _swap_bindings(store, catalog, bindings)
+            return
         if store.task_capabilities.runs(name for shadow in shadows for name in (shadow.task, shadow.name)):
             note("the running flowctl swaps as soon as all derivations of the group are at one time")
             return
@@ -140,3 +196,29 @@ def swap_command(source: Path, data: Path | None, accepted: tuple[str, ...]) -> 
                 hint="continue it, and swap: flowctl run --shadow --until-idle",
             )
         note(f"{', '.join(group.members)}: the new version is in force from {format_rfc3339(at)} on")
+
+
+def _swap_bindings(store: Store, catalog: CatalogSpec, bindings: Sequence[BindingShadow]) -> None:
+    """Let shadows of bindings replace the rows of their tables.
+
+    Raises:
+        UsageError: the catalog was edited since, or a shadow is not ready.
+        FlowError: an endpoint fails.
+    """
+    from derive.cli.console import note
+    from derive.engine.binding_shadow import with_shadows
+    from derive.engine.binding_swapping import swap_alone
+    from derive.errors import UsageError
+
+    with_shadows(catalog, bindings)
+    for shadow in bindings:
+        if store.task_capabilities.runs([shadow.task]):
+            note(f"{shadow.task}: the running flowctl swaps as soon as the shadow has reached the live rows")
+            continue
+        if not swap_alone(store, catalog, shadow):
+            reason = f"it has stopped: {shadow.error}" if shadow.error else "it is behind the live rows"
+            raise UsageError(
+                f"the shadow of '{shadow.task}' cannot replace the live rows yet: {reason}",
+                hint="continue it, and swap: flowctl run --shadow --until-idle",
+            )
+        note(f"{shadow.task}: the rows of the second table have replaced the former rows", task=shadow.task)

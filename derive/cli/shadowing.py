@@ -66,26 +66,70 @@ def choose_catalog(
     from derive.engine.shadow import require_no_shadow
 
     if shadow:
-        return _begin_group(store, catalog, accepted, is_held=hold)
+        return _begin(store, catalog, accepted, is_held=hold)
     require_no_shadow(store.shadows.members(), tasks or catalog.tasks)
+    if bindings := store.shadows.bindings():
+        from derive.engine.binding_shadow import require_no_binding_shadow  # imports gRPC
+
+        require_no_binding_shadow(bindings, tasks or catalog.tasks)
     return catalog, None
 
 
-def _begin_group(
+def _begin(
     store: Store, catalog: CatalogSpec, accepted: Collection[str], *, is_held: bool
 ) -> tuple[CatalogSpec, Group | None]:
-    """Begin or continue the shadows of a catalog's edited derivations; see `choose_catalog`."""
+    """Begin or continue the shadows of a catalog's edited derivations, or of its bindings; see `choose_catalog`."""
     from derive.cli.console import note
-    from derive.engine.shadow import begin_shadow, find_group
-    from derive.engine.swapping import find_restarts, require_replaceable
+    from derive.engine.binding_shadow import find_raised, require_raised
+    from derive.engine.shadow import find_group
+    from derive.errors import UsageError
     from derive.storage.shadows import other_edit
 
     group = find_group(store, catalog)
+    if group is None and store.shadows.members():
+        raise other_edit()
+    raised = {name: set(keys.values()) for name, keys in find_raised(store, catalog).items()}
     if group is None:
-        if store.shadows.members():
-            raise other_edit()
-        note("no derivation was edited since it ran, so there is no shadow")
+        if raised or store.shadows.bindings():
+            return _begin_bindings(store, catalog, is_held=is_held), None
+        require_raised(store, catalog)
+        note("no derivation was edited since it ran, and no 'backfill' of a binding was raised, so there is no shadow")
         return catalog, None
+    if raised or store.shadows.bindings():
+        names = ", ".join(raised or [shadow.task for shadow in store.shadows.bindings()])
+        raise UsageError(
+            f"a run fills shadows of derivations or of bindings, but both {', '.join(group.members)} and the bindings"
+            f" of {names} are edited",
+            hint="undo the edit of the bindings; repeat it after the derivations are swapped",
+        )
+    return _begin_group(store, catalog, group, accepted, is_held=is_held)
+
+
+def _begin_bindings(store: Store, catalog: CatalogSpec, *, is_held: bool) -> CatalogSpec:
+    """Begin or continue the shadows of a catalog's bindings; return the catalog to run."""
+    from dataclasses import replace
+
+    from derive.cli.console import note
+    from derive.engine.binding_shadow import new_shadows, with_shadows
+
+    present = [replace(shadow, is_held=is_held) for shadow in store.shadows.bindings()]
+    shadows = present or new_shadows(store, catalog, is_held=is_held)
+    running = with_shadows(catalog, shadows)
+    store.shadows.begin_bindings(shadows)
+    for shadow in shadows:
+        names = ", ".join(f"'{key}'" for key in shadow.keys.values())
+        note(f"{shadow.task}: a second table is filled beside the table of {names}", task=shadow.task)
+    return running
+
+
+def _begin_group(
+    store: Store, catalog: CatalogSpec, group: Group, accepted: Collection[str], *, is_held: bool
+) -> tuple[CatalogSpec, Group]:
+    """Begin or continue the shadows of a group of derivations; return the catalog to run, and the group."""
+    from derive.cli.console import note
+    from derive.engine.shadow import begin_shadow
+    from derive.engine.swapping import find_restarts, require_replaceable
+
     require_replaceable(store, catalog, find_restarts(store, catalog, group.members), accepted)
     store.create(*group.live_catalog().collections.values())
     running = begin_shadow(store, group, is_held=is_held)
@@ -93,6 +137,31 @@ def _begin_group(
     names = ", ".join(shadow.name for shadow in shadows)
     note(f"{names} {'is' if len(shadows) == 1 else 'are'} derived beside the live version", shadows=list(group.members))
     return running, group
+
+
+def shadowing_of(
+    store: Store,
+    run: Run,
+    reconciler: TaskReconciler,
+    group: Group | None,
+    catalog: CatalogSpec,
+    accepted: Collection[str],
+) -> Shadowing | BindingShadowing | None:
+    """Return the swaps of a run; None without shadows.
+
+    Args:
+        store: the data folder.
+        run: the run.
+        reconciler: applies the catalog after a swap.
+        group: the group of derivations; None without one.
+        catalog: the catalog without shadows.
+        accepted: materializations whose bindings may start over although their connector cannot replace rows at once.
+    """
+    if group:
+        return Shadowing(store, run, reconciler, group, accepted)
+    if any(spec.shadows for spec in run.task_graph.catalog.materializations.values()):
+        return BindingShadowing(store, run, reconciler, catalog)
+    return None
 
 
 class Shadowing:
@@ -182,3 +251,72 @@ class Shadowing:
             note(f"{', '.join(self._group.members)}: the new version is in force from {at} on", at=at)
         else:
             self.require_shadow()
+
+
+class BindingShadowing:
+    """The swaps of a run with shadows of bindings, with reports on the terminal.
+
+    Args:
+        store: the data folder.
+        run: the run.
+        reconciler: applies the catalog after a swap.
+        catalog: the catalog without shadows.
+    """
+
+    def __init__(self, store: Store, run: Run, reconciler: TaskReconciler, catalog: CatalogSpec) -> None:
+        from derive.engine.binding_swapping import BindingSwapping
+
+        self._swapping = BindingSwapping(store, run, reconciler, catalog)
+        self._told: set[str] = set()
+
+    def advance(self, scheduler: Scheduler) -> bool:
+        """Swap the shadows that are ready; return whether a further step is possible soon.
+
+        Raises:
+            UsageError: the shadow was given up by another process.
+        """
+        is_soon = self._swapping.advance(scheduler)
+        self._report()
+        return is_soon
+
+    def finish(self, scheduler: Scheduler) -> bool:
+        """Bring the shadows of an idle run to the swap; return whether the swaps are done.
+
+        Raises:
+            UsageError: the shadow was given up by another process.
+        """
+        from derive.cli.console import note
+
+        is_done = self._swapping.finish(scheduler)
+        self._report()
+        for name, shadow in self._swapping.present().items():
+            if shadow.is_held:
+                note(f"the shadow of '{name}' is complete; compare it: flowctl diff; bring it into force: flowctl swap")
+        return is_done
+
+    def require_shadow(self) -> None:
+        """Raise an error if another process has given up a shadow, or has swapped it.
+
+        Raises:
+            UsageError: the data folder has no such shadow.
+        """
+        from derive.errors import UsageError
+
+        ended = sorted(self._swapping.left.keys() - self._swapping.present().keys())
+        if ended:
+            raise UsageError(
+                f"another process has given up the shadow of {', '.join(ended)}, or has swapped it, so this run ends",
+                hint="see how far the tasks are: flowctl status",
+            )
+
+    def _report(self) -> None:
+        from derive.cli.console import note, print_repeated
+
+        for name in self._swapping.swapped:
+            if name not in self._told:
+                self._told.add(name)
+                note(f"{name}: the rows of the second table replace the former rows", task=name)
+        for name, shadow in self._swapping.present().items():
+            if shadow.error is not None:
+                print_repeated(shadow.error, f"the shadow of '{name}' stopped, and its live rows continue", task=name)
+        self.require_shadow()

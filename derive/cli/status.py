@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from derive.errors import FlowError, UsageError
     from derive.protocol.specs import CatalogSpec, DerivationSpec, InputSpec, MaterializationSpec
     from derive.sql.maintenance.recording import Record
+    from derive.storage.metadata.binding_shadow import BindingShadow
     from derive.storage.metadata.descriptions import Edit, TaskState
     from derive.storage.metadata.swap import Shadow
     from derive.storage.roles import Maintainable, View
@@ -161,8 +162,9 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
     folder = stored_folder(source, data)
     store = open_store(folder, reading=True)
     try:
-        shadows = store.shadows.members()
-        catalog, outdated = _running(store, shadows, catalog)
+        shadows, bindings = store.shadows.members(), store.shadows.bindings()
+        positions = {one.task: task.positions for one in bindings if (task := store.task(one.task))}
+        catalog, outdated = _running(store, shadows, bindings, catalog)
         rows = [_row(store, spec) for spec in (catalog.tasks.values() if catalog else ())]
         ahead, present = store.timeline.ahead(), store.timeline.present()
     finally:
@@ -178,20 +180,26 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
             level="warn",
         )
     _report_shadows(shadows, {row["task"]: row for row, _ in rows})
+    _report_binding_shadows(bindings, positions)
     if outdated is not None:
         print_error(outdated)
     _report_tasks(rows)
 
 
 def _running(
-    store: View, shadows: Sequence[Shadow], catalog: CatalogSpec | None
+    store: View, shadows: Sequence[Shadow], bindings: Sequence[BindingShadow], catalog: CatalogSpec | None
 ) -> tuple[CatalogSpec | None, UsageError | None]:
     """Return the catalog that a run with the shadows runs; or the same catalog, and the error of outdated shadows."""
     from derive.engine.shadow import running_catalog
     from derive.errors import UsageError
 
     try:
-        return catalog and running_catalog(store, shadows, catalog), None
+        running = catalog and running_catalog(store, shadows, catalog)
+        if running and bindings:
+            from derive.engine.binding_shadow import with_shadows  # imports gRPC
+
+            running = with_shadows(running, bindings)
+        return running, None
     except UsageError as error:
         return catalog, error
 
@@ -229,6 +237,28 @@ def _report_shadows(shadows: Sequence[Shadow], rows: Mapping[str, Mapping[str, A
         note(f"{shadow.name}: the shadow of '{shadow.task}' {at}{beside}", task=shadow.name)
     if any(shadow.is_held for shadow in shadows):
         note("the shadows replace the live version after: flowctl swap")
+
+
+def _report_binding_shadows(shadows: Sequence[BindingShadow], positions: Mapping[str, Mapping[str, int]]) -> None:
+    """Print how far each shadow of a binding is, the error that stopped it, and for what the swap waits.
+
+    Args:
+        shadows: the shadows.
+        positions: for each materialization, the adjusted timestamp that each binding (by state key) has reached.
+    """
+    from derive.cli.console import note, print_error
+    from derive.document.clock import format_rfc3339
+
+    for shadow in shadows:
+        reached = positions.get(shadow.task, {})
+        for key, live in shadow.keys.items():
+            at = f"is filled up to {format_rfc3339(reached[key])}" if reached.get(key) else "is empty yet"
+            beside = f", and the live rows are at {format_rfc3339(reached[live])}" if reached.get(live) else ""
+            note(f"{shadow.task}: the second table of '{live}' {at}{beside}", task=shadow.task)
+        if shadow.error:
+            print_error(shadow.error)
+    if any(shadow.is_held for shadow in shadows):
+        note("the rows of the second tables replace the live rows after: flowctl swap")
 
 
 def _note_quarantine(task: str, quarantine: Mapping[str, int]) -> None:

@@ -97,6 +97,11 @@ class Derivation:
         """Return no refills: a derivation publishes to one collection only, which starts over at once."""
         return {}
 
+    @property
+    def suspended(self) -> tuple[str, ...]:
+        """Return no inputs: an error of one input stops all of them."""
+        return ()
+
     def open(self, *, if_free: bool = False) -> Opened:
         """Fence earlier runs of the task, and remove their uncommitted files and state.
 

@@ -6,8 +6,10 @@ the two, the checkpoint of the endpoint shows the commit; so every document is s
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import orjson
@@ -27,7 +29,7 @@ from derive.engine.stored_bindings import (
 )
 from derive.engine.transactor import Opened, Prepared, Transaction
 from derive.engine.unique_keys import UniqueKeys
-from derive.errors import CatalogError, EndpointError, FlowError, TaskError
+from derive.errors import CatalogError, EndpointError, FencedError, FlowError, LostError, TaskError
 from derive.failpoint import reach
 from derive.materialize.binding import StoredBinding
 from derive.materialize.fields import REFUSED
@@ -48,6 +50,9 @@ from derive.time import BEGINNING, tick_begin
 from derive.time.extent import Limits, Load, Size, size_of, slice_borders
 from derive.time.positions import Place, needs, offset_of
 
+_RETRY_SECONDS = 10.0
+"""Pause after a transient error of shadows, in seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
@@ -59,12 +64,14 @@ class _Ready:
         limits: for each binding (by state key) that is being refilled, the adjusted timestamp up to which it must be
             stored before it replaces its rows.
         foreign: state keys of bindings whose recorded positions belong to other rows than the rows of the endpoint.
+        shadows: state keys of bindings that fill a table beside the table of a live binding.
     """
 
     prepared: PreparedMaterialization
     contents: Mapping[str, str]
     limits: Mapping[str, int]
     foreign: tuple[str, ...] = ()
+    shadows: frozenset[str] = frozenset()
 
 
 class Materialization:
@@ -87,7 +94,8 @@ class Materialization:
         self._ready: _Ready | None = None
         self._keys: dict[str, UniqueKeys] = {}
         self._log = TaskLog(store.root, spec.name)
-        self._definition = definition_of_materialization(spec)
+        self._definition = definition_of_materialization(spec.live)
+        self._retry_at: float | None = None
         self.spec = spec
 
     @property
@@ -102,6 +110,16 @@ class Materialization:
     def refills(self) -> Mapping[str, int]:
         """Return, for each binding that is being refilled, the adjusted timestamp at which its refill is complete."""
         return self._ready.limits if self._ready else {}
+
+    @property
+    def suspended(self) -> Collection[str]:
+        """Return the state keys of shadows that have failed, so that only the live bindings advance.
+
+        After a transient error, the shadows are tried again some seconds later.
+        """
+        if self._retry_at is None or time.monotonic() >= self._retry_at:
+            return ()
+        return self.spec.shadows
 
     def open(self, *, if_free: bool = False) -> Opened:
         """Fence earlier runs of the task in the data folder.
@@ -139,6 +157,8 @@ class Materialization:
             FlowError: the endpoint cannot be prepared, or has failed. The next attempt skips documents that the
                 endpoint has committed.
         """
+        read = {self.spec.inputs[read.index].state_key for read in transaction.reads}
+        of_shadows = bool(read) and self.spec.shadows.issuperset(read)
         try:
             ready = self._ready or self._make_ready(transaction)
             if ready.foreign:
@@ -148,9 +168,14 @@ class Materialization:
             _raise_first(messages)
             if not any(message.behind for message in messages):
                 self._complete_refills(transaction, ready)
-        except FlowError:
+        except FlowError as error:
             self._ready = None  # the next attempt validates the endpoint again, which may have changed
+            if of_shadows and not isinstance(error, FencedError | LostError):
+                return self._suspend(error, transaction, read)
             raise
+        if of_shadows and self._retry_at is not None:
+            self._retry_at = None
+            self._store.shadows.note_error(self.spec.name, None)
         stepped_back: dict[str, int] = {}
         for message in messages:
             for key, position in message.behind.items():
@@ -164,6 +189,14 @@ class Materialization:
             stored=sum(message.documents_out for message in messages),
             cleared=tuple(sorted({key for message in messages for key in message.cleared})),
         )
+
+    def _suspend(self, error: FlowError, transaction: Transaction, keys: Collection[str]) -> Prepared:
+        """Record the error of a transaction that reads shadows only, and continue with the live bindings."""
+        self._retry_at = time.monotonic() + _RETRY_SECONDS if error.heals else math.inf
+        self._store.shadows.note_error(self.spec.name, error)
+        self._log.write("error", f"the shadow has stopped, and the live rows continue: {error}")
+        positions = transaction.checkpoint.positions
+        return Prepared(stepped_back={key: positions.get(key, BEGINNING) for key in keys})
 
     def _step_back(self, positions: dict[str, int], tokens: Mapping[int, str]) -> Prepared:
         """Rewind bindings (by state key) to the positions of the endpoint.
@@ -226,9 +259,25 @@ class Materialization:
             if new or prints != before:
                 self._store.note_task(transaction.capability, Edited(prints, (*state.edits, *new)))
         refilling = [inputs[index] for index in sorted(applied.refilling)]
-        self._ready = _Ready(prepared, contents, {item.state_key: self._limit(item, state) for item in refilling})
+        shadows = self.spec.shadows & {item.state_key for item in refilling}
+        limits = {item.state_key: self._limit(item, state) for item in refilling if item.state_key not in shadows}
+        self._require_live(limits)
+        self._ready = _Ready(prepared, contents, limits, shadows=shadows)
         self._report_refills(self._ready.limits)
         return self._ready
+
+    def _require_live(self, refilling: Collection[str]) -> None:
+        """Require that only shadows are refilled (by state key) while there are shadows.
+
+        Raises:
+            TaskError: a binding starts over.
+        """
+        if self.spec.shadows and refilling:
+            raise TaskError(
+                f"{', '.join(refilling)} of '{self.spec.name}' starts over while a shadow of it is filled",
+                position=self.spec.position,
+                hint="give the shadow up: flowctl shadow drop",
+            )
 
     def _require_own(self, prepared: PreparedMaterialization, applied: Applied) -> None:
         """Require, for a materialization without progress, that the endpoint has no rows of another data folder.
@@ -345,7 +394,7 @@ class Materialization:
                 values=binding.fields.values,
                 is_delta=binding.delta_updates,
                 contents=ready.contents.get(binding.spec.input.state_key, ""),
-                is_refilling=binding.spec.input.state_key in ready.limits,
+                is_refilling=binding.spec.input.state_key in ready.limits.keys() | ready.shadows,
             )
             for binding in ready.prepared.bindings
         )

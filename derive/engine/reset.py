@@ -103,6 +103,12 @@ def _start_over(
     """Start tasks over, and the inputs of readers that read one of these tasks or the collection of an undone load."""
     sources = [*names, *readers, *(undone or ())[:1]]
     _refuse_others(catalog, store, sources)
+    shadowed = [shadow.task for shadow in store.shadows.bindings() if shadow.task in (*names, *readers)]
+    if shadowed:
+        raise UsageError(
+            f"a shadow of {', '.join(shadowed)} is being filled, and would not fit rows that start over",
+            hint="bring the shadow into force (flowctl swap), or give it up (flowctl shadow drop)",
+        )
     parts = {name: keys for name in readers if (keys := _parts(catalog, store, name, sources))}
     ticks = {task.tick for task in catalog.tasks.values()}
     chosen = [*names, *readers]

@@ -29,7 +29,7 @@ from derive.time import BEGINNING
 _NEAR = 5_000_000
 """Distance of a shadow to the live collections at which the time of the swap is chosen, microseconds."""
 
-_PATIENCE_SECONDS, _PAUSE_SECONDS = 30.0, 0.02
+PATIENCE_SECONDS, PAUSE_SECONDS = 30.0, 0.02
 """Longest wait for members that do not advance, and shortest pause before another look, in seconds."""
 
 _LOOK_SECONDS = 0.5
@@ -114,6 +114,24 @@ def _obstacle(store: Maintainable, spec: MaterializationSpec, keys: Collection[s
     return None
 
 
+@contextmanager
+def held_cycles(run: Run, scheduler: Scheduler | None) -> Iterator[bool]:
+    """Keep all cycles from starting transactions while the block runs; yield whether no transaction is running.
+
+    Args:
+        run: the run.
+        scheduler: runs the cycles on threads; None if no thread runs them.
+    """
+    if scheduler is None:
+        yield True
+        return
+    busy = scheduler.hold(run.cycles)
+    try:
+        yield not busy
+    finally:
+        scheduler.adopt()
+
+
 class Swapping:
     """Brings a run with shadows to the swap.
 
@@ -180,7 +198,7 @@ class Swapping:
             if not is_last:
                 self._meet(None, shadows)
             return False
-        with self._held(scheduler) as is_idle:
+        with held_cycles(self._run, scheduler) as is_idle:
             if is_idle:
                 self._swap(shadows)
         return not is_idle
@@ -196,11 +214,11 @@ class Swapping:
         while self.advance(scheduler, is_last=True):
             if scheduler.step():
                 moved_at = time.monotonic()
-            elif time.monotonic() - moved_at > _PATIENCE_SECONDS:
+            elif time.monotonic() - moved_at > PATIENCE_SECONDS:
                 break
             else:
                 pause = ((self.at or BEGINNING) - self._store.timeline.present()) / 1e6
-                sleep(min(max(pause, _PAUSE_SECONDS), 1.0))
+                sleep(min(max(pause, PAUSE_SECONDS), 1.0))
         return self.swapped is not None
 
     def _is_disturbed(self, shadows: Collection[Shadow]) -> bool:
@@ -245,18 +263,6 @@ class Swapping:
         if at is None:
             self._run.wake()
 
-    @contextmanager
-    def _held(self, scheduler: Scheduler | None) -> Iterator[bool]:
-        """Keep all cycles from starting transactions while the block runs; yield whether no transaction is running."""
-        if scheduler is None:
-            yield True
-            return
-        busy = scheduler.hold(self._run.cycles)
-        try:
-            yield not busy
-        finally:
-            scheduler.adopt()
-
     def _swap(self, shadows: Collection[Shadow]) -> None:
         try:
             self.swapped = swap_group(self._store, self._group, self._accepted)
@@ -270,7 +276,7 @@ class Swapping:
     def _apply_alone(self, scheduler: Scheduler | None) -> bool:
         """Apply the catalog after the swap, unless it is applied; return whether a later attempt is needed."""
         if not self._is_applied:
-            with self._held(scheduler) as is_idle:
+            with held_cycles(self._run, scheduler) as is_idle:
                 if is_idle:
                     self._apply()
         return not self._is_applied

@@ -26,7 +26,7 @@ from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edit, Stopped, TaskCommit
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
-from derive.time import BEGINNING, tick_begin
+from derive.time import BEGINNING, END_OF_TIME, tick_begin
 from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step, next_step_per_input
 from derive.time.extent import Limits, Pace, choose_end, is_one_tick, size_of
 from derive.time.positions import Place, needs
@@ -245,7 +245,8 @@ class Task:
     def waiting(self) -> list[PendingDocuments]:
         """Return the pending documents and refills of each input."""
         checkpoint, refills = self._checkpoint, self._transactor.refills
-        waiting = find_pending(self._store, self.spec, checkpoint.positions, checkpoint.places, self._switched)
+        positions = {**checkpoint.positions, **dict.fromkeys(self._transactor.suspended, END_OF_TIME)}
+        waiting = find_pending(self._store, self.spec, positions, checkpoint.places, self._switched)
         for spec in self.spec.inputs:
             if spec.state_key in refills:
                 waiting.append(PendingDocuments(self.spec.name, spec.name, 0, 0, refills[spec.state_key] - 1))
@@ -269,7 +270,9 @@ class Task:
         horizon = Horizon(inputs.uppers, earliest, now)
         first = partial(self._earliest, inputs)
         choose = next_step_per_input if self.beginning.is_per_input else next_step
-        step = choose(by_priority(self.spec.inputs, self.spec.tick), self._checkpoint.position, first, horizon)
+        suspended = self._transactor.suspended
+        specs = [spec for spec in self.spec.inputs if spec.state_key not in suspended]
+        step = choose(by_priority(specs, self.spec.tick), self._checkpoint.position, first, horizon)
         if step is None and inputs.failures:
             raise min(inputs.failures.items())[1]
         return step

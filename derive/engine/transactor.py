@@ -7,7 +7,7 @@ publishes to a collection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -192,6 +192,10 @@ class Transactor(Protocol):
     @property
     def refills(self) -> Mapping[str, int]:
         """Return, for each refilled input (by `state_key`), the adjusted timestamp at which the refill is complete."""
+
+    @property
+    def suspended(self) -> Collection[str]:
+        """Return the inputs (by `state_key`) that are not read now, because of an error of theirs alone."""
 
     def open(self, *, if_free: bool = False) -> Opened:
         """Fence earlier runs of the task, which then cannot commit, and remove their uncommitted files.

@@ -18,7 +18,7 @@ from typing import TypeVar
 import grpc
 
 from connectors.kit.connector import installed_materialize_connectors
-from connectors.kit.requests import Applied
+from connectors.kit.requests import Applied, Difference
 from derive.errors import EndpointGoneError, FlowError, ProtocolError, TaskError
 from derive.materialize.process import ConnectorProcess, guarded_command, installed_command, installed_env
 from derive.materialize.schemas import ConnectorSchemas, parse_schemas
@@ -122,7 +122,11 @@ class Connector:
         metadata = ((BEGUN, ",".join(map(str, begun))),)
         response = self._ask(lambda: self.client.apply(request, timeout=_APPLY_SECONDS, metadata=metadata), secrets)
         description = hide(response.action_description, secrets).strip()
-        return Applied(description, frozenset(response.refilling), tuple(response.contents))
+        differences = tuple(
+            Difference(one.binding, one.deleted, one.inserted, one.updated, tuple(one.rows_json))
+            for one in response.differences
+        )
+        return Applied(description, frozenset(response.refilling), tuple(response.contents), differences)
 
     def error_of(self, failure: grpc.RpcError, secrets: Collection[str]) -> FlowError:
         """Return the error of a failed method without secrets. If the process has ended, add its last output."""

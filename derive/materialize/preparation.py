@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from connectors.kit.requests import Applied
@@ -167,7 +167,7 @@ def _binding_message(
             uses_source_key=True,
             source_schema_uri=_schema_uri(collection),
             uses_source_schema=True,
-            priority=binding.input.priority,
+            priority=max(binding.input.priority, 0),  # a shadow has the lowest priority
         ),
         generation="" if validated.delta_updates else generation,
     )
@@ -263,6 +263,7 @@ class PreparedMaterialization:
         dry_run: bool = False,
         begun: Collection[str] = (),
         completed: Collection[str] = (),
+        compare: int = 0,
     ) -> Applied:
         """Prepare the endpoint, or return the needed actions of a dry run.
 
@@ -271,12 +272,14 @@ class PreparedMaterialization:
             dry_run: whether nothing is changed.
             begun: state keys of bindings with documents at the endpoint.
             completed: identities of refills that now replace rows; if there are any, the call does only this.
+            compare: in a dry run, the largest number of example rows of each difference between visible rows and
+                refills; 0 to compare nothing.
 
         Raises:
             FlowError: the endpoint cannot be prepared.
         """
         request = pb.ApplyRequest(
-            materialization=self.message, version=self.version, dry_run=dry_run, completed=completed
+            materialization=self.message, version=self.version, dry_run=dry_run, completed=completed, compare=compare
         )
         try:
             return connector.apply(request, self.secrets, self._indices(begun))
@@ -314,35 +317,58 @@ def prepare(
     if issues:
         raise CatalogError(issues)
     secrets = secrets_of(spec, config, schemas)
-    try:
-        response = connector.validate(validate_request(spec, config), secrets)
-    except FlowError as error:
-        raise located(error, spec) from error
-    bindings: list[tuple[ValidatedBinding, FieldSelection]] = []
-    for binding, answer in zip(spec.bindings, response.bindings, strict=True):
-        validated = validated_binding(answer)
-        collection = binding.collection
-        fields = select_fields(
-            collection.key,
-            collection.projections,
-            validated.constraints,
-            binding.fields,
-            (stored or {}).get(binding.input.state_key, ()),
-            validated.most_fields,
-        )
-        if isinstance(fields, FieldSelection):
-            bindings.append((validated, fields))
-        else:
-            issues += fields
-    issues += _shared_resources(spec, response)
-    if issues:
-        raise CatalogError(issues)
+    bindings = _select(spec, lambda part: connector.validate(validate_request(part, config), secrets), stored or {})
     message = materialization_message(spec, config, bindings, _generations(spec, schemas, restart))
     prepared = tuple(
         PreparedBinding(binding, fields, validated.resource_path, validated.delta_updates)
         for binding, (validated, fields) in zip(spec.bindings, bindings, strict=True)
     )
     return PreparedMaterialization(spec, prepared, message, version_of(message, secrets), secrets)
+
+
+def _select(
+    spec: MaterializationSpec,
+    validate: Callable[[MaterializationSpec], pb.ValidateResponse],
+    stored: Mapping[str, Sequence[str]],
+) -> list[tuple[ValidatedBinding, FieldSelection]]:
+    """Return the connector's answer and the selected fields of each binding.
+
+    Shadows are validated by themselves, because a connector refuses two bindings of one resource. A binding with a
+    shadow keeps its stored fields: new columns are for the shadow.
+
+    Raises:
+        CatalogError: the catalog conflicts with the connector; the error has all issues.
+        FlowError: the connector does not answer or refuses.
+    """
+    issues: list[Issue] = []
+    bindings: list[tuple[ValidatedBinding, FieldSelection]] = []
+    shadows = tuple(binding for binding in spec.bindings if binding.is_shadow)
+    shadowed = {binding.name for binding in shadows}
+    for part in (spec.live, *([replace(spec, bindings=shadows)] if shadows else [])):
+        try:
+            response = validate(part)
+        except FlowError as error:
+            raise located(error, spec) from error
+        for binding, answer in zip(part.bindings, response.bindings, strict=True):
+            validated, before = validated_binding(answer), stored.get(binding.input.state_key, ())
+            fields = select_fields(
+                binding.collection.key,
+                binding.collection.projections,
+                validated.constraints,
+                binding.fields,
+                before,
+                validated.most_fields,
+            )
+            if not isinstance(fields, FieldSelection):
+                issues += fields
+                continue
+            if not binding.is_shadow and binding.name in shadowed:
+                fields = replace(fields, values=tuple(name for name in fields.values if name in before))
+            bindings.append((validated, fields))
+        issues += _shared_resources(part, response)
+    if issues:
+        raise CatalogError(issues)
+    return bindings
 
 
 def _generations(spec: MaterializationSpec, schemas: ConnectorSchemas, restart: ResetMarker | None) -> dict[str, str]:

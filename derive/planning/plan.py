@@ -354,6 +354,9 @@ def _commands(task: _Task, changes: Sequence[Change]) -> tuple[tuple[str, str], 
     start = [(task.reset, "to start over")] if effects & {"waits", "refused", "new documents", "from the start"} else []
     has_definition = isinstance(task.spec, DerivationSpec) and bool(task.store.past(task.spec.name))
     shadow = [("flowctl run --shadow", "to replace the documents at one time")] if start and has_definition else []
+    raised = [change for change in changes if change.part.endswith(": backfill") and change.effect == "from the start"]
+    if raised and not isinstance(task.spec, DerivationSpec):
+        shadow = [("flowctl run --shadow", "to keep the rows up to date until the new rows replace them")]
     return (*accept, *shadow, *start)
 
 

@@ -97,6 +97,30 @@ def definition_of_materialization(spec: MaterializationSpec) -> Definition:
     return _definition(written)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredBinding:
+    """A binding in the definition of a materialization.
+
+    Attributes:
+        input: the input.
+        resource: its resource, without secrets that are in clear.
+        fields: selected fields.
+    """
+
+    input: InputSpec
+    resource: JSON
+    fields: FieldsSpec
+
+
+def restored_bindings(text: str) -> dict[str, StoredBinding]:
+    """Return the bindings, by name, of a text of `definition_of_materialization`."""
+    bindings = [
+        StoredBinding(_read(InputSpec, one["input"]), one["resource"], _read(FieldsSpec, one["fields"]))
+        for one in parse_exact(text.encode())["bindings"]
+    ]
+    return {binding.input.name: binding for binding in bindings}
+
+
 def _definition(written: JSON) -> Definition:
     text = dump_exact(written)
     return Definition(hashlib.sha256(text).hexdigest()[:_DIGITS], text.decode())

@@ -212,6 +212,8 @@ class BindingSpec:
         fields: selected fields.
         position: position of the binding.
         resource_positions: position of each value of `resource`, by JSON pointer.
+        is_shadow: whether the binding fills a table beside the table of a live binding with the same resource, until
+            a swap.
     """
 
     input: InputSpec
@@ -220,6 +222,7 @@ class BindingSpec:
     fields: FieldsSpec
     position: Position
     resource_positions: Mapping[str, Position] = field(default_factory=dict)
+    is_shadow: bool = False
 
     @property
     def label(self) -> str:
@@ -239,7 +242,7 @@ class MaterializationSpec:
     Attributes:
         name: unique name among all tasks.
         endpoint: the endpoint.
-        bindings: enabled bindings, in catalog order.
+        bindings: enabled bindings, in catalog order; after them, shadows of some of them.
         sources: collections that the bindings read, by name.
         tick: microseconds of `shards.maxTxnDuration`.
         position: position in the catalog.
@@ -258,3 +261,13 @@ class MaterializationSpec:
     def inputs(self) -> tuple[InputSpec, ...]:
         """Return the inputs, in catalog order."""
         return tuple(binding.input for binding in self.bindings)
+
+    @property
+    def shadows(self) -> frozenset[str]:
+        """Return the state keys of the bindings that are shadows."""
+        return frozenset(binding.input.state_key for binding in self.bindings if binding.is_shadow)
+
+    @property
+    def live(self) -> MaterializationSpec:
+        """Return the materialization without shadows, which follow all other bindings."""
+        return replace(self, bindings=tuple(binding for binding in self.bindings if not binding.is_shadow))

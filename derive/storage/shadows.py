@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from derive.errors import UsageError
+from derive.errors import FlowError, UsageError
 from derive.failpoint import reach
 from derive.protocol.collection import owner_of_version
 from derive.protocol.definition_text import Definition
 from derive.storage.capability.table import release_expired
 from derive.storage.history import Garbage
+from derive.storage.metadata.binding_shadow import (
+    BindingShadow,
+    begin_binding_shadow,
+    behind,
+    drop_binding_shadow,
+    hold_binding_shadows,
+    note_shadow_error,
+    read_binding_shadows,
+    swap_binding_shadow,
+)
 from derive.storage.metadata.collection import delete_collection, frontiers_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.quarantine import internal_collections
@@ -68,10 +78,44 @@ class Shadows:
             return read_shadows(db)
 
     def let_swap(self) -> list[Shadow]:
-        """Let the present group swap as soon as it is ready; return its members, none without a shadow."""
+        """Let all shadows swap as soon as they are ready; return the members of the present group."""
         with self._metadata.transaction(wakes=True) as db:
             hold_shadows(db, is_held=False)
+            hold_binding_shadows(db, is_held=False)
             return read_shadows(db)
+
+    def bindings(self) -> list[BindingShadow]:
+        """Return the shadows of bindings, by materialization."""
+        with self._metadata.snapshot() as db:
+            return read_binding_shadows(db)
+
+    def begin_bindings(self, shadows: Iterable[BindingShadow]) -> None:
+        """Begin shadows of bindings, or continue those that are there, in one commit."""
+        with self._metadata.transaction(wakes=True) as db:
+            for shadow in shadows:
+                begin_binding_shadow(db, shadow)
+
+    def note_error(self, task: str, error: FlowError | None) -> None:
+        """Record the error that stopped the shadows of a materialization's bindings; None if they continue."""
+        with self._metadata.transaction() as db:
+            note_shadow_error(db, task, error)
+
+    def behind(self, shadow: BindingShadow) -> Collection[str]:
+        """Return the state keys of shadows of bindings that have not reached their live bindings."""
+        with self._metadata.snapshot() as db:
+            return behind(db, shadow)
+
+    def swap_bindings(self, task: str) -> bool:
+        """Decide that the shadows of a materialization replace the rows; return false if they are not ready."""
+        with self._metadata.transaction(wakes=True) as db:
+            return swap_binding_shadow(db, task)
+
+    def drop_bindings(self, shadow: BindingShadow) -> None:
+        """Give up the shadows of a materialization, whose tables the caller has dropped."""
+        with self._metadata.transaction(wakes=True) as db:
+            release_expired(db)
+            drop_binding_shadow(db, shadow)
+        reach("shadow.dropped")
 
     def drop(self) -> list[str]:
         """Give up the present group; return the names of the shadows, whose files the caller removes."""

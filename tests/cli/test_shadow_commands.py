@@ -225,3 +225,104 @@ def test_load_that_a_shadow_has_read_is_undone_after_its_end(tmp_path: Path) -> 
     assert "--reset-readers" not in err
     assert flowctl(tmp_path, "shadow", "drop")[0] == 0
     assert flowctl(tmp_path, *undo)[0] == 0
+
+
+BOUND = """
+collections:
+  s/orders:
+    schema: {type: object, required: [id], properties: {id: {type: integer}, n: {type: integer}, note: {type: string}}}
+    key: [/id]
+materializations:
+  s/stored:
+    endpoint: {connector: {image: IMAGE, config: CONFIG}}
+    bindings: [{source: s/orders, resource: RESOURCE, fields: {exclude: [note]}}]
+"""
+RAISED = "fields: {exclude: [n]}, backfill: 1"
+
+
+def begin_bound(folder: Path, image: str = "materialize-sqlite", config: str = "{path: stored.db}") -> Path:
+    """A folder that has stored three orders, and whose binding is edited."""
+    resource = "{path: orders, format: jsonl}" if image == "materialize-files" else "{table: orders}"
+    text = BOUND.replace("IMAGE", image).replace("CONFIG", config).replace("RESOURCE", resource)
+    write_catalog(folder, text)
+    ingest(folder, 1, 2, 3)
+    assert flowctl(folder, "run", "--until-idle")[0] == 0
+    write_catalog(folder, text.replace("fields: {exclude: [note]}", RAISED))
+    return folder
+
+
+def orders(folder: Path, table: str = "orders") -> list[int]:
+    with closing(sqlite3.connect(folder / "stored.db")) as database:
+        return [number for (number,) in database.execute(f'SELECT id FROM "{table}" ORDER BY id')]
+
+
+def second_tables(folder: Path) -> list[str]:
+    with closing(sqlite3.connect(folder / "stored.db")) as database:
+        query = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE '%refill%'"
+        return [name for (name,) in database.execute(query)]
+
+
+def test_shadow_of_a_binding_is_held_compared_and_swapped(tmp_path: Path) -> None:
+    folder = begin_bound(tmp_path)
+    status, _, err = flowctl(folder, "run", "--shadow", "--hold", "--until-idle")
+    assert status == 0, err
+    assert "a second table is filled beside the table of 's/orders -> orders'" in err
+    assert "the shadow of 's/stored' is complete; compare it: flowctl diff" in err
+    status, _, err = flowctl(folder, "run", "--until-idle")
+    assert status == 2
+    assert "a shadow of s/stored is being filled" in err
+    line = '{"id": 4, "n": 4, "note": "four"}\n'
+    assert flowctl(folder, "ingest", "--collection", "s/orders", "-", text=line)[0] == 0
+    assert flowctl(folder, "run", "--shadow", "--hold", "--until-idle")[0] == 0
+    (beside,) = second_tables(folder)
+    assert orders(folder) == orders(folder, beside) == [1, 2, 3, 4]
+    _, _, err = flowctl(folder, "status")
+    assert "s/stored: the second table of 's/orders -> orders' is filled up to 20" in err
+    assert "the rows of the second tables replace the live rows after: flowctl swap" in err
+    _, out, err = flowctl(folder, "diff")
+    shown = {"task": "s/stored", "collection": "s/orders", "table": "orders"}
+    assert [json.loads(row) for row in out.splitlines()] == [
+        {**shown, "key": [4], "before": {"note": None}, "after": {"note": "four"}}
+    ]
+    assert "rows of 'orders' that the swap changes: 0 inserted, 1 updated, 0 deleted" in err
+    status, _, err = flowctl(folder, "swap")
+    assert status == 0, err
+    assert second_tables(folder) == []
+    ingest(folder, 5)
+    assert flowctl(folder, "run", "--until-idle")[0] == 0
+    assert orders(folder) == [1, 2, 3, 4, 5]
+    assert flowctl(folder, "diff")[0] == 2
+
+
+def test_run_swaps_a_binding_and_continues(tmp_path: Path) -> None:
+    folder = begin_bound(tmp_path)
+    status, _, err = flowctl(folder, "run", "--shadow", "--until-idle")
+    assert status == 0, err
+    assert "s/stored: the rows of the second table replace the former rows" in err
+    assert second_tables(folder) == []
+    assert orders(folder) == [1, 2, 3]
+
+
+def test_running_shadow_of_a_binding_is_given_up_by_another_process(tmp_path: Path) -> None:
+    folder = begin_bound(tmp_path)
+    told = folder / "told"
+    with told.open("ab") as stream:
+        process = Flowctl(["run", "--shadow", "--hold", "--source", str(folder / "flow.yaml")], stderr=stream)
+    wait_for(process, told, lambda: second_tables(folder))
+    status, _, err = flowctl(folder, "shadow", "drop")
+    assert status == 0, err
+    assert "s/orders -> orders.v1 was given up" in err
+    ingest(folder, 5)
+    assert process.wait(60) in (1, 2)  # the run may notice that it is fenced before the shadow is gone
+    ends = "another process has given up the shadow of s/stored", "has taken over 's/stored'"
+    assert any(end in told.read_text() for end in ends), told.read_text()
+    assert second_tables(folder) == []
+    assert orders(folder) == [1, 2, 3]
+
+
+def test_endpoint_without_tables_refuses_a_shadow(tmp_path: Path) -> None:
+    folder = begin_bound(tmp_path, "materialize-files", "{path: files}")
+    status, _, err = flowctl(folder, "run", "--shadow", "--until-idle")
+    assert status == 2
+    assert "'s/stored' cannot fill a table beside that of 's/orders -> orders': delta updates are not replaced" in err
+    assert "let the next run apply the edit: flowctl run" in err

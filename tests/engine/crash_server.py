@@ -23,6 +23,8 @@ from watched_edit import apply_edit
 
 from derive import failpoint
 from derive.catalog import load
+from derive.engine.binding_shadow import give_up_bindings, new_shadows, with_shadows
+from derive.engine.binding_swapping import BindingSwapping
 from derive.engine.executor import InProcessExecutor
 from derive.engine.quarantine import Choice, decide
 from derive.engine.reset import reset
@@ -214,6 +216,24 @@ class Deeds:
     def drop_shadow(self) -> None:
         """Give up the shadows."""
         give_up(self.store)
+
+    def shadow_bindings(self) -> None:
+        """Fill tables of raised bindings until they are swapped, or run the catalog if they are."""
+        shadows = self.store.shadows.bindings() or new_shadows(self.store, self.catalog, is_held=False)
+        running = with_shadows(self.catalog, shadows)
+        self.store.shadows.begin_bindings(shadows)
+        limits = Limits(documents=3)
+        run, reconciler = open_changing_run(running, self.store, InProcessExecutor(), shards=2, limits=limits)
+        swapping = BindingSwapping(self.store, run, reconciler, self.catalog)
+        run.step()
+        swapping.advance()
+        assert not swapping.left
+        self.wall += 1_000_000  # an endpoint is asked at the end of a tick
+        self.work(run)
+
+    def drop_bindings(self) -> None:
+        """Give up the shadows of bindings."""
+        give_up_bindings(self.store, self.catalog, self.store.shadows.bindings())
 
     def split(self, task: str, shards: int) -> None:
         while (known := self.store.task(task)) and known.shards < shards:

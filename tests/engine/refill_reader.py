@@ -1,6 +1,6 @@
 """Reads a table over and over in a process of its own, for test_refills.py.
 
-Its arguments are the name of a database of `sql_databases`, and its configuration as JSON. It writes one line for each result that differs from the one before, and ends when its standard input does.
+Its arguments are the name of a database of `sql_databases`, its configuration as JSON, and a query. It writes one line for each result that differs from the one before, and ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ import psycopg
 from connectors.materialize_duckdb.endpoint import DatabaseFile
 
 QUERY = 'SELECT "id", "value" FROM "sums" ORDER BY "id"'
+"""Default query: each row has a key and an integer."""
 
 
-def reader(name: str, config: dict[str, Any]) -> Callable[[], list[tuple[Any, ...]]]:
+def reader(name: str, config: dict[str, Any], query: str) -> Callable[[], list[tuple[Any, ...]]]:
     if name == "postgres":
         host, port = config["address"].split(":")
         login = {"host": host, "port": port, "user": config["user"], "password": config["password"]}
         connection = psycopg.connect(**login, dbname=config["database"], autocommit=True)
         connection.execute("SELECT set_config('search_path', quote_ident(%s), false)", [config["schema"]])
-        return lambda: connection.execute(QUERY).fetchall()
+        return lambda: connection.execute(query).fetchall()
     if name == "sqlite":
         database = apsw.Connection(config["path"])
         database.set_busy_timeout(30_000)
-        return lambda: list(database.execute(QUERY))
+        return lambda: list(database.execute(query))
 
     def read() -> list[tuple[Any, ...]]:
         with DatabaseFile(config["path"]).opened() as opened:
-            return opened.execute(QUERY).fetchall()
+            return opened.execute(query).fetchall()
 
     return read
 
 
-def main(name: str, config: str) -> None:
-    read, last, ended = reader(name, json.loads(config)), "", Thread(target=sys.stdin.read, daemon=True)
+def main(name: str, config: str, query: str = QUERY) -> None:
+    read, last, ended = reader(name, json.loads(config), query), "", Thread(target=sys.stdin.read, daemon=True)
     ended.start()
     while True:
         is_last = not ended.is_alive()

@@ -57,6 +57,7 @@ class Ledger:
     most: int = 1_000
     has_to_execute: bool = False
     refills: Mapping[str, int] = field(default_factory=dict)
+    suspended: tuple[str, ...] = ()
     entries: list[str] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
 

@@ -31,8 +31,9 @@ materialize.ValidateRequest.Binding: resource_spec_json=1 string, collection=2 f
 materialize.ValidateResponse: bindings=1 repeated materialize.ValidateResponse.Binding
 materialize.ValidateResponse.Binding: constraints=1 map<string,materialize.Constraint>, resource_path=2 repeated string, delta_updates=3 bool, most_fields=100 uint32
 materialize.Constraint: type=2 materialize.Constraint.Type, reason=3 string
-materialize.ApplyRequest: materialization=1 flow.MaterializationSpec, version=2 string, dry_run=3 bool, completed=100 repeated string
-materialize.ApplyResponse: action_description=1 string, refilling=100 repeated uint32, contents=101 repeated string
+materialize.ApplyRequest: materialization=1 flow.MaterializationSpec, version=2 string, dry_run=3 bool, completed=100 repeated string, compare=101 uint32
+materialize.ApplyResponse: action_description=1 string, refilling=100 repeated uint32, contents=101 repeated string, differences=102 repeated materialize.ApplyResponse.Difference
+materialize.ApplyResponse.Difference: binding=1 uint32, deleted=2 uint64, inserted=3 uint64, updated=4 uint64, rows_json=5 repeated string
 materialize.TransactionRequest: open=1 materialize.TransactionRequest.Open, load=2 materialize.TransactionRequest.Load, prepare=3 materialize.TransactionRequest.Prepare, store=4 materialize.TransactionRequest.Store, commit=5 materialize.TransactionRequest.Commit
 materialize.TransactionRequest.Open: materialization=1 flow.MaterializationSpec, version=2 string, key_begin=3 fixed32, key_end=4 fixed32, driver_checkpoint_json=5 bytes
 materialize.TransactionRequest.Load: binding=1 uint32, arena=2 bytes, packed_keys=3 repeated flow.Slice

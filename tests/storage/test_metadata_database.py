@@ -45,7 +45,7 @@ def test_first_databases_of_the_present_format_get_its_later_tables(tmp_path: Pa
     present = schema_of(path)
     with closing(apsw.Connection(str(path))) as db:
         db.execute("ALTER TABLE task DROP COLUMN home")
-        for table in ("applied", "ingestion", "version", "shadow", "decision"):
+        for table in ("applied", "ingestion", "version", "shadow", "shadow_binding", "decision"):
             db.execute(f"DROP TABLE {table}")
     Metadata(path).close()
     assert schema_of(path) == present

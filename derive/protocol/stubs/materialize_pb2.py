@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from derive.protocol.stubs import flow_pb2 as flow__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11materialize.proto\x12\x0bmaterialize\x1a\nflow.proto\"T\n\x0bSpecRequest\x12)\n\rendpoint_type\x18\x01 \x01(\x0e\x32\x12.flow.EndpointType\x12\x1a\n\x12\x65ndpoint_spec_json\x18\x02 \x01(\t\"\x80\x01\n\x0cSpecResponse\x12!\n\x19\x65ndpoint_spec_schema_json\x18\x01 \x01(\t\x12!\n\x19resource_spec_schema_json\x18\x02 \x01(\t\x12\x19\n\x11\x64ocumentation_url\x18\x03 \x01(\t\x12\x0f\n\x07refills\x18\x64 \x01(\x08\"\x89\x03\n\x0fValidateRequest\x12\x17\n\x0fmaterialization\x18\x01 \x01(\t\x12)\n\rendpoint_type\x18\x02 \x01(\x0e\x32\x12.flow.EndpointType\x12\x1a\n\x12\x65ndpoint_spec_json\x18\x03 \x01(\t\x12\x36\n\x08\x62indings\x18\x04 \x03(\x0b\x32$.materialize.ValidateRequest.Binding\x1a\xdd\x01\n\x07\x42inding\x12\x1a\n\x12resource_spec_json\x18\x01 \x01(\t\x12(\n\ncollection\x18\x02 \x01(\x0b\x32\x14.flow.CollectionSpec\x12T\n\x11\x66ield_config_json\x18\x03 \x03(\x0b\x32\x39.materialize.ValidateRequest.Binding.FieldConfigJsonEntry\x1a\x36\n\x14\x46ieldConfigJsonEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd2\x01\n\nConstraint\x12*\n\x04type\x18\x02 \x01(\x0e\x32\x1c.materialize.Constraint.Type\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x87\x01\n\x04Type\x12\x12\n\x0e\x46IELD_REQUIRED\x10\x00\x12\x15\n\x11LOCATION_REQUIRED\x10\x01\x12\x18\n\x14LOCATION_RECOMMENDED\x10\x02\x12\x12\n\x0e\x46IELD_OPTIONAL\x10\x03\x12\x13\n\x0f\x46IELD_FORBIDDEN\x10\x04\x12\x11\n\rUNSATISFIABLE\x10\x05\"\xb4\x02\n\x10ValidateResponse\x12\x37\n\x08\x62indings\x18\x01 \x03(\x0b\x32%.materialize.ValidateResponse.Binding\x1a\xe6\x01\n\x07\x42inding\x12K\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32\x36.materialize.ValidateResponse.Binding.ConstraintsEntry\x12\x15\n\rresource_path\x18\x02 \x03(\t\x12\x15\n\rdelta_updates\x18\x03 \x01(\x08\x12\x13\n\x0bmost_fields\x18\x64 \x01(\r\x1aK\n\x10\x43onstraintsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.materialize.Constraint:\x02\x38\x01\"w\n\x0c\x41pplyRequest\x12\x32\n\x0fmaterialization\x18\x01 \x01(\x0b\x32\x19.flow.MaterializationSpec\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x11\n\tcompleted\x18\x64 \x03(\t\"P\n\rApplyResponse\x12\x1a\n\x12\x61\x63tion_description\x18\x01 \x01(\t\x12\x11\n\trefilling\x18\x64 \x03(\r\x12\x10\n\x08\x63ontents\x18\x65 \x03(\t\"\xde\x05\n\x12TransactionRequest\x12\x32\n\x04open\x18\x01 \x01(\x0b\x32$.materialize.TransactionRequest.Open\x12\x32\n\x04load\x18\x02 \x01(\x0b\x32$.materialize.TransactionRequest.Load\x12\x38\n\x07prepare\x18\x03 \x01(\x0b\x32\'.materialize.TransactionRequest.Prepare\x12\x34\n\x05store\x18\x04 \x01(\x0b\x32%.materialize.TransactionRequest.Store\x12\x36\n\x06\x63ommit\x18\x05 \x01(\x0b\x32&.materialize.TransactionRequest.Commit\x1a\x8f\x01\n\x04Open\x12\x32\n\x0fmaterialization\x18\x01 \x01(\x0b\x32\x19.flow.MaterializationSpec\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x11\n\tkey_begin\x18\x03 \x01(\x07\x12\x0f\n\x07key_end\x18\x04 \x01(\x07\x12\x1e\n\x16\x64river_checkpoint_json\x18\x05 \x01(\x0c\x1aH\n\x04Load\x12\x0f\n\x07\x62inding\x18\x01 \x01(\r\x12\r\n\x05\x61rena\x18\x02 \x01(\x0c\x12 \n\x0bpacked_keys\x18\x03 \x03(\x0b\x32\x0b.flow.Slice\x1a\"\n\x07Prepare\x12\x17\n\x0f\x66low_checkpoint\x18\x01 \x01(\x0c\x1a\xad\x01\n\x05Store\x12\x0f\n\x07\x62inding\x18\x01 \x01(\r\x12\r\n\x05\x61rena\x18\x02 \x01(\x0c\x12 \n\x0bpacked_keys\x18\x03 \x03(\x0b\x32\x0b.flow.Slice\x12\"\n\rpacked_values\x18\x04 \x03(\x0b\x32\x0b.flow.Slice\x12\x1e\n\tdocs_json\x18\x05 \x03(\x0b\x32\x0b.flow.Slice\x12\x0e\n\x06\x65xists\x18\x06 \x03(\x08\x12\x0e\n\x06\x64\x65lete\x18\x07 \x03(\x08\x1a\x08\n\x06\x43ommit\"\xea\x03\n\x13TransactionResponse\x12\x37\n\x06opened\x18\x01 \x01(\x0b\x32\'.materialize.TransactionResponse.Opened\x12\x37\n\x06loaded\x18\x02 \x01(\x0b\x32\'.materialize.TransactionResponse.Loaded\x12;\n\x08prepared\x18\x03 \x01(\x0b\x32).materialize.TransactionResponse.Prepared\x12=\n\tcommitted\x18\x04 \x01(\x0b\x32*.materialize.TransactionResponse.Committed\x1a\x45\n\x06Opened\x12\x17\n\x0f\x66low_checkpoint\x18\x01 \x01(\x0c\x12\x10\n\x08\x63ontents\x18\x64 \x03(\t\x12\x10\n\x08narrower\x18\x65 \x03(\x0c\x1aH\n\x06Loaded\x12\x0f\n\x07\x62inding\x18\x01 \x01(\r\x12\r\n\x05\x61rena\x18\x02 \x01(\x0c\x12\x1e\n\tdocs_json\x18\x03 \x03(\x0b\x32\x0b.flow.Slice\x1aG\n\x08Prepared\x12\x1e\n\x16\x64river_checkpoint_json\x18\x01 \x01(\x0c\x12\x1b\n\x13rfc7396_merge_patch\x18\x02 \x01(\x08\x1a\x0b\n\tCommitted2\xa5\x02\n\x06\x44river\x12;\n\x04Spec\x12\x18.materialize.SpecRequest\x1a\x19.materialize.SpecResponse\x12G\n\x08Validate\x12\x1c.materialize.ValidateRequest\x1a\x1d.materialize.ValidateResponse\x12>\n\x05\x41pply\x12\x19.materialize.ApplyRequest\x1a\x1a.materialize.ApplyResponse\x12U\n\x0cTransactions\x12\x1f.materialize.TransactionRequest\x1a .materialize.TransactionResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x11materialize.proto\x12\x0bmaterialize\x1a\nflow.proto\"T\n\x0bSpecRequest\x12)\n\rendpoint_type\x18\x01 \x01(\x0e\x32\x12.flow.EndpointType\x12\x1a\n\x12\x65ndpoint_spec_json\x18\x02 \x01(\t\"\x80\x01\n\x0cSpecResponse\x12!\n\x19\x65ndpoint_spec_schema_json\x18\x01 \x01(\t\x12!\n\x19resource_spec_schema_json\x18\x02 \x01(\t\x12\x19\n\x11\x64ocumentation_url\x18\x03 \x01(\t\x12\x0f\n\x07refills\x18\x64 \x01(\x08\"\x89\x03\n\x0fValidateRequest\x12\x17\n\x0fmaterialization\x18\x01 \x01(\t\x12)\n\rendpoint_type\x18\x02 \x01(\x0e\x32\x12.flow.EndpointType\x12\x1a\n\x12\x65ndpoint_spec_json\x18\x03 \x01(\t\x12\x36\n\x08\x62indings\x18\x04 \x03(\x0b\x32$.materialize.ValidateRequest.Binding\x1a\xdd\x01\n\x07\x42inding\x12\x1a\n\x12resource_spec_json\x18\x01 \x01(\t\x12(\n\ncollection\x18\x02 \x01(\x0b\x32\x14.flow.CollectionSpec\x12T\n\x11\x66ield_config_json\x18\x03 \x03(\x0b\x32\x39.materialize.ValidateRequest.Binding.FieldConfigJsonEntry\x1a\x36\n\x14\x46ieldConfigJsonEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd2\x01\n\nConstraint\x12*\n\x04type\x18\x02 \x01(\x0e\x32\x1c.materialize.Constraint.Type\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x87\x01\n\x04Type\x12\x12\n\x0e\x46IELD_REQUIRED\x10\x00\x12\x15\n\x11LOCATION_REQUIRED\x10\x01\x12\x18\n\x14LOCATION_RECOMMENDED\x10\x02\x12\x12\n\x0e\x46IELD_OPTIONAL\x10\x03\x12\x13\n\x0f\x46IELD_FORBIDDEN\x10\x04\x12\x11\n\rUNSATISFIABLE\x10\x05\"\xb4\x02\n\x10ValidateResponse\x12\x37\n\x08\x62indings\x18\x01 \x03(\x0b\x32%.materialize.ValidateResponse.Binding\x1a\xe6\x01\n\x07\x42inding\x12K\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32\x36.materialize.ValidateResponse.Binding.ConstraintsEntry\x12\x15\n\rresource_path\x18\x02 \x03(\t\x12\x15\n\rdelta_updates\x18\x03 \x01(\x08\x12\x13\n\x0bmost_fields\x18\x64 \x01(\r\x1aK\n\x10\x43onstraintsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.materialize.Constraint:\x02\x38\x01\"\x88\x01\n\x0c\x41pplyRequest\x12\x32\n\x0fmaterialization\x18\x01 \x01(\x0b\x32\x19.flow.MaterializationSpec\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x11\n\tcompleted\x18\x64 \x03(\t\x12\x0f\n\x07\x63ompare\x18\x65 \x01(\r\"\xf2\x01\n\rApplyResponse\x12\x1a\n\x12\x61\x63tion_description\x18\x01 \x01(\t\x12\x11\n\trefilling\x18\x64 \x03(\r\x12\x10\n\x08\x63ontents\x18\x65 \x03(\t\x12:\n\x0b\x64ifferences\x18\x66 \x03(\x0b\x32%.materialize.ApplyResponse.Difference\x1a\x64\n\nDifference\x12\x0f\n\x07\x62inding\x18\x01 \x01(\r\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x04\x12\x10\n\x08inserted\x18\x03 \x01(\x04\x12\x0f\n\x07updated\x18\x04 \x01(\x04\x12\x11\n\trows_json\x18\x05 \x03(\t\"\xde\x05\n\x12TransactionRequest\x12\x32\n\x04open\x18\x01 \x01(\x0b\x32$.materialize.TransactionRequest.Open\x12\x32\n\x04load\x18\x02 \x01(\x0b\x32$.materialize.TransactionRequest.Load\x12\x38\n\x07prepare\x18\x03 \x01(\x0b\x32\'.materialize.TransactionRequest.Prepare\x12\x34\n\x05store\x18\x04 \x01(\x0b\x32%.materialize.TransactionRequest.Store\x12\x36\n\x06\x63ommit\x18\x05 \x01(\x0b\x32&.materialize.TransactionRequest.Commit\x1a\x8f\x01\n\x04Open\x12\x32\n\x0fmaterialization\x18\x01 \x01(\x0b\x32\x19.flow.MaterializationSpec\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x11\n\tkey_begin\x18\x03 \x01(\x07\x12\x0f\n\x07key_end\x18\x04 \x01(\x07\x12\x1e\n\x16\x64river_checkpoint_json\x18\x05 \x01(\x0c\x1aH\n\x04Load\x12\x0f\n\x07\x62inding\x18\x01 \x01(\r\x12\r\n\x05\x61rena\x18\x02 \x01(\x0c\x12 \n\x0bpacked_keys\x18\x03 \x03(\x0b\x32\x0b.flow.Slice\x1a\"\n\x07Prepare\x12\x17\n\x0f\x66low_checkpoint\x18\x01 \x01(\x0c\x1a\xad\x01\n\x05Store\x12\x0f\n\x07\x62inding\x18\x01 \x01(\r\x12\r\n\x05\x61rena\x18\x02 \x01(\x0c\x12 \n\x0bpacked_keys\x18\x03 \x03(\x0b\x32\x0b.flow.Slice\x12\"\n\rpacked_values\x18\x04 \x03(\x0b\x32\x0b.flow.Slice\x12\x1e\n\tdocs_json\x18\x05 \x03(\x0b\x32\x0b.flow.Slice\x12\x0e\n\x06\x65xists\x18\x06 \x03(\x08\x12\x0e\n\x06\x64\x65lete\x18\x07 \x03(\x08\x1a\x08\n\x06\x43ommit\"\xea\x03\n\x13TransactionResponse\x12\x37\n\x06opened\x18\x01 \x01(\x0b\x32\'.materialize.TransactionResponse.Opened\x12\x37\n\x06loaded\x18\x02 \x01(\x0b\x32\'.materialize.TransactionResponse.Loaded\x12;\n\x08prepared\x18\x03 \x01(\x0b\x32).materialize.TransactionResponse.Prepared\x12=\n\tcommitted\x18\x04 \x01(\x0b\x32*.materialize.TransactionResponse.Committed\x1a\x45\n\x06Opened\x12\x17\n\x0f\x66low_checkpoint\x18\x01 \x01(\x0c\x12\x10\n\x08\x63ontents\x18\x64 \x03(\t\x12\x10\n\x08narrower\x18\x65 \x03(\x0c\x1aH\n\x06Loaded\x12\x0f\n\x07\x62inding\x18\x01 \x01(\r\x12\r\n\x05\x61rena\x18\x02 \x01(\x0c\x12\x1e\n\tdocs_json\x18\x03 \x03(\x0b\x32\x0b.flow.Slice\x1aG\n\x08Prepared\x12\x1e\n\x16\x64river_checkpoint_json\x18\x01 \x01(\x0c\x12\x1b\n\x13rfc7396_merge_patch\x18\x02 \x01(\x08\x1a\x0b\n\tCommitted2\xa5\x02\n\x06\x44river\x12;\n\x04Spec\x12\x18.materialize.SpecRequest\x1a\x19.materialize.SpecResponse\x12G\n\x08Validate\x12\x1c.materialize.ValidateRequest\x1a\x1d.materialize.ValidateResponse\x12>\n\x05\x41pply\x12\x19.materialize.ApplyRequest\x1a\x1a.materialize.ApplyResponse\x12U\n\x0cTransactions\x12\x1f.materialize.TransactionRequest\x1a .materialize.TransactionResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,32 +56,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VALIDATERESPONSE_BINDING']._serialized_end=1181
   _globals['_VALIDATERESPONSE_BINDING_CONSTRAINTSENTRY']._serialized_start=1106
   _globals['_VALIDATERESPONSE_BINDING_CONSTRAINTSENTRY']._serialized_end=1181
-  _globals['_APPLYREQUEST']._serialized_start=1183
-  _globals['_APPLYREQUEST']._serialized_end=1302
-  _globals['_APPLYRESPONSE']._serialized_start=1304
-  _globals['_APPLYRESPONSE']._serialized_end=1384
-  _globals['_TRANSACTIONREQUEST']._serialized_start=1387
-  _globals['_TRANSACTIONREQUEST']._serialized_end=2121
-  _globals['_TRANSACTIONREQUEST_OPEN']._serialized_start=1682
-  _globals['_TRANSACTIONREQUEST_OPEN']._serialized_end=1825
-  _globals['_TRANSACTIONREQUEST_LOAD']._serialized_start=1827
-  _globals['_TRANSACTIONREQUEST_LOAD']._serialized_end=1899
-  _globals['_TRANSACTIONREQUEST_PREPARE']._serialized_start=1901
-  _globals['_TRANSACTIONREQUEST_PREPARE']._serialized_end=1935
-  _globals['_TRANSACTIONREQUEST_STORE']._serialized_start=1938
-  _globals['_TRANSACTIONREQUEST_STORE']._serialized_end=2111
-  _globals['_TRANSACTIONREQUEST_COMMIT']._serialized_start=2113
-  _globals['_TRANSACTIONREQUEST_COMMIT']._serialized_end=2121
-  _globals['_TRANSACTIONRESPONSE']._serialized_start=2124
-  _globals['_TRANSACTIONRESPONSE']._serialized_end=2614
-  _globals['_TRANSACTIONRESPONSE_OPENED']._serialized_start=2385
-  _globals['_TRANSACTIONRESPONSE_OPENED']._serialized_end=2454
-  _globals['_TRANSACTIONRESPONSE_LOADED']._serialized_start=2456
-  _globals['_TRANSACTIONRESPONSE_LOADED']._serialized_end=2528
-  _globals['_TRANSACTIONRESPONSE_PREPARED']._serialized_start=2530
-  _globals['_TRANSACTIONRESPONSE_PREPARED']._serialized_end=2601
-  _globals['_TRANSACTIONRESPONSE_COMMITTED']._serialized_start=2603
-  _globals['_TRANSACTIONRESPONSE_COMMITTED']._serialized_end=2614
-  _globals['_DRIVER']._serialized_start=2617
-  _globals['_DRIVER']._serialized_end=2910
+  _globals['_APPLYREQUEST']._serialized_start=1184
+  _globals['_APPLYREQUEST']._serialized_end=1320
+  _globals['_APPLYRESPONSE']._serialized_start=1323
+  _globals['_APPLYRESPONSE']._serialized_end=1565
+  _globals['_APPLYRESPONSE_DIFFERENCE']._serialized_start=1465
+  _globals['_APPLYRESPONSE_DIFFERENCE']._serialized_end=1565
+  _globals['_TRANSACTIONREQUEST']._serialized_start=1568
+  _globals['_TRANSACTIONREQUEST']._serialized_end=2302
+  _globals['_TRANSACTIONREQUEST_OPEN']._serialized_start=1863
+  _globals['_TRANSACTIONREQUEST_OPEN']._serialized_end=2006
+  _globals['_TRANSACTIONREQUEST_LOAD']._serialized_start=2008
+  _globals['_TRANSACTIONREQUEST_LOAD']._serialized_end=2080
+  _globals['_TRANSACTIONREQUEST_PREPARE']._serialized_start=2082
+  _globals['_TRANSACTIONREQUEST_PREPARE']._serialized_end=2116
+  _globals['_TRANSACTIONREQUEST_STORE']._serialized_start=2119
+  _globals['_TRANSACTIONREQUEST_STORE']._serialized_end=2292
+  _globals['_TRANSACTIONREQUEST_COMMIT']._serialized_start=2294
+  _globals['_TRANSACTIONREQUEST_COMMIT']._serialized_end=2302
+  _globals['_TRANSACTIONRESPONSE']._serialized_start=2305
+  _globals['_TRANSACTIONRESPONSE']._serialized_end=2795
+  _globals['_TRANSACTIONRESPONSE_OPENED']._serialized_start=2566
+  _globals['_TRANSACTIONRESPONSE_OPENED']._serialized_end=2635
+  _globals['_TRANSACTIONRESPONSE_LOADED']._serialized_start=2637
+  _globals['_TRANSACTIONRESPONSE_LOADED']._serialized_end=2709
+  _globals['_TRANSACTIONRESPONSE_PREPARED']._serialized_start=2711
+  _globals['_TRANSACTIONRESPONSE_PREPARED']._serialized_end=2782
+  _globals['_TRANSACTIONRESPONSE_COMMITTED']._serialized_start=2784
+  _globals['_TRANSACTIONRESPONSE_COMMITTED']._serialized_end=2795
+  _globals['_DRIVER']._serialized_start=2798
+  _globals['_DRIVER']._serialized_end=3091
 # @@protoc_insertion_point(module_scope)

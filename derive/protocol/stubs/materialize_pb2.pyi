@@ -103,26 +103,43 @@ class ValidateResponse(_message.Message):
     def __init__(self, bindings: _Optional[_Iterable[_Union[ValidateResponse.Binding, _Mapping]]] = ...) -> None: ...
 
 class ApplyRequest(_message.Message):
-    __slots__ = ("materialization", "version", "dry_run", "completed")
+    __slots__ = ("materialization", "version", "dry_run", "completed", "compare")
     MATERIALIZATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    COMPARE_FIELD_NUMBER: _ClassVar[int]
     materialization: _flow_pb2.MaterializationSpec
     version: str
     dry_run: bool
     completed: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, materialization: _Optional[_Union[_flow_pb2.MaterializationSpec, _Mapping]] = ..., version: _Optional[str] = ..., dry_run: _Optional[bool] = ..., completed: _Optional[_Iterable[str]] = ...) -> None: ...
+    compare: int
+    def __init__(self, materialization: _Optional[_Union[_flow_pb2.MaterializationSpec, _Mapping]] = ..., version: _Optional[str] = ..., dry_run: _Optional[bool] = ..., completed: _Optional[_Iterable[str]] = ..., compare: _Optional[int] = ...) -> None: ...
 
 class ApplyResponse(_message.Message):
-    __slots__ = ("action_description", "refilling", "contents")
+    __slots__ = ("action_description", "refilling", "contents", "differences")
+    class Difference(_message.Message):
+        __slots__ = ("binding", "deleted", "inserted", "updated", "rows_json")
+        BINDING_FIELD_NUMBER: _ClassVar[int]
+        DELETED_FIELD_NUMBER: _ClassVar[int]
+        INSERTED_FIELD_NUMBER: _ClassVar[int]
+        UPDATED_FIELD_NUMBER: _ClassVar[int]
+        ROWS_JSON_FIELD_NUMBER: _ClassVar[int]
+        binding: int
+        deleted: int
+        inserted: int
+        updated: int
+        rows_json: _containers.RepeatedScalarFieldContainer[str]
+        def __init__(self, binding: _Optional[int] = ..., deleted: _Optional[int] = ..., inserted: _Optional[int] = ..., updated: _Optional[int] = ..., rows_json: _Optional[_Iterable[str]] = ...) -> None: ...
     ACTION_DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     REFILLING_FIELD_NUMBER: _ClassVar[int]
     CONTENTS_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
     action_description: str
     refilling: _containers.RepeatedScalarFieldContainer[int]
     contents: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, action_description: _Optional[str] = ..., refilling: _Optional[_Iterable[int]] = ..., contents: _Optional[_Iterable[str]] = ...) -> None: ...
+    differences: _containers.RepeatedCompositeFieldContainer[ApplyResponse.Difference]
+    def __init__(self, action_description: _Optional[str] = ..., refilling: _Optional[_Iterable[int]] = ..., contents: _Optional[_Iterable[str]] = ..., differences: _Optional[_Iterable[_Union[ApplyResponse.Difference, _Mapping]]] = ...) -> None: ...
 
 class TransactionRequest(_message.Message):
     __slots__ = ("open", "load", "prepare", "store", "commit")

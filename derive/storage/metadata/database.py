@@ -192,6 +192,14 @@ CREATE TABLE IF NOT EXISTS shadow (  -- members of the group of derivations that
     definition TEXT NOT NULL,           -- digest of the definition that the shadow runs
     is_held INTEGER NOT NULL            -- 1: the swap waits for `flowctl swap`
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS shadow_binding (  -- as in `BindingShadow`
+    task TEXT PRIMARY KEY,              -- name of the materialization
+    keys TEXT NOT NULL,                 -- JSON object: state key of each shadow's live binding, by that of the shadow
+    live TEXT NOT NULL,                 -- JSON of the definition that the live bindings have
+    definition TEXT NOT NULL,           -- digest of the definition with the shadows
+    is_held INTEGER NOT NULL,           -- 1: the swap waits for `flowctl swap`
+    error TEXT                          -- JSON of the error that stopped the shadows; NULL without one
+) WITHOUT ROWID;
 """
 
 _HOME = """
