@@ -145,7 +145,10 @@ def read_manifest(folder: Path) -> Manifest:
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise UsageError(f"{folder / MANIFEST} is damaged: {exc}", hint="use another backup") from exc
     if value["form"] != _FORM:
-        raise UsageError(f"{folder} has backup format {value['form']}, but this flowctl reads format {_FORM}")
+        raise UsageError(
+            f"{folder} has backup format {value['form']}, but this flowctl reads format {_FORM}",
+            hint="restore the backup with the release of flowctl that made it",
+        )
     return manifest
 
 
@@ -186,7 +189,7 @@ def copy_snapshot(root: Path, copy: Path) -> None:
             lock.close()
             _copy_states(root, copy, folders, shards)
             return
-    raise BusyError(f"tasks of {root} were started or split during every attempt", hint="take the backup again")
+    raise BusyError(f"tasks of {root} were started or split during every attempt", hint="run the command again")
 
 
 def read_copied_tasks(copy: Path) -> list[TaskState]:
@@ -371,7 +374,7 @@ class _Taking:
                 missing.add(gone.path)
             else:
                 return self._complete(desired, at)
-        raise BusyError(f"collections of {self._root} were reset during every attempt", hint="take the backup again")
+        raise BusyError(f"collections of {self._root} were reset during every attempt", hint="run the command again")
 
     def _copy_segments(self) -> set[str]:
         """Copy or link all segments that the copied metadata names; return their paths."""

@@ -48,7 +48,10 @@ def open_folder(data: str | Path | None = None, *, source: str | Path = "flow.ya
     catalog = Path(source)
     folder = (Path(data) if data is not None else catalog.parent / ".flow").absolute()
     if not is_data_folder(folder):
-        raise UsageError(f"{folder} is not a data folder: it has no metadata.db")
+        raise UsageError(
+            f"{folder} is not a data folder: it has no metadata.db",
+            hint="name the folder of flowctl with data=…, or store documents first: flowctl ingest",
+        )
     return DataFolder(folder, catalog if catalog.is_file() else None)
 
 
@@ -87,7 +90,10 @@ class DataFolder:
             guess = suggest(name, self.names)
             raise UsageError(f"{where} has no collection '{name}'", hint=f"did you mean '{guess}'?" if guess else None)
         if self._store.collection(name) is None:
-            raise UsageError(f"nothing is stored in collection '{name}' yet")
+            raise UsageError(
+                f"nothing is stored in collection '{name}' yet",
+                hint="ingest documents, or derive them: flowctl run --until-idle",
+            )
         return CollectionReader(self._store, source)
 
     def close(self) -> None:
@@ -131,7 +137,9 @@ class CollectionReader:
     def _frontiers(self) -> tuple[int, int]:
         known = self.store.collection(self.source.name)
         if known is None:
-            raise UsageError(f"nothing is stored in collection '{self.source.name}' any longer")
+            raise UsageError(
+                f"collection '{self.source.name}' was dropped or reset, and nothing was stored in it since"
+            )
         return known.since, known.upper
 
     def as_of(self, time: Time) -> Contents:
@@ -146,7 +154,10 @@ class CollectionReader:
         """Return the contents at the latest final time."""
         since, upper = self._frontiers()
         if upper <= since:
-            raise FrontierError(f"'{self.source.name}' has no final time yet", hint="run flowctl run")
+            raise FrontierError(
+                f"'{self.source.name}' has no final time yet",
+                hint="ingest documents, or derive them: flowctl run --until-idle",
+            )
         return Contents(self.store, self.source, upper - 1)
 
 

@@ -135,7 +135,7 @@ def _hint(name: str, shape: Shape) -> str:
     known = sorted(name for name, member in shape.properties.items() if member.types)
     guess = suggest(name, known)
     more = ", …" if len(known) > _SHOWN else ""
-    return f"did you mean '{guess}'?" if guess else f"it has: {', '.join(known[:_SHOWN])}{more}"
+    return f"did you mean '{guess}'?" if guess else f"known: {', '.join(known[:_SHOWN])}{more}"
 
 
 def _near(name: str, known: set[str]) -> str | None:

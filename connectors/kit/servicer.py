@@ -61,7 +61,10 @@ def error_of(exc: Exception) -> FlowError:
     if isinstance(exc, FlowError):
         return exc
     _log.error("a defect of the connector", exc_info=exc)
-    return InternalError(f"a defect of the connector: {type(exc).__name__}: {exc}")
+    return InternalError(
+        f"a defect of the connector: {type(exc).__name__}: {exc}",
+        hint="the log of the connector has the traceback; report it to the author of the connector",
+    )
 
 
 _MOST_WAITING = 16

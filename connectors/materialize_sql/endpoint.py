@@ -61,7 +61,7 @@ class Fence:
         what = f"materialization '{self.materialization}', keys {self.key_begin:08x} to {self.key_end:08x}"
         return FencedError(
             f"{what}: this session (fence {self.number}) was fenced by a newer session",
-            hint="another runtime has taken over; nothing of this transaction was stored",
+            hint="another run stores this materialization now; nothing of this transaction was stored",
         )
 
 

@@ -164,7 +164,8 @@ def table_path(schema: tuple[str, ...], name: str, dialect: Dialect) -> tuple[st
 def not_ready(dialect: Dialect, reason: str) -> EndpointError:
     """Return the error of a session that opens before its materialization is applied."""
     return EndpointError(
-        f"{dialect.title}: {reason}", hint="the table was changed after the last Apply; apply the materialization again"
+        f"{dialect.title}: {reason}",
+        hint="the table was changed after the materialization was applied; flowctl applies it again and retries",
     )
 
 

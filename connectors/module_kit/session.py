@@ -397,7 +397,7 @@ class ModuleSession(ABC):
         if status in _KILLED and not text:
             return LostError(
                 f"the {self.language.runtime} process of '{self._spec.name}' was killed (signal {-status})",
-                hint="a person stopped the process, or the system ran out of memory",
+                hint="flowctl retries; if the system ran out of memory, free some",
             )
         what = f"ended with status {status}{': ' if said else ''}{self._authored(said)}"
         if text:

@@ -166,7 +166,7 @@ class _Builder:
             if kind == "test" and not is_line(name):
                 self._report.add("E101", f"{name!r} cannot name a test", position, _LINE_HINT)
             elif kind != "test" and not is_name(name):
-                self._report.add("E101", f"'{name}' cannot name a {kind}", position, _NAME_HINT)
+                self._report.add("E101", f"'{name}' cannot be the name of a {kind}", position, _NAME_HINT)
         for index, other, relation in collisions([name for _, name, _ in entities]):
             kind, name, position = entities[index]
             message = f"{kind} '{name}' {relation} {entities[other][0]} '{entities[other][1]}'"

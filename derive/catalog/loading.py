@@ -593,7 +593,7 @@ class Loader:
                 into[name] = loaded
 
     def _capture(self, at: Located) -> Located:
-        message = f"capture '{at.path[-1]}' is not run here"
+        message = f"capture '{at.path[-1]}' is not run"
         hint = "load documents with 'flowctl ingest'"
         self.notes.append(Issue("N001", message, at.key_position, hint))
         return at

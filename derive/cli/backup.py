@@ -39,7 +39,7 @@ def command(folder: Path, source: Path, data: Path | None, base: Path | None, *,
 
     root = stored_folder(source, data)
     if not is_data_folder(root):
-        raise UsageError(f"nothing is stored in {root} yet")
+        raise UsageError(f"nothing is stored in {root} yet", hint="name the data folder: --data FOLDER")
     require_empty(folder)
     with Progress("files") as progress, closing(open_store(root)) as store:
         done = back_up(store, folder, Options(base, copies, lambda count: progress.show("backup", count)))

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 @click.option("--collection", "names", multiple=True, metavar="NAME", help="Only this collection (repeatable).")
 @wide_option
 @click.option("--since", metavar="TIME", help="Reduce the history before this RFC 3339 time to one document per key.")
-@click.option("--grace", default="10m", show_default=True, metavar="DURATION", help="How long replaced files are kept.")
+@click.option(
+    "--grace", default="10m", show_default=True, metavar="DURATION", help="Time for which replaced files are kept."
+)
 @click.option("--dry-run", is_flag=True, help="Show the planned work, and do nothing.")
 def command(
     source: Path,

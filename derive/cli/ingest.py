@@ -93,7 +93,10 @@ def command(
     catalog = load_without_tests(source)
     spec = catalog.find_collection(collection)
     if collection in catalog.derivations:
-        raise UsageError(f"'{collection}' is derived, so nothing can be ingested into it")
+        raise UsageError(
+            f"'{collection}' is derived, so nothing can be ingested into it",
+            hint=f"ingest into a source: {', '.join(catalog.derivations[collection].sources)}",
+        )
     _require(clock, load_id, files)
     store = open_store(data_folder(source, data))
     with Progress() as progress:

@@ -68,7 +68,7 @@ _CLUSTER_CORES = 1024
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine's cores]")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark (repeatable).")
 @local_option
-@click.option("--limits", metavar="JSON", default="{}", hidden=True, help="How work is cut: fields of `Limits`.")
+@click.option("--limits", metavar="JSON", default="{}", hidden=True, help="Limits of transactions: fields of `Limits`.")
 @limit_options
 def command(
     source: Path,

@@ -30,7 +30,7 @@ def command() -> None:
 def drop_command(source: Path, data: Path | None) -> None:
     """Give up the shadow: remove its documents and its state, or its table. The live version stays as it is.
 
-    A run that derives the shadow ends. After a swap there is no shadow to give up.
+    A run that derives the shadow ends. After a swap there is no shadow to drop.
 
     \b
     Examples:
@@ -49,7 +49,7 @@ def drop_command(source: Path, data: Path | None) -> None:
             names += give_up_bindings(store, load_without_tests(source), bindings)
         if not names:
             raise UsageError("there is no shadow", hint="begin one after an edit: flowctl run --shadow")
-        note(f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} given up")
+        note(f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} dropped")
 
 
 @click.command()

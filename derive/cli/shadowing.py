@@ -188,7 +188,7 @@ class Shadowing:
         """Do the next step of the swap; return whether a further step is possible soon.
 
         Raises:
-            UsageError: the shadow was given up by another process.
+            UsageError: another process has dropped the shadow.
         """
         is_meeting = self._swapping.advance(scheduler)
         self._report()
@@ -198,7 +198,7 @@ class Shadowing:
         """Bring the shadows of an idle run to the swap; return whether the swap is done.
 
         Raises:
-            UsageError: the shadow was given up by another process.
+            UsageError: another process has dropped the shadow.
         """
         from derive.cli.console import note
         from derive.document.clock import format_rfc3339
@@ -217,7 +217,7 @@ class Shadowing:
         return False
 
     def require_shadow(self) -> None:
-        """Raise an error if another process has given up the shadow, or has swapped it.
+        """Raise an error if another process has dropped the shadow, or has swapped it.
 
         Raises:
             UsageError: the data folder has no shadow.
@@ -232,7 +232,7 @@ class Shadowing:
                     hint="continue with the new version: flowctl run",
                 )
             raise UsageError(
-                "another process has given up the shadow, so this run ends",
+                "another process has dropped the shadow, so this run ends",
                 hint="see the effect of the edit without a shadow: flowctl plan",
             )
 

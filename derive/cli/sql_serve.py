@@ -81,7 +81,7 @@ _MOST_REPLICAS = 16
     default="60s",
     show_default=True,
     metavar="DURATION",
-    help="How long history is kept for AS OF, even if collections are compacted.",
+    help="Time for which history is kept for AS OF, even if collections are compacted.",
 )
 @click.option(
     "--replicas",

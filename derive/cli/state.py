@@ -86,7 +86,9 @@ def command(
 
     catalog = load_without_tests(source)
     if catalog.find_task(task).name not in catalog.derivations:
-        raise UsageError(f"'{task}' is a materialization: its state is in its endpoint")
+        raise UsageError(
+            f"'{task}' is a materialization: its state is in its endpoint", hint="query the tables of the endpoint"
+        )
     spec = catalog.derivations[task]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the copies are removed, as at Ctrl-C
     folder = stored_folder(source, data)

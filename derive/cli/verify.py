@@ -110,7 +110,7 @@ def _verify(folder: Path, show: Progress, *, accept_older: bool) -> list[Finding
     from derive.storage.store import Store
 
     if not is_data_folder(folder):
-        raise UsageError(f"nothing is stored in {folder} yet")
+        raise UsageError(f"nothing is stored in {folder} yet", hint="name the data folder: --data FOLDER")
     with closing(Store(folder, reading=not accept_older, accept_older=True)) as store:
         findings = list(Verification(folder, store.garbage.unknown).run(show))
         if accept_older and any(finding.kind == "older" for finding in findings):

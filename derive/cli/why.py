@@ -154,7 +154,10 @@ def _explain_document(
     key = _key_of(spec, key_text)
     known = store.collection(collection)
     if known is None or not known.segments:
-        raise UsageError(f"nothing is stored in '{collection}' yet", hint="ingest its sources, and run flowctl run")
+        raise UsageError(
+            f"nothing is stored in '{collection}' yet",
+            hint="ingest documents, or derive them: flowctl run --until-idle",
+        )
     end = known.upper if clock is None else clock + 1
     begins = _beginning(store, collection)
     if end <= begins:
@@ -166,7 +169,8 @@ def _explain_document(
     if end > known.upper or end <= known.since:
         raise FrontierError(
             f"the contents of '{collection}' are exact from {_time(known.since)} on, and final before"
-            f" {_time(known.upper)}; {_time(end - 1)} is outside"
+            f" {_time(known.upper)}; {_time(end - 1)} is outside",
+            hint="choose a time in between: --as-of TIME",
         )
     _start_ahead(catalog, collection)
     from derive.why.explain import Explainer

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from derive.algebra.types import Row, Type
 from derive.contents.rows import unordered_at
 from derive.contents.table_updates import updates_of
+from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError, ViewError
 from derive.relations.columns import Source, columns_of
 from derive.relations.table_rows import rows_of
@@ -93,7 +94,7 @@ class TableInput:
         """
         read = self._store.tables.read(self._table.id, BEGINNING, as_of + 1)
         if as_of >= read.upper:
-            raise FrontierError(f"'{self._table.name}' is not yet known at that time")
+            raise FrontierError(f"'{self._table.name}' is not yet known at {format_rfc3339(as_of)}")
         return sum(segment.documents for segment in read.segments) + len(read.appended)
 
     def opener(self, as_of: int, requested: Collection[int] | None, place: Path) -> Callable[[], TableInput]:

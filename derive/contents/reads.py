@@ -55,7 +55,7 @@ def selector_of(spec: CollectionSpec, value: Mapping[str, JSON]) -> SelectorSpec
     """
     unknown = [side for side in value if side not in ("include", "exclude")]
     if unknown:
-        raise UsageError(f"a partition selector has no '{unknown[0]}'", hint="it has 'include' and 'exclude'")
+        raise UsageError(f"a partition selector has no '{unknown[0]}'", hint="known: include, exclude")
     known = [projection.field for projection in spec.partitions]
     sides: dict[str, dict[str, tuple[JSON, ...]]] = {}
     for side in ("include", "exclude"):
@@ -63,7 +63,7 @@ def selector_of(spec: CollectionSpec, value: Mapping[str, JSON]) -> SelectorSpec
         for name, values in (value.get(side) or {}).items():
             if name not in known:
                 listed = ", ".join(known) or "none"
-                raise UsageError(f"'{name}' is not a logical partition of '{spec.name}'", hint=f"it has: {listed}")
+                raise UsageError(f"'{name}' is not a logical partition of '{spec.name}'", hint=f"known: {listed}")
             sides[side][name] = tuple(values) if isinstance(values, list) else (values,)
     return SelectorSpec(sides["include"], sides["exclude"])
 
@@ -162,9 +162,9 @@ def _source_read(store: Readable, spec: CollectionSpec, options: ReadOptions, re
     if options.as_of is not None:
         if options.as_of >= known.upper:
             raise FrontierError(
-                f"'{spec.name}' is known up to {format_rfc3339(known.upper)} and not yet at"
+                f"'{spec.name}' is known before {format_rfc3339(known.upper)}, and not yet at"
                 f" {format_rfc3339(options.as_of)}",
-                hint="run the task that fills it, or ask for an earlier time",
+                hint="derive it: flowctl run --until-idle; or read at an earlier time",
             )
         end = options.as_of + 1
     store.tables.check_at(known.name, end - 1)

@@ -20,6 +20,7 @@ import pyarrow as pa
 from derive.algebra.types import Row, Type
 from derive.contents.reads import ReadOptions, read_between
 from derive.contents.reduced import reduced_documents
+from derive.document.clock import format_rfc3339
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import MISSING
 from derive.errors import FencedError, FrontierError, ReductionError, SegmentMissingError
@@ -111,7 +112,7 @@ class ReducedInput:
             FrontierError: the collection is not known at that time yet.
         """
         if as_of >= self._capability.upper():
-            raise FrontierError(f"'{self._spec.name}' is not yet known at that time")
+            raise FrontierError(f"'{self._spec.name}' is not yet known at {format_rfc3339(as_of)}")
         read = read_between(self._store, self._spec, SelectorSpec(), BEGINNING, as_of + 1, self._capability.relation)
         return size_of([read]).documents
 

@@ -101,7 +101,9 @@ def _kept(store: Readable, table: Table, as_of: int) -> Iterator[None]:
     with store.capabilities.keep(table.name, as_of, table.id) as capability:
         upper = capability.upper()
         if as_of >= upper:
-            raise FrontierError(f"'{table.name}' is known up to {format_rfc3339(upper)}, and not yet at that time")
+            raise FrontierError(
+                f"'{table.name}' is known before {format_rfc3339(upper)}, and not yet at {format_rfc3339(as_of)}"
+            )
         store.tables.check_at(present_name(store, table), as_of)
         yield
 

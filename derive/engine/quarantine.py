@@ -59,7 +59,7 @@ class Choice:
             guess = suggest(self.transform, names)
             raise UsageError(
                 f"'{spec.name}' has no transform '{self.transform}'",
-                hint=f"did you mean '{guess}'?" if guess else f"it has: {', '.join(names)}",
+                hint=f"did you mean '{guess}'?" if guess else f"known: {', '.join(names)}",
             )
         return [transform for transform in spec.transforms if self.transform in (None, transform.name)]
 

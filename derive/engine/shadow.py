@@ -104,7 +104,9 @@ def find_group(store: View, catalog: CatalogSpec) -> Group | None:
         spec = catalog.derivations[name]
         if spec.disabled:
             raise UsageError(
-                f"'{name}' is disabled, so it cannot be replaced by a shadow", position=spec.collection.position
+                f"'{name}' is disabled, so it cannot be replaced by a shadow",
+                position=spec.collection.position,
+                hint="remove 'disable' of its 'shards'",
             )
         if name in states:
             live[name] = _stored(spec, definitions[name])
@@ -177,7 +179,7 @@ def require_no_shadow(shadows: Collection[Shadow], tasks: Collection[str]) -> No
     if members:
         raise UsageError(
             f"a shadow of {', '.join(members)} is being derived, and a run without it would apply the edit at once",
-            hint="continue it: flowctl run --shadow; or give it up: flowctl shadow drop",
+            hint="continue it: flowctl run --shadow; or drop it: flowctl shadow drop",
         )
 
 

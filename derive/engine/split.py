@@ -46,7 +46,7 @@ def split(store: Runnable, name: str, *, is_materialized: bool = False) -> int:
             f"'{name}' has never run", hint="choose the number of shards at the first run: flowctl run --shards N"
         )
     if 2 * before.shards > _MOST_SHARDS:
-        raise TaskError(f"'{name}' has {before.shards} shards already")
+        raise TaskError(f"'{name}' has {before.shards} shards, and at most {_MOST_SHARDS} are possible")
     capability, state = store.acquire_task(name, before.shards, () if is_materialized else [name], purpose=SPLIT)
     count = 2 * state.shards
     with publish_epoch(store.root, state.folder, capability.epoch):

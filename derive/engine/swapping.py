@@ -89,7 +89,7 @@ def require_replaceable(
             raise UsageError(
                 f"the derivations cannot be replaced at one time, because '{name}' {reason}",
                 position=catalog.materializations[name].position,
-                hint=f"to swap nevertheless, add --accept {name}; or give the shadow up: flowctl shadow drop",
+                hint=f"to swap nevertheless, add --accept {name}; or drop the shadow: flowctl shadow drop",
             )
 
 
@@ -162,7 +162,7 @@ class Swapping:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the swap is done, or was given up by another process."""
+        """Return whether the swap is done, or another process has dropped the shadow."""
         return self.swapped is not None or not self._store.shadows.members()
 
     def advance(self, scheduler: Scheduler | None = None, *, is_last: bool = False) -> bool:

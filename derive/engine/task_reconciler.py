@@ -227,7 +227,7 @@ class TaskReconciler:
             other = self._store.task_capabilities.runs([name]).get(name)
             if other is not None and other.purpose != SPLIT:
                 raise FencedError(
-                    f"another flowctl run ({show_process(other.process)}) has taken over '{name}'; this run ends"
+                    f"another flowctl run ({show_process(other.process)}) has fenced '{name}', so this run ends"
                 )
             state = self._store.task(name)
             if other is not None:

@@ -123,7 +123,7 @@ def _unknown(
         f"{script.text[offset] if written else '$'}{name} is not a field of '{transform.input.source}',"
         f" which transform '{transform.name}' reads",
         script.locate(offset, len(name) + 1),
-        f"did you mean {guess}?" if guess else f"there are {', '.join(known[:_SHOWN_PARAMETERS])}{more}",
+        f"did you mean {guess}?" if guess else f"known: {', '.join(known[:_SHOWN_PARAMETERS])}{more}",
     )
 
 

@@ -323,7 +323,7 @@ def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: 
         size: int = getattr(exc, "error_offset", -1)
         fault = begin if size < 0 else offset + _characters(rest, size)
         word = _WORD.match(script.text, fault)
-        return Issue("E522", f"{what} does not prepare: {exc}", script.locate(fault, len(word[0]) if word else 1))
+        return Issue("E522", f"{what} is refused by SQLite: {exc}", script.locate(fault, len(word[0]) if word else 1))
     return _refusal(inspected, script, offset, begin, what) or Statement(
         text=inspected.text,
         offset=offset,

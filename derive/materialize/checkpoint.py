@@ -98,7 +98,7 @@ class ShardCheckpoint:
         except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
             raise ProtocolError(
                 f"the endpoint has a checkpoint of another program: {text[:200]!r}",
-                hint="another program materializes into the endpoint under the same name",
+                hint="another program materializes into the endpoint under the same name: rename this materialization",
             ) from None
 
 

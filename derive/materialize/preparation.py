@@ -432,7 +432,7 @@ def _check(spec: MaterializationSpec, connectors: Connectors, examine: Examine) 
     missing = not_installed(spec.endpoint)
     if missing is not None:
         message, hint = missing
-        yield Issue(_NOT_RUN, f"'{spec.name}' cannot run here: {message}", spec.endpoint.position, hint)
+        yield Issue(_NOT_RUN, f"'{spec.name}' cannot run: {message}", spec.endpoint.position, hint)
         return
     try:
         connector = connectors.connect(spec.endpoint)

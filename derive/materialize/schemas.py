@@ -143,7 +143,7 @@ def faults(
             for name in kind.unexpected:
                 guess = suggest(name, known)
                 guesses.add((pointer, guess))
-                hint = f"did you mean '{guess}'?" if guess else f"it has: {', '.join(known) or 'none'}"
+                hint = f"did you mean '{guess}'?" if guess else f"known: {', '.join(known) or 'none'}"
                 name_at = positions.get(f"{pointer}/{escape(name)}", at)
                 yield Issue(code, f"{noun} has no property '{name}'", name_at, hint)
         elif kind.name == "required":

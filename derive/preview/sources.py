@@ -162,7 +162,7 @@ def read_fixture(path: Path, sources: Sequence[str], collection: str | None) -> 
         raise UsageError(f"the fixture {path} is neither a list of documents nor a mapping to such lists")
     for name in value:
         if name not in sources:
-            raise UsageError(f"the previewed derivations do not read '{name}'", hint=f"it reads: {', '.join(sources)}")
+            raise UsageError(f"the previewed derivations do not read '{name}'", hint=f"they read: {', '.join(sources)}")
     return {str(name): documents for name, documents in value.items() if isinstance(documents, list)}
 
 

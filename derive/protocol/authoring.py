@@ -21,7 +21,7 @@ GENERATED_FOLDER = "flow_generated"
 
 
 CODE_OR_FILE = (
-    "A text without any space is the name of a file (relative to this one) or an http(s) URL; any other is the code."
+    "A text without spaces is the name of a file (relative to this one) or an http(s) URL; any other text is the code."
 )
 """Description in a schema of a string that `CatalogFiles.script` loads."""
 

@@ -344,6 +344,6 @@ def _find(kind: str, name: str, known: Mapping[str, _Spec]) -> _Spec:
         guess = suggest(name, known)
         listed = ", ".join(list(known)[:_SHOWN_NAMES]) or "none"
         more = ", …" if len(known) > _SHOWN_NAMES else ""
-        hint = f"did you mean '{guess}'?" if guess else f"it has: {listed}{more}"
+        hint = f"did you mean '{guess}'?" if guess else f"known: {listed}{more}"
         raise UsageError(f"the catalog has no {kind} '{name}'", hint=hint)
     return spec

@@ -109,7 +109,7 @@ def _acquire(file: Path, descriptor: int, may_evict: Callable[[int], bool]) -> N
             hint = "the process works on an abandoned transaction; the task resumes when the process has ended"
             if holder is not None and is_stopped(holder):
                 hint = f"the process is stopped: {ways_to_release(holder)}"
-            raise HeldError(f"{who} has held {file} for more than a minute", hint=hint)
+            raise HeldError(f"{who} has locked {file} for more than a minute", hint=hint)
         time.sleep(_POLL_SECONDS)
 
 
@@ -251,7 +251,10 @@ def open_state(
         try:
             yield db
             if not db.in_transaction:
-                raise StorageError(f"the transaction over the state database in {folder} was ended from inside it")
+                raise StorageError(
+                    f"a lambda or its connector ended the transaction of the state database in {folder}; nothing"
+                    " was committed"
+                )
             db.execute("UPDATE flow_shard SET token = ?", (str(attempt),))
             reach("state.committing")
             db.execute("COMMIT")
@@ -413,7 +416,7 @@ def damage(folder: Path, committed: Callable[[], str | None]) -> str | None:
             return str(exc)
     if told != ["ok"]:
         return "; ".join(told)
-    return None if at == token else f"it is at the transaction {at}, but {token} was committed"
+    return None if at == token else f"the database is at the transaction {at}, but {token} was committed"
 
 
 @contextmanager
@@ -443,7 +446,7 @@ def _newest(descriptor: int) -> Attempt:
 
 
 def _superseded(folder: Path) -> FencedError:
-    return FencedError(f"another flowctl has taken over '{folder.name.removesuffix('@')}', or has reset it")
+    return FencedError(f"another flowctl has fenced '{folder.name.removesuffix('@')}', or has reset it")
 
 
 def _settle(folder: Path, committed: str | None, attempt: Attempt, fold_bytes: int = 0) -> Path | None:
@@ -560,7 +563,10 @@ def _require_token(path: Path, committed: str) -> None:
 
 
 def _not_at(path: Path, committed: str) -> StorageError:
-    return StorageError(f"the state database {path} is not at the committed transaction {committed}")
+    return StorageError(
+        f"the state database {path} is not at the committed transaction {committed}",
+        hint="restore a backup: flowctl restore; or start the task over: flowctl reset",
+    )
 
 
 def _open(path: Path) -> apsw.Connection:

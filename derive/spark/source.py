@@ -71,14 +71,14 @@ class FlowOptions:
         given = {name.lower(): value for name, value in options.items()}
         name = given.pop("path", None)
         if not name:
-            raise UsageError("the collection is not named", hint='.load("acmeBank/balances")')
+            raise UsageError("the collection is not named", hint='name the collection: .load("acmeBank/balances")')
         times = [given.pop(key, None) for key in ("asof", "since")]
         as_of, since = (None if time is None else clock_of(time) for time in times)
         data, source = given.pop("data", None), given.pop("source", "flow.yaml")
         diffs = given.pop("diffs", "false").lower() == "true"
         if given:
             known = "asOf, since, diffs, data and source"
-            raise UsageError(f"there is no option '{min(given)}' of format 'flow'", hint=f"it has {known}")
+            raise UsageError(f"there is no option '{min(given)}' of format 'flow'", hint=f"the options are {known}")
         return FlowOptions(name, data, source, as_of, since, diffs)
 
     def open(self) -> DataFolder:

@@ -87,11 +87,15 @@ class DocumentFilter:
         if has_subquery(condition):
             raise SqlError("0A000", "the condition cannot have a subquery", offset=start_of(node), hint=_QUERY)
         if parameters.finish():
-            raise SqlError("42P02", "the condition cannot have parameters", offset=start_of(node))
+            raise SqlError(
+                "42P02", "the condition cannot have parameters", offset=start_of(node), hint="Write the values."
+            )
         relation = filtered(get, condition)
         require_small(relation)
         if needs_context(relation):
-            raise SqlError("0A000", "the condition cannot call functions of a session", offset=start_of(node))
+            raise SqlError(
+                "0A000", "the condition cannot call functions of a session", offset=start_of(node), hint=_QUERY
+            )
         query = PlannedQuery(relation, Finishing((), None, 0, ()), (), is_of_session=mentions(relation, is_of_session))
         return bind(query, ()).relation
 

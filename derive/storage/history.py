@@ -173,7 +173,7 @@ class Garbage:
     def collect_uncommitted(self, name: str) -> int:
         """Remove uncommitted files that runs of a task have written into its collection, also before a reset.
 
-        Shadows that were swapped or given up, and the quarantine, have folders beside that of the collection. Files
+        Shadows that were swapped or dropped, and the quarantine, have folders beside that of the collection. Files
         without a known writer stay. Only the exclusive writer of the collection may call this, because files of a
         transaction in progress count as garbage.
 

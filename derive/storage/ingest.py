@@ -305,17 +305,17 @@ class _History:
     def place(self, clock: int) -> tuple[int, int]:
         if clock < self._upper:
             raise FrontierError(
-                f"its time {format_rfc3339(clock)} is below the upper of '{self._collection}',"
-                f" {format_rfc3339(self._upper)}: earlier times are final"
+                f"the time {format_rfc3339(clock)} is below the upper of '{self._collection}',"
+                f" {format_rfc3339(self._upper)}: earlier times are final and take no documents"
             )
         if clock < self._last:
             raise FrontierError(
-                f"its time {format_rfc3339(clock)} is before the time of the previous document,"
-                f" {format_rfc3339(self._last)}: times must ascend"
+                f"the time {format_rfc3339(clock)} is before the time of the previous document,"
+                f" {format_rfc3339(self._last)}: sort the documents by time"
             )
         if clock > self.present + SKEW:
             raise FrontierError(
-                f"its time {format_rfc3339(clock)} is in the future: the time is now {format_rfc3339(self.present)},"
+                f"the time {format_rfc3339(clock)} is in the future: the time is now {format_rfc3339(self.present)},"
                 f" and"
                 f" '{self._collection}' would be final up to the time of the document"
             )

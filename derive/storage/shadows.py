@@ -161,7 +161,7 @@ class Shadows:
         return [name for (name,) in rows if owner_of_version(name) == task and name not in used]
 
     def settle(self, name: str) -> None:
-        """Remove the collection of a shadow that has been swapped or given up, with its uncommitted files.
+        """Remove the collection of a shadow that has been swapped or dropped, with its uncommitted files.
 
         A collection that is in use by a shadow stays.
         """
@@ -181,5 +181,5 @@ def other_edit() -> UsageError:
     """Return the error of shadows whose definitions differ from those of the edited derivations."""
     return UsageError(
         "the catalog was edited since the shadow began, or a live derivation was reset, so the shadow is outdated",
-        hint="undo the later edit; or give the shadow up (flowctl shadow drop), and begin another one",
+        hint="undo the later edit; or drop the shadow (flowctl shadow drop), and begin another one",
     )

@@ -25,7 +25,7 @@ _TASK = "sql:"
 def superseded() -> FencedError:
     """Return the error for a write of a fenced server."""
     return FencedError(
-        "another flowctl has begun to serve SQL over this data folder; this one commits nothing more",
+        "another flowctl has begun to serve SQL over this data folder; this process commits nothing more",
         hint="connect to that server",
     )
 

@@ -282,7 +282,10 @@ class ViewExplainer:
                 if as_of >= end
                 else f"the history of '{youngest}' begins at {format_rfc3339(begin)}"
             )
-            raise FrontierError(f"the rows of '{named.name}' are not known at {format_rfc3339(as_of)}: {limit}")
+            raise FrontierError(
+                f"the rows of '{named.name}' are not known at {format_rfc3339(as_of)}: {limit}",
+                hint="choose another time: --as-of TIME",
+            )
         return as_of
 
     def _frontiers(self, identifier: GlobalId) -> tuple[int, int]:
@@ -290,7 +293,8 @@ class ViewExplainer:
         known = self._store.collection(spec.name) if spec else self._store.tables.table(identifier)
         if known is None:
             raise UsageError(
-                f"nothing is stored in '{self._title(identifier)}' yet", hint="ingest its sources, and run flowctl run"
+                f"nothing is stored in '{self._title(identifier)}' yet",
+                hint="ingest documents, or derive them: flowctl run --until-idle",
             )
         return max(known.since, item.known_from if item else BEGINNING), known.upper
 

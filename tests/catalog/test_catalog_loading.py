@@ -131,10 +131,10 @@ def test_settings_without_effect_are_notes(tmp_path: Path) -> None:
     _, loader = loaded(write_catalog(tmp_path, WHOLE, **FILES))
 
     assert [(each.code, each.message, each.position.line) for each in loader.notes] == [
-        ("N008", "'journals' of 'a/source' has no effect here", 9),
-        ("N008", "'expectPubId' of 'a/source' has no effect here", 10),
+        ("N008", "'journals' of 'a/source' has no effect", 9),
+        ("N008", "'expectPubId' of 'a/source' has no effect", 10),
         ("N002", "'flags' of the shards of 'a/sql' are ignored", 20),
-        ("N001", "capture 'a/capture' is not run here", 40),
+        ("N001", "capture 'a/capture' is not run", 40),
     ]
 
 

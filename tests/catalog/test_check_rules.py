@@ -89,16 +89,16 @@ def split(write: str, read: str, key: str = "/id") -> str:
 
 RULES = [
     # Names
-    Rule("a name is tokens between slashes", "a/derived:\n", "a//new: {schema: {type: object, properties: {id: {type: integer}}}, key: [/id]}\n  a/derived:\n", "a/new.1: {schema: {type: object, properties: {id: {type: integer}}}, key: [/id]}\n  a/derived:\n", ("E101", 14, 3, "'a//new' cannot name a collection")),
-    Rule("a test's name is text", "t/test:", '" t":', "Expect we can append arrays:", ("E101", 29, 3, "' t' cannot name a test")),
-    Rule("a test's name is one line", "t/test:", r'"a\nb":', '"a: b/c/, «été» – 100 %?":', ("E101", 29, 3, r"'a\nb' cannot name a test"), "one line of text, without a space at its ends"),
-    Rule("a test's name is not empty", "t/test:", "'':", "1:", ("E101", 29, 3, "'' cannot name a test")),
-    Rule("captures have names, too", "tests:", f"captures: {{a b: {ENDPOINT}}}\ntests:", f"captures: {{a/b: {ENDPOINT}}}\ntests:", ("E101", 28, 12, "'a b' cannot name a capture")),
-    Rule("materializations have names, too", "tests:", f"materializations: {{a//b: {ENDPOINT}}}\ntests:", f"materializations: {{a/b: {ENDPOINT}}}\ntests:", ("E101", 28, 20, "'a//b' cannot name a materialization")),
-    Rule("a transform's name is not that of a repeated reading", "name: second", "name: second.v2", "name: second-v2", ("E101", 24, 17, "'second.v2' cannot name a transform")),
-    Rule("a transform's name is one token", "name: second", "name: sec/ond", "name: sec-ond", ("E101", 24, 17, "'sec/ond' cannot name a transform")),
-    Rule("a partition's name is one token", "part: {location", "'p t': {location", "part: {location", ("E101", 13, 7, "'p t' cannot name a logical partition")),
-    Rule("a projection's name is a pointer's", "part: {location", "x~y: /who\n      part: {location", "x y!: /who\n      part: {location", ("E101", 13, 7, "'x~y' cannot name a projection")),
+    Rule("a name is tokens between slashes", "a/derived:\n", "a//new: {schema: {type: object, properties: {id: {type: integer}}}, key: [/id]}\n  a/derived:\n", "a/new.1: {schema: {type: object, properties: {id: {type: integer}}}, key: [/id]}\n  a/derived:\n", ("E101", 14, 3, "'a//new' cannot be the name of a collection")),
+    Rule("a test's name is text", "t/test:", '" t":', "Expect we can append arrays:", ("E101", 29, 3, "' t' cannot be the name of a test")),
+    Rule("a test's name is one line", "t/test:", r'"a\nb":', '"a: b/c/, «été» – 100 %?":', ("E101", 29, 3, r"'a\nb' cannot be the name of a test"), "one line of text, without a space at its ends"),
+    Rule("a test's name is not empty", "t/test:", "'':", "1:", ("E101", 29, 3, "'' cannot be the name of a test")),
+    Rule("captures have names, too", "tests:", f"captures: {{a b: {ENDPOINT}}}\ntests:", f"captures: {{a/b: {ENDPOINT}}}\ntests:", ("E101", 28, 12, "'a b' cannot be the name of a capture")),
+    Rule("materializations have names, too", "tests:", f"materializations: {{a//b: {ENDPOINT}}}\ntests:", f"materializations: {{a/b: {ENDPOINT}}}\ntests:", ("E101", 28, 20, "'a//b' cannot be the name of a materialization")),
+    Rule("a transform's name is not that of a repeated reading", "name: second", "name: second.v2", "name: second-v2", ("E101", 24, 17, "'second.v2' cannot be the name of a transform")),
+    Rule("a transform's name is one token", "name: second", "name: sec/ond", "name: sec-ond", ("E101", 24, 17, "'sec/ond' cannot be the name of a transform")),
+    Rule("a partition's name is one token", "part: {location", "'p t': {location", "part: {location", ("E101", 13, 7, "'p t' cannot be the name of a logical partition")),
+    Rule("a projection's name is a pointer's", "part: {location", "x~y: /who\n      part: {location", "x y!: /who\n      part: {location", ("E101", 13, 7, "'x~y' cannot be the name of a projection")),
     Rule("names differ by more than case", "t/test:", "A/Source:", "A/Sources:", ("E102", 29, 3, "test 'A/Source' collides with collection 'a/source'")),
     Rule("one name is one thing", "tests:", f"captures: {{a/source: {ENDPOINT}}}\ntests:", f"captures: {{a/other: {ENDPOINT}}}\ntests:", ("E102", 2, 3, "collection 'a/source' collides with capture 'a/source'")),
     Rule("names differ by more than their composition", "t/test:", "t/fi: []\n  t/\ufb01:", "t/fi: []\n  t/f:", ("E102", 30, 3, "test 't/\ufb01' collides with test 't/fi'")),
@@ -183,8 +183,8 @@ RULES = [
     Rule("a type of a shuffle key is a scalar's", "      transforms:", "      shuffleKeyTypes: [integer, number]\n      transforms:", "      shuffleKeyTypes: [integer]\n      transforms:", ("E505", 19, 34, "the type of a shuffle key is 'boolean', 'integer' or 'string'")),
     Rule("a computed shuffle key has known types", FIRST, "shuffle: {lambda: SELECT $id}", "shuffle: {lambda: SELECT $id}\n          lambda: SELECT 1\n        - name: third\n          source: a/source", ("E506", 22, 29, "the types of the key that the shuffle lambda of 'first' computes are unknown"), "add 'shuffleKeyTypes', such as [string], to 'derive'"),
     # Code
-    Rule("a migration applies", "{sqlite: {}}", "{sqlite: {migrations: [CREATE TABEL t (a)]}}", "{sqlite: {migrations: [CREATE TABLE t (a)]}}", ("E521", 18, 44, "migration 0 of 'a/derived' does not prepare: near \"TABEL\": syntax error")),
-    Rule("a lambda prepares", "shuffle: any\n          lambda: SELECT $id;", "shuffle: any\n          lambda: SELECT nope;", "shuffle: any\n          lambda: SELECT 1;", ("E522", 27, 26, "the lambda of transform 'second' does not prepare: no such column: nope")),
+    Rule("a migration applies", "{sqlite: {}}", "{sqlite: {migrations: [CREATE TABEL t (a)]}}", "{sqlite: {migrations: [CREATE TABLE t (a)]}}", ("E521", 18, 44, "migration 0 of 'a/derived' is refused by SQLite: near \"TABEL\": syntax error")),
+    Rule("a lambda prepares", "shuffle: any\n          lambda: SELECT $id;", "shuffle: any\n          lambda: SELECT nope;", "shuffle: any\n          lambda: SELECT 1;", ("E522", 27, 26, "the lambda of transform 'second' is refused by SQLite: no such column: nope")),
     Rule("a parameter is a field", "shuffle: any\n          lambda: SELECT $id;", "shuffle: any\n          lambda: SELECT $deep$y;", "shuffle: any\n          lambda: SELECT $deep$x;", ("E523", 27, 26, "$deep$y is not a field of 'a/source', which transform 'second' reads"), "did you mean $deep$x?"),
     # Tests
     Rule("documents are objects in tests", DOCUMENTS, "documents: {id: 1}", DOCUMENTS, ("E601", 30, 49, "'documents' must be an array of objects")),
@@ -582,7 +582,7 @@ def test_a_setting_without_effect_is_reported(
 
     assert built.issues == ()
     (note,) = built.notes
-    assert (note.code, note.message, note.hint) == ("N008", f"'{name}' of '{entity}' has no effect here", hint)
+    assert (note.code, note.message, note.hint) == ("N008", f"'{name}' of '{entity}' has no effect", hint)
     line = path.read_text().split("\n")[note.position.line - 1]
     assert line[note.position.column - 1 :].startswith(f"{name}:")
 

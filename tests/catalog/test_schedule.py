@@ -126,8 +126,8 @@ def test_test_without_times_has_no_schedule(tmp_path: Path) -> None:
         ([INGEST, "advance: 5"], ("E013", 21, 16, "'advance' is not a duration longer than 0s, such as '1s' or '5m': 5", None)),
         # only an ingest step has a time of its own
         ([INGEST, step("verify", at="+1m")],
-         ("E011", 21, 53, "'verify' has no property 'at'", "it has: collection, description, documents, partitions")),
-        ([INGEST, "wait: 5m"], ("E011", 21, 7, "a step has no property 'wait'", "it has: advance, ingest, verify")),
+         ("E011", 21, 53, "'verify' has no property 'at'", "known: collection, description, documents, partitions")),
+        ([INGEST, "wait: 5m"], ("E011", 21, 7, "a step has no property 'wait'", "known: advance, ingest, verify")),
         # time passes when there is something for it to pass for
         (["advance: 31m", INGEST],
          ("E606", 20, 16, "the test advances time before its first ingest step",

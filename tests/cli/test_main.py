@@ -265,7 +265,7 @@ def test_check_reports_captures_that_are_not_run_here(folder: Path) -> None:
     status, out, err = flowctl(folder, "check")
 
     assert (status, out) == (0, "")
-    assert "capture 'a/capture' is not run here (load documents with 'flowctl ingest')" in err
+    assert "capture 'a/capture' is not run (load documents with 'flowctl ingest')" in err
     assert "1 collection, 0 derivations, no errors" in err
 
 

@@ -194,7 +194,7 @@ def test_running_shadow_is_given_up_by_another_process(folder: Path) -> None:
     assert flowctl(folder, "shadow", "drop")[0] == 0
     ingest(folder, 5)
     assert process.wait(60) == 2
-    assert "another process has given up the shadow, so this run ends" in told.read_text()
+    assert "another process has dropped the shadow, so this run ends" in told.read_text()
     assert sums(folder) == {"odd": 4, "even": 2}
 
 
@@ -221,7 +221,7 @@ def test_load_that_a_shadow_has_read_is_undone_after_its_end(tmp_path: Path) -> 
     status, _, err = flowctl(tmp_path, *undo)
     assert status == 1
     assert "'s/sums@2' has read up to" in err
-    assert "give the shadow up: flowctl shadow drop" in err
+    assert "drop the shadow: flowctl shadow drop" in err
     assert "--reset-readers" not in err
     assert flowctl(tmp_path, "shadow", "drop")[0] == 0
     assert flowctl(tmp_path, *undo)[0] == 0

@@ -31,12 +31,12 @@ def check(sql: str, schema: Any, *migrations: str) -> list[Issue]:
     [
         ("SELECT $id, 1 AS ordes", "ordes", (1, 18, 5), "did you mean 'orders'?"),
         ("SELECT 1 AS orders;\n  SELECT 'ordes' AS id, 1 as \"ordes\";", "ordes", (2, 31, 5), "did you mean 'orders'?"),
-        ("SELECT $id, $amount", "amount", (1, 13, 7), "it has: customer, id, lat, orders, sender"),
-        ("SELECT count(*), 1 AS id", "count(*)", (1, 8, 8), "it has: customer, id, lat, orders, sender"),
-        ("SELECT n FROM t", "n", (1, 8, 1), "it has: customer, id, lat, orders, sender"),
+        ("SELECT $id, $amount", "amount", (1, 13, 7), "known: customer, id, lat, orders, sender"),
+        ("SELECT count(*), 1 AS id", "count(*)", (1, 8, 8), "known: customer, id, lat, orders, sender"),
+        ("SELECT n FROM t", "n", (1, 8, 1), "known: customer, id, lat, orders, sender"),
         ("INSERT INTO t VALUES (1) RETURNING n AS lati", "lati", (1, 41, 4), "did you mean 'lat'?"),
-        ("SELECT * FROM t", "n", (1, 1, 0), "it has: customer, id, lat, orders, sender"),
-        ("SELECT 1 AS zzzzzz", "zzzzzz", (1, 13, 6), "it has: customer, id, lat, orders, sender"),
+        ("SELECT * FROM t", "n", (1, 1, 0), "known: customer, id, lat, orders, sender"),
+        ("SELECT 1 AS zzzzzz", "zzzzzz", (1, 13, 6), "known: customer, id, lat, orders, sender"),
     ],
 )
 def test_closed_schema_refuses_unnamed_properties(

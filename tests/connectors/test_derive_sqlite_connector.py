@@ -34,7 +34,7 @@ def test_all_issues_of_all_transforms_are_found() -> None:
         Issue("E523", f"$sneder {what}", Position("lambda.sql", 1, 17, 7), "did you mean $sender?"),
         Issue(
             "E522",
-            "the lambda of transform 'from0' does not prepare: no such column: x",
+            "the lambda of transform 'from0' is refused by SQLite: no such column: x",
             Position("lambda.sql", 2, 8, 1),
         ),
         Issue("E526", "transform 'from1' of 'acme/out' needs a lambda", AT),
@@ -53,7 +53,7 @@ def test_parameter_is_found_after_a_longer_one() -> None:
 
 def test_unknown_parameter_error_lists_known_parameters() -> None:
     (issue,) = check("SELECT $somethingElse")
-    assert issue.hint == "there are $amount, $flow_document, $flow_published_at, $id, $sender"
+    assert issue.hint == "known: $amount, $flow_document, $flow_published_at, $id, $sender"
 
 
 def test_lambdas_are_not_checked_after_a_failed_migration() -> None:

@@ -62,10 +62,10 @@ def test_rollback_undoes_migrations() -> None:
             "migration 0 of 'acme/out' was applied and has been edited since: the applied text continues here with 't (a);'",
             Position("0.sql", 1, 14),
         ),
-        (  # does not prepare
+        (  # is refused by SQLite
             [],
             ["CREATE TABLE t (a);\nINSERT INTO u VALUES (1)"],
-            "migration 0 of 'acme/out' does not prepare: no such table: u",
+            "migration 0 of 'acme/out' is refused by SQLite: no such table: u",
             Position("0.sql", 2, 1, 6),
         ),
         (  # fails as it runs
@@ -83,7 +83,7 @@ def test_rollback_undoes_migrations() -> None:
         (  # no document is there
             [],
             ["CREATE TABLE t (a); INSERT INTO t VALUES ($id)"],
-            "migration 0 of 'acme/out' has a parameter $id, but no document is being processed",
+            "migration 0 of 'acme/out' has a parameter $id, but parameters are fields of a document",
             Position("0.sql", 1, 43, 3),
         ),
     ],

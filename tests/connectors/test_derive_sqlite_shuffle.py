@@ -80,7 +80,7 @@ def test_document_without_a_shuffle_key_is_named(
     ("sql", "types", "code", "message"),
     [
         ("SELECT $sendr", ["string"], "E523", "$sendr is not a field of 'acme/in'"),
-        ("SELEC 1", ["integer"], "E522", "the shuffle of transform 'from0' does not prepare"),
+        ("SELEC 1", ["integer"], "E522", "the shuffle of transform 'from0' is refused by SQLite"),
         ("SELECT 1; SELECT 2", ["integer"], "E527", "must be one statement that returns a row"),
         ("CREATE TABLE a (b)", ["integer"], "E527", "must be one statement that returns a row"),
         (

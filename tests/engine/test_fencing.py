@@ -108,7 +108,7 @@ def test_newer_run_sees_commits_before_the_older_run_was_fenced(world: World, sh
 
     assert [task.error for task in newer.tasks.values()] == [None]
     assert sorted(counts(world)) == sorted(TWO_BATCHES)
-    with pytest.raises(FencedError, match="another flowctl has taken over"):
+    with pytest.raises(FencedError, match="another flowctl has fenced"):
         older.step()
 
 
@@ -140,7 +140,7 @@ class FailsOnceTakenOver(InProcessExecutor):
 def test_fenced_run_does_not_record_a_failure(world: World) -> None:
     older = world.run(FailsOnceTakenOver(same_folder(world).run))
 
-    with pytest.raises(FencedError, match="another flowctl has taken over 'f/counts'"):
+    with pytest.raises(FencedError, match="another flowctl has fenced 'f/counts'"):
         older.step()
     state = world.store.task("f/counts")
     assert state is not None
@@ -231,7 +231,7 @@ def test_fenced_flowctl_run_reports_it_and_fails(tmp_path: Path) -> None:
         older.kill()
 
     assert older.returncode == 1
-    assert "error: another flowctl has taken over 'f/counts'; this one commits nothing more" in said
+    assert "error: another flowctl has fenced 'f/counts', so this process commits nothing more" in said
     assert "Traceback" not in said
     newer.close()
 

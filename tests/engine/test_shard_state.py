@@ -214,7 +214,7 @@ def test_failed_attempt_leaves_earlier_state(folder: Path) -> None:
 def test_a_block_that_ends_the_transaction_fails_and_leaves_nothing(folder: Path) -> None:
     append(folder, None, "a")
     with (
-        pytest.raises(StorageError, match="was ended from inside it"),
+        pytest.raises(StorageError, match="ended the transaction of the state database"),
         open_state(folder, attempt=attempt("b"), committed="a-0") as db,
     ):
         db.execute("ROLLBACK")
@@ -256,7 +256,7 @@ def test_fenced_run_is_refused(folder: Path, tmp_path: Path) -> None:
     append(folder, None, "a")
     write_epoch(tmp_path, "task", 2)
 
-    with pytest.raises(FencedError, match="another flowctl has taken over 'task'"):
+    with pytest.raises(FencedError, match="another flowctl has fenced 'task'"):
         append(folder, "a-0", "b")
     with open_state(folder, attempt=attempt("b", epoch=2), committed="a-0") as db:
         assert db.execute("SELECT name FROM added").get == "a-0"
@@ -265,7 +265,7 @@ def test_fenced_run_is_refused(folder: Path, tmp_path: Path) -> None:
 def test_epoch_never_decreases(folder: Path, tmp_path: Path) -> None:
     write_epoch(tmp_path, "task", 3)
 
-    with pytest.raises(FencedError, match="another flowctl has taken over 'task'"):
+    with pytest.raises(FencedError, match="another flowctl has fenced 'task'"):
         write_epoch(tmp_path, "task", 2)
     with open_state(folder, attempt=attempt("a", epoch=3), committed=None) as db:
         db.execute("CREATE TABLE mine (n INTEGER)")

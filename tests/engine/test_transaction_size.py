@@ -140,6 +140,6 @@ def test_commit_with_an_earlier_position_is_refused(tmp_path: Path) -> None:
     positions = {key: position - 1 for key, position in known.positions.items()}
     commit = TaskCommit(positions, known.places, {}, 5, 5)
 
-    with pytest.raises(FrontierError, match="'copy' of 'size/copies' would go backwards in 'size/numbers'"):
+    with pytest.raises(FrontierError, match="'copy' of 'size/copies' in 'size/numbers' would decrease"):
         world.store.commit_task(capability, commit)
     assert world.store.task("size/copies") == known

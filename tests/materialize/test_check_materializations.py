@@ -43,7 +43,7 @@ def test_unknown_image_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checked(ConnectorEndpoint(image, config(), AT)) == [
         (
             "N006",
-            f"'a/view' cannot run here: the connector 'materialize-bigquery' of the image '{image}' is not installed",
+            f"'a/view' cannot run: the connector 'materialize-bigquery' of the image '{image}' is not installed",
             2,
             "installed: materialize-sqlite",
         )

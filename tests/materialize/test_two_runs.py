@@ -14,7 +14,7 @@ import apsw
 import pytest
 from real_runs import PATIENCE, Endpoint, Project, end, postgres, sales, sqlite, until
 
-BY_DATA_FOLDER = "error: another flowctl has taken over 'shop/view'; this one commits nothing more"
+BY_DATA_FOLDER = "error: another flowctl has fenced 'shop/view', so this process commits nothing more"
 BY_ENDPOINT = "this session (fence 1) was fenced by a newer session"
 LIMITS = ("--limits", '{"documents": 60}')
 

@@ -79,7 +79,7 @@ def test_error_says_how_to_release_the_lock_of_a_stopped_process(
     holder.send_signal(signal.SIGSTOP)
     os.waitpid(holder.pid, os.WUNTRACED)
     with (
-        pytest.raises(HeldError, match=f"process {holder.pid} has held") as caught,
+        pytest.raises(HeldError, match=f"process {holder.pid} has locked") as caught,
         state.locked(tmp_path / "lock"),
     ):
         pass

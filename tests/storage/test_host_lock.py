@@ -92,7 +92,8 @@ def test_silent_machine_loses_the_host_lock_and_gets_an_error(tmp_path: Path) ->
     asleep._lock._beaten -= 2 * BEAT_SECONDS + 1
 
     with pytest.raises(
-        FencedError, match=f"host 'beta' has taken over the data folder {tmp_path}, because this host was silent"
+        FencedError,
+        match=f"host 'beta' has fenced this host in the data folder {tmp_path}, because this host was silent",
     ):
         asleep.timeline.read()
     asleep.close()

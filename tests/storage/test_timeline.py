@@ -159,7 +159,7 @@ def test_future_time_is_refused(world: World) -> None:
 
     assert "1 document is not valid" in caught.value.message
     assert (
-        "test:2: its time 1970-01-01T00:01:01.000001Z is in the future: the time is now 1970-01-01T00:00:01.000000Z, and 't/events'"
+        "test:2: the time 1970-01-01T00:01:01.000001Z is in the future: the time is now 1970-01-01T00:00:01.000000Z, and 't/events'"
         " would be final up to the time of the document" in caught.value.message
     )
     assert world.store.upper("t/events") == 0
@@ -203,5 +203,5 @@ def test_ticks_end_while_the_wall_clock_is_behind(catalog_of: Callable[..., Cata
 def test_documents_of_a_fast_clock_advance_time_by_at_most_the_skew(world: World) -> None:
     world.ingest("t/events", [{"id": 1, "at": "1970-01-01T00:01:00Z"}])
 
-    with pytest.raises(DocumentError, match="its time 1970-01-01T00:01:50.000000Z is in the future"):
+    with pytest.raises(DocumentError, match="the time 1970-01-01T00:01:50.000000Z is in the future"):
         world.ingest("t/events", [{"id": 2, "at": "1970-01-01T00:01:50Z"}])

@@ -534,7 +534,10 @@ def path_of(file: ImportedFile) -> str:
     """
     path = posixpath.normpath(AUTHOR + file.path)
     if not path.startswith("author/") and not file.outside:
-        raise TaskError(f"the module imports '{file.path}', which is too far above it")
+        raise TaskError(
+            f"the module imports '{file.path}', which is too many folders above the module",
+            hint="move the file to the folder of the catalog, or below",
+        )
     return path
 
 

@@ -95,7 +95,7 @@ def without_effect(schema: Schema, instead: str = "") -> Schema:
         schema: schema of the value.
         instead: alternative that has the intended effect; empty for none.
     """
-    description = f"Accepted, without effect here{': ' if instead else ''}{instead}."
+    description = f"Accepted, without effect{': ' if instead else ''}{instead}."
     return {**schema, "description": description, NO_EFFECT: instead}
 
 
@@ -172,7 +172,7 @@ def shards(tick: str) -> Schema:
     """Return the schema of a task's shards, with `tick` as the default duration of transactions."""
     return record(
         "Shards",
-        "How the task runs.",
+        "Settings of the task.",
         {
             "disable": {**BOOLEAN, "description": "Do not run the task.", "default": False},
             "maxTxnDuration": {
@@ -184,7 +184,7 @@ def shards(tick: str) -> Schema:
             "hotStandbys": without_effect({**U32, "default": 0}),
             "ringBufferSize": without_effect({**U32, "default": 65536}),
             "readChannelSize": without_effect({**U32, "default": 4096}),
-            "flags": entries("Accepted, without effect here.", {}),
+            "flags": entries("Accepted, without effect.", {}),
             "logLevel": {
                 "description": "Lowest level of logged messages.",
                 "enum": ["error", "warn", "info", "debug", "trace"],
@@ -273,15 +273,15 @@ _PRIORITY: Schema = {**U32, "description": "Higher priorities come first.", "def
 
 CAPTURE = record(
     "Capture",
-    "A source of documents outside the catalog. The definition is kept, but a capture does not run here: use"
+    "A source of documents outside the catalog. The definition is kept, but a capture does not run: use"
     " `flowctl ingest`.",
     {
         "endpoint": _CAPTURED,
         "bindings": array(
-            "What is captured into which collection.",
+            "Captured resources, each with its collection.",
             record(
                 "Binding",
-                "What is captured into which collection.",
+                "Captured resources, each with its collection.",
                 {
                     "resource": _RESOURCE,
                     "target": text("Name of the collection."),
@@ -321,7 +321,7 @@ _FIELDS = record(
         "include": entries("The same as `require`.", {}),
         "exclude": array("Excluded fields.", text("Name of a field.")),
         "recommended": {
-            "description": "Whether to add the fields that the connector recommends, or down to which level.",
+            "description": "Add the fields that the connector recommends: all, none, or those down to a level.",
             "type": ["boolean", "integer"],
             "minimum": 0,
             "default": True,
@@ -333,12 +333,12 @@ _FIELDS = record(
 
 MATERIALIZATION = record(
     "Materialization",
-    "Collections that are stored, and kept up to date, in another system.",
+    "Collections that another system stores, with each later change.",
     {
         "endpoint": _MATERIALIZED,
         "source": record(
             "Capture",
-            "A capture. Accepted, without effect here: name them in `bindings`.",
+            "A capture. Accepted, without effect: name its collections in `bindings`.",
             {
                 "capture": text("Name of the capture."),
                 "targetNaming": text("Rule for the names of resources."),
@@ -377,7 +377,8 @@ MATERIALIZATION = record(
 
 _SELECTOR = record(
     "Partition selector",
-    "Which logical partitions to read: every included field has one of its values, and no excluded field has any.",
+    "Logical partitions to read: an included field has one of the listed values, and an excluded field has none of"
+    " them.",
     {
         "include": entries("Fields, each with its permitted values.", array("Permitted values.", {})),
         "exclude": entries("Fields, each with its excluded values.", array("Excluded values.", {})),
@@ -448,7 +449,8 @@ _TRANSFORM = record(
         "source": ref("source"),
         "shuffle": _SHUFFLE,
         "lambda": {
-            "description": "What turns a source document into derived ones. SQL of one or more statements: parameters"
+            "description": "The code that turns a source document into derived documents. SQL of one or more"
+            " statements: parameters"
             f" such as `$amount` are fields of the document, rows become documents. {CODE_OR_FILE} A TypeScript"
             " derivation needs none: its module has a method for each transform.",
             "type": ["string", "object", "null"],
@@ -462,7 +464,7 @@ _TRANSFORM = record(
         "backfill": {**U32, "description": "Raise this number to read the source again from its start.", "default": 0},
         "formerly": text(
             "The former name of this transform: the transform continues where the former one stopped, and reads no"
-            " document again. Empty for a new transform that is no renamed one.",
+            " document again. Empty: the transform is new.",
             pattern=f"^({TOKEN})?$",
         ),
         "onSourceReset": ON_SOURCE_RESET,
@@ -526,11 +528,11 @@ _PROJECTION = record(
 
 _JOURNALS = record(
     "Journals",
-    "Accepted, without effect here.",
+    "Accepted, without effect.",
     {
         "fragments": record(
             "Fragments",
-            "Accepted, without effect here.",
+            "Accepted, without effect.",
             {
                 "compressionCodec": {
                     "description": "Compression of files.",
@@ -597,7 +599,7 @@ _STEP = only_one(
                 "at": {
                     **STEP_TIME,
                     "description": "Time of the step: an RFC 3339 time, or an offset from the beginning of the test, "
-                    "such as `+20m`. In a test that sets times, `verify` shows what is published by then.",
+                    "such as `+20m`. In a test that sets times, `verify` shows the documents published up to its time.",
                 },
                 "documents": _DOCUMENTS,
             },
@@ -616,7 +618,7 @@ _STEP = only_one(
         ),
         "advance": {
             **TICK,
-            "description": "Let this much time pass, such as `31m`. What a `readDelay` holds back longer stays back.",
+            "description": "Time that passes, such as `31m`. Documents with a longer `readDelay` stay unread.",
         },
     },
     "E016",
@@ -671,7 +673,7 @@ def catalog_schema() -> Schema:
             ),
             "collections": entries("Collections, by name.", ref("collection"), names=NAME, types=maps),
             "captures": entries(
-                "Captures, by name. The definitions are kept, but captures do not run here.",
+                "Captures, by name. The definitions are kept, but captures do not run.",
                 ref("capture"),
                 names=NAME,
                 types=maps,

@@ -132,7 +132,7 @@ def _notes(at: Located, schema: Schema) -> Iterator[Issue]:
 
 def _note(name: str, at: Located, schema: Schema) -> Iterator[Issue]:
     if "default" not in schema or at.value != schema["default"]:
-        message = f"'{name}' of '{at.path[1]}' has no effect here"
+        message = f"'{name}' of '{at.path[1]}' has no effect"
         yield Issue("N008", message, at.key_position, schema[NO_EFFECT] or None)
 
 
@@ -213,7 +213,7 @@ class _Checker:
         known = schema["properties"]
         for name in names:
             guess = suggest(name, known)
-            hint = f"did you mean '{guess}'?" if guess else f"it has: {', '.join(sorted(known))}"
+            hint = f"did you mean '{guess}'?" if guess else f"known: {', '.join(sorted(known))}"
             message = f"{_noun(at.path, part, schema)} has no property '{name}'"
             self.issues.append(Issue("E011", message, at[name].key_position, hint))
             self._guesses.setdefault(at.path, set()).add(guess)

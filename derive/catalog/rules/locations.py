@@ -147,10 +147,10 @@ class CollectionLocations:
     def _check_field(self, field: str, at: Located, *, partition: bool) -> None:
         if partition and not is_token(field):
             hint = "letters, numbers, '-', '_' and '.'"
-            self._report.add("E101", f"'{field}' cannot name a logical partition", at.key_position, hint)
+            self._report.add("E101", f"'{field}' cannot be the name of a logical partition", at.key_position, hint)
         elif not is_field(field):
             hint = "write it like a JSON pointer without its first slash"
-            self._report.add("E101", f"'{field}' cannot name a projection", at.key_position, hint)
+            self._report.add("E101", f"'{field}' cannot be the name of a projection", at.key_position, hint)
 
     def _check_collisions(self, at: Located) -> None:
         fields = list(at.value)

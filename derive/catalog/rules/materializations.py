@@ -84,7 +84,7 @@ def _check_known(name: str, position: Position, collection: CollectionSpec, repo
         return
     guess = suggest(name, known)
     listed = ", ".join(known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
-    hint = f"did you mean '{guess}'?" if guess else f"it has: {listed}"
+    hint = f"did you mean '{guess}'?" if guess else f"known: {listed}"
     report.add("E704", f"'{collection.name}' has no field '{name}'", position, hint)
 
 

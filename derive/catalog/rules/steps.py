@@ -31,7 +31,7 @@ BEGIN = 1_704_067_200_000_000
 """Beginning of a test whose first documents have no time: 2024-01-01T00:00:00Z, in microseconds."""
 
 _LAST = parse_rfc3339("9999-01-01T00:00:00Z")
-_BEGINS = "a test begins at the time of its first ingest step if that has one, and else at 2024-01-01T00:00:00Z"
+_BEGINS = "a test begins at the time of its first ingest step, or at 2024-01-01T00:00:00Z if that step has no time"
 
 
 class Schedule:

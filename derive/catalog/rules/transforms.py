@@ -55,7 +55,7 @@ def _is_partition(
     if field in known:
         return True
     guess = suggest(field, known)
-    listed = f"it has: {', '.join(known) or 'none'}"
+    listed = f"known: {', '.join(known) or 'none'}"
     if field in projections:
         message = f"'{field}' is not a logical partition of '{source.name}'"
         pointer = projections[field].pointer
@@ -110,7 +110,7 @@ def _clock(at: Located | None, report: Report) -> int | None:
 
 _TOKEN_HINT = "letters, numbers, '-', '_' and '.'"
 _READING = re.compile(r"\.v[0-9]+$")
-_READING_HINT = "a name does not end with '.v' and a number, because data folders name a repeated reading so"
+_READING_HINT = "names that end with '.v' and a number are reserved: data folders name repeated readings so"
 
 
 def check_transform_names(definition: CollectionDef, transforms: Sequence[TransformDef], report: Report) -> None:
@@ -120,7 +120,7 @@ def check_transform_names(definition: CollectionDef, transforms: Sequence[Transf
         is_reading = _READING.search(name) is not None
         if is_reading or not is_token(name):
             hint = _READING_HINT if is_reading else _TOKEN_HINT
-            report.add("E101", f"'{name}' cannot name a transform", transform.name, hint)
+            report.add("E101", f"'{name}' cannot be the name of a transform", transform.name, hint)
     for index, other, relation in collisions([transform.name.value for transform in transforms]):
         name, first = transforms[index].name, transforms[other].name
         message = f"transform '{name.value}' of '{definition.name}' {relation} transform '{first.value}'"

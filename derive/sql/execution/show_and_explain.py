@@ -116,7 +116,12 @@ def shown(  # noqa: PLR0911 (one for each kind)
         ]
     item = objects.items.get(named.id)
     if item is None or item.definition is None:
-        raise SqlError("0A000", f"{named.kind.value} {named.name} has no definition", offset=statement.offset)
+        raise SqlError(
+            "0A000",
+            f"{named.kind.value} {named.name} has no definition",
+            offset=statement.offset,
+            hint="SHOW COLUMNS FROM lists columns.",
+        )
     text = f'CREATE {item.kind.value.upper()} "{item.name}" AS {item.definition}'
     return (text_column("name"), text_column("create_sql")), [(named.name, text)]
 

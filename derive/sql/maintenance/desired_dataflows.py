@@ -112,10 +112,14 @@ class _Plans:
         """Return the relation of an index, and its indexed columns."""
         named = self._objects.relation(subject)
         if named is None:
-            raise SqlError("42P01", "the indexed relation was dropped")
+            raise SqlError("42P01", "the indexed relation was dropped", hint="DROP the index.")
         names = [column.name for column in named.columns]
         if not set(index.indexed) <= set(names):
-            raise SqlError("42703", "the indexed columns of the relation were dropped or renamed")
+            raise SqlError(
+                "42703",
+                "the indexed columns of the relation were dropped or renamed",
+                hint="DROP the index, and CREATE it on present columns.",
+            )
         export = Index(tuple(names.index(name) for name in index.indexed))
         item = self._objects.items.get(subject)
         if item is not None and item.kind is ObjectKind.VIEW:

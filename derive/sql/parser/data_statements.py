@@ -150,7 +150,12 @@ def _assignments(reader: TokenReader, queries: QueryParser) -> tuple[Assignment,
     if not reader.is_symbol("("):
         column, offset = reader.located_name()
         if reader.is_symbol("[", "."):
-            raise SqlError("0A000", "assignments to a part of a column are not supported", offset=reader.offset)
+            raise SqlError(
+                "0A000",
+                "assignments to a part of a column are not supported",
+                offset=reader.offset,
+                hint="Assign a whole value, such as jsonb_set(column, '{name}', '1').",
+            )
         reader.expect_symbol("=")
         return (Assignment(column, queries.expressions.parse(), offset),)
     columns = reader.in_parentheses(reader.located_name)
@@ -159,7 +164,12 @@ def _assignments(reader: TokenReader, queries: QueryParser) -> tuple[Assignment,
     values: tuple[SyntaxNode, ...] = value.items if isinstance(value, RowValue) else (value,)
     if len(values) != len(columns):
         if len(values) == 1 and not isinstance(value, RowValue):
-            raise SqlError("0A000", "assignments of a query's columns are not supported", offset=offset)
+            raise SqlError(
+                "0A000",
+                "assignments of a query's columns are not supported",
+                offset=offset,
+                hint="Assign a query with one column to each column: SET a = (…), b = (…).",
+            )
         raise SqlError("42601", "number of columns does not match number of values", offset=columns[0][1])
     return tuple(Assignment(name, value, where) for (name, where), value in zip(columns, values, strict=True))
 
@@ -168,7 +178,12 @@ def _condition(reader: TokenReader, queries: QueryParser) -> SyntaxNode | None:
     if not reader.accept_word("where"):
         return None
     if reader.is_words("current", "of"):
-        raise SqlError("0A000", "WHERE CURRENT OF is not supported", offset=reader.offset)
+        raise SqlError(
+            "0A000",
+            "WHERE CURRENT OF is not supported",
+            offset=reader.offset,
+            hint="Write a condition that is true for the row alone.",
+        )
     return queries.expressions.parse()
 
 
@@ -252,7 +267,12 @@ def parse_copy(reader: TokenReader, queries: QueryParser) -> Copy:
         raise reader.error()
     options = _copy_options(reader)
     if reader.is_word("where"):
-        raise SqlError("0A000", "COPY FROM with WHERE is not supported", offset=reader.offset)
+        raise SqlError(
+            "0A000",
+            "COPY FROM with WHERE is not supported",
+            offset=reader.offset,
+            hint="Copy all rows, COMMIT, and DELETE the rows that are not needed.",
+        )
     return Copy(source, columns, is_from, _format(options))
 
 

@@ -233,7 +233,12 @@ def _table(reader: TokenReader, queries: QueryParser) -> CreateTable:
         return CreateTable(name, columns, if_not_exists, constraints=constraints)
     query = queries.parse()
     if reader.is_words("with", "no", "data"):
-        raise SqlError("0A000", "WITH NO DATA is not supported", offset=reader.offset)
+        raise SqlError(
+            "0A000",
+            "WITH NO DATA is not supported",
+            offset=reader.offset,
+            hint="Name columns and types instead: CREATE TABLE name (column type, …).",
+        )
     reader.accept_words("with", "data")
     return CreateTable(name, (), if_not_exists, query, names)
 
@@ -451,7 +456,7 @@ def _index(reader: TokenReader) -> CreateIndex:
     is_default = reader.accept_word("default") is not None
     reader.expect_word("index")
     if reader.is_word("concurrently"):
-        raise SqlError("0A000", "CONCURRENTLY is not supported", offset=reader.offset)
+        raise SqlError("0A000", "CONCURRENTLY is not supported", offset=reader.offset, hint="Omit CONCURRENTLY.")
     if_not_exists = reader.accept_words("if", "not", "exists")
     name = None if reader.is_word("on") else reader.qualified_name()
     reader.expect_word("on")
@@ -462,7 +467,12 @@ def _index(reader: TokenReader) -> CreateIndex:
             raise SqlError("42704", f'access method "{method}" does not exist', offset=where)
     columns = () if is_default else reader.in_parentheses(lambda: _index_column(reader))
     if reader.is_word("where", "include"):
-        raise SqlError("0A000", f"{reader.token.value.upper()} of an index is not supported", offset=reader.offset)
+        raise SqlError(
+            "0A000",
+            f"{reader.token.value.upper()} of an index is not supported",
+            offset=reader.offset,
+            hint="Create a view with the rows and columns, and an index on the view.",
+        )
     return CreateIndex(name, relation, columns, if_not_exists)
 
 

@@ -138,7 +138,12 @@ def _temporal(reader: TokenReader, word: str) -> tuple[str, tuple[int, ...]]:
         modifiers = _modifiers(reader)
         return word + ("tz" if _has_zone(reader) else ""), modifiers
     if reader.is_word(*_UNITS):
-        raise SqlError("0A000", "intervals of certain fields are not supported", offset=reader.offset)
+        raise SqlError(
+            "0A000",
+            f"INTERVAL {reader.token.value.upper()} is not supported",
+            offset=reader.offset,
+            hint="Write INTERVAL alone.",
+        )
     return "interval", _modifiers(reader)
 
 
@@ -265,7 +270,12 @@ class CallParser:
         if word in _WITHOUT_PARENTHESES and not (word == "current_schema" and is_called):
             reader.next()
             if is_called and word in _WITH_PRECISION:
-                raise SqlError("0A000", f"{word.upper()} with a precision is not supported", offset=offset)
+                raise SqlError(
+                    "0A000",
+                    f"{word.upper()} with a precision is not supported",
+                    offset=offset,
+                    hint="Omit the precision.",
+                )
             return self._made(word, (), offset)
         if not is_called:
             return None
@@ -375,10 +385,20 @@ class CallParser:
 
     def _argument(self) -> SyntaxNode:
         if self._reader.is_word("variadic"):
-            raise SqlError("0A000", "VARIADIC arguments are not supported", offset=self._reader.offset)
+            raise SqlError(
+                "0A000",
+                "VARIADIC arguments are not supported",
+                offset=self._reader.offset,
+                hint="Write the arguments one by one.",
+            )
         argument = self._expressions.parse()
         if isinstance(argument, ColumnReference) and self._reader.is_symbol(":=", "=>"):
-            raise SqlError("0A000", "arguments by name are not supported", offset=self._reader.offset)
+            raise SqlError(
+                "0A000",
+                "arguments by name are not supported",
+                offset=self._reader.offset,
+                hint="Write the arguments in order, without names.",
+            )
         return argument
 
     def _condition(self) -> SyntaxNode | None:

@@ -229,7 +229,7 @@ class StatementParser:
         name, offset = reader.located_name()
         while word := reader.accept_word("binary", "insensitive", "asensitive", "no", "scroll"):
             if word == "binary":
-                raise SqlError("0A000", "binary cursors are not supported", offset=offset)
+                raise SqlError("0A000", "binary cursors are not supported", offset=offset, hint="Omit BINARY.")
         reader.expect_word("cursor")
         is_held = reader.accept_words("with", "hold")
         if not is_held:
@@ -243,7 +243,12 @@ class StatementParser:
         count: int | None = 1
         reader.accept_word("next", "forward")
         if reader.is_word("backward", "prior", "first", "last", "absolute", "relative") or reader.is_symbol("-"):
-            raise SqlError("55000", "cursors can only scan forward", offset=reader.offset)
+            raise SqlError(
+                "55000",
+                "cursors can only scan forward",
+                offset=reader.offset,
+                hint="CLOSE the cursor, and DECLARE it again to begin with the first row.",
+            )
         if reader.token.kind is TokenKind.NUMBER:
             count = reader.integer()
         elif reader.accept_word("all"):
@@ -302,7 +307,12 @@ class StatementParser:
         if name in {"analyze", "wal", "timing", "buffers"} and value in {"on", "true", "1"}:
             raise _not_measured(offset)
         if name == "format" and value != "text":
-            raise SqlError("0A000", f"EXPLAIN (FORMAT {value.upper()}) is not supported", offset=offset)
+            raise SqlError(
+                "0A000",
+                f"EXPLAIN (FORMAT {value.upper()}) is not supported",
+                offset=offset,
+                hint="Omit FORMAT: EXPLAIN returns text.",
+            )
 
     def _explain(self) -> Statement:
         reader = self._reader

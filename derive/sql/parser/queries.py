@@ -125,7 +125,12 @@ class FromParser:
             using = reader.in_parentheses(reader.located_name)
             alias = None
             if reader.is_word("as") and not self._queries.begins_as_of():
-                raise SqlError("0A000", "aliases behind USING are not supported", offset=reader.offset)
+                raise SqlError(
+                    "0A000",
+                    "aliases after USING are not supported",
+                    offset=reader.offset,
+                    hint="Give each joined table an alias.",
+                )
             return JoinedTable(kind, left, right, None, using, False, alias, offset)
         reader.expect_word("on")
         condition: SyntaxNode = self._queries.expressions.parse()
@@ -159,13 +164,23 @@ class FromParser:
         if is_lateral or self._begins_call():
             return self._function(offset)
         if reader.is_words("rows", "from"):
-            raise SqlError("0A000", "ROWS FROM is not supported", offset=offset)
+            raise SqlError(
+                "0A000",
+                "ROWS FROM is not supported",
+                offset=offset,
+                hint="Call each function WITH ORDINALITY in FROM, and join the rows by number.",
+            )
         reader.accept_word("only")
         name = reader.qualified_name()
         reader.accept_symbol("*")
         alias = self.alias()
         if reader.is_word("tablesample"):
-            raise SqlError("0A000", "TABLESAMPLE is not supported", offset=reader.offset)
+            raise SqlError(
+                "0A000",
+                "TABLESAMPLE is not supported",
+                offset=reader.offset,
+                hint="Write a condition, such as WHERE random() < 0.01.",
+            )
         return RelationReference(name, alias, offset)
 
     def _parenthesised(self, is_lateral: bool, offset: int) -> FromItem:
@@ -458,7 +473,12 @@ class QueryParser:
             limit = self.expressions.parse()
         reader.expect_word("row", "rows")
         if reader.is_words("with", "ties"):
-            raise SqlError("0A000", "WITH TIES is not supported", offset=reader.offset)
+            raise SqlError(
+                "0A000",
+                "WITH TIES is not supported",
+                offset=reader.offset,
+                hint="Select rank() OVER (ORDER BY …) in a subquery, and compare the rank with the number of rows.",
+            )
         reader.expect_word("only")
         return limit
 

@@ -76,11 +76,18 @@ def _ends(ended: Statement) -> Callable[[TokenReader], Statement]:
         reader.next()
         reader.accept_word("work", "transaction")
         if reader.is_word("prepared"):
-            raise SqlError("0A000", "prepared transactions are not supported", offset=reader.offset)
+            raise SqlError(
+                "0A000",
+                "prepared transactions are not supported",
+                offset=reader.offset,
+                hint="Write COMMIT or ROLLBACK alone.",
+            )
         if isinstance(ended, Rollback) and reader.accept_word("to"):
             return RollbackTo(*_name_of_savepoint(reader))
         if reader.accept_words("and", "chain"):
-            raise SqlError("0A000", "AND CHAIN is not supported", offset=offset)
+            raise SqlError(
+                "0A000", "AND CHAIN is not supported", offset=offset, hint="Write BEGIN as the next statement."
+            )
         reader.accept_words("and", "no", "chain")
         return ended
 
@@ -151,7 +158,12 @@ def _is_own_role(reader: TokenReader) -> bool:
     if reader.accept_words("role", "none") or reader.accept_words("session", "authorization", "default"):
         return True
     if reader.is_word("role") or reader.is_words("session", "authorization"):
-        raise SqlError("0A000", "roles are not supported", offset=offset)
+        raise SqlError(
+            "0A000",
+            "roles are not supported",
+            offset=offset,
+            hint="Omit the statement: all users have the same rights.",
+        )
     return False
 
 

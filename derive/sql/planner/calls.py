@@ -95,7 +95,7 @@ def _bound(bound: FrameBound) -> Bound:
     if bound.distance is None:
         return Bound(0)
     if not isinstance(bound.distance, NumberLiteral) or not bound.distance.text.lstrip("-").isdigit():
-        raise SqlError("0A000", "bounds of frames must be whole numbers", offset=bound.offset)
+        raise SqlError("0A000", "a bound of a frame must be a constant whole number", offset=bound.offset)
     distance = int(bound.distance.text)
     if distance < 0:
         where = "starting" if bound.kind == "preceding" else "ending"

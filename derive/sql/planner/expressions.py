@@ -202,7 +202,12 @@ class ExpressionPlanner:
             case Star(_, offset):
                 raise SqlError("42601", 'syntax error at or near "*"', offset=offset)
             case RowValue(_, offset):
-                raise SqlError("0A000", "values of several columns are not supported here", offset=offset)
+                raise SqlError(
+                    "0A000",
+                    "a row is not supported as a value",
+                    offset=offset,
+                    hint="Write its columns one by one, or jsonb_build_array(…).",
+                )
             case ArrayValue():
                 return self._arrays.plan(node)
             case ArrayQuery():
@@ -268,7 +273,12 @@ class ExpressionPlanner:
         operand = self.plan(node.operand)
         index = EXPANDED_FIELDS.get(node.name)
         if operand.type is not Type.INTEGER_ARRAY or index is None:
-            raise SqlError("0A000", "fields of composite values are not supported", offset=node.offset)
+            raise SqlError(
+                "0A000",
+                "fields of composite values are not supported",
+                offset=node.offset,
+                hint="Use jsonb for composite values.",
+            )
         return self.operation("[]", [operand, Literal(index, Type.INTEGER)], [node.offset] * 2, node.offset)
 
     def _as_text(self, operand: Expression, value: Expression) -> Expression:
@@ -289,7 +299,12 @@ class ExpressionPlanner:
             return self.coercion.fitted(value, modifier, is_cast=True)
         if given[0] >= 6:
             return value
-        raise SqlError("0A000", f"a precision of {given[0]} is not supported", offset=node.target.offset)
+        raise SqlError(
+            "0A000",
+            f"a precision of {given[0]} is not supported",
+            offset=node.target.offset,
+            hint="Omit the precision.",
+        )
 
     def _subquery(self, node: ScalarQuery | Exists) -> Expression:
         relation = self.queries.subquery(node.query, self.frame)

@@ -449,7 +449,9 @@ class TablePlanner:
         right = self._item(table, frame)
         check_names(left, right, table.offset)
         if item.using is not None or item.is_natural:
-            raise SqlError("0A000", "USING is not supported with LATERAL", offset=item.offset)
+            raise SqlError(
+                "0A000", "USING is not supported with LATERAL", offset=item.offset, hint="Write the condition with ON."
+            )
         both = beside(joined(left.relation, right.relation), left, right)
         predicate = self._joiner.condition(item, both, parent)
         return beside(with_lateral(left.relation, right.relation, predicate, item.kind), left, right)

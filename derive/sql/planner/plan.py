@@ -112,7 +112,11 @@ def plan_view(query: Query, names: Names, columns: tuple[str, ...] = ()) -> Plan
     except RecursionError:
         raise too_complex() from None
     if parameters.finish():
-        raise SqlError("42P02", "there is no parameter $1 in a view")
+        raise SqlError(
+            "42P02",
+            "there is no parameter $1 in a view",
+            hint="Write the value, or select rows where the view is queried.",
+        )
     if len(columns) > len(body.names):
         raise SqlError("42601", "CREATE VIEW specifies more column names than columns")
     relation = body.settled()

@@ -175,7 +175,12 @@ class PredicatePlanner:
         assert isinstance(node.source, Query)
         relation = self._expressions.queries.subquery(node.source, self._expressions.frame)
         if isinstance(node.operand, RowValue):
-            raise SqlError("0A000", "ANY and ALL compare rows only by =", offset=node.offset)
+            raise SqlError(
+                "0A000",
+                "ANY and ALL compare rows only by =",
+                offset=node.offset,
+                hint="Write EXISTS (SELECT … WHERE …) with the comparison.",
+            )
         self._operands(node, relation)
         operand = self._expressions.plan(node.operand)
         resolution = resolve_operator(node.symbol, (operand.type, relation.types[0]), node.offset)
@@ -191,7 +196,12 @@ class PredicatePlanner:
 
     def _with_array(self, node: Quantified, source: SyntaxNode) -> Expression:
         if isinstance(node.operand, RowValue):
-            raise SqlError("0A000", "ANY and ALL compare rows only by =", offset=node.offset)
+            raise SqlError(
+                "0A000",
+                "ANY and ALL compare rows only by =",
+                offset=node.offset,
+                hint="Write EXISTS (SELECT … WHERE …) with the comparison.",
+            )
         if not isinstance(source, ArrayValue):
             return self._with_any_array(node, source)
         if not source.items:
@@ -224,7 +234,12 @@ class PredicatePlanner:
     @staticmethod
     def _pair(left: SyntaxNode, right: SyntaxNode, offset: int) -> tuple[Sequence[SyntaxNode], Sequence[SyntaxNode]]:
         if not isinstance(left, RowValue) or not isinstance(right, RowValue):
-            raise SqlError("0A000", "a row can only be compared with a row expression", offset=offset)
+            raise SqlError(
+                "0A000",
+                "a row can only be compared with a row expression",
+                offset=offset,
+                hint="Write both rows with their columns, as in (a, b) = (1, 2).",
+            )
         if len(left.items) != len(right.items):
             raise SqlError("42601", "unequal number of entries in row expressions", offset=offset)
         return left.items, right.items
@@ -232,7 +247,12 @@ class PredicatePlanner:
     def rows(self, node: Operation) -> Expression:
         """Plan a comparison of two rows."""
         if len(node.operands) != 2 or node.symbol not in _COMPARISONS:
-            raise SqlError("0A000", f"operator {node.symbol} is not supported for rows", offset=node.offset)
+            raise SqlError(
+                "0A000",
+                f"operator {node.symbol} is not supported for rows",
+                offset=node.offset,
+                hint="Compare the columns one by one.",
+            )
         left, right = self._pair(node.operands[0], node.operands[1], node.offset)
         if node.symbol in _ORDERED:
             return self._before(node.symbol, left, right, node.offset)

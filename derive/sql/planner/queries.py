@@ -396,7 +396,12 @@ class QueryPlanner:
         frame = Frame(NO_SOURCE, None, Clause(clause))
         value = ExpressionPlanner(self, frame).plan(node)
         if has_subquery(value):
-            raise SqlError("0A000", f"subqueries in {clause} are not supported", offset=start_of(node))
+            raise SqlError(
+                "0A000",
+                f"subqueries in {clause} are not supported",
+                offset=start_of(node),
+                hint="Write a constant or a parameter.",
+            )
         cast = self.coercion.cast(value, Type.BIGINT, start_of(node), "assignment")
         if cast is None:
             message = f"argument of {clause} must be type bigint, not type {value.type.value}"

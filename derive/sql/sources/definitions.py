@@ -96,7 +96,12 @@ def micros_of(text: str, offset: int | None = None) -> int:
         elif words and word.isdigit() and words[0] in _UNITS:
             micros += int(word) * _UNITS[words.pop(0)]
         else:
-            raise SqlError("22023", f"'{text}' is not a duration in days, hours, minutes or seconds", offset=offset)
+            raise SqlError(
+                "22023",
+                f"'{text}' is not a duration in days, hours, minutes or seconds",
+                offset=offset,
+                hint="For example '30 days' or '1 s'.",
+            )
     return micros
 
 
@@ -141,7 +146,9 @@ def described(statement: CreateSource, objects: Objects, now: int, files: FileAc
         case CounterSource(offset, interval, most):
             micros = micros_of(interval, offset) if interval is not None else _SECOND
             if micros <= 0 or (most is not None and most <= 0):
-                raise SqlError("22023", "a counter has an interval and a cardinality above 0", offset=offset)
+                raise SqlError(
+                    "22023", "interval and cardinality of a counter must be greater than zero", offset=offset
+                )
             counter = {"counter": micros, "most": most}
             columns = _columns(COUNTER_COLUMNS)
             return Described(columns, counter, None, CounterPosition(0, now))

@@ -413,4 +413,10 @@ def _give_up(group: Sequence[_PendingCommit]) -> None:
     """Fail the waiting writes of a group, because the process shuts down."""
     for waiting in group:
         if not waiting.done.done():
-            waiting.done.set_exception(SqlError("08007", "the server is shut down: it is not known what was committed"))
+            waiting.done.set_exception(
+                SqlError(
+                    "08007",
+                    "the server shuts down, and it is not known whether the transaction was committed",
+                    hint="connect again, and check whether the rows were written",
+                )
+            )

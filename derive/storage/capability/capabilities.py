@@ -358,7 +358,10 @@ class KeptCapability:
             self.relation = relation_of(db, name) or 0
             frontiers = frontiers_of(db, name)
             if frontiers is None:
-                raise UsageError(f"nothing is stored in collection '{name}' yet")
+                raise UsageError(
+                    f"nothing is stored in collection '{name}' yet",
+                    hint="ingest documents, or derive them: flowctl run --until-idle",
+                )
             since, upper = frontiers
             if frontier is not None and frontier < since:
                 raise _compacted(name, since, frontier)

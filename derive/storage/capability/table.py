@@ -417,7 +417,7 @@ def _release_run(db: apsw.Connection, task: str) -> None:
 
 
 def _superseded(name: str) -> FencedError:
-    return FencedError(f"another flowctl has taken over '{name}'; this one commits nothing more")
+    return FencedError(f"another flowctl has fenced '{name}', so this process commits nothing more")
 
 
 def _expired(kind: Kind, name: str) -> FencedError:

@@ -224,7 +224,7 @@ def delete_collection(db: apsw.Connection, name: str) -> bool:
 def _leave_writers(db: apsw.Connection, name: str) -> None:
     """Delete the records of a collection's writers; those of a shadow go to its live collection.
 
-    A stopped process may still write a file of a shadow that was swapped or given up.
+    A stopped process may still write a file of a shadow that was swapped or dropped.
     """
     owner = owner_of_version(name)
     if owner is not None and frontiers_of(db, owner) is not None:

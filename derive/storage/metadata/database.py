@@ -353,7 +353,7 @@ class Metadata:
                 self._prepare(durable)
             version = self._db.execute("SELECT version FROM format").get
         if version != FORMAT:
-            older = None
+            older = "use the release of flowctl that wrote the data folder, or a newer one"
             if version in _UPGRADES:
                 older = "run flowctl once as a user who may write the data folder"
             elif version < FORMAT:

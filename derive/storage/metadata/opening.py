@@ -127,7 +127,8 @@ class HostLock:
             use = _read(descriptor)
             if use and not use.host.is_same(self._host):
                 raise FencedError(
-                    f"host '{use.host.name}' has taken over the data folder {self._root}, because this host was silent"
+                    f"host '{use.host.name}' has fenced this host in the data folder {self._root}, because this"
+                    " host was silent"
                     f" for {SILENT_SECONDS:.0f} s; this process commits nothing more"
                 )
             if use and self._id in use.processes:

@@ -195,7 +195,9 @@ def _check_positions(db: apsw.Connection, name: str, commit: TaskCommit) -> None
         if key not in before or old is None or new is None or old.source != new.source:
             continue
         if position - new.offset < before[key] - old.offset:
-            raise FrontierError(f"'{key}' of '{name}' would go backwards in '{new.source}'; nothing was committed")
+            raise FrontierError(
+                f"the position of '{key}' of '{name}' in '{new.source}' would decrease; nothing was committed"
+            )
 
 
 def move_task(db: apsw.Connection, move: TaskMove) -> None:
@@ -233,5 +235,5 @@ def insert_update(db: apsw.Connection, update: CollectionUpdate, frontier: int, 
         raise FrontierError(f"documents at {low} to {high} do not fit '{name}', whose upper is {upper}")
     last = last_clock(db, name) if ascending and segments else None
     if last is not None and low <= last:
-        raise FrontierError(f"documents from {low} on are not later than those '{name}' already holds")
+        raise FrontierError(f"documents from {low} on are not later than the stored documents of '{name}'")
     insert_segments(db, name, segments)

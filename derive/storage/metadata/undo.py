@@ -108,7 +108,7 @@ def _require_unread(db: apsw.Connection, load: Load, clock: int) -> None:
     ways = ["end the other readers, or drop the views and indexes of SQL"] if others else []
     shadows = [task for task in readers if owner_of_version(task) is not None]
     if shadows:
-        ways.append("give the shadow up: flowctl shadow drop")
+        ways.append("drop the shadow: flowctl shadow drop")
     if len(readers) > len(shadows):
         ways.append("reset the tasks that read it: --reset-readers")
     raise ReadLoadError(

@@ -84,7 +84,10 @@ def times_present(collection: str, text: str, count: int) -> int:
         StorageError: the sum is negative, because there are more retractions than insertions.
     """
     if count < 0:
-        raise StorageError(f"'{collection}' has {-count} more retractions than insertions of a document: {text[:500]}")
+        raise StorageError(
+            f"'{collection}' has {-count} more retractions than insertions of a document: {text[:500]}",
+            hint="find damaged files: flowctl verify",
+        )
     return count
 
 

@@ -212,7 +212,11 @@ class Fold:
         """
         parts = by_partition(segments)
         if len(parts) > _MOST_PARTITIONS:
-            raise StorageError(f"'{self._spec.name}' has too many logical partitions to compact: {len(parts):,}")
+            raise StorageError(
+                f"'{self._spec.name}' has {len(parts):,} logical partitions, and at most {_MOST_PARTITIONS:,} can"
+                " be compacted",
+                hint="compact without --since; or partition by fields with fewer values",
+            )
         reads = [
             SourceRead(index, 0, BEGINNING, since, tuple(partition)).within(BEGINNING, since)
             for index, partition in enumerate(parts.values())

@@ -114,7 +114,7 @@ class DataflowCapabilities:
             known = self._store.collection(name)
             if known is not None and known.since > as_of:
                 raise FrontierError(
-                    f"the history of '{name}' at {as_of} was compacted: it is exact from {known.since} on"
+                    f"the history of '{name}' at {as_of} was compacted: the history is exact from {known.since} on"
                 )
 
     def release(self, identifier: GlobalId) -> None:
