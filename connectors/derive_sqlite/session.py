@@ -118,8 +118,7 @@ def _run(guard: Guard, watch: Watch, script: Script, what: str) -> None:
         if statement.parameters:
             offset = script.text.find(statement.parameters[0], statement.begin) - 1
             raise LambdaError(
-                f"{what} has a parameter ${statement.parameters[0]}, but parameters are fields of a document, and"
-                f" {what} runs without a document",
+                f"{what} has a parameter ${statement.parameters[0]}, but a migration runs without a document",
                 position=script.locate(offset, len(statement.parameters[0]) + 1),
                 hint="write the value itself",
             )

@@ -164,7 +164,7 @@ class _Builder:
         entities = [(kind, name, at.key_position) for kind, entries in kinds.items() for name, at in entries.items()]
         for kind, name, position in entities:
             if kind == "test" and not is_line(name):
-                self._report.add("E101", f"{name!r} cannot name a test", position, _LINE_HINT)
+                self._report.add("E101", f"{name!r} cannot be the name of a test", position, _LINE_HINT)
             elif kind != "test" and not is_name(name):
                 self._report.add("E101", f"'{name}' cannot be the name of a {kind}", position, _NAME_HINT)
         for index, other, relation in collisions([name for _, name, _ in entities]):

@@ -138,7 +138,7 @@ def test_test_without_times_has_no_schedule(tmp_path: Path) -> None:
           "offsets count from the beginning of the test")),
         ([INGEST, step("ingest", at="2013-07-01T09:00:00Z")],
          ("E607", 21, 57, "time cannot go back: 'at' is 2013-07-01T09:00:00Z, but the test is at 2024-01-01T00:00:00.000000Z already",
-          "a test begins at the time of its first ingest step if that has one, and else at 2024-01-01T00:00:00Z")),
+          "a test begins at the time of its first ingest step, or at 2024-01-01T00:00:00Z if that step has no time")),
         ([step("ingest", at="+20m"), VERIFY, step("ingest", at="+20m")],
          ("E607", 22, 57, "time cannot go back: 'at' is +20m, but contents were verified at +20m 1s",
           "ingest before the verify step, or from +20m 1s on")),

@@ -83,7 +83,7 @@ def test_rollback_undoes_migrations() -> None:
         (  # no document is there
             [],
             ["CREATE TABLE t (a); INSERT INTO t VALUES ($id)"],
-            "migration 0 of 'acme/out' has a parameter $id, but parameters are fields of a document",
+            "migration 0 of 'acme/out' has a parameter $id, but a migration runs without a document",
             Position("0.sql", 1, 43, 3),
         ),
     ],
