@@ -173,7 +173,7 @@ def main() -> int:
         port = stack.enter_context(serving(folder))
         connection = stack.enter_context(connect(port))
         prepare(connection, arguments.rows)
-        report.begin("hydration", columns, about="What others notice while a view begins")
+        report.begin("hydration", columns, about="Latency of other statements during the hydration of a view")
         time.sleep(QUIET_SECONDS)
         with noticing(port) as quiet:
             time.sleep(QUIET_SECONDS)

@@ -60,7 +60,7 @@ def _measure(report: Report, folder: Path, options: argparse.Namespace) -> None:
     }
     for part in options.only:
         parts[part]()
-    report.say("\nWhat is kept over a crash")
+    report.say("\nData that survives a crash")
     for text in peers.durability(others):
         report.say(fill(text, 120))
 

@@ -93,6 +93,7 @@ RIDDLES_OF_TESTS = (
 RIDDLES = (
     *("tried again", "is not there", "are not there", "as they come", "unasked", "anew", "somebody", "whatever"),
     *("for good", "of ours", "cannot be had", "taken away", "what it has", "says nothing", "any more", "gives up"),
+    *("given up", "taken over", "kept up to date", "has no effect here", "it has:"),
 )
 """Phrases that no message and no first paragraph of a docstring has: they are read twice."""
 TEST_NAMES = [
@@ -217,6 +218,28 @@ def test_texts_have_no_phrases_that_are_read_twice() -> None:
 
     assert sum(1 for _ in texts()) > 20_000
     assert faults == []
+
+
+def test_texts_begin_with_no_clause() -> None:
+    clause = re.compile(r"\s*(?:What|Whatever|Who|Whoever|Whose|Whom|Whether) \S+ \S", re.IGNORECASE)
+
+    assert [(path, text[:80]) for path, text in texts() if clause.match(text) and text[:1] != " "] == []
+
+
+def test_unsupported_syntax_has_a_hint() -> None:
+    """Law: the parser names a way to rewrite each statement that it refuses as unsupported (0A000)."""
+    errors = [
+        (path, node)
+        for path, node in nodes()
+        if path.startswith("derive/sql/parser/")
+        and isinstance(node, ast.Call)
+        and any(isinstance(argument, ast.Constant) and argument.value == "0A000" for argument in node.args)
+    ]
+
+    assert len(errors) > 30
+    assert [
+        (path, node.lineno) for path, node in errors if "hint" not in {keyword.arg for keyword in node.keywords}
+    ] == []
 
 
 def import_graph() -> dict[str, set[str]]:

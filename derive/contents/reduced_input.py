@@ -154,7 +154,7 @@ class ReducedInput:
         return frontier, updates
 
     def _hydrate(self) -> apsw.Connection:
-        """Return the database of the stored documents, which are read if nobody has asked for the snapshot."""
+        """Return the database of the stored documents, which are read now if the snapshot was not read before."""
         if self._held is None:
             for _ in self._hydrated():
                 pass

@@ -229,7 +229,7 @@ def _between(kind: Type) -> str:
 
 
 def sign_form(kind: Type, operator: str, name: str) -> SqlForm:
-    """Return the form of the negative or the absolute value of an integer; the least integer has none."""
+    """Return the form of the negative or the absolute value of an integer; both fail for the least integer."""
 
     def form(arguments: Sequence[str], _: Sequence[Type]) -> str:
         argument = arguments[0]

@@ -101,7 +101,7 @@ class StallMonitor:
         self._thread: threading.Thread | None = None
 
     def add(self, stall: Stall) -> Stall:
-        """Begin to check a wait; the check ends with the object."""
+        """Check a wait from now on, until its object is garbage."""
         with self._lock:
             self._stalls.add(stall)
             if self._thread is None or not self._thread.is_alive():  # a forked process has no thread

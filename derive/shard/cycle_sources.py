@@ -183,7 +183,7 @@ class StoredOrigin:
         return key
 
     def document(self, number: int) -> Document:
-        """Return a document."""
+        """Return the document with an index."""
         return self._documents[number]
 
     def unchecked(self, numbers: Sequence[int]) -> Sequence[bool] | None:

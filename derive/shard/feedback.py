@@ -140,7 +140,7 @@ class FeedbackQueue:
         return self._first[self._ticks[0]] if self._ticks else None
 
     def take(self, tick: int) -> tuple[list[SourceRun], Iterator[pa.RecordBatch] | None]:
-        """Return the documents of a tick: runs in any order, and the ordered rows on disk if there are any."""
+        """Return the documents of a tick: unordered runs in memory, and ordered batches from the disk or None."""
         if not self._ticks or self._ticks[0] != tick:
             return [], None
         heapq.heappop(self._ticks)

@@ -270,7 +270,7 @@ def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -
 
 
 def end_start(starter: Callable[[], int | None]) -> None:
-    """End the start of Spark in another thread, which then fails there.
+    """Abort a start of Spark in another thread; the start raises an error in that thread.
 
     Java is a child of that thread. On systems that do not report child processes, Java ends by itself: its standard
     input is closed when this process ends.

@@ -75,7 +75,7 @@ class View(Folder, Protocol):
         """Return the description of a relation's collection, also after a rename."""
 
     def replaces_nothing(self, name: str, relation: int) -> bool:
-        """Return true if a table has its name from a relation that was never written."""
+        """Return true if the former relation of a table's name was never written."""
 
     def describe_fate(self, name: str, relation: int) -> str:
         """Describe the fate of a relation that once had the name."""

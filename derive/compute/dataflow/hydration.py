@@ -85,7 +85,7 @@ class Hydration:
 
     @property
     def stage(self) -> str:
-        """Return the stage."""
+        """Return the present stage: `reading` the inputs, or `loading` the computed rows."""
         return "reading" if self._adoption is None else "loading"
 
     @property

@@ -289,7 +289,7 @@ class _Counting:
         self.types, self.since, self.poll, self.close = source.types, source.since, source.poll, source.close
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
-        """Yield the same rows."""
+        """Yield the rows of the input, and count them."""
         for rows in self._source.snapshot(as_of):
             self._count(len(rows))
             yield rows

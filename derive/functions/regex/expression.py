@@ -75,7 +75,7 @@ class Programs:
         return self._program((node, "longest"), lambda: self._form(node, None), is_longest=True)
 
     def first(self, node: Node) -> Any:
-        """Return the program of the earliest and short match."""
+        """Return the program of the earliest match, whose repetitions prefer short matches."""
         return self._program((node, "first"), lambda: self._form(node, False), is_longest=False)
 
     def halves(self, left: Node, right: Node, *, is_greedy: bool) -> Any:

@@ -56,7 +56,9 @@ def _relation(plan: Plan) -> Relation:
         return plan.view.relation
     if plan.write is not None:
         return plan.write.query.relation
-    raise SqlError("0A000", "only queries can be explained")
+    raise SqlError(
+        "0A000", "only queries can be explained", hint="EXPLAIN takes SELECT, VALUES, INSERT, UPDATE and DELETE."
+    )
 
 
 def _name(objects: Objects, identifier: GlobalId) -> str:

@@ -333,12 +333,17 @@ def _format(options: dict[str, tuple[str, int]]) -> CopyFormat:
     for csv_only in ("quote", "escape"):
         if csv_only in options and not is_csv:
             message = f"COPY {csv_only} available only in CSV mode"
-            raise SqlError("0A000", message, offset=options[csv_only][1])
+            raise SqlError("0A000", message, offset=options[csv_only][1], hint="Add FORMAT csv.")
     quote = option("quote", '"')
     delimiter = option("delimiter", "," if is_csv else "\t")
     for what, value in (("delimiter", delimiter), ("quote", quote), ("escape", option("escape", quote))):
         if len(value.encode()) != 1:
-            raise SqlError("0A000", f"COPY {what} must be a single one-byte character", offset=options[what][1])
+            raise SqlError(
+                "0A000",
+                f"COPY {what} must be a single one-byte character",
+                offset=options[what][1],
+                hint="Write an ASCII character, such as ';'.",
+            )
     null = option("null", "" if is_csv else "\\N")
     has_header = option("header", "false") in _HEADER_TRUE
     return CopyFormat(name, delimiter, null, has_header, quote, option("escape", quote))

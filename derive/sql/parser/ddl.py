@@ -575,5 +575,10 @@ def _kind(reader: TokenReader, what: str) -> ObjectKind:
         if reader.accept_word(kind.value):
             return kind
     if reader.is_word("schema", "database", "role", "user", "type", "function", "sequence", "extension", "system"):
-        raise SqlError("0A000", f"a {reader.token.value} cannot be {what}", offset=reader.offset)
+        raise SqlError(
+            "0A000",
+            f"a {reader.token.value} cannot be {what}",
+            offset=reader.offset,
+            hint="This is possible for tables, views, materialized views, indexes and sources.",
+        )
     raise reader.error()

@@ -27,7 +27,7 @@ _SALT_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """A password verifier; nobody can log in with it.
+    """A password verifier; it is no password, so no client can log in with it.
 
     Attributes:
         salt: salt of the hash.

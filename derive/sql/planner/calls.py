@@ -78,7 +78,12 @@ class WindowPlanner:
     @staticmethod
     def _frame(frame: WindowFrame, order: tuple[Order, ...]) -> RowFrame:
         if frame.exclusion is not None:
-            raise SqlError("0A000", "EXCLUDE is not supported", offset=frame.offset)
+            raise SqlError(
+                "0A000",
+                "EXCLUDE is not supported",
+                offset=frame.offset,
+                hint="Omit EXCLUDE, and subtract the excluded rows from the result.",
+            )
         unit = FrameUnit(frame.unit)
         has_distance = frame.begin.distance is not None or frame.end.distance is not None
         if unit is FrameUnit.RANGE and has_distance and len(order) != 1:
@@ -118,9 +123,14 @@ def ordered_set(expressions: Expressions, node: FunctionCall) -> Aggregate:
         hint = f"Write {name}(…) WITHIN GROUP (ORDER BY …)."
         raise SqlError("42883", f"WITHIN GROUP is required for {name}", offset=node.offset, hint=hint)
     if node.over is not None:
-        raise SqlError("0A000", f"OVER is not supported for ordered-set aggregate {name}", offset=node.offset)
+        raise SqlError(
+            "0A000",
+            f"OVER is not supported for ordered-set aggregate {name}",
+            offset=node.offset,
+            hint="Call the function in a subquery with GROUP BY, and join its rows.",
+        )
     if len(node.arguments) != ORDERED_SETS[name] or len(node.order) != 1:
-        message = f"function {name} does not exist for so many arguments"
+        message = f"function {name} does not exist for this number of arguments"
         raise SqlError("42883", message, offset=node.offset, hint="Write one expression after ORDER BY.")
     fractions = [_fraction(expressions, argument, node) for argument in node.arguments]
     (order,) = orders_of(node.order, expressions)
@@ -324,10 +334,15 @@ class CallPlanner:
             message = f"window functions are not allowed in {frame.clause.name}"
             raise SqlError("42P20", message, offset=node.offset)
         if node.is_distinct:
-            raise SqlError("0A000", "DISTINCT is not implemented for window functions", offset=node.offset)
+            raise SqlError(
+                "0A000",
+                "DISTINCT is not implemented for window functions",
+                offset=node.offset,
+                hint="Call the function in a subquery with GROUP BY, and join its rows.",
+            )
         if node.order:
             message = "aggregate ORDER BY is not implemented for window functions"
-            raise SqlError("0A000", message, offset=node.offset)
+            raise SqlError("0A000", message, offset=node.offset, hint="Write ORDER BY in OVER (…).")
         outside = frame.clause
         frame.clause = replace(outside, name="window definitions", has_windows=False, has_rows=False)
         try:
@@ -348,9 +363,14 @@ class CallPlanner:
         name = node.name.name
         if not is_aggregate(name):
             message = "FILTER is not implemented for non-aggregate window functions"
-            raise SqlError("0A000", message, offset=node.offset)
+            raise SqlError("0A000", message, offset=node.offset, hint="Select the rows in a subquery.")
         if name not in _IGNORING_NULL or node.condition is None:
-            raise SqlError("0A000", f"FILTER is not supported for {name} with OVER", offset=node.offset)
+            raise SqlError(
+                "0A000",
+                f"FILTER is not supported for {name} with OVER",
+                offset=node.offset,
+                hint="Select the rows in a subquery.",
+            )
         condition = self._expressions.boolean(node.condition, "FILTER")
         first = arguments[0] if arguments else Literal(1, Type.INTEGER)
         return (Case(((condition, first),), Literal(None, first.type), first.type), *arguments[1:])

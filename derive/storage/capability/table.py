@@ -300,7 +300,7 @@ def write_capabilities(db: apsw.Connection, name: str) -> tuple[Capability, ...]
 
 
 def reading_since(db: apsw.Connection) -> dict[str, int]:
-    """Return, for each collection, the time from which on it is read; files that were replaced later may be in use."""
+    """Return the earliest time of the running reads of each collection; files replaced after it may be in use."""
     rows: list[Any] = db.execute(
         "SELECT collection, at, holder FROM capability WHERE kind = 'read' AND at IS NOT NULL ORDER BY at DESC"
     ).fetchall()
