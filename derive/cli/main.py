@@ -42,7 +42,7 @@ _COMMANDS = {
     "restore": "Restore a backup into a data folder.",
     "run": "Run derivations.",
     "state": "Query the state of a derivation.",
-    "shadow": "Give up a shadow.",
+    "shadow": "Drop a shadow.",
     "split": "Double the shards of a derivation.",
     "sql": "Query collections with SQL, and serve PostgreSQL's clients.",
     "swap": "Let a shadow replace the live derivations.",

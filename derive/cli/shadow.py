@@ -22,13 +22,13 @@ _EXAMPLES = 20
 
 @click.group()
 def command() -> None:
-    """Give up a shadow that `flowctl run --shadow` derives."""
+    """Drop a shadow that `flowctl run --shadow` derives."""
 
 
 @command.command("drop")
 @catalog_options
 def drop_command(source: Path, data: Path | None) -> None:
-    """Give up the shadow: remove its documents and its state, or its table. The live version stays as it is.
+    """Drop the shadow: remove its documents and its state, or its table. The live version stays as it is.
 
     A run that derives the shadow ends. After a swap there is no shadow to drop.
 
@@ -38,11 +38,11 @@ def drop_command(source: Path, data: Path | None) -> None:
     """
     from derive.catalog import load_without_tests
     from derive.cli.console import note
-    from derive.engine.shadow import give_up
+    from derive.engine.shadow import drop_shadows
     from derive.errors import UsageError
 
     with closing(open_store(stored_folder(source, data))) as store:
-        names = give_up(store)
+        names = drop_shadows(store)
         if bindings := store.shadows.bindings():
             from derive.engine.binding_shadow import give_up_bindings  # imports gRPC
 

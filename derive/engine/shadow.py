@@ -228,8 +228,8 @@ def _ordered(catalog: CatalogSpec) -> CatalogSpec:
     return replace(catalog, derivations=derivations, cycles=groups)
 
 
-def give_up(store: Runnable) -> list[str]:
-    """Give up the shadows of a data folder, and remove their files; return their names. Running shadows are fenced."""
+def drop_shadows(store: Runnable) -> list[str]:
+    """Drop the shadows of a data folder, and remove their files; return their names. Running shadows are fenced."""
     with epochs_lock(store.root):  # a run that begins meanwhile writes its first file after the removal
         names = store.shadows.drop()
         for name in names:

@@ -118,7 +118,7 @@ class Shadows:
         reach("shadow.dropped")
 
     def drop(self) -> list[str]:
-        """Give up the present group; return the names of the shadows, whose files the caller removes."""
+        """Drop the present group; return the names of the shadows, whose files the caller removes."""
         with self._metadata.transaction(wakes=True) as db:
             release_expired(db)
             names = drop_shadows(db)

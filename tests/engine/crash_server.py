@@ -29,7 +29,7 @@ from derive.engine.executor import InProcessExecutor
 from derive.engine.quarantine import Choice, decide
 from derive.engine.reset import reset
 from derive.engine.run import Run
-from derive.engine.shadow import begin_shadow, find_group, give_up
+from derive.engine.shadow import begin_shadow, drop_shadows, find_group
 from derive.engine.split import split
 from derive.engine.swapping import Swapping
 from derive.engine.task_reconciler import open_changing_run
@@ -215,7 +215,7 @@ class Deeds:
 
     def drop_shadow(self) -> None:
         """Give up the shadows."""
-        give_up(self.store)
+        drop_shadows(self.store)
 
     def shadow_bindings(self) -> None:
         """Fill tables of raised bindings until they are swapped, or run the catalog if they are."""

@@ -24,7 +24,7 @@ from derive.contents.reduced_input import ReducedInput
 from derive.contents.rows import contents_at
 from derive.contents.shares import rows_of_share, shares_at
 from derive.engine.reset import reset
-from derive.engine.shadow import find_group, give_up, require_no_shadow
+from derive.engine.shadow import drop_shadows, find_group, require_no_shadow
 from derive.engine.split import split
 from derive.engine.swapping import swap_group
 from derive.errors import FencedError, FrontierError, LostError, UsageError
@@ -127,7 +127,7 @@ def test_dropped_shadow_leaves_the_live_version(tmp_path: Path) -> None:
     shadowed.run.close()
     with pytest.raises(UsageError, match=r"a shadow of a/again, a/copies is being derived"):
         require_no_shadow(scene.world.store.shadows.members(), catalog.tasks)
-    assert give_up(scene.world.store) == ["a/again@2", "a/copies@2"]
+    assert drop_shadows(scene.world.store) == ["a/again@2", "a/copies@2"]
     scene.world.catalog = catalog
     assert scene.world.digest() == before
     assert scene.world.store.shadows.members() == []
@@ -465,7 +465,7 @@ def test_next_run_removes_files_that_a_stopped_process_wrote_for_a_shadow(is_swa
     else:
         shadowed.run.step()
         shadowed.run.close()
-        give_up(store)
+        drop_shadows(store)
         scene.world.catalog = catalog
     late = scene.world.root / "collections" / "a" / "copies@2@" / f"{writer}.9-0.parquet"
     late.parent.mkdir(parents=True, exist_ok=True)
@@ -510,7 +510,7 @@ def test_next_run_removes_a_shadow_that_a_killed_process_has_dropped(tmp_path: P
     shadowed = scene.shadow()
     shadowed.run.step()
     shadowed.run.close()
-    assert store.shadows.drop() == ["a/again@2", "a/copies@2"]  # and not the rest of `give_up`
+    assert store.shadows.drop() == ["a/again@2", "a/copies@2"]  # and not the rest of `drop_shadows`
     scene.world.catalog = catalog
     scene.go_on()
     left = [path for kind in ("collections", "state") for path in (scene.world.root / kind).rglob("*@2@*/**/*")]

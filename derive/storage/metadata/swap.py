@@ -102,7 +102,7 @@ def hold_shadows(db: apsw.Connection, *, is_held: bool) -> None:
 
 
 def drop_shadows(db: apsw.Connection) -> list[str]:
-    """Give up the present group: fence the shadows, and discard their documents; return their names."""
+    """Drop the present group: fence the shadows, and discard their documents; return their names."""
     shadows = read_shadows(db)
     for shadow in shadows:
         db.execute("DELETE FROM capability WHERE task = ?", (shadow.name,))
