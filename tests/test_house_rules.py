@@ -242,6 +242,25 @@ def test_unsupported_syntax_has_a_hint() -> None:
     ] == []
 
 
+def test_hints_of_sql_begin_with_a_capital() -> None:
+    """Law: a hint for clients of SQL is a sentence, as in PostgreSQL."""
+    hints = [
+        (path, part.value)
+        for path, node in nodes()
+        if path.startswith(("derive/sql/", "derive/functions/", "derive/compute/"))
+        and isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "SqlError"
+        for keyword in node.keywords
+        if keyword.arg == "hint"
+        for part in [keyword.value.values[0] if isinstance(keyword.value, ast.JoinedStr) else keyword.value]
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    ]
+
+    assert len(hints) > 100
+    assert [(path, hint) for path, hint in hints if hint[0].islower()] == []
+
+
 def import_graph() -> dict[str, set[str]]:
     """Return the modules of ours that each module imports: also inside functions, and for types alone."""
     graph: dict[str, set[str]] = {name: set() for name in MODULES}

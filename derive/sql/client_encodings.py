@@ -113,7 +113,7 @@ class Encoding:
         if "\0" in text:
             shown = "UTF8" if self.is_utf8 else self.name
             what = f'invalid byte sequence for encoding "{shown}": 0x00'
-            raise SqlError("22021", what, hint="a text must not contain a NUL")
+            raise SqlError("22021", what, hint="A text must not contain a NUL.")
         return text
 
     def _lacks(self, character: str) -> SqlError:
@@ -125,7 +125,7 @@ class Encoding:
         """Return the error for bytes that are invalid in this encoding, or have no equivalent in UTF-8."""
         if self.is_utf8:
             what = f'invalid byte sequence for encoding "UTF8": 0x{data.hex()}'
-            return SqlError("22021", what, hint="send texts in UTF-8")
+            return SqlError("22021", what, hint="Send texts in UTF-8.")
         if self.name in _MULTIBYTE:
             return SqlError("22021", f'invalid byte sequence for encoding "{self.name}": 0x{data.hex()}')
         what = f'character with byte sequence 0x{data.hex()} in encoding "{self.name}" has no equivalent in encoding'

@@ -100,4 +100,4 @@ class DocumentFilter:
         return bind(query, ()).relation
 
 
-_QUERY = "run a query with: flowctl sql -c 'SELECT …'"
+_QUERY = "Run a query with: flowctl sql -c 'SELECT …'"

@@ -305,7 +305,7 @@ def _special(text: str, kind: str, infinity: int) -> int | None:
         return -infinity
     if word in {"now", "today", "tomorrow", "yesterday"}:
         what = f'"{text}" is not accepted as a {kind}, because its value changes with time'
-        raise SqlError("22007", what, hint="call now() or current_date")
+        raise SqlError("22007", what, hint="Call now() or current_date.")
     return None
 
 

@@ -283,7 +283,9 @@ def boolean_of_binary(data: bytes) -> int:
 def text_of_binary(data: bytes) -> str:
     """Read a text from its binary form."""
     if b"\0" in data:
-        raise SqlError("22021", 'invalid byte sequence for encoding "UTF8": 0x00', hint="a text must not contain a NUL")
+        raise SqlError(
+            "22021", 'invalid byte sequence for encoding "UTF8": 0x00', hint="A text must not contain a NUL."
+        )
     return data.decode()
 
 

@@ -457,4 +457,4 @@ def _is_changed(item: Item, before: Item | None) -> bool:
 
 def _conflict(what: str) -> SqlError:
     message = f"could not serialize access: another session has {what}"
-    return SqlError("40001", message, hint="run the transaction again")
+    return SqlError("40001", message, hint="Run the transaction again.")

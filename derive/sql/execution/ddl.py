@@ -69,7 +69,7 @@ async def change_replicas(state: State, statement: CreateReplica | DropReplica) 
         raise SqlError("42501", f"permission denied for {what}", hint=hint)
     coordinator = state.coordinator
     if not coordinator.computing.can_start:
-        raise SqlError("0A000", f"{what} needs a server", hint="send the statement to flowctl sql serve")
+        raise SqlError("0A000", f"{what} needs a server", hint="Send the statement to flowctl sql serve.")
     coordinator.own()
     async with coordinator.definitions:
         if isinstance(statement, CreateReplica):

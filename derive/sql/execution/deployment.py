@@ -84,7 +84,7 @@ class _Deployment:
         except FlowError as unknown:
             message = f"it is not known whether the transaction was committed: {unknown}"
             raise SqlError(
-                "08007", message, hint="check whether the change was committed, and run the statement again if not"
+                "08007", message, hint="Check whether the change was committed, and run the statement again if not."
             ) from error
         return self._coordinator.objects.version != version
 

@@ -164,7 +164,7 @@ def current(state: State, before: Plan) -> Plan:
         return before
     again = planned(state, before.text, before.given)
     if again.columns != before.columns or again.parameters != before.parameters:
-        raise SqlError("0A000", "cached plan must not change result type", hint="prepare the statement again")
+        raise SqlError("0A000", "cached plan must not change result type", hint="Prepare the statement again.")
     return again
 
 

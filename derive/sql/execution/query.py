@@ -90,7 +90,7 @@ class SessionFunctions:
         """
         match name, arguments:
             case "pg_notify", _:
-                raise SqlError("0A000", "NOTIFY is not supported", hint="use SUBSCRIBE to receive changes")
+                raise SqlError("0A000", "NOTIFY is not supported", hint="Use SUBSCRIBE to receive changes.")
             case "set_config", (str() as setting, str() | None as value, is_local):
                 self._state.settings.set(setting, value, is_local=bool(is_local))
                 return self._state.settings.get(setting)
@@ -503,7 +503,7 @@ def _sources(coordinator: Coordinator, read: Mapping[GlobalId, tuple[Type, ...]]
     for identifier, types in read.items():
         if tuple(column.type for column in columns_of(sources[identifier])) != types:
             message = "could not serialize access: another session has altered a table that the statement reads"
-            raise SqlError("40001", message, hint="run the statement again")
+            raise SqlError("40001", message, hint="Run the statement again.")
     return sources
 
 

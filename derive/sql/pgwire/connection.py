@@ -72,7 +72,7 @@ async def begin(wire: Wire, passwords: Passwords | None, tls: SSLContext | None)
         return Cancellation(reader.oid(), reader.oid())
     if version >> 16 != 3:
         what = f"unsupported frontend protocol {version >> 16}.{version & 0xFFFF}: server supports 3.0 to 3.0"
-        raise SqlError("0A000", what, hint="this server speaks the protocol of PostgreSQL")
+        raise SqlError("0A000", what, hint="Connect with version 3.0 of the protocol of PostgreSQL.")
     parameters = startup_of(body)
     unknown = [name for name in parameters if name.startswith("_pq_.")]
     if version & 0xFFFF or unknown:
@@ -117,7 +117,7 @@ async def _prove(wire: Wire, passwords: Passwords, user: str) -> None:
     wire.send(messages.authentication(_SASL_CONTINUE, exchange.challenge(_ascii(first)).encode()))
     proof = exchange.proof(_ascii(await _answer(wire)))
     if proof is None:
-        hint = "the password file of the server lists users and passwords"
+        hint = "The password file of the server lists users and passwords."
         raise SqlError("28P01", f'password authentication failed for user "{user}"', hint=hint)
     wire.send(messages.authentication(_SASL_FINAL, proof.encode()))
 
@@ -226,7 +226,7 @@ class Connection:
 
     def give_way(self) -> None:
         """Close a connection that has not logged in, to make room for another connection."""
-        hint = "this connection had waited longest, and was closed for a new one; connect again, and log in at once"
+        hint = "Connect again, and log in at once: this connection had waited longest, and was closed for a new one."
         self._reason = SqlError("53300", "too many connections wait to log in", hint=hint)
         self._wire.stop()
         self._abort_soon()

@@ -343,7 +343,7 @@ class Conversation:
         self._follow_encoding()
         prepared = await self._session.prepare(text, ())
         if prepared.parameters:
-            raise SqlError("42P02", "there is no parameter $1", hint="a simple query has no arguments")
+            raise SqlError("42P02", "there is no parameter $1", hint="A simple query has no arguments.")
         portal = Portal(self._understood(prepared), (), ())
         try:
             return await self._delivery.carry_out(portal, 0, is_described=True) or ""
@@ -358,7 +358,7 @@ class Conversation:
             self._statements.pop("", None)
         elif request.name in self._statements:
             what = f'prepared statement "{request.name}" already exists'
-            raise SqlError("42P05", what, hint="close it first, or use another name")
+            raise SqlError("42P05", what, hint="Close the statement first, or use another name.")
         prepared = await self._session.prepare(request.text, request.oids)
         self._statements[request.name] = self._understood(prepared)
         self._wire.send(messages.PARSE_COMPLETE)
@@ -366,7 +366,7 @@ class Conversation:
     def _bind(self, body: bytes) -> Awaitable[None] | None:
         request = bind_of(body)
         if request.portal and request.portal in self._portals:
-            raise SqlError("42P03", f'cursor "{request.portal}" already exists', hint="close it first")
+            raise SqlError("42P03", f'cursor "{request.portal}" already exists', hint="Close the cursor first.")
         statement = self._statement(request.statement)
         portal = Portal.of_bytes(statement, request.formats, request.arguments, request.result_formats)
         before = self._portals.get(request.portal)
@@ -430,7 +430,7 @@ class Conversation:
 
     def _portal(self, name: str) -> Portal:
         if name not in self._portals:
-            raise SqlError("34000", f'portal "{name}" does not exist', hint="portals end with their transaction")
+            raise SqlError("34000", f'portal "{name}" does not exist', hint="Portals end with their transaction.")
         return self._portals[name]
 
     async def _close_portal(self, name: str) -> None:
@@ -451,4 +451,4 @@ class Conversation:
 
 
 async def _refuse_call(_: bytes) -> None:
-    raise SqlError("0A000", "calls of functions by messages are not supported", hint="write SELECT function(…)")
+    raise SqlError("0A000", "calls of functions by messages are not supported", hint="Write SELECT function(…).")

@@ -533,7 +533,7 @@ class Wire(asyncio.Protocol):
         """
         if len(self._unread) > self._read:
             what = "received unencrypted data after the request for TLS"
-            raise SqlError("08P01", what, hint="this is a defect of the client, or an attempt to attack it")
+            raise SqlError("08P01", what, hint="This is a defect of the client, or an attack on the client.")
         assert self._transport
         loop = asyncio.get_running_loop()
         transport = await loop.start_tls(self._transport, self, context, server_side=True)
@@ -582,7 +582,9 @@ class Wire(asyncio.Protocol):
     def _length(self, at: int, least: int) -> int:
         length: int = _LENGTH.unpack_from(self._unread, at)[0]
         if not least <= length <= self.most_bytes:
-            raise SqlError("08P01", f"a message cannot have {length} bytes", hint=f"at most {self.most_bytes}")
+            raise SqlError(
+                "08P01", f"a message cannot have {length} bytes", hint=f"A message has at most {self.most_bytes} bytes."
+            )
         return length
 
     def _take(self, size: int) -> bytes:

@@ -208,7 +208,7 @@ def shape_of(columns: Sequence[ResultColumn] | None, formats: Sequence[int]) -> 
         return RowFormat((), (), messages.NO_DATA)
     if len(columns) > _MOST_COLUMNS:
         what = f"target lists can have at most {_MOST_COLUMNS} entries"
-        raise SqlError("54011", what, hint="select fewer columns, or combine columns in a jsonb")
+        raise SqlError("54011", what, hint="Select fewer columns, or combine columns in a jsonb.")
     forms = formats_for(formats, len(columns), "result columns")
     encoders = tuple(encoder_of(column, form) for column, form in zip(columns, forms, strict=True))
     return RowFormat(forms, encoders, messages.row_description(columns, forms))
@@ -274,7 +274,7 @@ class Portal:
         oids = statement.prepared.parameters
         if len(arguments) != len(oids):
             what = f"bind message supplies {len(arguments)} parameters, but prepared statement requires {len(oids)}"
-            raise SqlError("08P01", what, hint="give one argument for each parameter of the statement")
+            raise SqlError("08P01", what, hint="Give one argument for each parameter of the statement.")
         forms = formats_for(formats, len(arguments), "arguments")
         data = [argument_of(oid, form, raw) for oid, form, raw in zip(oids, forms, arguments, strict=True)]
         return Portal(statement, data, result_formats)
@@ -294,7 +294,7 @@ class Portal:
             else:
                 self._rows = result.rows
         elif self.result.columns is None:
-            raise SqlError("55000", "a portal without rows cannot be run again", hint="bind the statement again")
+            raise SqlError("55000", "a portal without rows cannot be run again", hint="Bind the statement again.")
         return self.result
 
     async def next_rows(self, most: int) -> Sequence[Row]:

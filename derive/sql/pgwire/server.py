@@ -143,7 +143,7 @@ class Server:
     def _admit(self, connection: Connection) -> None:
         if len(self._admitted) >= self._most_connections:
             what = "sorry, too many clients already"
-            raise SqlError("53300", what, hint=f"at most {self._most_connections} connections are served at once")
+            raise SqlError("53300", what, hint=f"At most {self._most_connections} connections are served at once.")
         self._admitted.add(connection.process)
         self._waiting.pop(connection.process, None)
 
@@ -194,7 +194,7 @@ class _ServerBackends:
         if connection is None or connection.backend is None:
             return False
         if not self._may_touch(connection.user):
-            raise SqlError("42501", "permission denied", hint="only the user of a session can end it")
+            raise SqlError("42501", "permission denied", hint="Only the user of a session can end the session.")
         end(connection)
         return True
 

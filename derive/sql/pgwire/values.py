@@ -54,7 +54,7 @@ def encoder_of(column: ResultColumn, form: int) -> Encoder:
         return encode
     if form and column.type.element is Type.TEXT:
         what = f"arrays of texts in binary are not supported with the client encoding {encoding.name}"
-        raise SqlError("0A000", what, hint="ask for texts, or SET client_encoding = 'UTF8'")
+        raise SqlError("0A000", what, hint="Ask for texts, or SET client_encoding = 'UTF8'.")
     is_text = not form or INFO_OF[column.type].is_text or column.oid == _JSON
     return (lambda datum: encoding.recode(encode(datum))) if is_text else encode
 

@@ -15,12 +15,12 @@ from derive.sql.pgwire.messages import ConnectionEnded
 from derive.sql.results import Session
 
 _OF_SYSTEM = {
-    errno.ENOSPC: ("53100", "no space is left on the disk", "free some space, and try again"),
-    errno.EDQUOT: ("53100", "no space is left on the disk for this user", "free some space, and try again"),
-    errno.ENOMEM: ("53200", "out of memory", "read fewer rows in one statement"),
-    errno.EMFILE: ("53000", "the server has too many files open", "try again; raise the server's limit, ulimit -n"),
-    errno.ENFILE: ("53000", "the machine has too many files open", "try again; raise the machine's limit"),
-    errno.EIO: ("58030", "the disk cannot be read or written", "see the system's log for errors of the disk"),
+    errno.ENOSPC: ("53100", "no space is left on the disk", "Free some space, and try again."),
+    errno.EDQUOT: ("53100", "no space is left on the disk for this user", "Free some space, and try again."),
+    errno.ENOMEM: ("53200", "out of memory", "Read fewer rows in one statement."),
+    errno.EMFILE: ("53000", "the server has too many files open", "Raise the limit of the server: ulimit -n."),
+    errno.ENFILE: ("53000", "the machine has too many files open", "Raise the limit of the machine."),
+    errno.EIO: ("58030", "the disk cannot be read or written", "See the system's log for errors of the disk."),
 }
 """SQLSTATEs of operating system errors, as in PostgreSQL, with messages and hints."""
 
@@ -48,13 +48,17 @@ def sql_error_of(error: BaseException, on_defect: Callable[[BaseException], None
             sqlstate, hint = _cause_of(error)
             return SqlError(sqlstate, where + error.message, hint=error.hint or hint)
         case RecursionError():
-            return SqlError("54001", "the statement is nested too deeply", hint="write it in several parts")
+            return SqlError(
+                "54001",
+                "the statement is nested too deeply",
+                hint="Divide the statement, or move parts of it into views.",
+            )
     lacking = _of_system(error)
     if lacking is not None:
         sqlstate, message, hint = lacking
         return SqlError(sqlstate, message, hint=hint)
     on_defect(error)
-    hint = "this is a defect of the server, whose standard error has details; the session continues"
+    hint = "This is a defect of the server: report it with its standard error. The session continues."
     return SqlError("XX000", f"internal error: {type(error).__name__}: {error}", hint=hint)
 
 

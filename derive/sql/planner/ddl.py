@@ -38,7 +38,7 @@ def require_narrow(count: int) -> None:
     """
     if count > MOST_COLUMNS:
         what = f"tables can have at most {MOST_COLUMNS} columns"
-        raise SqlError("54011", what, hint="combine columns that are read together in a jsonb")
+        raise SqlError("54011", what, hint="Combine columns that are read together in a jsonb.")
 
 
 def require_stored(types: Iterable[Type]) -> None:

@@ -26,7 +26,7 @@ from derive.functions.types.type_info import datum_of_text
 from derive.sql.copy_format import CopyIn
 from derive.sql.parser.statement import CopyFormat
 
-_HINT = "flowctl sql serve --files DIR names folders from which sources may read."
+_HINT = "Name the folder with: flowctl sql serve --files DIR"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # the opening of a pipe must not block
 

@@ -69,7 +69,7 @@ class AdvisoryLocks:
         self._go_on(key)
         try:
             if not request.granted.done() and owner in self._waited_for(owner, set()):
-                raise SqlError("40P01", "deadlock detected", hint="take the locks in the same order in all sessions")
+                raise SqlError("40P01", "deadlock detected", hint="Take the locks in the same order in all sessions.")
             await request.granted
         except BaseException:
             if request in requests:

@@ -310,7 +310,7 @@ class GroupCommit:
                 continue
             if altered := sorted(filter(None, starmap(self._altered, waiting.shapes.items()))):
                 message = f"could not serialize access: table {', '.join(altered)} was altered"
-                waiting.done.set_exception(SqlError("40001", message, hint="run the transaction again"))
+                waiting.done.set_exception(SqlError("40001", message, hint="Run the transaction again."))
                 continue
             if not await self._has_unique_keys(waiting, keys):
                 continue
@@ -399,14 +399,14 @@ def _replaced() -> SqlError:
         "could not serialize access: a relation that this transaction has read was reset, dropped or altered after"
         " the read"
     )
-    return SqlError("40001", message, hint="run the transaction again")
+    return SqlError("40001", message, hint="Run the transaction again.")
 
 
 def _outdated(reason: str, basis: Basis) -> SqlError:
-    hint = "run the transaction again"
+    hint = "Run the transaction again"
     if not basis.is_strict:
         hint += f" after all relations that it reads are known beyond {time_text(basis.time)}"
-    return SqlError("40001", f"could not serialize access: {reason}", hint=hint)
+    return SqlError("40001", f"could not serialize access: {reason}", hint=f"{hint}.")
 
 
 def _give_up(group: Sequence[_PendingCommit]) -> None:
@@ -417,6 +417,6 @@ def _give_up(group: Sequence[_PendingCommit]) -> None:
                 SqlError(
                     "08007",
                     "the server shuts down, and it is not known whether the transaction was committed",
-                    hint="connect again, and check whether the rows were written",
+                    hint="Connect again, and check whether the rows were written.",
                 )
             )

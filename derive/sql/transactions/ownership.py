@@ -80,10 +80,14 @@ class Ownership:
         if not self.acquire():
             address = self.address()
             where = f" at {address}" if address else ""
-            hint = f"connect to it: psql -h {address.replace(':', ' -p ')}" if address else "try again"
+            hint = (
+                f"Connect to that server: psql -h {address.replace(':', ' -p ')}"
+                if address
+                else "Run the statement again."
+            )
             holder = lock_holder(self._path.stat(), "FLOCK")
             if holder is not None and is_stopped(holder):
-                hint = f"that process is stopped: {ways_to_release(holder)}"
+                hint = f"That process is stopped: {ways_to_release(holder)}"
             raise SqlError(
                 "55006",
                 f"another flowctl serves SQL over this data folder{where}, and only that process may write",

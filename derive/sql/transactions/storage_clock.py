@@ -349,8 +349,8 @@ class StoreClock:
             raise SqlError(
                 "55000",
                 f"the rows of '{item.name}' at that time are not known, because no server maintains the view",
-                hint="start `flowctl sql serve`; or read the newest time at which all relations of the query are known:"
-                " SET transaction_isolation = serializable",
+                hint="Start `flowctl sql serve`; or read the newest time at which all relations of the query are known:"
+                " SET transaction_isolation = serializable.",
             )
         spec = self._objects().collections.get(identifier)
         if spec is None or spec.name not in self._derived:
@@ -361,8 +361,8 @@ class StoreClock:
         raise SqlError(
             "55000",
             f"the present documents of '{spec.name}' are not known, because no run derives the collection",
-            hint="start `flowctl run`; or read the newest time at which all relations of the query are known:"
-            " SET transaction_isolation = serializable",
+            hint="Start `flowctl run`; or read the newest time at which all relations of the query are known:"
+            " SET transaction_isolation = serializable.",
         )
 
 

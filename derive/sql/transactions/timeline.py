@@ -153,8 +153,8 @@ class Timeline:
             raise SqlError(
                 "22023",
                 f"the relations are known from {time_text(since)} on, and not at {time_text(time)}",
-                hint="read at a later time; a transaction reads at the time of its first statement, so begin"
-                " another transaction",
+                hint="Read at a later time; a transaction reads at the time of its first statement, so begin"
+                " another transaction.",
             )
         if upper <= time:
             await self._reached(ids, time)
