@@ -190,9 +190,11 @@ def swap_command(source: Path, data: Path | None, accepted: tuple[str, ...]) -> 
         at = swap_group(store, group, accepted)
         if at is None:
             meeting = store.shadows.meeting()
-            behind = ", ".join(meeting.behind) if meeting else ""
+            reason = "another process has changed the shadow"
+            if meeting and meeting.behind:
+                reason = f"the time of the swap is not reached by: {', '.join(meeting.behind)}"
             raise UsageError(
-                f"the shadow cannot replace the live version yet: {behind or 'another catalog'} is behind",
+                f"the shadow cannot replace the live version yet: {reason}",
                 hint="continue it, and swap: flowctl run --shadow --until-idle",
             )
         note(f"{', '.join(group.members)}: the new version is in force from {format_rfc3339(at)} on")

@@ -216,7 +216,7 @@ class Instance:
         as_of = self._announced.get(identifier)
         if as_of is not None:
             return as_of, as_of
-        raise FrontierError(f"{identifier} is not maintained")
+        raise FrontierError(f"no instance maintains relation {identifier}", hint="Run the statement again.")
 
     def failure(self, identifier: GlobalId) -> FlowError | None:
         """Return the error of a relation that can no longer be maintained; None if missing."""

@@ -152,7 +152,7 @@ class PreparedPeek:
                 (identifier,),
             ).fetchone()
             if row is None or identifier not in kept:
-                raise FrontierError(f"{identifier} is not maintained", hint="Run the statement again.")
+                raise FrontierError(f"no instance maintains relation {identifier}", hint="Run the statement again.")
             frontiers[identifier] = row
         known: dict[GlobalId, tuple[int, int, int, bool]] = {}
         for identifier, (since, upper) in frontiers.items():

@@ -58,7 +58,7 @@ def kill(name: str) -> bool:
 
 
 def lock_holder(status: os.stat_result, kind: Literal["FLOCK", "POSIX"]) -> int | None:
-    """Return the process with an exclusive lock of this kind on a file; None if missing, or if it is invisible."""
+    """Return the process with an exclusive lock of this kind on a file; None without a lock or a visible process."""
     desired = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with suppress(OSError):
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():

@@ -288,7 +288,7 @@ class Controller:
         known = self._known.get(identifier)  # without the lock, because each query calls this function
         if isinstance(known, tuple):
             return known
-        raise known or FrontierError(f"{identifier} is not maintained")
+        raise known or FrontierError(f"no instance maintains relation {identifier}", hint="Run the statement again.")
 
     def _learn(self, identifiers: Iterable[GlobalId]) -> None:
         """Recompute the cached frontiers of dataflows."""
