@@ -51,7 +51,12 @@ def _conflict(reader: TokenReader, queries: QueryParser) -> OnConflict:
     if reader.is_symbol("("):
         columns = reader.in_parentheses(reader.located_name)
         if reader.is_word("where"):
-            raise SqlError("0A000", "partial unique indexes are not supported", offset=reader.offset)
+            raise SqlError(
+                "0A000",
+                "partial unique indexes are not supported",
+                offset=reader.offset,
+                hint="Omit WHERE: a key holds for all rows of a table.",
+            )
     elif reader.accept_words("on", "constraint"):
         constraint = reader.located_name()
     reader.expect_word("do")
@@ -271,7 +276,7 @@ def parse_copy(reader: TokenReader, queries: QueryParser) -> Copy:
             "0A000",
             "COPY FROM with WHERE is not supported",
             offset=reader.offset,
-            hint="Copy all rows, COMMIT, and DELETE the rows that are not needed.",
+            hint="Copy all rows, and DELETE the rows that are not needed.",
         )
     return Copy(source, columns, is_from, _format(options))
 

@@ -252,7 +252,12 @@ def _part_of_table(reader: TokenReader, queries: QueryParser) -> ColumnDefinitio
     if reader.is_word(*_TABLE_CONSTRAINTS):
         return parse_constraint(reader, queries)
     if reader.is_word("like"):
-        raise SqlError("0A000", "LIKE in CREATE TABLE is not supported", offset=reader.offset)
+        raise SqlError(
+            "0A000",
+            "LIKE in CREATE TABLE is not supported",
+            offset=reader.offset,
+            hint="Write the columns with their types.",
+        )
     return parse_column(reader, queries)
 
 
@@ -263,7 +268,12 @@ def parse_constraint(reader: TokenReader, queries: QueryParser) -> ConstraintDef
     constraint = _constraint(reader, queries, name, offset)
     if constraint.kind is not ConstraintKind.CHECK:
         if reader.is_word("using"):
-            raise SqlError("0A000", "keys over an existing index are not supported", offset=reader.offset)
+            raise SqlError(
+                "0A000",
+                "keys over an existing index are not supported",
+                offset=reader.offset,
+                hint="Write the columns: PRIMARY KEY (column, …).",
+            )
         constraint = replace(constraint, columns=reader.in_parentheses(reader.located_name))
     _check_times(reader)
     return constraint
@@ -280,14 +290,24 @@ def _constraint(reader: TokenReader, queries: QueryParser, name: str | None, off
         if reader.accept_words("no", "inherit"):
             return constraint
         if reader.is_words("not", "valid"):
-            raise SqlError("0A000", "NOT VALID is not supported: all rows are checked", offset=reader.offset)
+            raise SqlError(
+                "0A000",
+                "NOT VALID is not supported: all rows are checked",
+                offset=reader.offset,
+                hint="Correct the rows first, and omit NOT VALID.",
+            )
         return constraint
     if word == "primary":
         reader.expect_word("key")
         return ConstraintDefinition(ConstraintKind.PRIMARY_KEY, name, offset)
     if reader.accept_word("nulls"):
         if reader.is_word("not"):
-            raise SqlError("0A000", "NULLS NOT DISTINCT is not supported", offset=reader.offset)
+            raise SqlError(
+                "0A000",
+                "NULLS NOT DISTINCT is not supported",
+                offset=reader.offset,
+                hint="Add NOT NULL to the columns of the key.",
+            )
         reader.expect_word("distinct")
     return ConstraintDefinition(ConstraintKind.UNIQUE, name, offset)
 
