@@ -44,9 +44,9 @@ def drop_command(source: Path, data: Path | None) -> None:
     with closing(open_store(stored_folder(source, data))) as store:
         names = drop_shadows(store)
         if bindings := store.shadows.bindings():
-            from derive.engine.binding_shadow import give_up_bindings  # imports gRPC
+            from derive.engine.binding_shadow import drop_binding_shadows  # imports gRPC
 
-            names += give_up_bindings(store, load_without_tests(source), bindings)
+            names += drop_binding_shadows(store, load_without_tests(source), bindings)
         if not names:
             raise UsageError("there is no shadow", hint="begin one after an edit: flowctl run --shadow")
         note(f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} dropped")

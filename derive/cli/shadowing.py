@@ -273,7 +273,7 @@ class BindingShadowing:
         """Swap the shadows that are ready; return whether a further step is possible soon.
 
         Raises:
-            UsageError: the shadow was given up by another process.
+            UsageError: another process has dropped the shadow.
         """
         is_soon = self._swapping.advance(scheduler)
         self._report()
@@ -283,7 +283,7 @@ class BindingShadowing:
         """Bring the shadows of an idle run to the swap; return whether the swaps are done.
 
         Raises:
-            UsageError: the shadow was given up by another process.
+            UsageError: another process has dropped the shadow.
         """
         from derive.cli.console import note
 
@@ -295,7 +295,7 @@ class BindingShadowing:
         return is_done
 
     def require_shadow(self) -> None:
-        """Raise an error if another process has given up a shadow, or has swapped it.
+        """Raise an error if another process has dropped a shadow, or has swapped it.
 
         Raises:
             UsageError: the data folder has no such shadow.
@@ -305,7 +305,7 @@ class BindingShadowing:
         ended = sorted(self._swapping.left.keys() - self._swapping.present().keys())
         if ended:
             raise UsageError(
-                f"another process has given up the shadow of {', '.join(ended)}, or has swapped it, so this run ends",
+                f"another process has dropped the shadow of {', '.join(ended)}, or has swapped it, so this run ends",
                 hint="see how far the tasks are: flowctl status",
             )
 

@@ -205,12 +205,12 @@ def require_no_binding_shadow(shadows: Collection[BindingShadow], tasks: Collect
     if names:
         raise UsageError(
             f"a shadow of {', '.join(names)} is being filled, and a run without it would apply the edit at once",
-            hint="continue it: flowctl run --shadow; or give it up: flowctl shadow drop",
+            hint="continue it: flowctl run --shadow; or drop it: flowctl shadow drop",
         )
 
 
-def give_up_bindings(store: Runnable, catalog: CatalogSpec, shadows: Sequence[BindingShadow]) -> list[str]:
-    """Give up shadows of bindings: fence their runs, drop their tables, and forget their progress.
+def drop_binding_shadows(store: Runnable, catalog: CatalogSpec, shadows: Sequence[BindingShadow]) -> list[str]:
+    """Drop shadows of bindings: fence their runs, drop their tables, and forget their progress.
 
     Returns:
         The state keys of the shadows.

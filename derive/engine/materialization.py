@@ -276,7 +276,7 @@ class Materialization:
             raise TaskError(
                 f"{', '.join(refilling)} of '{self.spec.name}' starts over while a shadow of it is filled",
                 position=self.spec.position,
-                hint="give the shadow up: flowctl shadow drop",
+                hint="drop the shadow: flowctl shadow drop",
             )
 
     def _require_own(self, prepared: PreparedMaterialization, applied: Applied) -> None:

@@ -107,7 +107,7 @@ def _start_over(
     if shadowed:
         raise UsageError(
             f"a shadow of {', '.join(shadowed)} is being filled, and would not fit rows that start over",
-            hint="bring the shadow into force (flowctl swap), or give it up (flowctl shadow drop)",
+            hint="bring the shadow into force (flowctl swap), or drop it (flowctl shadow drop)",
         )
     parts = {name: keys for name in readers if (keys := _parts(catalog, store, name, sources))}
     ticks = {task.tick for task in catalog.tasks.values()}

@@ -111,7 +111,7 @@ class Shadows:
             return swap_binding_shadow(db, task)
 
     def drop_bindings(self, shadow: BindingShadow) -> None:
-        """Give up the shadows of a materialization, whose tables the caller has dropped."""
+        """Drop the shadows of a materialization, whose tables the caller has dropped."""
         with self._metadata.transaction(wakes=True) as db:
             release_expired(db)
             drop_binding_shadow(db, shadow)

@@ -311,10 +311,10 @@ def test_running_shadow_of_a_binding_is_given_up_by_another_process(tmp_path: Pa
     wait_for(process, told, lambda: second_tables(folder))
     status, _, err = flowctl(folder, "shadow", "drop")
     assert status == 0, err
-    assert "s/orders -> orders.v1 was given up" in err
+    assert "s/orders -> orders.v1 was dropped" in err
     ingest(folder, 5)
     assert process.wait(60) in (1, 2)  # the run may notice that it is fenced before the shadow is gone
-    ends = "another process has given up the shadow of s/stored", "has taken over 's/stored'"
+    ends = "another process has dropped the shadow of s/stored", "has fenced 's/stored'"
     assert any(end in told.read_text() for end in ends), told.read_text()
     assert second_tables(folder) == []
     assert orders(folder) == [1, 2, 3]

@@ -23,7 +23,7 @@ from watched_edit import apply_edit
 
 from derive import failpoint
 from derive.catalog import load
-from derive.engine.binding_shadow import give_up_bindings, new_shadows, with_shadows
+from derive.engine.binding_shadow import drop_binding_shadows, new_shadows, with_shadows
 from derive.engine.binding_swapping import BindingSwapping
 from derive.engine.executor import InProcessExecutor
 from derive.engine.quarantine import Choice, decide
@@ -233,7 +233,7 @@ class Deeds:
 
     def drop_bindings(self) -> None:
         """Give up the shadows of bindings."""
-        give_up_bindings(self.store, self.catalog, self.store.shadows.bindings())
+        drop_binding_shadows(self.store, self.catalog, self.store.shadows.bindings())
 
     def split(self, task: str, shards: int) -> None:
         while (known := self.store.task(task)) and known.shards < shards:

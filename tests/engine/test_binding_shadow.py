@@ -26,7 +26,7 @@ from connectors.kit import ConnectorSpec
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.catalog import load
 from derive.engine.binding_shadow import (
-    give_up_bindings,
+    drop_binding_shadows,
     new_shadows,
     prepare_shadow,
     require_no_binding_shadow,
@@ -195,7 +195,7 @@ def test_given_up_shadow_leaves_the_live_rows(shop: Shop) -> None:
     filled.step()
     filled.close()
     store = shop.world.store
-    assert give_up_bindings(store, shop.world.catalog, store.shadows.bindings()) == [SHADOW]
+    assert drop_binding_shadows(store, shop.world.catalog, store.shadows.bindings()) == [SHADOW]
     assert shop.others() == []
     assert store.shadows.bindings() == []
     assert dated(shop) == [(12, 0)]

@@ -91,7 +91,7 @@ def swap_binding_shadow(db: apsw.Connection, task: str) -> bool:
 
 
 def drop_binding_shadow(db: apsw.Connection, shadow: BindingShadow) -> None:
-    """Give up the shadows of a materialization: forget their progress, and fence its run."""
+    """Drop the shadows of a materialization: forget their progress, and fence its run."""
     rewind_task(db, shadow.task, shadow.keys.keys())
     db.execute("DELETE FROM shadow_binding WHERE task = ?", (shadow.task,))
 
