@@ -27,6 +27,7 @@ defect of this project.
     ├── ProtocolError       a client or a connector breaks the protocol
     ├── SqlError            a SQL statement that cannot be executed; has an SQLSTATE
     │   └── ViewError           a materialized view has an error instead of rows
+    ├── SlowViewError       a maintained view takes too long beside other views
     └── TaskError           a task cannot run as configured
         ├── SourceReplacedError a source is not the relation that the task has read
         ├── LostError           workers were lost, and could not be replaced
@@ -238,6 +239,10 @@ class DeniedError(EndpointError):
 
 class ProtocolError(FlowError):
     """A client or a connector breaks the protocol: a defect of that program or of this project."""
+
+
+class SlowViewError(FlowError):
+    """A maintained view takes too long beside other views, and is maintained alone."""
 
 
 class SqlError(FlowError):

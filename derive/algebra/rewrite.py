@@ -7,8 +7,8 @@ returns the new expression, or None to keep the expression and to continue with 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import fields, is_dataclass, replace
+from typing import TypeAlias, TypeVar
 
 from derive.algebra.expression import Call, Case, Column, Expression, OuterColumn, Subquery
 from derive.algebra.relation import (
@@ -31,6 +31,8 @@ from derive.algebra.relation import (
     Window,
     WindowFunction,
 )
+
+T = TypeVar("T")
 
 Replacement: TypeAlias = Callable[[Expression, int], Expression | None]
 
@@ -205,3 +207,20 @@ def mentions(relation: Relation, is_sought: Callable[[Expression], bool]) -> boo
 
     rewritten_relation(relation, note)
     return has
+
+
+def with_gets(node: T, replacement: Callable[[Get], Relation]) -> T:
+    """Return a relation, or a structure of relations, with each `Get` replaced."""
+    if isinstance(node, Get):
+        return replacement(node)  # type: ignore[return-value]
+    if isinstance(node, tuple):
+        return tuple(with_gets(part, replacement) for part in node)  # type: ignore[return-value]
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    changed = {}
+    for item in fields(node):
+        part = getattr(node, item.name)
+        other = with_gets(part, replacement)
+        if other is not part:
+            changed[item.name] = other
+    return replace(node, **changed) if changed else node

@@ -19,12 +19,14 @@ import apsw
 
 from derive.algebra.relation import Finishing, GlobalId, Relation
 from derive.algebra.types import Datum, Row
+from derive.compute.dataflow import watch
 from derive.compute.dataflow.database import open_database, open_reader, packed, unpacked
 from derive.compute.dataflow.dataflows import DataflowRequest, Dataflows, integer
 from derive.compute.dataflow.hydration import MOST_HERE, Progress
 from derive.compute.dataflow.input import Input, Update
 from derive.compute.dataflow.peek import ErrorUpdate, PointLookupReader, PreparedPeek, errors_between, history_of
 from derive.compute.dataflow.staging import Stage, Staging
+from derive.compute.dataflow.watch import Watch
 from derive.compute.oneshot import fetched, interrupted, limited
 from derive.compute.operators.operator import weighted
 from derive.compute.plans.plan import explained
@@ -69,24 +71,33 @@ def explanation_of(relation: Relation, names: Mapping[GlobalId, str]) -> str:
 class Instance:
     """Dataflows over inputs, with their rows."""
 
-    def __init__(self, folder: Path | None = None, *, most_here: int = MOST_HERE, stage: Stage = Staging) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        most_here: int = MOST_HERE,
+        stage: Stage = Staging,
+        is_limited: bool = False,
+    ) -> None:
         """Open an instance.
 
         Args:
             folder: folder of its database; None for a temporary one.
             most_here: number of rows above which a dataflow is hydrated in another process, one at a time.
             stage: starts the computation of such rows in another process.
+            is_limited: whether dataflows that are slow are interrupted; `take_slow` returns them.
         """
         self._stack = ExitStack()
         self._folder = folder or Path(self._stack.enter_context(TemporaryDirectory(prefix="flow-compute-")))
         self._connection = open_database(self._folder)
+        self._watch = Watch(self._connection, seconds=watch.MOST_SECONDS if is_limited else None)
         self._lock = threading.RLock()
         self._commands: deque[Callable[[], None]] = deque()
         self._announced: dict[GlobalId, int] = {}
         defined: Any = self._connection.execute("SELECT id, definition FROM definitions").fetchall()
         self._definitions: dict[GlobalId, Any] = {identifier: unpacked(blob) for identifier, blob in defined}
         self._prepared: dict[tuple[Relation, Finishing], PreparedPeek] = {}
-        self._dataflows = Dataflows(self._connection, most_here, stage)
+        self._dataflows = Dataflows(self._connection, self._watch, most_here, stage)
         for identifier in self._definitions.keys() - self._dataflows.maintained.keys():
             # the dataflow had not started when the instance ended, and may no longer be requested
             self._define(identifier, None)
@@ -94,8 +105,10 @@ class Instance:
         self._prompt_reader = PointLookupReader(self._folder)
 
     def close(self) -> None:
-        """Release all resources."""
+        """Interrupt a running step, and release all resources."""
+        self.stop()
         with self._lock:
+            self._watch.release()
             self._dataflows.close()
             self._prompt_reader.close()
             for reader in self._readers:
@@ -149,6 +162,23 @@ class Instance:
             self._define(identifier, None)
 
         self._commands.append(end)
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the database."""
+        return self._folder
+
+    def stop(self) -> None:
+        """Interrupt the running step, and all later steps."""
+        self._watch.stop()
+
+    def cancel(self, identifier: GlobalId) -> None:
+        """Interrupt the running step if it computes a dataflow that will be dropped."""
+        self._watch.cancel(identifier)
+
+    def take_slow(self) -> set[GlobalId]:
+        """Return the dataflows that are too slow beside others, once; they must be dropped."""
+        return self._dataflows.take_slow()
 
     def go_on(self, identifier: GlobalId) -> None:
         """Resume a failed relation, because the cause, such as a full disk, may be gone."""
@@ -231,6 +261,11 @@ class Instance:
     def hydrations(self) -> tuple[Progress, ...]:
         """Return the progress of large relations that hydrate."""
         return tuple(self._dataflows.progress())
+
+    @property
+    def running(self) -> int:
+        """Return the clock at which the running operator has begun; 0 if none runs."""
+        return self._watch.running
 
     # -- Reading
 

@@ -40,10 +40,9 @@ from derive.algebra.relation import (
     Unnest,
     Window,
 )
-from derive.algebra.rewrite import deepened, inputs_of, rewritten, shifted, with_columns, with_inputs
+from derive.algebra.rewrite import deepened, inputs_of, rewritten, shifted, with_columns, with_gets, with_inputs
 from derive.algebra.types import Datum, Row, Type
 from derive.functions.registry import can_fail, resolve_operator
-from derive.sql.planner.dependencies import with_gets
 
 MOST_TUPLES = 2_000
 """Largest number of computed rows that become a condition; for more rows, all rows of the inputs are traced."""

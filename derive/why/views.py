@@ -13,7 +13,7 @@ from heapq import nlargest, nsmallest
 from derive.algebra.bounds import bounds_of
 from derive.algebra.expression import Column
 from derive.algebra.relation import Filter, Finishing, Get, GlobalId, Project, Relation
-from derive.algebra.rewrite import mentions
+from derive.algebra.rewrite import mentions, with_gets
 from derive.algebra.types import Row, Type
 from derive.compute.oneshot import evaluate
 from derive.contents.rows import contents_at
@@ -29,7 +29,7 @@ from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import ObjectKind, SelectStatement, Subscribe
 from derive.sql.planner.ddl import relation_named
-from derive.sql.planner.dependencies import ids_of, needs_context, with_gets
+from derive.sql.planner.dependencies import ids_of, needs_context
 from derive.sql.planner.interfaces import NamedRelation, RelationKind
 from derive.sql.planner.plan import plan_view
 from derive.sql.planner.planned import PlannedQuery, bind, is_of_session

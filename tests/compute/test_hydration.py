@@ -41,7 +41,7 @@ class Later:
     """An order that is carried out in this process, once it was looked at a few times."""
 
     def __init__(self, order: Order, looks: int) -> None:
-        self.rows = 0
+        self.rows = self.running = 0
         self._order, self._looks = order, looks
 
     def is_over(self) -> bool:

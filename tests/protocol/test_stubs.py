@@ -80,7 +80,7 @@ flow.compute.v1.PeekResponse: uuid=1 uint64, rows=2 bytes, failure=3 flow.comput
 flow.compute.v1.TailResponse: id=1 uint64, lower=2 int64, upper=3 int64, updates=4 bytes, failure=5 flow.compute.v1.Failure
 flow.compute.v1.Status: id=1 uint64, failure=2 flow.compute.v1.Failure, number=3 uint64
 flow.compute.v1.Report: memory_bytes=1 uint64, hydrations=2 repeated flow.compute.v1.Hydration
-flow.compute.v1.Hydration: id=1 uint64, stage=2 string, rows=3 uint64
+flow.compute.v1.Hydration: id=1 uint64, stage=2 string, rows=3 uint64, since=4 int64, running=5 int64
 """.splitlines()
 
 SCALARS = {

@@ -10,6 +10,7 @@ from sql_world import Client, ingest
 from test_views import until_maintained
 from typing_extensions import override
 
+from derive.compute.dataflow import watch
 from derive.compute.replica import worker
 from derive.document.clock import format_rfc3339
 from derive.errors import BusyError
@@ -61,8 +62,8 @@ async def test_maintenance_failures_of_views_are_reported(coordinator: Coordinat
     await client("CREATE TABLE t (a int)")
     await client("CREATE MATERIALIZED VIEW v AS SELECT 10 / a AS q FROM t")
     await until_maintained(coordinator, "v")
-    ((name, upper, error, upper_time),) = await client("SHOW MAINTENANCE")
-    assert (name, error) == ("v", None)
+    ((name, upper, error, upper_time, progress),) = await client("SHOW MAINTENANCE")
+    assert (name, error, progress) == ("v", None, None)
     assert int(upper or 0) > 0
     assert upper_time == format_rfc3339(int(upper or 0))
 
@@ -71,7 +72,7 @@ async def test_maintenance_failures_of_views_are_reported(coordinator: Coordinat
         await coordinator.watcher.next.wait()
     await client("INSERT INTO t VALUES (5)")
     assert await client("SELECT * FROM v") == [("2",)]  # worked out from what is stored
-    ((_, _, error, _),) = await client("SHOW MAINTENANCE")
+    ((_, _, error, _, _),) = await client("SHOW MAINTENANCE")
     assert error == "OSError: [Errno 28] No space left on device"
     entry = recent_entries(coordinator.store.root, FOLDER)[-1]
     assert entry["level"] == "error"
@@ -83,6 +84,33 @@ async def test_maintenance_failures_of_views_are_reported(coordinator: Coordinat
     await until_maintained(coordinator, "v")
     assert await client("SELECT * FROM v") == [("2",)]
     assert recent_entries(coordinator.store.root, FOLDER)[-1]["message"] == "view maintenance resumed"
+
+
+async def test_slow_view_is_maintained_alone(
+    coordinator: Coordinator, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other views advance meanwhile; SHOW MAINTENANCE says that it hydrates; DROP interrupts its statement."""
+    monkeypatch.setattr(watch, "MOST_SECONDS", 0.05)
+    await client("CREATE TABLE t AS SELECT a, a % 7 AS b FROM generate_series(1, 2000) g(a)")
+    await client("CREATE MATERIALIZED VIEW fast AS SELECT count(*) AS n FROM t")
+    await until_maintained(coordinator, "fast")
+    await client(
+        "CREATE MATERIALIZED VIEW slow AS SELECT count(*) AS n FROM t x, t y, t z WHERE x.a < y.a AND y.b < z.b"
+    )
+    await client("CREATE MATERIALIZED VIEW reader AS SELECT n + 1 AS m FROM slow")
+    while "slow" not in {name for name, _, _ in await client("SHOW HYDRATIONS")}:
+        await coordinator.watcher.next.wait()
+    await client("INSERT INTO t VALUES (2001, 0)")
+
+    assert await client("SELECT n FROM fast") == [("2001",)]
+    while (shown := {row[0]: row for row in await client("SHOW MAINTENANCE")})["slow"][4] is None:
+        await coordinator.watcher.next.wait()
+    assert str(shown["slow"][4]).startswith("hydrating since 20")
+    assert shown["fast"][4] is None
+    await client("DROP MATERIALIZED VIEW slow CASCADE")
+    while await client("SHOW HYDRATIONS"):
+        await coordinator.watcher.next.wait()
+    assert [row[0] for row in await client("SHOW MAINTENANCE")] == ["fast"]
 
 
 async def test_commit_error_names_a_dropped_table(coordinator: Coordinator) -> None:

@@ -15,6 +15,7 @@ from derive.algebra.types import Row, Type
 from derive.compute.dataflow.database import folder_of, open_reader, packed, record_errors, unpacked
 from derive.compute.dataflow.input import Input, InputReader, Update
 from derive.compute.dataflow.peek import history_of
+from derive.compute.dataflow.watch import Watch
 from derive.compute.operators.arrangement import Arrangement, copies, rows_as_of
 from derive.compute.operators.groups import GroupsOperator
 from derive.compute.operators.joins import LinearOperator
@@ -54,8 +55,11 @@ class DataflowGroup:
         feeds: the readers of inputs, by identifier.
     """
 
-    def __init__(self, connection: apsw.Connection, identifier: int, sources: frozenset[GlobalId], upper: int) -> None:
+    def __init__(
+        self, connection: apsw.Connection, identifier: int, sources: frozenset[GlobalId], upper: int, watch: Watch
+    ) -> None:
         self._connection = connection
+        self._watch = watch
         self.id = identifier
         self.sources = sources
         self.upper = self.committed = upper
@@ -212,9 +216,12 @@ class DataflowGroup:
             if operator in arranged:
                 operator.arrange(lookups.get(operator, ()))
             operator.prepare()
+            if not isinstance(operator, SourceOperator):
+                self._watch.begin(lambda: (identifier,), sum(map(_size, operator.inputs)))
             self._fill(operator, inputs, tick, feeds)
             if operator in arranged:
                 operator.arranged(lookups.get(operator, ()))
+            self._watch.end()
         record_errors(self._connection, tick.time, tick.errors.items())
         for operator in new:
             operator.is_new = operator.is_dirty = False
@@ -347,6 +354,8 @@ class DataflowGroup:
         self.upper = self.committed
         for feed in self.feeds.values():
             feed.go_back()
+        for operator in self.operators:
+            operator.go_back()
 
     def _tick(self, time: int, changes: Mapping[GlobalId, Mapping[Row, int]]) -> None:
         tick = Tick(time)
@@ -360,7 +369,10 @@ class DataflowGroup:
                 if counts:
                     operator.feed(counts)
             elif any(source.is_dirty for source in operator.inputs):
+                rows = sum(source.count for source in operator.inputs if source.is_dirty)
+                self._watch.begin(partial(self._readers_of, operator), rows)
                 operator.update(tick)
+                self._watch.end()
             else:
                 operator.is_dirty = False
         for operator in self.operators:
@@ -368,11 +380,20 @@ class DataflowGroup:
         if tick.errors:
             record_errors(self._connection, time, tick.errors.items())
 
+    def _readers_of(self, operator: Operator) -> list[GlobalId]:
+        """Return the dataflows that derive from an operator."""
+        return [identifier for identifier, root in self.roots.items() if operator in reachable([root])]
+
     def close(self) -> None:
         """Close all inputs."""
         for feed in self.feeds.values():
             feed.input.close()
         self.feeds.clear()
+
+
+def _size(operator: Operator) -> int:
+    """Return the number of rows of an operator that has its first rows."""
+    return operator.count if operator.arrangement is None else operator.arrangement.rows
 
 
 def _key(operator: Operator, columns: Sequence[int]) -> list[Column]:

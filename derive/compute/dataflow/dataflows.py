@@ -24,8 +24,9 @@ from derive.compute.dataflow.hydration import (
 from derive.compute.dataflow.input import Input, MovableInput
 from derive.compute.dataflow.peek import DataflowPlace
 from derive.compute.dataflow.staging import FirstDataflow, Stage, Staging, as_failure, drop_unnamed
+from derive.compute.dataflow.watch import Watch
 from derive.compute.plans.plan import Plan
-from derive.errors import FlowError, FrontierError
+from derive.errors import FlowError, FrontierError, SlowViewError
 from derive.failpoint import reach
 
 MOST_UPDATES = 20_000
@@ -37,13 +38,17 @@ class GroupFailures:
 
     Args:
         connection: writing connection of the database of the groups.
+        watch: watch over the operators.
 
     Attributes:
         failures: errors by the group's number.
+        slow: dataflows whose operators took too long.
     """
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, watch: Watch) -> None:
         self._connection = connection
+        self._watch = watch
+        self.slow: set[GlobalId] = set()
         self.failures: dict[int, FlowError] = {}
         self._waiting: set[int] = set()
 
@@ -65,12 +70,20 @@ class GroupFailures:
                 reach("dataflow.committing")
         except Exception as exc:  # any error, such as a full disk, may be transient
             group.go_back()
-            self.fail(group, as_failure(exc))
-            self._waiting.add(group.id)
+            if not self.is_interrupted():
+                self.fail(group, as_failure(exc))
+                self._waiting.add(group.id)
             return True
         reach("dataflow.committed")
         group.keep()
         return group.upper > upper
+
+    def is_interrupted(self) -> bool:
+        """Return whether the watch has interrupted the last statement; record slow dataflows."""
+        interruption = self._watch.take()
+        if interruption is not None and interruption.is_slow:
+            self.slow.update(interruption.dataflows)
+        return interruption is not None
 
     def has_more(self, group: DataflowGroup) -> bool:
         """Return whether a group can advance now, without new input."""
@@ -133,21 +146,25 @@ class Dataflows:
         broken: errors of groups that have stopped.
     """
 
-    def __init__(self, connection: apsw.Connection, most_here: int = MOST_HERE, stage: Stage = Staging) -> None:
+    def __init__(
+        self, connection: apsw.Connection, watch: Watch, most_here: int = MOST_HERE, stage: Stage = Staging
+    ) -> None:
         """Restore the dataflows of a database.
 
         Args:
             connection: writing connection.
+            watch: watch over the operators.
             most_here: maximum number of rows computed in this process, while other dataflows wait.
             stage: computes the rows of larger dataflows in another process.
         """
-        self._hydrations = Hydrations(connection, most_here, stage)
+        self._hydrations = Hydrations(connection, most_here, stage, is_limited=watch.is_limited)
         self._connection = connection
+        self._watch = watch
         self.maintained: dict[GlobalId, Dataflow] = {}
         self.requests: dict[GlobalId, DataflowRequest] = {}
         self.kept: Mapping[GlobalId, DataflowPlace] = {}
         self.failures: dict[GlobalId, FlowError] = {}
-        self._failures = GroupFailures(connection)
+        self._failures = GroupFailures(connection, watch)
         self.broken: Mapping[int, FlowError] = self._failures.failures
         self._groups: dict[int, DataflowGroup] = {}
         self._indexes: dict[GlobalId, list[tuple[int, ...]]] = {}
@@ -176,6 +193,11 @@ class Dataflows:
         has_more = bool(self.requests) or any(map(self._failures.has_more, self._groups.values()))
         return happened or (went_on and has_more)
 
+    def take_slow(self) -> set[GlobalId]:
+        """Return the dataflows that are too slow beside others, once; they must be dropped."""
+        slow, self._failures.slow = self._failures.slow, set()
+        return slow
+
     def can_go_on(self, identifier: GlobalId) -> bool:
         """Return whether a failed dataflow can resume."""
         dataflow = self.maintained.get(identifier)
@@ -193,7 +215,7 @@ class Dataflows:
         self._next_group = integer(execute("SELECT ifnull(max(id), 0) + 1 FROM cohorts").get)
         self._next_operator = integer(execute("SELECT ifnull(max(number), 0) + 1 FROM operators").get)
         for identifier, sources, upper in execute("SELECT id, sources, upper FROM cohorts").fetchall():
-            group = DataflowGroup(self._connection, integer(identifier), unpacked(sources), integer(upper))
+            group = DataflowGroup(self._connection, integer(identifier), unpacked(sources), integer(upper), self._watch)
             rows = execute(
                 "SELECT id, operator, relation, since FROM dataflows WHERE cohort = ?", (group.id,)
             ).fetchall()
@@ -302,7 +324,10 @@ class Dataflows:
             with self._connection:
                 begun = self._begin(identifier, request, group, time, {**request.inputs, **chained})
         except Exception as exc:
-            self.failures[identifier] = as_failure(exc)
+            if group is not None:
+                group.go_back()
+            if not self._failures.is_interrupted():
+                self.failures[identifier] = as_failure(exc)
             _close(request.inputs)
             return True
         self._show(identifier, request, begun, time)
@@ -328,7 +353,7 @@ class Dataflows:
         inputs: Mapping[GlobalId, Input],
     ) -> DataflowGroup:
         if group is None:
-            group = DataflowGroup(self._connection, self._next_group, self._sources(request), time + 1)
+            group = DataflowGroup(self._connection, self._next_group, self._sources(request), time + 1, self._watch)
             group.record()
             self._next_group += 1
         indexes = self._indexes.get(identifier, ())
@@ -386,7 +411,7 @@ class Dataflows:
 
     def _hydrated(self, first: FirstDataflow, hydration: Hydration) -> None:
         """Continue a hydrated dataflow from its time."""
-        group = DataflowGroup(self._connection, first.group, first.sources, hydration.time + 1)
+        group = DataflowGroup(self._connection, first.group, first.sources, hydration.time + 1, self._watch)
         root = integer(self._connection.execute("SELECT operator FROM dataflows WHERE id = ?", (first.identifier,)).get)
         group.restore([(first.identifier, root)])
         for identifier, movable in hydration.inputs.items():
@@ -398,7 +423,10 @@ class Dataflows:
 
     def _fail(self, identifier: GlobalId, failure: FlowError) -> None:
         self._hydrations.forget(identifier)
-        self.failures[identifier] = failure
+        if isinstance(failure, SlowViewError):
+            self._failures.slow.add(identifier)
+        else:
+            self.failures[identifier] = failure
         _close(self.requests.pop(identifier).inputs)
 
     def _refilled(self, group: DataflowGroup, identifier: GlobalId, source: Input, failure: FlowError | None) -> None:
@@ -445,6 +473,8 @@ class Dataflows:
     def drop(self, identifier: GlobalId) -> None:
         """Drop a dataflow; its dependents stop advancing."""
         self.failures.pop(identifier, None)
+        self._failures.slow.discard(identifier)
+        self._watch.forget(identifier)
         self._hydrations.forget(identifier)
         self._indexes.pop(identifier, None)
         request = self.requests.pop(identifier, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time as clock
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from derive.errors import FlowError
 from derive.failpoint import reach
 
 FOLDER = "hydrating"
+ISOLATED = "isolated"
+"""Stage of a slow view that has its first rows, and is maintained in an instance of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +31,22 @@ class Progress:
 
     Attributes:
         identifier: identifier of the dataflow.
-        stage: the stage: `waiting`, `reading` or `loading`.
+        stage: the stage: `waiting`, `reading`, `computing`, `loading`, or `isolated`.
         rows: number of rows read from its inputs, or copied.
+        since: clock at which the hydration was requested; 0 if unknown.
+        running: clock at which the running operator has begun; 0 if none runs.
     """
 
     identifier: GlobalId
     stage: str
     rows: int
+    since: int = 0
+    running: int = 0
+
+    @property
+    def is_hydrating(self) -> bool:
+        """Return whether the dataflow has no rows yet."""
+        return self.stage != ISOLATED
 
 
 class Hydration:
@@ -46,6 +58,7 @@ class Hydration:
         inputs: inputs; the caller holds the capability to read them.
         dataflow: the dataflow to hydrate; None to hydrate only inputs.
         stage: computes rows in another process.
+        is_limited: whether a slow dataflow is refused.
 
     Attributes:
         is_complete: whether the hydration is complete, so that the inputs can be polled.
@@ -59,6 +72,8 @@ class Hydration:
         inputs: Mapping[GlobalId, MovableInput],
         dataflow: FirstDataflow | None,
         stage: Stage,
+        *,
+        is_limited: bool,
     ) -> None:
         self.time = time
         self.inputs = inputs
@@ -71,7 +86,7 @@ class Hydration:
             identifier: source.opener(time, columns.get(identifier, ()), self._place(identifier))
             for identifier, source in inputs.items()
         }
-        self._staging = stage(Order(self._folder, time, openers, dataflow))
+        self._staging = stage(Order(self._folder, time, openers, dataflow, is_limited))
         self._adoption: Adoption | None = None
         self.is_complete = False
         self.is_unwanted = False
@@ -92,6 +107,11 @@ class Hydration:
     def rows(self) -> int:
         """Return the number of rows read, or copied."""
         return self._staging.rows if self._adoption is None else self._adoption.loaded
+
+    @property
+    def running(self) -> int:
+        """Return the clock at which the running operator has begun; 0 if none runs."""
+        return self._staging.running if self._adoption is None else 0
 
     def step(self) -> bool:
         """Advance by a batch; return whether the hydration has advanced.
@@ -167,11 +187,14 @@ class Hydrations:
         connection: writing connection of its database.
         most_here: maximum number of rows computed in this process, while other dataflows wait.
         stage: computes the rows of larger dataflows in another process.
+        is_limited: whether slow dataflows are refused.
     """
 
-    def __init__(self, connection: apsw.Connection, most_here: int, stage: Stage) -> None:
+    def __init__(self, connection: apsw.Connection, most_here: int, stage: Stage, *, is_limited: bool) -> None:
         self._connection = connection
         self._stage = stage
+        self._is_limited = is_limited
+        self._since: dict[GlobalId, int] = {}
         self._most_here = most_here
         self._current: Hydration | None = None
         self._refills: deque[tuple[DataflowGroup, GlobalId, MovableInput]] = deque()
@@ -203,16 +226,18 @@ class Hydrations:
         """
         if identifier not in self._large:
             self._large[identifier] = self.has_many(inputs, time)
+            self._since[identifier] = clock.time_ns() // 1000
         return self._large[identifier]
 
     def progress(self) -> Iterator[Progress]:
         """Yield the progress of large dataflows that have not started."""
         current = self._current
         for identifier in [identifier for identifier, is_large in list(self._large.items()) if is_large]:
+            since = self._since.get(identifier, 0)
             if current is not None and current.begins(identifier):
-                yield Progress(identifier, current.stage, current.rows)
+                yield Progress(identifier, current.stage, current.rows, since, current.running)
             else:
-                yield Progress(identifier, "waiting", 0)
+                yield Progress(identifier, "waiting", 0, since)
 
     # -- Hydrations
 
@@ -232,7 +257,7 @@ class Hydrations:
             inputs: its inputs.
             dataflow: the new dataflow.
         """
-        self._current = Hydration(self._connection, time, inputs, dataflow, self._stage)
+        self._current = Hydration(self._connection, time, inputs, dataflow, self._stage, is_limited=self._is_limited)
 
     def refill(self, group: DataflowGroup, identifier: GlobalId, source: Input) -> bool:
         """Queue the hydration of an existing group's input from a snapshot; return False if the input is small."""
@@ -247,6 +272,7 @@ class Hydrations:
     def forget(self, identifier: GlobalId) -> None:
         """Cancel the hydration of a dataflow, or of a dataflow that reads it."""
         self._large.pop(identifier, None)
+        self._since.pop(identifier, None)
         if self._current is not None and (self._current.begins(identifier) or identifier in self._current.inputs):
             self._current.is_unwanted = True
 
@@ -274,7 +300,9 @@ class Hydrations:
         if current is None:
             if self._refills:
                 _, identifier, source = self._refills[0]
-                self._current = Hydration(self._connection, source.since, {identifier: source}, None, self._stage)
+                self._current = Hydration(
+                    self._connection, source.since, {identifier: source}, None, self._stage, is_limited=False
+                )
             return self._current is not None
         try:
             if not current.is_unwanted and not current.step():

@@ -75,7 +75,14 @@ class Seen:
 
 
 class PreparedPeek:
-    """A query of dataflows that can be repeated with other arguments."""
+    """A query of dataflows that can be repeated with other arguments.
+
+    Attributes:
+        relation: the relation, with parameters.
+        finishing: the final processing of its rows.
+        gets: the dataflows that the query reads, with their types.
+        reads: their identifiers.
+    """
 
     def __init__(self, relation: Relation, finishing: Finishing) -> None:
         """Prepare the query.
@@ -84,7 +91,9 @@ class PreparedPeek:
             relation: the relation, whose parameters are bound on execution.
             finishing: the final processing of its rows.
         """
-        self.reads = tuple(dict.fromkeys(get.id for get in gets_of((relation, finishing))))
+        self.relation, self.finishing = relation, finishing
+        self.gets = gets_of((relation, finishing))
+        self.reads = tuple(dict.fromkeys(get.id for get in self.gets))
         self._relation: Relation = _with_arguments(relation)
         self._finishing: Finishing = _with_arguments(finishing)
         self._arguments = [(part.index, f"p{part.index}") for part in parameters_of((relation, finishing))]

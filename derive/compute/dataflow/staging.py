@@ -38,9 +38,10 @@ from derive.algebra.types import Row
 from derive.compute.dataflow.database import NAME, open_staging
 from derive.compute.dataflow.dataflow_group import DataflowGroup
 from derive.compute.dataflow.input import Input, Opener
+from derive.compute.dataflow.watch import MOST_STAGED_SECONDS, Watch
 from derive.compute.plans.plan import Plan
 from derive.compute.sqlite import sqlite_error, translated
-from derive.errors import FlowError, SqlError
+from derive.errors import FlowError, SlowViewError, SqlError
 
 _MOST_WAITING = 0.05
 """Share of the running time spent waiting for a processor above which the work pauses."""
@@ -130,12 +131,14 @@ class Order:
         time: time of the rows.
         inputs: functions that open the inputs at that time.
         dataflow: dataflow to compute; None to store only snapshots of inputs.
+        is_limited: whether the work ends with a `SlowViewError` if an operator takes too long.
     """
 
     folder: Path
     time: int
     inputs: Mapping[GlobalId, Opener]
     dataflow: FirstDataflow | None
+    is_limited: bool = False
 
 
 class Staged(Protocol):
@@ -144,6 +147,10 @@ class Staged(Protocol):
     @property
     def rows(self) -> int:
         """Return the number of rows read from inputs so far."""
+
+    @property
+    def running(self) -> int:
+        """Return the clock at which the running operator has begun; 0 if none runs."""
 
     def is_over(self) -> bool:
         """Return whether the task is done. Raise a FlowError if the task has failed."""
@@ -171,9 +178,9 @@ class Staging:
     def _begin(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._tries += 1
-        self._rows = context.RawValue(c_longlong, 0)
+        self._progress = context.RawArray(c_longlong, 2)
         self._answer, answer = context.Pipe(duplex=False)
-        what = (self._order, self._rows, answer)
+        what = (self._order, self._progress, answer)
         self._process = context.Process(target=_carry_out, args=what, name="flowctl-hydration", daemon=True)
         self._process.start()
         answer.close()
@@ -181,7 +188,12 @@ class Staging:
     @property
     def rows(self) -> int:
         """Return the number of rows read from inputs so far."""
-        return int(self._rows.value)
+        return int(self._progress[0])
+
+    @property
+    def running(self) -> int:
+        """Return the clock at which the running operator has begun; 0 if none runs."""
+        return int(self._progress[1])
 
     def is_over(self) -> bool:
         """Return whether the process has done its work.
@@ -213,7 +225,7 @@ class Staging:
         self._answer.close()
 
 
-def _carry_out(order: Order, rows: Any, answer: Connection) -> None:
+def _carry_out(order: Order, progress: Any, answer: Connection) -> None:
     """Execute a task, in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -222,11 +234,14 @@ def _carry_out(order: Order, rows: Any, answer: Connection) -> None:
     throttle = Throttle(_WORK_SECONDS)
 
     def count(more: int) -> None:
-        rows.value += more
+        progress[0] += more
         throttle.pause()
 
+    def note(running: int) -> None:
+        progress[1] = running
+
     try:
-        carry_out(order, count, throttle.pause)
+        carry_out(order, count, throttle.pause, note)
     except Exception as exc:
         answer.send(as_failure(exc).to_json())
 
@@ -239,7 +254,10 @@ def _end_with_parent() -> None:
 
 
 def carry_out(
-    order: Order, count: Callable[[int], None] = lambda more: None, pause: Callable[[], None] = lambda: None
+    order: Order,
+    count: Callable[[int], None] = lambda more: None,
+    pause: Callable[[], None] = lambda: None,
+    note: Callable[[int], None] = lambda running: None,
 ) -> None:
     """Execute a task.
 
@@ -247,6 +265,7 @@ def carry_out(
         order: the task.
         count: called with numbers of read rows.
         pause: called often; may sleep.
+        note: called with the clock at which an operator begins, and with 0 when it ends.
     """
     inputs = {identifier: _Counting(opener(), count) for identifier, opener in order.inputs.items()}
     try:
@@ -256,25 +275,35 @@ def carry_out(
                     for _ in source.snapshot(order.time):
                         pass
             else:
-                _work_out(order.dataflow, order.folder, order.time, inputs, pause)
+                _work_out(order, order.dataflow, inputs, pause, note)
     finally:
         for source in inputs.values():
             source.close()
 
 
 def _work_out(
-    first: FirstDataflow, folder: Path, time: int, inputs: Mapping[GlobalId, Input], pause: Callable[[], None]
+    order: Order,
+    first: FirstDataflow,
+    inputs: Mapping[GlobalId, Input],
+    pause: Callable[[], None],
+    note: Callable[[int], None],
 ) -> None:
     def go_on() -> bool:
         pause()
         return False
 
-    connection = open_staging(folder)
+    connection = open_staging(order.folder)
     connection.set_progress_handler(go_on, _STEPS)
-    with connection:
-        group = DataflowGroup(connection, first.group, first.sources, time + 1)
-        group.record()
-        group.begin(first.identifier, first.relation, first.plan, inputs, first.operator, first.indexes)
+    watch = Watch(connection, seconds=MOST_STAGED_SECONDS if order.is_limited else None, on_begin=note)
+    try:
+        with connection:
+            group = DataflowGroup(connection, first.group, first.sources, order.time + 1, watch)
+            group.record()
+            group.begin(first.identifier, first.relation, first.plan, inputs, first.operator, first.indexes)
+    except apsw.Error:
+        if watch.take() is None:
+            raise
+        raise SlowViewError("the first rows of the view take too long beside other views") from None
     connection.close()
 
 

@@ -209,6 +209,10 @@ class LinearOperator(Operator):
             statements = self._statements[dirty] = self._united()
         return statements
 
+    def go_back(self) -> None:
+        """Choose the orders again, and create their indexes again."""
+        self._orders.clear()
+
     def _choose_orders(self) -> None:
         """Choose the orders of the joins: at first, and after the number of rows of a leaf has changed tenfold."""
         joined = [leaf for leaves in self._leaves if len(leaves) > 1 for leaf in leaves]

@@ -108,6 +108,9 @@ class Operator:
             self.arrangement.apply(time, self.count, keeps_history=self.keeps_history)
             self.is_applied = True
 
+    def go_back(self) -> None:
+        """Discard what is known of tables after their changes were rolled back."""
+
     def settle(self, select: str, bindings: Mapping[str, int] | None = None) -> None:
         """Set the rows of a SELECT (columns and `w`) as changes, without rows that cancel out."""
         table, columns = self.changes, self.columns
@@ -174,6 +177,7 @@ class SourceOperator(Operator):
         marks = ", ".join("?" * self.width)
         for rows in batches:
             execute(f"INSERT INTO {self.changes} VALUES ({marks}, 1)", self._read(rows))
+            self.count += len(rows)
         rest = list(later)
         weighed = zip(self._read([row for row, _ in rest]), rest, strict=True)
         execute(f"INSERT INTO {self.changes} VALUES ({marks}, ?)", ((*row, diff) for row, (_, diff) in weighed))

@@ -253,7 +253,8 @@ def response_message(response: Response) -> pb.ComputeResponse:
             return pb.ComputeResponse(status=status)
         case Report():
             hydrations = [
-                pb.Hydration(id=one.identifier, stage=one.stage, rows=one.rows) for one in response.hydrations
+                pb.Hydration(id=one.identifier, stage=one.stage, rows=one.rows, since=one.since, running=one.running)
+                for one in response.hydrations
             ]
             return pb.ComputeResponse(report=pb.Report(memory_bytes=response.memory_bytes, hydrations=hydrations))
 
@@ -290,7 +291,9 @@ def response_of(message: pb.ComputeResponse) -> Response:
             failure = _failure_of(status.failure) if status.HasField("failure") else None
             return Status(status.id, failure, status.number)
         case "report":
-            progress = tuple(Progress(one.id, one.stage, one.rows) for one in message.report.hydrations)
+            progress = tuple(
+                Progress(one.id, one.stage, one.rows, one.since, one.running) for one in message.report.hydrations
+            )
             return Report(message.report.memory_bytes, progress)
     raise ProtocolError(f"a response of kind {kind} is not known")
 

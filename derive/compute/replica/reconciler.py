@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from derive.algebra.relation import GlobalId
+from derive.algebra.relation import Get, GlobalId, Relation
+from derive.algebra.rewrite import with_gets
 from derive.backoff import Backoff, Retries
 from derive.compute.instance import Instance
 from derive.compute.protocol.messages import (
@@ -35,6 +36,7 @@ from derive.compute.protocol.messages import (
     Welcome,
     reads_of,
 )
+from derive.compute.replica.isolation import Instances
 from derive.compute.replica.session import Identity, Opener, Peeks, RunningTail, Session, check_hello
 from derive.errors import FlowError, FrontierError
 from derive.reconcile import Reconciliation
@@ -96,7 +98,7 @@ class Reconciler:
         self,
         instance: Instance,
         open_inputs: Opener,
-        write_back: Callable[[Instance, Collection[GlobalId]], None],
+        write_back: Callable[[Instances, Collection[GlobalId]], None],
         *,
         identity: Identity,
         run: Callable[[Callable[[], object]], object],
@@ -104,7 +106,8 @@ class Reconciler:
         notify: Callable[[Welcome], None] = lambda welcome: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._instance, self._open_inputs, self._write_back = instance, open_inputs, write_back
+        self._instance = Instances(instance, wake)
+        self._open_inputs, self._write_back = open_inputs, write_back
         self._identity, self._run, self._wake, self._notify = identity, run, wake, notify
         self._lock = threading.RLock()
         self._latest = (-1, -1)
@@ -113,7 +116,7 @@ class Reconciler:
         self._obeyed: Session | None = None
         self._welcomed: Session | None = None
         self._dataflows: Reconciliation[GlobalId, Dataflow] = Reconciliation(self._hindrance, self._build, self._drop)
-        self._dataflows.present.update(instance.definitions())
+        self._dataflows.present.update(self._instance.definitions())
         self._attached: set[GlobalId] = set()
         self._builds: dict[GlobalId, int] = {}
         self._upstream: dict[GlobalId, Mapping[GlobalId, int]] = {
@@ -128,7 +131,7 @@ class Reconciler:
         self._sent_report: Report | None = None
         self._memory = Memory()
         self._retries: Retries[GlobalId] = Retries(_BACKOFF, clock)
-        self.peeks = Peeks(instance, self._lock, self._answerable, self._failures.get, run)
+        self.peeks = Peeks(self._instance, self._lock, self._answerable, self._failures.get, run)
 
     # -- Commands
 
@@ -149,6 +152,10 @@ class Reconciler:
                 self.peeks.cancel(command.uuids)
             else:
                 self._commands.append(command)
+        if isinstance(command, AllowCompaction):
+            for identifier, frontier in command.frontiers:
+                if frontier >= END_OF_TIME:
+                    self._instance.cancel(identifier)
         if isinstance(command, Peek):
             self.peeks.look_at(command)
         elif not isinstance(command, CancelPeeks):
@@ -198,6 +205,9 @@ class Reconciler:
         for identifier in self._retries.take_due():
             self._try_again(identifier)
         has_more |= self._instance.step()
+        if slow := self._instance.take_slow():
+            self._isolate(slow)
+            has_more = True
         present = self._dataflows.present
         views = [identifier for identifier in self._attached if isinstance(present[identifier].export, Materialized)]
         with suppress(FrontierError):  # another replica has just written the rows; the next call writes the rest
@@ -300,12 +310,17 @@ class Reconciler:
     def _attach(self, dataflow: Dataflow) -> bool:
         """Start or resume a dataflow; return False if its inputs cannot be opened now, so that it starts later."""
         self._failures.pop(dataflow.id, None)
+        expanded = dataflow
+        if any(map(self._instance.is_isolated, reads_of(dataflow))) and not self._instance.is_isolated(dataflow.id):
+            self._instance.isolate(dataflow.id)
+        if self._instance.is_isolated(dataflow.id):
+            expanded = self._expanded(dataflow)
         try:
-            inputs = self._open_inputs(dataflow, dataflow.as_of)
+            inputs = self._open_inputs(expanded, expanded.as_of)
         except FlowError as failure:
             self._failures[dataflow.id] = failure
             return False
-        self._instance.maintain(dataflow.id, dataflow.plan, dataflow.as_of, inputs, definition=dataflow)
+        self._instance.maintain(dataflow.id, expanded.plan, expanded.as_of, inputs, definition=dataflow)
         columns = getattr(dataflow.export, "columns", ())
         if columns:
             self._instance.index(dataflow.id, columns)
@@ -313,12 +328,42 @@ class Reconciler:
         self._attached.add(dataflow.id)
         return True
 
+    def _isolate(self, slow: Collection[GlobalId]) -> None:
+        """Give slow dataflows, and the dataflows that read them, instances of their own."""
+        isolated, readers = set[GlobalId](), set(slow) & self._attached
+        while readers:
+            isolated |= readers
+            readers = {one for one in self._attached - isolated if not isolated.isdisjoint(self._upstream[one])}
+        for identifier in sorted(isolated):
+            if not self._instance.is_isolated(identifier):
+                self._instance.isolate(identifier)
+                self._attach(self._dataflows.present[identifier])
+
+    def _expanded(self, dataflow: Dataflow) -> Dataflow:
+        """Return the same dataflow over imports only, with the plans of other dataflows in place of their rows."""
+        imports, as_of = {source.id: source for source in dataflow.imports}, dataflow.as_of
+
+        def plan_of(get: Get) -> Relation:
+            nonlocal as_of
+            if get.id in imports:
+                return get
+            upstream = self._expanded(self._dataflows.present[get.id])
+            imports.update((source.id, source) for source in upstream.imports)
+            as_of = max(as_of, upstream.as_of)
+            return upstream.plan
+
+        plan = with_gets(dataflow.plan, plan_of)
+        return replace(dataflow, plan=plan, imports=tuple(imports[one] for one in sorted(imports)), as_of=as_of)
+
     def _try_again(self, identifier: GlobalId) -> None:
         """Resume or start a failed dataflow."""
         if self._instance.has_begun(identifier):
             self._instance.go_on(identifier)
         else:
+            is_isolated = self._instance.is_isolated(identifier)
             self._instance.drop(identifier)
+            if is_isolated:
+                self._instance.isolate(identifier)
             self._attach(self._dataflows.present[identifier])
 
     def _drop(self, identifier: GlobalId, dataflow: Dataflow) -> None:

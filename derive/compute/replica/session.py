@@ -24,6 +24,7 @@ from derive.compute.protocol.messages import (
     TailResponse,
     Update,
 )
+from derive.compute.replica.isolation import Instances
 from derive.contents.inputs import TableInput
 from derive.errors import FlowError, FrontierError, ProtocolError, SqlError
 
@@ -85,7 +86,7 @@ class Peeks:
 
     def __init__(
         self,
-        instance: Instance,
+        instance: Instances,
         lock: threading.RLock,
         answerable: Callable[[], Session | None],
         failure: Callable[[GlobalId], FlowError | None],
@@ -217,7 +218,7 @@ class RunningTail:
     """
 
     def __init__(
-        self, dataflow: Dataflow, shared: Instance, open_inputs: Opener, send: Callable[[TailResponse], None]
+        self, dataflow: Dataflow, shared: Instances, open_inputs: Opener, send: Callable[[TailResponse], None]
     ) -> None:
         assert isinstance(dataflow.export, Tail)
         self._dataflow, self._tail, self._send = dataflow, dataflow.export, send
@@ -273,7 +274,7 @@ class RunningTail:
         return Get(_OWN, types)
 
     def _advance(self, get: Get) -> None:
-        instance = self._own or self._shared
+        instance: Instance | Instances = self._own or self._shared
         _, upper = instance.frontiers(get.id)
         if self._tail.up_to is not None:
             upper = min(upper, self._tail.up_to)
@@ -323,7 +324,7 @@ class RunningTail:
             if failure is not None and failure[0] <= self._frontier:
                 raise failure[1]
 
-    def _snapshot(self, instance: Instance, get: Get) -> Iterator[list[Row]]:
+    def _snapshot(self, instance: Instance | Instances, get: Get) -> Iterator[list[Row]]:
         if self._tail.has_snapshot:
             everything = Finishing((), None, 0, tuple(range(len(get.types))))
             yield from instance.peek(get, everything, self._dataflow.as_of)

@@ -113,7 +113,7 @@ class Worker:
         self._pool = ThreadPoolExecutor(_MOST_THREADS, "flowctl-compute")
         self._writeback = Writeback(store)
         self.reconciler = Reconciler(
-            Instance(folder),
+            Instance(folder, is_limited=True),
             self._open,
             self._writeback.write,
             identity=Identity(f"{name}-{os.getpid()}", folder_id(store.root)),

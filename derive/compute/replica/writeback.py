@@ -18,6 +18,7 @@ from typing import TypeAlias
 from derive.algebra.relation import Finishing, Get, GlobalId
 from derive.algebra.types import Row
 from derive.compute.instance import Instance
+from derive.compute.replica.isolation import Instances
 from derive.contents.rows import last_rows
 from derive.errors import FlowError
 from derive.relations.columns import columns_of
@@ -58,7 +59,7 @@ class Writeback:
         if self._beginning is not None:
             self._beginning[1].join()
 
-    def write(self, instance: Instance, identifiers: Collection[GlobalId]) -> None:
+    def write(self, instance: Instance | Instances, identifiers: Collection[GlobalId]) -> None:
         """Write views up to their frontiers in one commit; the first rows of new views may be written later.
 
         Raises:
@@ -77,12 +78,12 @@ class Writeback:
             thread.join(_PATIENCE_SECONDS)
         self._write(instance, [one for one in identifiers if one in self._begun and one != beginning])
 
-    def _begin(self, instance: Instance, identifier: GlobalId) -> None:
+    def _begin(self, instance: Instance | Instances, identifier: GlobalId) -> None:
         with suppress(FlowError):  # the next call tries again
             self._write(instance, [identifier])
             self._begun.add(identifier)
 
-    def _write(self, instance: Instance, identifiers: Iterable[GlobalId]) -> None:
+    def _write(self, instance: Instance | Instances, identifiers: Iterable[GlobalId]) -> None:
         updates: list[TableUpdate] = []
         failing: dict[GlobalId, _Gap | None] = {}
         for identifier in identifiers:
@@ -99,7 +100,7 @@ class Writeback:
             else:
                 self._failing[identifier] = gap
 
-    def _update(self, instance: Instance, identifier: GlobalId) -> tuple[TableUpdate | None, int | None]:
+    def _update(self, instance: Instance | Instances, identifier: GlobalId) -> tuple[TableUpdate | None, int | None]:
         """Return the update of a view, or None; and, if errors remain at its end, the first time of unwritten rows.
 
         If the first time of unwritten rows is unknown, or the instance knows the view only from a later time on, the
@@ -140,7 +141,7 @@ class Writeback:
         begun, written = self._failing.get(table.id, (0, 0))
         return begun if written == table.upper else None
 
-    def _difference(self, instance: Instance, table: Table, time: int, upper: int) -> list[tuple[Row, int]]:
+    def _difference(self, instance: Instance | Instances, table: Table, time: int, upper: int) -> list[tuple[Row, int]]:
         """Return the changes from the last written rows to the rows at a time; none if this time is not known yet."""
         if time >= upper:
             return []
@@ -154,7 +155,7 @@ class Writeback:
         return [(row, count) for row, count in counts.items() if count]
 
 
-def _is_known(instance: Instance, identifier: GlobalId) -> bool:
+def _is_known(instance: Instance | Instances, identifier: GlobalId) -> bool:
     """Return whether there is a time at which a view is readable."""
     try:
         since, upper = instance.frontiers(identifier)

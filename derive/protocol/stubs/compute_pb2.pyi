@@ -248,11 +248,15 @@ class Report(_message.Message):
     def __init__(self, memory_bytes: _Optional[int] = ..., hydrations: _Optional[_Iterable[_Union[Hydration, _Mapping]]] = ...) -> None: ...
 
 class Hydration(_message.Message):
-    __slots__ = ("id", "stage", "rows")
+    __slots__ = ("id", "stage", "rows", "since", "running")
     ID_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
     id: int
     stage: str
     rows: int
-    def __init__(self, id: _Optional[int] = ..., stage: _Optional[str] = ..., rows: _Optional[int] = ...) -> None: ...
+    since: int
+    running: int
+    def __init__(self, id: _Optional[int] = ..., stage: _Optional[str] = ..., rows: _Optional[int] = ..., since: _Optional[int] = ..., running: _Optional[int] = ...) -> None: ...

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import time_ns
 
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Row
-from derive.compute.instance import explanation_of
+from derive.compute.instance import Progress, explanation_of
 from derive.document.clock import format_rfc3339
 from derive.errors import SqlError
 from derive.sql.catalog.snapshot import Objects, listing
@@ -103,7 +104,7 @@ def shown(  # noqa: PLR0911 (one for each kind)
     if what == "indexes":
         return _indexes(statement, objects)
     if what == "maintenance":
-        return _maintenance(objects, [*maintenance.states(), *source_feeder.states()])
+        return _maintenance(objects, [*maintenance.states(), *source_feeder.states()], maintenance.hydrations())
     if what == "hydrations":
         return _hydrations(objects, maintenance)
     if what == "replicas":
@@ -139,16 +140,27 @@ def _indexes(statement: ShowObjects, objects: Objects) -> tuple[tuple[ResultColu
 
 
 def _maintenance(
-    objects: Objects, states: Sequence[tuple[GlobalId, int | None, Exception | None]]
+    objects: Objects, states: Sequence[tuple[GlobalId, int | None, Exception | None]], hydrations: Sequence[Progress]
 ) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
-    """Return a row with the upper and the error of each maintained relation and each source."""
+    """Return a row with the upper, the error and the progress of each maintained relation and each source."""
     rows: list[Row] = []
+    progress = {one.identifier: _progress(one) for one in hydrations}
     for identifier, upper, failure in states:
         if (named := objects.described(identifier)) is not None:
             error = f"{type(failure).__name__}: {failure}" if failure else None
             known = (None, None) if upper is None else (str(upper), format_rfc3339(upper))
-            rows.append((named.name, known[0], error, known[1]))
-    return tuple(map(text_column, ("name", "upper", "error", "upper_time"))), rows
+            rows.append((named.name, known[0], error, known[1], progress.get(identifier)))
+    return tuple(map(text_column, ("name", "upper", "error", "upper_time", "progress"))), rows
+
+
+def _progress(progress: Progress) -> str:
+    """Return since when a relation hydrates or is maintained alone, and for how long its present statement runs."""
+    what = "hydrating" if progress.is_hydrating else "slow, maintained alone"
+    since = f"{what} since {format_rfc3339(progress.since)}" if progress.since else what
+    if not progress.running:
+        return since
+    seconds = max(0, time_ns() // 1000 - progress.running) // 1_000_000
+    return f"{since}; statement running for {seconds} s"
 
 
 def _hydrations(objects: Objects, maintenance: Maintenance) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
@@ -156,7 +168,7 @@ def _hydrations(objects: Objects, maintenance: Maintenance) -> tuple[tuple[Resul
     rows: list[Row] = [
         (items[one.identifier].name, one.stage, str(one.rows))
         for one in maintenance.hydrations()
-        if one.identifier in items
+        if one.identifier in items and one.is_hydrating
     ]
     return tuple(map(text_column, ("name", "stage", "rows"))), rows
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
 from derive.algebra.relation import Get, GlobalId, Relation
+from derive.algebra.rewrite import with_gets
 from derive.compute.protocol.messages import Export, Index, Materialized
 from derive.errors import FlowError, SqlError
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import ObjectKind
-from derive.sql.planner.dependencies import ids_of, with_gets
+from derive.sql.planner.dependencies import ids_of
 
 
 @dataclass(frozen=True, slots=True)

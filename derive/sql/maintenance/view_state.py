@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from derive.algebra.relation import Finishing, Get, GlobalId, Relation
+from derive.algebra.rewrite import with_gets
 from derive.compute.protocol.messages import Query
 from derive.errors import FlowError, SqlError
 from derive.relations.columns import Source
@@ -13,7 +14,7 @@ from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.desired_dataflows import NOTHING, DesiredDataflows
 from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.parser.statement import ObjectKind
-from derive.sql.planner.dependencies import has_recursion, ids_of, with_gets
+from derive.sql.planner.dependencies import has_recursion, ids_of
 from derive.storage.store import Store
 from derive.time import BEGINNING, END_OF_TIME
 

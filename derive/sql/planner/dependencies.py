@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 from derive.algebra.expression import Call, Expression, Subquery
 from derive.algebra.relation import Get, GlobalId, Recursion, Relation
@@ -13,8 +13,6 @@ from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import function_named
 from derive.sql.planner.interfaces import FIRST_SYSTEM_ID, STAGED
-
-T = TypeVar("T")
 
 _MOST_PARTS = 3000
 """Greatest number of nodes of a relation."""
@@ -130,20 +128,3 @@ def require_maintainable(relation: Relation, what: str) -> None:
         message = f"{name}() cannot be used in a {what}"
         hint = "Its value changes even if no relation changes: call it in the query that reads the result."
         raise SqlError("0A000", message, hint=hint)
-
-
-def with_gets(node: T, replacement: Callable[[Get], Relation]) -> T:
-    """Return a relation, or a structure of relations, with each `Get` replaced."""
-    if isinstance(node, Get):
-        return replacement(node)  # type: ignore[return-value]
-    if isinstance(node, tuple):
-        return tuple(with_gets(part, replacement) for part in node)  # type: ignore[return-value]
-    if not is_dataclass(node) or isinstance(node, type):
-        return node
-    changed = {}
-    for item in fields(node):
-        part = getattr(node, item.name)
-        other = with_gets(part, replacement)
-        if other is not part:
-            changed[item.name] = other
-    return replace(node, **changed) if changed else node

@@ -87,7 +87,7 @@ class Replica:
 
         The replica of lowest rank responds, hydrates no dataflow, is complete at the time, and has few other peeks.
         """
-        is_hydrating = self.report is not None and bool(self.report.hydrations)
+        is_hydrating = self.report is not None and any(one.is_hydrating for one in self.report.hydrations)
         known = [upper for upper in map(self.uppers.get, reads) if upper is not None]
         is_unable = any(identifier in self.failures for identifier in reads)
         is_elsewhere = not all(upper.since <= time < upper.upper for upper in known)

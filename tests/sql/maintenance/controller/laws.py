@@ -67,7 +67,7 @@ def holds_pass_nobody_who_begins(world: World) -> None:
         replica = wire.replica
         if replica is None or wire.down or replica._session is not wire.session or replica._commands:
             continue
-        for identifier, request in replica._instance._dataflows.requests.items():
+        for identifier, request in replica._instance.main._dataflows.requests.items():
             is_reported = identifier in world.catalog and identifier in wire.begins
             if is_reported and identifier not in replica._reported_failures:
                 begins = max(request.as_of, wire.begins[identifier])
@@ -151,7 +151,7 @@ def _check_replicas(world: World) -> None:
     for identifier in world.catalog:
         assert world.controller.frontiers(identifier)[1] > world.now, "a frontier was not told"
     for process in world.processes.values():
-        instance = process.reconciler._instance
+        instance = process.reconciler._instance.main
         assert set(instance.ids()) == world.catalog.keys(), "a replica maintains something else"
         assert not process.reconciler.peeks._waiting, "a replica waits for nobody"
         for identifier in world.catalog:

@@ -208,7 +208,7 @@ def _refuse(*_: object) -> None:
 class Later:
     """An order to work out the first rows of a dataflow, which is carried out when it is looked at for the third time."""
 
-    rows = 0
+    rows = running = 0
 
     def __init__(self, order: Order) -> None:
         self._order, self._looks = order, 2
@@ -279,7 +279,7 @@ class Process:
 
     def fill(self, *, is_full: bool) -> None:
         """Have its disk take nothing that dataflows go through, or take it again."""
-        database = self.reconciler._instance._connection
+        database = self.reconciler._instance.main._connection
         database.execute("DROP TRIGGER IF EXISTS temp.full")
         if is_full:
             database.create_scalar_function("refuse", _refuse, 0)

@@ -37,7 +37,7 @@ class Slow:
         self.orders.append(order)
         return self
 
-    rows = 0
+    rows = running = 0
 
     def is_over(self) -> bool:
         if self.is_done:

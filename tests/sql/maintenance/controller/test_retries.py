@@ -164,7 +164,7 @@ def test_failed_dataflow_resumes_by_itself(world: World) -> None:
     world.controller.create([BELOW, ABOVE])
     world.settle()
     world.controller.detach("b", world.wires["b"].link)
-    connection = world.processes["a"].reconciler._instance._connection
+    connection = world.processes["a"].reconciler._instance.main._connection
     room = connection.pragma("max_page_count")
     connection.pragma("max_page_count", connection.pragma("page_count"))
     world.collection.change(2, [((number, number), 1) for number in range(3, 5_000)])
