@@ -265,7 +265,7 @@ def leave_to_torture(items: Sequence[pytest.Item]) -> None:
     """
     tests: dict[str, list[pytest.Function]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("sampled"):
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.get_closest_marker("sampled"):
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in tests.values():
         mark, seed = cases[0].get_closest_marker("sampled"), cases[0].path.read_bytes()

@@ -325,53 +325,6 @@ collections:
           lambda: SELECT $id;
 """
 
-TABLE = [
-    # what is replaced, by what, and the issue: code, line, column, message, hint
-    ("shuffle: any", "shufle: any", "E011", 13, 11, "a transform has no property 'shufle'", "did you mean 'shuffle'?"),
-    ("transforms:", "transform:", "E011", 10, 7, "'derive' of 'acme/derived' has no property 'transform'", "did you mean 'transforms'?"),
-    ("source: acme/transfers", "source: acme/transfer", "E201", 12, 19,
-     "collection 'acme/transfer', referenced by transform 'first' of 'acme/derived', is not defined",
-     "did you mean 'acme/transfers'? (flow.yaml:2:3)"),
-    ("key: [/id]\n  acme/derived", "key: []\n  acme/derived", "E301", 4, 10, "the key of 'acme/transfers' is empty", None),
-    ("key: [/id]\n  acme/derived", "key: [/idd]\n  acme/derived", "E303", 4, 11,
-     "a key '/idd' is not mentioned in the schema", "did you mean '/id'?"),
-    ("key: [/id]\n  acme/derived", "key: [id]\n  acme/derived", "E302", 4, 11,
-     "a key must be a JSON pointer, but is 'id'", "did you mean '/id'?"),
-    ("shuffle: any", "shuffle: {key: [/who, /nope]}", "E303", 13, 33,
-     "a shuffle key '/nope' is not mentioned in the schema", None),
-    ("lambda: SELECT $id;", "lambda: missing.sql", "E003", 14, 19,
-     "cannot load the lambda missing.sql: No such file or directory",
-     "a string without spaces is the name of a file; create it: flowctl generate"),
-    ("shuffle: any", "readDelay: soon", "E013", 13, 22,
-     "'readDelay' is not a duration such as '15m', '24h' or '1h 30s': 'soon'", None),
-    ("acme/derived:", "acme:", "E102", 5, 3, "collection 'acme' is a prohibited prefix of collection 'acme/transfers'", None),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("old", "new", "code", "line", "column", "message", "hint"), TABLE)
-def test_check_reports_issues(
-    old: str,
-    new: str,
-    code: str,
-    line: int,
-    column: int,
-    message: str,
-    hint: str | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert old in BUILT
-    write_catalog(tmp_path, BUILT.replace(old, new))
-
-    with pytest.raises(CatalogError) as caught:
-        load("flow.yaml")
-
-    issue = caught.value.issues[0]
-    assert (issue.code, issue.position.line, issue.position.column) == (code, line, column)
-    assert issue.message == message
-    assert issue.hint == hint
-
 
 def test_all_issues_are_reported_in_one_run(tmp_path: Path) -> None:
     path = write_catalog(tmp_path, BUILT.replace("[/id]", "[/nope]").replace("name: first", "name: fi/rst"))

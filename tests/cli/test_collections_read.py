@@ -112,20 +112,6 @@ def test_follower_ends_without_an_error_if_its_output_is_closed(folder: Path) ->
         assert follower.process.stderr.read() == "1 document before 1970-01-01T00:00:01.000001Z\n"
 
 
-@pytest.mark.parametrize("options", [[], ["--reduce"]])
-def test_read_ends_without_an_error_if_its_output_is_closed(folder: Path, options: list[str]) -> None:
-    lines = [f'{{"id":{number},"n":0}}\n' for number in range(20_000)]
-    assert flowctl(folder, "ingest", "--collection", "a/b", text="".join(lines))[0] == 0
-
-    with Flowctl([*READ, *options], cwd=folder, env=BARE, stdout=PIPE, stderr=PIPE, text=True) as reader:
-        assert reader.stdout is not None
-        assert reader.stderr is not None
-        assert orjson.loads(reader.stdout.readline())["n"] == 0
-        reader.stdout.close()
-        assert reader.wait(timeout=PATIENCE) == 0
-        assert reader.stderr.read() == ""
-
-
 def test_reduced_read_of_few_documents_starts_no_spark(folder: Path) -> None:
     ingest(folder, 1, 2, 3)
 

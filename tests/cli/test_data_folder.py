@@ -400,6 +400,7 @@ def test_commands_refuse_a_folder_without_its_database_and_remove_nothing(
     assert stored_count(data) == before
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("lose", "reported"), LOSSES[:-1], ids=[lose.__name__ for lose, _ in LOSSES[:-1]])
 def test_folder_continues_after_its_database_is_restored(
     tmp_path: Path, lose: Callable[[Path], None], reported: str

@@ -69,6 +69,7 @@ def test_tutorial_leads_from_a_specification_to_a_passing_test(tmp_path: Path) -
     ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("command", [["check"], ["run", "--until-idle"]])
 def test_check_finds_the_mistake_of_the_tutorial(tmp_path: Path, command: list[str]) -> None:
     for name, content in steps():

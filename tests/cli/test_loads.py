@@ -267,6 +267,7 @@ def test_undo_refuses_a_load_with_other_readers_or_after_compaction(folder: Path
     assert ids(folder) == {1: 1, 2: 1, 3: 1}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_loads_are_ingested_exactly_once_under_kills_and_undos(folder: Path, seed: int) -> None:
     """Exactly once: after any order of loads, repeats, kills and undos, a load is in the collection once or not."""

@@ -220,17 +220,10 @@ def test_check_and_plan_report_omitted_fields(tmp_path: Path) -> None:
     assert status == 0
     said = "leaves out 104 fields (the first is 'w1997'): the endpoint has room for 2,000 fields"
     assert f"'m/o -> o' {said}" in err
-    status, out, _ = flowctl(tmp_path, "materialize", "plan", "-o", "table")
+    status, out, _ = flowctl(tmp_path, "materialize", "plan", "-o", "json")
     assert status == 0
-    assert said in out
-    out = flowctl(tmp_path, "materialize", "plan", "-o", "json")[1]
     (binding,) = json.loads(out)["bindings"]
     assert (len(binding["leftOut"]), len(binding["values"])) == (104, 1998)
-
-    excluded = json.dumps([f"w{number:04}" for number in range(150)])
-    write_catalog(tmp_path, MANY_FIELDS.replace("SCHEMA", schema).replace("FIELDS", f"exclude: {excluded}"))
-    status, _, err = flowctl(tmp_path, "check")
-    assert (status, "leaves out" in err) == (0, False)
 
     wanted = json.dumps({f"w{number:04}": {} for number in range(2100)})
     write_catalog(tmp_path, MANY_FIELDS.replace("SCHEMA", schema).replace("FIELDS", f"require: {wanted}"))

@@ -1,11 +1,13 @@
-"""`flowctl plan` from outside: text, JSON and exit codes, and what `flowctl run` does with the same catalog."""
+"""`flowctl plan` from outside, and edits that wait: `plan`, `status` and `run` agree, and each recommended command works."""
 
 from __future__ import annotations
 
 import json
 import os
 import pty
+import re
 import select
+import shutil
 import signal
 from pathlib import Path
 
@@ -33,14 +35,32 @@ collections:
 RENAMED = CATALOG.replace("{name: of,", "{name: since,")
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the catalog has run, with two documents."""
+    folder = tmp_path_factory.mktemp("template")
+    write_catalog(folder, CATALOG)
+    ingest(folder, '{"id": 1}\n{"id": 2}\n')
+    assert flowctl(folder, "run", "--until-idle")[0] == 0
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """One in which the catalog has run, with two documents."""
-    write_catalog(tmp_path, CATALOG)
-    (tmp_path / "events.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
-    flowctl(tmp_path, "ingest", "--collection", "w/events", "events.jsonl")
-    assert flowctl(tmp_path, "run", "--until-idle")[0] == 0
-    return tmp_path
+def folder(template: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(template, tmp_path / "project")
+
+
+@pytest.fixture
+def waiting(folder: Path) -> Path:
+    """A folder with an edit that waits, and a third document."""
+    write_catalog(folder, RENAMED)
+    ingest(folder, '{"id": 3}\n')
+    assert total(folder) == 2
+    return folder
+
+
+def ingest(folder: Path, text: str) -> None:
+    assert flowctl(folder, "ingest", "--collection", "w/events", text=text)[0] == 0
 
 
 def total(folder: Path) -> int:
@@ -78,7 +98,7 @@ def test_plan_shows_tasks_that_follow_a_truncated_source(folder: Path) -> None:
     """The plan agrees with the run: `of` reads the new relation from its start, and the results of the old one go."""
     truncate = ("collections", "truncate", "--collection", "w/events")
     assert flowctl(folder, *truncate)[0] == 0
-    assert flowctl(folder, "ingest", "--collection", "w/events", text='{"id": 3}\n')[0] == 0
+    ingest(folder, '{"id": 3}\n')
     write_catalog(folder, CATALOG.replace("source: w/events,", "source: w/events, onSourceReset: follow,"))
     _, out, _ = flowctl(folder, "plan", "--task", "w/sums", "-o", "json")
     (row,) = map(json.loads, out.splitlines())
@@ -101,12 +121,11 @@ def test_plan_refuses_an_edited_migration_after_a_run_has_failed(tmp_path: Path)
     edited = catalog.replace("CREATE TABLE t (a)", "CREATE TABLE t (b)").replace("1 AS n", "2 AS n")
     plan, run = ("plan", "--task", "w/sums", "-o", "json"), ("run", "--until-idle", "--task", "w/sums", "--shards", "1")
     write_catalog(tmp_path, catalog)
-    ingest = ("ingest", "--collection", "w/events")
-    assert flowctl(tmp_path, *ingest, text='{"id": 1}\n')[0] == 0
+    ingest(tmp_path, '{"id": 1}\n')
     assert flowctl(tmp_path, *run)[0] == 0
     write_catalog(tmp_path, edited)
     assert flowctl(tmp_path, *run)[0] == 1  # even without documents
-    assert flowctl(tmp_path, *ingest, text='{"id": 2}\n')[0] == 0
+    ingest(tmp_path, '{"id": 2}\n')
     assert flowctl(tmp_path, *run)[0] == 1
     assert json.loads(flowctl(tmp_path, *plan)[1])["status"] == "refused"
     write_catalog(tmp_path, catalog)
@@ -239,3 +258,53 @@ def test_plan_shows_columns_and_reductions_of_materializations(tmp_path: Path) -
     code, _, err = flowctl(tmp_path, "run", "--until-idle", env=environment)
     assert code == 1
     assert "w/reports waits until its edit is accepted" in err
+
+
+# Edits that wait.
+
+
+def state(folder: Path) -> list[object]:
+    rows = map(json.loads, flowctl(folder, "status", "-o", "json")[1].splitlines())
+    return [(row["task"], row["state"], row["error"] is None, len(row["unaccepted"])) for row in rows]
+
+
+def recommended_commands(folder: Path) -> list[list[str]]:
+    """Return the commands that the error of a run recommends."""
+    status, _, err = flowctl(folder, "run", "--until-idle")
+    assert status == 1
+    assert "w/sums waits until its edit is accepted; the other tasks continue" in err
+    assert "2 documents of 'w/events' (from 20" in err
+    return [command.split() for command in re.findall(r"flowctl ((?:run|reset)[^;)\n]*)", err)]
+
+
+def test_waiting_edit_is_shown_until_it_is_undone(waiting: Path) -> None:
+    shown = [("w/sums", "waiting", False, 1), ("w/large", "idle", True, 0)]
+    assert state(waiting) == shown
+    assert recommended_commands(waiting) == [["run", "--accept", "w/sums"], ["reset", "--task", "w/sums", "--cascade"]]
+    assert state(waiting) == shown
+    _, _, err = flowctl(waiting, "status", "-o", "json")
+    assert "waits for acceptance: transform 'of' was removed, and 'since' reads its source 'w/events'" in err
+    status, _, err = flowctl(waiting, "run", "--accept", "w/sum", "--until-idle")
+    assert (status, "did you mean 'w/sums'?" in err) == (2, True)
+    for text in (RENAMED.replace("{name: since,", "{name: since, formerly: of,"), CATALOG):
+        write_catalog(waiting, text)
+        assert state(waiting) == [("w/sums", "behind", True, 0), ("w/large", "idle", True, 0)]
+    status, _, err = flowctl(waiting, "run", "--accept", "w/sums", "--until-idle")
+    assert (status, total(waiting)) == (0, 3)
+    assert "w/sums: no edit waited to be accepted" in err
+    assert flowctl(waiting, "status", "-o", "json")[2] == ""
+
+
+def test_recommended_commands_let_a_waiting_task_continue(waiting: Path) -> None:
+    accept, reset = recommended_commands(waiting)
+    status, _, err = flowctl(waiting, *accept, "--until-idle")
+    assert status == 0
+    assert "'since' reads its source 'w/events': 'since' has read 2 documents" in err
+    assert "again, as was accepted" in err
+    assert total(waiting) == 5
+    _, _, err = flowctl(waiting, "status", "-o", "json")
+    assert "to remove the results, start over: flowctl reset --task w/sums --cascade" in err
+    assert flowctl(waiting, *reset)[0] == 0
+    assert flowctl(waiting, "run", "--until-idle")[0] == 0
+    assert total(waiting) == 3
+    assert flowctl(waiting, "status", "-o", "json")[2] == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,20 @@ collections:
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder in which the transform has put the documents 1 and 3 aside."""
-    (tmp_path / "flow.yaml").write_text(CATALOG)
-    (tmp_path / "orders.jsonl").write_text("".join(f'{{"id":{number},"n":{number}}}\n' for number in range(5)))
-    called(tmp_path, "ingest", "--collection", "q/orders", "orders.jsonl")
-    called(tmp_path, "run", "--until-idle", "--local-documents", "1000")
-    return tmp_path
+    folder = tmp_path_factory.mktemp("template")
+    (folder / "flow.yaml").write_text(CATALOG)
+    (folder / "orders.jsonl").write_text("".join(f'{{"id":{number},"n":{number}}}\n' for number in range(5)))
+    called(folder, "ingest", "--collection", "q/orders", "orders.jsonl")
+    called(folder, "run", "--until-idle", "--local-documents", "1000")
+    return folder
+
+
+@pytest.fixture
+def folder(template: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(template, tmp_path / "project")
 
 
 def called(folder: Path, *arguments: str, status: int = 0) -> tuple[str, str]:
@@ -46,15 +53,15 @@ def listed(folder: Path, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_list_shows_the_documents_with_their_errors(folder: Path) -> None:
-    first, second = listed(folder)
+def test_list_shows_the_documents_with_their_errors(template: Path) -> None:
+    first, second = listed(template)
     assert (first["task"], first["transform"], first["source"], first["key"]) == ("q/halves", "halve", "q/orders", [1])
     assert first["document"] == {"id": 1, "n": 1}
     assert "published an invalid document" in first["error"]
     assert "fails its schema at '/n'" in first["error"]
-    assert listed(folder, "--key", "3") == listed(folder, "--id", second["id"]) == [second]
-    assert listed(folder, "--task", "q/halves", "--transform", "halve") == [first, second]
-    table, _ = called(folder, "quarantine", "list", "-o", "table")
+    assert listed(template, "--key", "3") == listed(template, "--id", second["id"]) == [second]
+    assert listed(template, "--task", "q/halves", "--transform", "halve") == [first, second]
+    table, _ = called(template, "quarantine", "list", "-o", "table")
     assert len(table.splitlines()) == 3
 
 
@@ -106,15 +113,15 @@ def test_drop_asks_for_a_choice(folder: Path) -> None:
         (["retry", "--task", "q/orders"], "has no derivation 'q/orders'"),
     ],
 )
-def test_unknown_names_are_usage_errors(arguments: list[str], message: str, folder: Path) -> None:
-    _, err = called(folder, "quarantine", *arguments, status=2)
+def test_unknown_names_are_usage_errors(arguments: list[str], message: str, template: Path) -> None:
+    _, err = called(template, "quarantine", *arguments, status=2)
     assert message in err
 
 
-def test_quarantine_cannot_be_ingested_or_dropped(folder: Path) -> None:
-    _, err = called(folder, "ingest", "--collection", "q/halves@quarantine", "orders.jsonl", status=1)
+def test_quarantine_cannot_be_ingested_or_dropped(template: Path) -> None:
+    _, err = called(template, "ingest", "--collection", "q/halves@quarantine", "orders.jsonl", status=1)
     assert "is derived, so nothing can be ingested" in err
-    _, err = called(folder, "collections", "drop", "--collection", "q/halves@quarantine", status=1)
+    _, err = called(template, "collections", "drop", "--collection", "q/halves@quarantine", status=1)
     assert "flowctl reset --task q/halves\n" in err
 
 

@@ -175,17 +175,8 @@ def test_followed_key_ends_at_the_limit(folder: Path) -> None:
 
 
 def test_followed_history_continues_from_the_past(folder: Path) -> None:
-    arguments = [
-        *READ,
-        "--follow",
-        "--history",
-        "--key",
-        '["ann",1]',
-        "--since",
-        "1970-01-01T00:00:03Z",
-        "--limit",
-        "2",
-    ]
+    since = ["--since", "1970-01-01T00:00:03Z"]
+    arguments = [*READ, "--follow", "--history", "--key", '["ann",1]', *since, "--limit", "2"]
     with Flowctl(arguments, cwd=folder, env=BARE, stdout=PIPE, stderr=PIPE, text=True) as follower:
         assert follower.stdout is not None
         assert select.select([follower.stdout], [], [], PATIENCE)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sqlite3
 import time
@@ -58,10 +59,15 @@ def stored(folder: Path) -> dict[str, int]:
         return dict(database.execute("SELECT k, sum FROM sums").fetchall())
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return begun(tmp_path_factory.mktemp("template"), SQLITE)
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(template: Path, tmp_path: Path) -> Path:
     """A folder that has derived three orders, and whose lambda is edited."""
-    return begun(tmp_path, SQLITE)
+    return shutil.copytree(template, tmp_path / "project")
 
 
 def begun(folder: Path, endpoint: tuple[str, str, str]) -> Path:

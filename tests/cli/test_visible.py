@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 import json
 import os
+import pty
 import re
-import sys
 import unicodedata
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from conftest import write_catalog
-from forked_flowctl import flowctl
+from forked_flowctl import BARE, Flowctl, flowctl
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -169,24 +170,15 @@ def off_terminal(folder: Path, arguments: list[str]) -> str:
 
 def on_terminal(folder: Path, arguments: list[str]) -> str:
     """Return the output of a command on a terminal: it may have its own colours, and does not clear the screen."""
-    import pty
-
-    pid, descriptor = pty.fork()
-    if pid == 0:
-        os.chdir(folder)
-        os.environ |= {"PYTHONPATH": str(CLI.parents[1]), "TERM": "xterm", "COLUMNS": "400"}
-        os.execv(sys.executable, [sys.executable, "-m", "derive.cli.main", *arguments])
-    read = b""
-    while True:
-        try:
-            piece = os.read(descriptor, 1 << 16)
-        except OSError:
-            break
-        if not piece:
-            break
-        read += piece
-    os.waitpid(pid, 0)
-    os.close(descriptor)
+    ours, theirs = pty.openpty()
+    env = {**BARE, "TERM": "xterm", "COLUMNS": "400"}
+    with Flowctl(arguments, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=env):
+        os.close(theirs)
+        read = b""
+        with suppress(OSError):  # the command has closed the terminal
+            while piece := os.read(ours, 1 << 16):
+                read += piece
+    os.close(ours)
     text = read.decode()
     assert "\x1b[2J\x1b]0;" not in text
     assert "\u202e" not in text

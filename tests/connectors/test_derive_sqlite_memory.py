@@ -38,6 +38,7 @@ def opened(folder: Path, sql: str, *migrations: str) -> Iterator[SqliteSession]:
         database.close(True)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "sql",
     [
@@ -63,6 +64,7 @@ def test_sql_beyond_the_memory_limit_fails_with_its_document(tmp_path: Path, sql
     assert apsw.hard_heap_limit(-1) == limit
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "sql",
     [
@@ -147,7 +149,7 @@ def test_other_shards_continue_after_a_memory_failure(tmp_path: Path) -> None:
     neighbour = threading.Thread(target=work)
     neighbour.start()
     try:
-        for attempt in range(4):
+        for attempt in range(2):
             folder = tmp_path / f"large{attempt}"
             folder.mkdir()
             sql = f"{NUMBERS.format(3000)} SELECT group_concat(hex(randomblob(20000))) AS x FROM n"

@@ -94,6 +94,7 @@ OUTSIDE = [
 NAMES = {"@/": "../../", "abs/": "FOLDER/", "secret": "file://FOLDER/secret.txt"}
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("head", "reporting"), OUTSIDE)
 def test_files_outside_the_project_are_refused_unread(tmp_path: Path, head: str, reporting: str) -> None:
     source = write_project(tmp_path, head, imports=NAMES)

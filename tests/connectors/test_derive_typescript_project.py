@@ -118,6 +118,7 @@ def test_module_loads_webassembly_beside_it(tmp_path: Path) -> None:
     assert values(spec, tmp_path) == ['{"id":1,"value":42}']
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["npm:left-pad@1.3.0", "pad"])
 def test_library_is_fetched_only_ahead_of_time(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DENO_DIR", str(tmp_path / "deno"))

@@ -190,32 +190,18 @@ def test_console_output_is_logged_with_its_level(capfd: pytest.CaptureFixture[st
     assert capfd.readouterr() == ("", "")
 
 
-# What a method does wrong, and what is said about it.
+# What a method does wrong, and what is said about it; test_derive_typescript_json.py has values that JSON cannot hold.
 WRONG = [
     ("return [{ id: read.doc.sum.total }];", "TypeError: Cannot read properties of undefined (reading 'total')", 4),
     ("throw new RangeError('too much');", "RangeError: too much", 4),
     ("throw { code: 7 };", "Error: { code: 7 }", 3),
     ("return read.doc;", "TypeError: the method must return an array of documents, and returned object", 3),
     ("", "TypeError: the method must return an array of documents, and returned undefined", 3),
-    ("const a: any = {}; a.a = a; return [a];", "TypeError: Converting circular structure to JSON", 3),
-    ("return [{ id: 1n }];", "TypeError: Do not know how to serialize a BigInt", 3),
     ("return [7];", "it published a number, which is no document", 3),
     ("return [() => 1];", "it published a function, which is no document", 3),
     ("return [undefined];", "it published undefined, which is no document", 3),
     ("return [Symbol('s')];", "it published a symbol, which is no document", 3),
     ("return [{ toJSON: () => 'text' }];", "it published a string, which is no document", 3),
-    (
-        "return [{ a: [{ 'b': () => 1 }] }];",
-        "/a/0/b of the published document is a function, which JSON cannot hold",
-        3,
-    ),
-    ("return [{ a: [1, undefined] }];", "/a/1 of the published document is undefined, which JSON cannot hold", 3),
-    ("return [{ a: Symbol('s') }];", "/a of the published document is a symbol, which JSON cannot hold", 3),
-    ("return [{ a: 0 / 0 }];", "/a of the published document is NaN, which JSON cannot hold", 3),
-    ("return [{ a: [-1 / 0] }];", "/a/0 of the published document is -Infinity, which JSON cannot hold", 3),
-    ("return [{ a: new Map([[1, 2]]) }];", "/a of the published document is a Map, which JSON cannot hold", 3),
-    ("return [{ a: 'x'.repeat(70_000_000) }];", "it published a document of 70000008 characters; 67108864 at most", 3),
-    ("let a: any = 1; for (let i = 0; i < 250; i++) a = [a]; return [{ a }];", "nested more than 250 deep", 3),
     ("let a: any = 1; for (let i = 0; i < 99999; i++) a = [a]; return [{ a }];", "nested more than 250 deep", 3),
     ("const all = []; for (;;) all.push(new Uint8Array(1e8));", "RangeError: Array buffer allocation failed", 4),
     ("Deno.exit(3);", "Error: Deno.exit: a derivation's module does not end its process", 4),

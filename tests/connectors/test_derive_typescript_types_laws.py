@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import examples
 from hypothesis import HealthCheck, Phase, given, settings
 from typed_schemas import Batch, Case, batches
 
@@ -35,7 +36,7 @@ def program(found: list[Case]) -> str:
 
 
 @settings(
-    max_examples=3,
+    max_examples=examples(4, 1),
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large],
 )

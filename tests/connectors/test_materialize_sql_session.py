@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sql_databases import DATABASES, Database, Source, commit, load, source, stored
@@ -25,10 +26,9 @@ from sql_worker import BINDING, FENCED, count_of, expected
 from connectors.kit import ConstraintType
 from connectors.kit.connector import BEGIN_FROM_NOTHING
 from derive.document.exact import parse_exact
-from derive.errors import EndpointError, FencedError
+from derive.errors import EndpointError
 
 BALANCES = source({"account": ["string"]}, {"balance": ["integer", "null"], "note": ["string", "null"]})
-PAIRS = source({"left": ["integer"], "right": ["string"]}, {"both": ["boolean", "null"]})
 
 
 @pytest.fixture(params=sorted(DATABASES))
@@ -56,165 +56,40 @@ def test_stored_rows_are_kept_and_loaded(database: Database) -> None:
     ]
 
 
-def test_a_key_of_several_components_is_one_row(database: Database) -> None:
-    binding = PAIRS.binding()
-    database.apply(binding)
-    documents = [{"left": left, "right": right, "both": left == 1} for left in (1, 2) for right in ("a", "b")]
-    with database.session(binding) as session:
-        commit(session, binding, documents)
-        commit(session, binding, [documents[3] | {"both": True}], exists=True)
-
-        assert load(session, [(2, "b"), (1, "a")]) == [
-            '{"left":1,"right":"a","both":true}',
-            '{"left":2,"right":"b","both":true}',
-        ]
-    rows = database.query('SELECT "left", "right", "both" FROM balances ORDER BY 1, 2')
-    assert [(left, right, bool(both)) for left, right, both in rows] == [
-        (1, "a", True),
-        (1, "b", True),
-        (2, "a", False),
-        (2, "b", True),
-    ]
-
-
-def test_deleted_row_is_not_loaded(database: Database) -> None:
-    binding = PAIRS.binding()
-    database.apply(binding)
-    documents = [{"left": number, "right": "x"} for number in range(5)]
-    with database.session(binding) as session:
-        commit(session, binding, documents)
-        session.prepare(b"{}")
-        session.store(0, stored(binding, documents[:2], exists=True, deleted=True))
-        session.store(0, stored(binding, [{"left": 9, "right": "x"}], deleted=True))
-        session.store(0, stored(binding, documents[2:3], exists=True))
-        session.commit()
-
-    assert database.query('SELECT "left" FROM balances ORDER BY 1') == [(2,), (3,), (4,)]
-
-
 def test_delta_updates_are_appended(database: Database) -> None:
-    binding = BALANCES.binding(delta=True)
+    """The root document may be left out."""
+    binding, without = BALANCES.binding(delta=True), BALANCES.binding("others", delta=True, leave_out=["flow_document"])
     database.apply(binding)
+    database.apply(without)
     with database.session(binding) as session:
-        commit(session, binding, [{"account": "ann", "balance": 3}])
-        commit(session, binding, [{"account": "ann", "balance": 4}])
+        for balance in (3, 4):
+            commit(session, binding, [{"account": "ann", "balance": balance}])
+    with database.session(without) as session:
+        commit(session, without, [{"account": "ann", "balance": 3}])
 
     assert sorted(database.query("SELECT account, balance FROM balances")) == [("ann", 3), ("ann", 4)]
+    assert database.query("SELECT * FROM others") == [("ann", 3, None)]
 
 
-def test_delta_updates_may_leave_out_documents(database: Database) -> None:
-    binding = BALANCES.binding(delta=True, leave_out=["flow_document"])
-    database.apply(binding)
-    with database.session(binding) as session:
-        commit(session, binding, [{"account": "ann", "balance": 3}])
-
-    assert database.query("SELECT * FROM balances") == [("ann", 3, None)]
-
-
-def test_uncommitted_rows_are_absent(database: Database) -> None:
-    binding = BALANCES.binding()
-    database.apply(binding)
-    with database.session(binding) as session:
-        commit(session, binding, [{"account": "ann", "balance": 3}], b"one")
-        session.prepare(b"two")
-        session.store(0, stored(binding, [{"account": "bob", "balance": 3}]))
-
-    with database.session(binding) as session:
-        assert session.checkpoint == b"one"
-        assert load(session, [("ann",), ("bob",)]) == ['{"account":"ann","balance":3}']
+KEYS: list[tuple[list[str], list[Any]]] = [
+    (["string"], ["äöü 😀 \u2028 '\"\\ \t\n\r", "", "\\N", "NULL"]),
+    (["integer"], [0, -(2**63), 2**64, -(10**37)]),
+    (["boolean"], [False]),
+    (["integer", "string"], ["5", 5]),
+    (["null", "string"], [None, "null"]),
+]
 
 
-def test_an_empty_transaction_commits_its_checkpoint(database: Database) -> None:
-    binding = BALANCES.binding()
-    database.apply(binding)
-    with database.session(binding) as session:
-        commit(session, binding, [], b"\0\xff")
-
-    with database.session(binding) as session:
-        assert session.checkpoint == b"\0\xff"
-
-
-def test_later_sessions_fence_earlier_ones(database: Database) -> None:
-    binding = BALANCES.binding()
-    database.apply(binding)
-    with database.session(binding) as first:
-        commit(first, binding, [{"account": "ann", "balance": 1}], b"one")
-        with database.session(binding) as second:
-            with pytest.raises(FencedError, match="this session .fence 1. was fenced by a newer session"):
-                commit(first, binding, [{"account": "ann", "balance": 2}], b"not", exists=True)
-            assert second.checkpoint == b"one"
-            commit(second, binding, [{"account": "ann", "balance": 3}], b"two", exists=True)
-
-    assert database.query("SELECT account, balance FROM balances") == [("ann", 3)]
-
-
-def test_sessions_of_adjacent_ranges_do_not_fence_one_another(database: Database) -> None:
-    binding = BALANCES.binding()
-    database.apply(binding)
-    with database.session(binding, end=0x7FFF_FFFF) as lower, database.session(binding, begin=0x8000_0000) as upper:
-        commit(lower, binding, [{"account": "ann", "balance": 1}], b"lower")
-        commit(upper, binding, [{"account": "bob", "balance": 2}], b"upper")
-        commit(lower, binding, [{"account": "cat", "balance": 3}], b"lower again")
-
-    with database.session(binding, begin=0x8000_0000) as upper:
-        assert upper.checkpoint == b"upper"
-    assert sorted(database.query("SELECT account FROM balances")) == [("ann",), ("bob",), ("cat",)]
-
-
-def test_split_range_continues_from_its_checkpoint(database: Database) -> None:
-    binding = BALANCES.binding()
-    database.apply(binding)
-    with database.session(binding) as before:
-        commit(before, binding, [], b"before")
-        with database.session(binding, end=0x7FFF_FFFF) as half:
-            assert half.checkpoint == b"before"
-            with pytest.raises(FencedError):
-                commit(before, binding, [], b"not")
-            commit(half, binding, [], b"half")
-            with database.session(binding, end=0x3FFF_FFFF) as quarter:
-                assert quarter.checkpoint == b"half"
-    with database.session(binding, begin=0x8000_0000) as other:
-        assert other.checkpoint == b"before"
-
-
-def test_materializations_do_not_fence_one_another(database: Database) -> None:
-    binding = BALANCES.binding()
-    database.apply(binding)
-    with database.session(binding) as session:
-        rows = [*database.query("SELECT materialization, key_begin, key_end, fence FROM flow_checkpoints")]
-        assert rows == [("acmeBank/warehouse", 0, 0xFFFF_FFFF, 1)]
-        commit(session, binding, [], b"one")
-
-
-@pytest.mark.parametrize(
-    ("types", "value"),
-    [
-        (["string"], "äöü 😀 \u2028 '\"\\ \t\n\r"),
-        (["string"], ""),
-        (["string"], "\\N"),
-        (["string"], "NULL"),
-        (["integer"], 0),
-        (["integer"], -(2**63)),
-        (["integer"], 2**64),
-        (["integer"], -(10**37)),
-        (["boolean"], False),
-        (["integer", "string"], "5"),
-        (["integer", "string"], 5),
-        (["null", "string"], None),
-        (["null", "string"], "null"),
-    ],
-)
-def test_every_key_is_loaded_as_it_was_stored(database: Database, types: list[str], value: Any) -> None:
-    binding = source({"id": types}, {}).binding()
-    database.apply(binding)
-    with database.session(binding) as session:
-        commit(session, binding, [{"id": value}])
-        (document,) = load(session, [(value,)])
-        assert parse_exact(document.encode()) == {"id": value}
-
-        commit(session, binding, [{"id": value, "again": True}], exists=True)
-        (document,) = load(session, [(value,)])
-        assert parse_exact(document.encode()) == {"id": value, "again": True}
+def test_every_key_is_loaded_as_it_was_stored(database: Database) -> None:
+    for place, (types, values) in enumerate(KEYS):
+        binding = source({"id": types}, {}).binding(f"keys {place}")
+        database.apply(binding)
+        with database.session(binding) as session:
+            for again in (False, True):
+                documents = [{"id": value, "again": again} for value in values]
+                commit(session, binding, documents, exists=again)
+                for value, document in zip(values, documents, strict=True):
+                    assert [parse_exact(text.encode()) for text in load(session, [(value,)])] == [document]
 
 
 def test_keys_of_different_types_are_distinct(database: Database) -> None:
@@ -322,7 +197,7 @@ def torment(name: str, database: Database, kills: int, seed: int, *, stops: bool
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "stops"), [("duckdb", False), ("postgres", True), ("sqlite", False)])
 def test_killed_connectors_lose_and_repeat_no_rows(name: str, stops: bool, tmp_path: Path) -> None:
-    assert torment(name, DATABASES[name](tmp_path), 4, seed=13, stops=stops) > 0
+    assert torment(name, DATABASES[name](tmp_path), 2, seed=13, stops=stops) > 0
 
 
 @pytest.mark.torture
@@ -484,13 +359,13 @@ def duckdb(tmp_path_factory: pytest.TempPathFactory) -> Database:
 
 
 @pytest.mark.sampled(1)
-@settings(max_examples=15)
+@settings(max_examples=examples(32, 8))
 @given(history=versions())
 def test_a_table_holds_every_row_as_it_was_stored(duckdb_database: Database, history: list[Version]) -> None:
     evolve(duckdb_database, f"table {next(_tables)}", history)
 
 
-@settings(max_examples=4)  # each opens the file many times
+@settings(max_examples=examples(8, 2))  # each opens the file many times
 @given(history=versions())
 def test_table_of_duckdb_evolves(duckdb: Database, history: list[Version]) -> None:
     exact = [replace(version, rows=[row for row in version.rows if _are_doubles(row)]) for version in history]

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from checkout import REPOSITORY, installed_site
-from forked_flowctl import Flowctl
+from forked_flowctl import Flowctl, sharing_options
 
 BLOCK = re.compile(r"^```(\w+)(?: ([\w./-]+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PAGES = [
@@ -41,11 +41,30 @@ def commands_of(block: str) -> list[tuple[str, list[str]]]:
     return [(command, "\n".join(lines).rstrip().splitlines()) for command, lines in commands]
 
 
+PROGRAM = """\
+#!{python} -S
+import sys
+sys.path.insert(0, {tests!r})
+from forked_flowctl import Flowctl
+sys.exit(Flowctl(sys.argv[1:]).wait())
+"""
+"""The program `flowctl` in a shell: it starts no interpreter that imports the modules of the command."""
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the entry points of this checkout, and with the program `flowctl`."""
+    site = installed_site(tmp_path_factory.mktemp("installed"))
+    (site / "flowctl").write_text(PROGRAM.format(python=sys.executable, tests=str(REPOSITORY / "tests")))
+    (site / "flowctl").chmod(0o755)
+    return site
+
+
 def run(command: str, folder: Path, site: Path) -> str:
     """What a command prints where the site's packages are installed, as a reader of the page sees it on a terminal of 120 columns."""
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join([str(site), str(Path(sys.executable).parent), os.environ["PATH"]]),
         "PYTHONPATH": os.pathsep.join([str(site), str(REPOSITORY)]),
         "COLUMNS": "120",
     }
@@ -61,7 +80,9 @@ def run(command: str, folder: Path, site: Path) -> str:
     if program == "flowctl" and not set(command) & set("|<>;&$`"):
         process: subprocess.Popen[str] = Flowctl(arguments, **options)
     else:
-        process = subprocess.Popen(command, shell=True, **options)
+        sharing = sharing_options()
+        environment |= {name: value for name, value in sharing["env"].items() if name != "PYTHONPATH"}
+        process = subprocess.Popen(command, shell=True, pass_fds=sharing["pass_fds"], **options)
     with process:
         return process.communicate()[0]
 
@@ -77,10 +98,7 @@ def matches(shown: list[str], printed: str) -> bool:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_page_of_documentation_has_correct_examples(
-    page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    site = installed_site(tmp_path_factory.mktemp("installed"))
+def test_page_of_documentation_has_correct_examples(page: Path, tmp_path: Path, site: Path) -> None:
     for language, file, text in BLOCK.findall(page.read_text(encoding="utf-8")):
         if file:
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)

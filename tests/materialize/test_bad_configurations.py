@@ -132,18 +132,6 @@ def own_server() -> Iterator[PostgresServer]:
         started.stop()
 
 
-def test_run_waits_for_an_unreachable_server(own_server: PostgresServer, tmp_path: Path) -> None:
-    project = Project(tmp_path / "project", postgres(own_server))
-    project.ingest(sales(0, 300))
-    own_server.stop()
-    with project.run() as run:
-        until(lambda: "Connection refused" in status(project))
-        own_server.start()
-        project.wait_until_stored()
-        until(lambda: "failed" not in status(project))
-        end(run)
-
-
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("count", [150, 3000], ids=["few", "many"])
 def test_run_resumes_after_a_server_is_killed_in_a_commit(

@@ -341,7 +341,7 @@ def test_encrypted_configuration_is_reported(connectors: Connectors, address: st
 
 
 TOY = guarded_command([sys.executable, toy_connector.__file__])
-SLEEPER = [sys.executable, "-c", "import time; print('localhost:1', flush=True); time.sleep(600)"]
+WAITER = [sys.executable, "-c", "import sys; print('localhost:1', flush=True); sys.stdin.read()"]
 
 FORKS = """
 import os
@@ -391,12 +391,12 @@ def test_connector_process_prints_its_address() -> None:
 
 
 def test_connector_process_shares_the_session_and_not_the_process_group() -> None:
-    process = start(SLEEPER)
+    process = start(WAITER)
     (child,) = [
         int(pid)
         for task in Path("/proc/self/task").glob("*/children")
         for pid in task.read_text().split()
-        if b"time.sleep(600)" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        if b"sys.stdin.read()" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
 
     assert os.getsid(child) == os.getsid(0)
@@ -446,8 +446,9 @@ def test_guarded_program_ends_with_its_guard_and_reports_its_exit_code() -> None
     process.close()
 
 
-def test_program_that_ignores_its_input_is_killed() -> None:
-    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEPER[2]
+def test_program_that_ignores_its_input_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("derive.materialize.process._GRACE_SECONDS", 0.2)
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('localhost:1', flush=True); time.sleep(600)"
     process = start([sys.executable, "-c", deaf])
 
     process.close()
@@ -496,7 +497,7 @@ def test_no_program_outlives_its_guard(tmp_path: Path) -> None:
 
 def test_start_of_an_unneeded_connector_is_not_awaited() -> None:
     asked = iter((True, False))
-    silent = [sys.executable, "-c", "import time; time.sleep(600)"]
+    silent = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     with pytest.raises(TaskError, match="did not print its address"):
         ConnectorProcess("the toy", silent, "/", os.environ, seconds=600, should_wait=lambda: next(asked))
 

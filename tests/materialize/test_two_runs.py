@@ -103,6 +103,7 @@ def test_superseded_run_stores_nothing_after_a_pause(project: Project, failpoint
     assert project.is_stored()
 
 
+@pytest.mark.sampled(1)
 def test_endpoint_fences_a_run_over_a_copied_data_folder(project: Project) -> None:
     """Two data folders know nothing of each other; their endpoint does."""
     copy = Project(project.folder.with_name("copy"), project.endpoint)

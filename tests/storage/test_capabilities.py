@@ -25,7 +25,6 @@ from derive.storage.compaction import compact
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata import segment
 from derive.storage.metadata.database import Metadata
-from derive.storage.metadata.descriptions import Frontiers
 from derive.storage.metadata.owner import Door
 from derive.storage.segments.partition import COMPACTED, INGESTED
 from derive.storage.segments.reader import read_sorted
@@ -64,25 +63,6 @@ def since_of(world: World, wanted: int) -> int:
 
 def files(world: World) -> list[str]:
     return sorted(each.name.partition("-")[0] for each in world.root.rglob("*.parquet"))
-
-
-def test_since_never_exceeds_upper(world: World) -> None:
-    assert since_of(world, 9_000_000) == 4_000_001
-    assert world.store.history.frontiers(NAME) == Frontiers(4_000_001, 4_000_001, ())
-
-
-def test_since_never_moves_back(world: World) -> None:
-    assert [since_of(world, wanted) for wanted in (3_000_000, 2_000_000)] == [3_000_000, 3_000_000]
-
-
-def test_read_capability_keeps_since_until_it_moves_or_is_released(world: World) -> None:
-    lease = world.read_capability(NAME, 2_000_000)
-
-    assert since_of(world, 9_000_000) == 2_000_000
-    lease = world.store.capabilities.downgrade(lease, 3_000_000)
-    assert since_of(world, 9_000_000) == 3_000_000
-    world.store.capabilities.release(lease)
-    assert since_of(world, 9_000_000) == 4_000_001
 
 
 def test_compaction_reports_capabilities_that_keep_since(world: World) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import World
+from conftest import World, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
@@ -113,7 +113,7 @@ def test_run_wakes_for_commits_to_its_sources(world: World) -> None:
     assert world.store.changes.wakes() == (wakes.others + 1, wakes.own)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(60, 15))
 @given(steps=st.lists(st.sampled_from(["own", "other", "quiet", "wake", "look"]), max_size=30))
 def test_waiter_is_woken_by_every_change(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -138,7 +138,7 @@ def test_waiter_is_woken_by_every_change(steps: list[str]) -> None:
 
 @pytest.mark.parametrize("hears", [True, False])
 def test_processes_receive_notifications_of_each_other(world: World, *, hears: bool) -> None:
-    rounds, changes = 100, world.store.changes
+    rounds, changes = 40, world.store.changes
     if not hears:
         world.store._metadata.commit_signal = Unheard(world.root / "metadata.db")
     before = sorted(path.name for path in world.root.iterdir())

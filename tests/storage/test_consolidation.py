@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import write_catalog
-from hypothesis import given
+from conftest import examples, write_catalog
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reduction_oracle import contents_in_memory
 
@@ -89,6 +89,7 @@ def expected_at(changes: Iterable[Change], time: int, values: Iterable[int]) -> 
     return {document: count for document, count in counts.items() if count}
 
 
+@settings(max_examples=examples(48, 12))
 @given(CHANGES, st.integers(2, LAST), st.integers(2, LAST + 1), st.integers(2, LAST + 1), st.sampled_from([1, 3, 100]))
 def test_l3_contents_at_and_after_since_are_the_sum_of_diffs(
     changes: list[Change], border: int, first: int, second: int, bucket_documents: int

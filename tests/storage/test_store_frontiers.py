@@ -39,14 +39,6 @@ def at(seconds: int) -> str:
     return f"1970-01-01T00:00:{seconds:02d}Z"
 
 
-def test_documents_get_distinct_timestamps(world: World) -> None:
-    world.ingest("s/events", [{"id": 1}, {"id": 2}], None)
-    world.ingest("s/events", [{"id": 3}], None)
-    world.store.seal(["s/events"], 2_000_000)
-
-    assert [row[0] for row in world.rows("s/events")] == [1_000_000, 1_000_001, 1_000_002]
-
-
 def test_loaded_history_numbers_equal_times(world: World) -> None:
     world.ingest("s/events", [{"id": 1, "at": at(5)}, {"id": 2, "at": at(5)}, {"id": 3, "at": at(6)}])
 
@@ -98,25 +90,6 @@ def test_logical_partitions_are_hive_folders(world: World) -> None:
     folders = {file.parent.name for file in (world.root / "collections").rglob("*.parquet")}
 
     assert folders == {"group=a b", "group=__HIVE_DEFAULT_PARTITION__", "group=%2E%2E"}
-
-
-def test_live_writer_delays_a_seal(world: World) -> None:
-    world.store.create(world.catalog.collections["s/events"])
-    capability = world.store.acquire_write("s/events")
-
-    held = world.store.seal(["s/events"], 9_000_000)
-    world.store.capabilities.release(capability)
-    released = world.store.seal(["s/events"], 9_000_000)
-
-    assert held == {"s/events": 1_000_000}
-    assert released == {"s/events": 9_000_000}
-
-
-def test_upper_never_moves_backwards(world: World) -> None:
-    world.store.create(world.catalog.collections["s/events"])
-    world.store.seal(["s/events"], 9_000_000)
-
-    assert world.store.seal(["s/events"], 3_000_000) == {"s/events": 9_000_000}
 
 
 def test_l5_a_superseded_writer_commits_nothing(world: World) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -13,8 +12,6 @@ import apsw
 import orjson
 import pytest
 from conftest import World, define
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from reduction_oracle import contents_in_memory
 
 from derive import failpoint
@@ -55,39 +52,6 @@ def contents(store: Store, table: Table, as_of: int) -> list[dict[str, object]]:
     return [document for _, document in contents_in_memory(table.spec, rows)]
 
 
-def test_a_table_is_known_from_its_creation_on(store: Store) -> None:
-    table = store.tables.create("sql/public/t", COLUMNS)
-
-    assert (table.since, table.upper) == (1_000, 1_000)
-    assert table.key == ("/id",)
-    assert store.tables.find("sql/public/t") == table
-    assert store.tables.all() == [table]
-
-
-def test_append_changes_several_tables_and_advances_others(store: Store) -> None:
-    tables = [store.tables.create(f"sql/public/{name}", COLUMNS) for name in "abc"]
-    first, second, third = (table.id for table in tables)
-    store.tables.append(2_000, {first: [row(1, 0.5)], second: [row(2, "NaN")]}, advance=[third])
-    store.tables.append(3_000, {first: [row(1, 0.5, -1), row(3, 1.5)]}, advance=[second, third])
-
-    assert [store.upper(table.name) for table in tables] == [3_001, 3_001, 3_001]
-    assert contents(store, tables[0], 2_000) == [{"id": 1, "v": 0.5}]
-    assert contents(store, tables[0], 3_000) == [{"id": 3, "v": 1.5}]
-    assert contents(store, tables[1], 3_000) == [{"id": 2, "v": "NaN"}]
-    assert store.timeline.assign(1) == 3_001
-
-
-def test_writes_below_upper_are_refused(store: Store) -> None:
-    first, second = (store.tables.create(f"sql/public/{name}", COLUMNS) for name in "ab")
-    store.tables.append(2_000, {first.id: [row(1, 1)]})
-
-    with pytest.raises(FrontierError, match="do not fit table 'sql/public/a'"):
-        store.tables.append(2_000, {second.id: [row(1, 1)], first.id: [row(2, 2)]})
-
-    assert contents(store, first, 2_000) == [{"id": 1, "v": 1}]
-    assert store.upper(second.name) == 1_000
-
-
 def test_write_back_states_its_previous_frontier(store: Store) -> None:
     table = store.tables.create("sql/public/mv", COLUMNS)
     text, key, diff = row(1, 1)
@@ -98,19 +62,6 @@ def test_write_back_states_its_previous_frontier(store: Store) -> None:
         store.tables.commit([TableUpdate(table.id, 1_000, 1_030)])
 
     assert [contents(store, table, clock) for clock in (1_004, 1_005, 1_010)] == [[], [{"id": 1, "v": 1}], []]
-
-
-def test_write_capability_keeps_upper_back(store: Store) -> None:
-    table = store.tables.create("sql/public/t", COLUMNS)
-    capability = store.capabilities.acquire_write(table.id)
-    store.tables.append(2_000, {table.id: [row(1, 1)]})
-    held = store.upper(table.name)
-    store.tables.append(2_000, {table.id: [row(2, 2)]})
-    store.capabilities.release(capability)
-    store.tables.append(3_000, {}, advance=[table.id])
-
-    assert held == capability.frontier
-    assert len(contents(store, table, 2_000)) == 2
 
 
 def test_l4_updates_of_one_time_are_ordered_in_segments_and_metadata(store: Store) -> None:
@@ -262,47 +213,6 @@ def test_name_of_a_written_collection_cannot_be_taken(catalog_of: Callable[..., 
     with pytest.raises(UsageError, match="collection 'a/source' exists already"):
         world.define(Definitions(renamed={table.id: "a/source"}))
     assert world.store.tables.name_of(table.id) == "sql/public/t"
-
-
-ACTIONS = st.lists(
-    st.one_of(
-        st.tuples(st.just("append"), st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3)), max_size=3)),
-        st.tuples(st.sampled_from(["flush", "compact", "reopen"]), st.just([])),
-    ),
-    max_size=12,
-)
-
-
-@settings(max_examples=25, deadline=None)
-@given(actions=ACTIONS)
-def test_l3_contents_are_exact_in_segments_and_metadata(
-    actions: list[tuple[str, list[tuple[int, int]]]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    root = tmp_path_factory.mktemp("data")
-    store = Store(root, wall=lambda: 1_000, durable=False)
-    table = store.tables.create("sql/public/t", COLUMNS)
-    present: Counter[int] = Counter()
-    history = {1_000: Counter(present)}
-    for clock, (action, rows) in enumerate(actions, start=1_001):
-        if action == "append":
-            changes = [row(number, number, diff) for number, diff in rows]
-            changes += [row(number, number, -1) for number in present if present[number] and number % 2]
-            for text, _, diff in changes:
-                present[orjson.loads(text)["id"]] += diff
-            store.tables.append(clock, {table.id: changes})
-        elif action == "flush":
-            store.tables.flush()
-        elif action == "compact":
-            compact(store, table.spec, grace=0)
-        else:
-            store.close()
-            store = Store(root, wall=lambda: 1_000, durable=False)
-        store.tables.append(clock, {}, advance=[table.id])
-        history[clock] = Counter(present)
-    for clock, expected in list(history.items())[1:]:
-        found = Counter(document["id"] for document in contents(store, table, clock))
-        assert found == +expected
-    store.close()
 
 
 def test_row_inserted_and_retracted_at_one_time_is_not_stored(store: Store) -> None:

@@ -83,19 +83,6 @@ def test_time_continues_after_a_restart_of_the_machine(tmp_path: Path) -> None:
     with_jump.close()
 
 
-def test_oscillating_wall_clock_does_not_advance_time_beyond_its_maximum(tmp_path: Path) -> None:
-    clocks = Clocks()
-    store = clocks.open(tmp_path)
-    for _ in range(10):
-        clocks.wall += HOUR
-        store.timeline.read()
-        clocks.wall -= HOUR
-        store.timeline.read()
-
-    assert store.timeline.read() == BASE + HOUR
-    store.close()
-
-
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["go on", "set"]), st.integers(-2 * HOUR, 2 * HOUR)),

@@ -82,7 +82,7 @@ def test_stream_is_fenced_within_a_transaction(client: Client, subject: Subject)
     assert subject.rows("things") == {}
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("begin", "end"), [(0, MIDDLE - 1), (MIDDLE, LAST), (5, 5), (LAST, LAST), (0, 0)])
 def test_narrower_range_fences_the_wider_and_inherits_its_checkpoint(
     client: Client, subject: Subject, begin: int, end: int

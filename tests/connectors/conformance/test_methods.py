@@ -126,6 +126,7 @@ def stored(stream: Stream) -> pb.TransactionRequest:
     return stream.store([thing(1), thing(2)])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("message", "name"), [(load(0, [(1, "a")]), "Load"), (prepare(b"1"), "Prepare"), (COMMIT, "Commit")]
 )
@@ -157,6 +158,7 @@ OUT_OF_PLACE: list[tuple[Callable[[Stream], list[pb.TransactionRequest]], str]] 
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("messages", "error"), OUT_OF_PLACE)
 def test_messages_out_of_order_are_refused(
     client: Client, messages: Callable[[Stream], list[pb.TransactionRequest]], error: str
@@ -262,6 +264,7 @@ STORES = [
 ]
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("change", "error"), STORES)
 def test_malformed_store_is_refused(
     client: Client, subject: Subject, change: Callable[[pb.TransactionRequest.Store], None], error: str
@@ -297,6 +300,7 @@ LOADS = [
 
 
 @pytest.mark.usefixtures("loading")
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("message", "error"), LOADS)
 def test_malformed_load_is_refused(client: Client, message: pb.TransactionRequest.Load, error: str) -> None:
     stream = client.ready()
@@ -339,6 +343,7 @@ def test_stream_that_ends_during_commit_is_committed_or_not(client: Client, subj
     assert [*subject.rows("things")] == [(1, "a"), (2, "a")]
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("moment", ["open", "loading", "prepared", "storing"])
 def test_a_cancelled_stream_leaves_nothing(client: Client, subject: Subject, moment: str) -> None:
     stream = client.ready()

@@ -28,6 +28,7 @@ def test_stored_documents_are_loaded_again(client: Client, subject: Subject) -> 
     stream.end()
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("how", LAYOUTS)
 def test_documents_are_stored_from_any_arena_layout(client: Client, subject: Subject, how: str) -> None:
     documents = [thing(index, amount=index / 4, note=f"note {index}") for index in range(300)]
@@ -126,7 +127,7 @@ def test_many_transactions_commit_one_after_another(client: Client, subject: Sub
     stream = client.ready()
     documents: dict[int, Document] = {}
     stream.send(prepare(b"0"))
-    for number in range(1, 30):
+    for number in range(1, 13):
         loaded = {document["id"]: document for _, document in stream.documents()}
         # a key is not loaded while it is being committed, so three of four take turns
         keys = [(number + step) % 4 for step in range(1, 3)]
@@ -188,7 +189,7 @@ def test_any_integer_is_stored_in_keys(client: Client, subject: Subject) -> None
         assert by_key([document for _, document in loaded]) == by_key(documents)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_document_of_16_megabytes_is_stored(client: Client, subject: Subject) -> None:
     documents = [thing(1, note="x" * (16 << 20)), thing(2), thing(3, note="ü" * (2 << 20))]
     stream = client.ready()
