@@ -1,11 +1,41 @@
-"""Data goes to standard output, everything else to standard error; colours only where they are wanted."""
+"""Output of commands: data, tables, errors with excerpts, progress, and no control characters of foreign text."""
 
+from __future__ import annotations
+
+import ast
+import json
+import os
+import pty
+import re
 import time
+import unicodedata
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
+from conftest import write_catalog
+from forked_flowctl import BARE, Flowctl, flowctl
+from hypothesis import given
+from hypothesis import strategies as st
 
-from derive.cli.console import Progress, note, print_error, print_repeated, print_rows
-from derive.errors import FlowError
+from derive.cli.console import (
+    Progress,
+    columns_of,
+    fit,
+    lines_of,
+    note,
+    print_error,
+    print_repeated,
+    print_rows,
+    render_error,
+    use_json,
+    visible,
+    visible_line,
+)
+from derive.errors import CatalogError, FlowError, Issue, SqlError
+from derive.position import Position
 
 Capture = pytest.CaptureFixture[str]
 ROWS = [{"task": "a/b", "in": 1234567, "error": None}, {"task": "c", "in": 2, "error": "[red]no[/red]"}]
@@ -122,3 +152,328 @@ def test_different_error_between_repeated_errors_is_printed_whole(capsys: Captur
         print_repeated(FlowError(message))
 
     assert capsys.readouterr().err == "error: first\nerror: second\n"
+
+
+# Tables as text: nothing inside a name or a number is folded, whatever the width.
+
+VALUES = st.none() | st.text(st.characters(codec="ascii", categories=["L", "N"]), max_size=50) | st.integers(0, 10**12)
+NAMES = ("task", "state", "documents in", "upper", "readers")
+ANY_ROWS = st.lists(st.fixed_dictionaries(dict.fromkeys(NAMES, VALUES)), max_size=5)
+
+
+def text_of(value: object) -> str:
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+@given(ANY_ROWS, st.none() | st.integers(1, 250), st.permutations(NAMES[1:]))
+def test_tables_show_whole_cells_and_omit_columns_to_fit(
+    rows: list[dict[str, Any]], width: int | None, spare: list[str]
+) -> None:
+    """A row is one line with all its shown cells whole; lines are longer than the terminal only if none can be spared."""
+    shown, hidden = fit(columns_of(NAMES, rows, len), width, spare)
+    header, *lines = lines_of(shown, len)
+
+    assert sorted([*(column.name for column in shown), *hidden]) == sorted(NAMES)
+    assert len(lines) == len(rows)
+    for line, row in zip([header, *lines], [dict(zip(NAMES, NAMES, strict=True)), *rows], strict=True):
+        assert line.split() == [part for column in shown for part in text_of(row[column.name]).split()]
+    if width is None:
+        assert hidden == []
+    elif len(shown) > 1:
+        assert max(map(len, (header, *lines))) <= width
+
+
+def test_tables_leave_out_the_most_dispensable_columns_first() -> None:
+    rows = [{"task": "a/task", "state": "idle", "in": 1234567, "upper": "2026-11-26T14:27:56.000000Z"}]
+    columns = columns_of(("task", "state", "in", "upper"), rows, len)
+
+    shown, hidden = fit(columns, 30, ("upper", "in", "state"))
+
+    assert hidden == ["upper"]
+    assert lines_of(shown, len) == ["task    state         in", "a/task  idle   1,234,567"]
+    assert fit(columns, 60, ("upper", "in", "state")) == (columns, [])
+    assert fit(columns, 22, ("upper", "in", "state"))[1] == ["in", "upper"]
+
+
+# Errors as a person sees them, letter for letter.
+
+
+@pytest.fixture
+def flow_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "flow.yaml"
+    file.write_text("a:\n  source: acme/transfer\n\tkey: [/é]\n", encoding="utf-8")
+    return file
+
+
+def issue(line: int, column: int, length: int, hint: str | None) -> Issue:
+    return Issue("E204", "collection 'acme/transfer' is not defined", Position("flow.yaml", line, column, length), hint)
+
+
+def test_issue_shows_its_line_and_a_suggestion(flow_yaml: Path) -> None:
+    error = CatalogError([issue(2, 11, 13, "did you mean 'acme/transfers'?")])
+
+    assert render_error(error) == (
+        "error[E204]: collection 'acme/transfer' is not defined\n"
+        "  --> flow.yaml:2:11\n"
+        "2 |   source: acme/transfer\n"
+        "  |           ^^^^^^^^^^^^^ did you mean 'acme/transfers'?\n"
+        "\n"
+        "1 error"
+    )
+
+
+def test_all_issues_are_shown_in_file_order(flow_yaml: Path) -> None:
+    error = CatalogError([issue(3, 8, 2, None), issue(1, 1, 0, None)])
+
+    assert render_error(error) == (
+        "error[E204]: collection 'acme/transfer' is not defined\n"
+        "  --> flow.yaml:1:1\n"
+        "1 | a:\n"
+        "  | ^\n"
+        "\n"
+        "error[E204]: collection 'acme/transfer' is not defined\n"
+        "  --> flow.yaml:3:8\n"
+        "3 | \tkey: [/é]\n"
+        "  | \t      ^^\n"
+        "\n"
+        "2 errors"
+    )
+
+
+def test_underline_ends_with_the_line(flow_yaml: Path) -> None:
+    error = FlowError("odd", position=Position("flow.yaml", 1, 2, 40))
+
+    assert render_error(error) == "error: odd\n  --> flow.yaml:1:2\n1 | a:\n  |  ^"
+
+
+def test_excerpt_marks_a_position_after_the_end_of_the_line(flow_yaml: Path) -> None:
+    error = FlowError("odd", position=Position("flow.yaml", 1, 4, 3))
+
+    assert render_error(error) == "error: odd\n  --> flow.yaml:1:4\n1 | a:\n  |    ^"
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        Position("gone.yaml", 1, 1, 4),  # the file has gone
+        Position("flow.yaml", 99, 1, 4),  # the line has gone
+    ],
+)
+def test_excerpt_without_its_line_shows_the_hint_alone(flow_yaml: Path, position: Position) -> None:
+    error = FlowError("odd", position=position, hint="look again")
+
+    assert render_error(error) == f"error: odd\n  --> {position}\n  = look again"
+
+
+def test_excerpt_aligns_wide_and_combining_characters() -> None:
+    error = SqlError("42703", 'column "nope" does not exist', detail="It never did.", hint="look again")
+    error.position = Position("-c", 3, 16, 4, "SELECT '日本e\u0301', nope")
+
+    assert render_error(error) == (
+        'error[42703]: column "nope" does not exist\n'
+        "  --> -c:3:16\n"
+        "3 | SELECT '日本e\u0301', nope\n"
+        "  |                 ^^^^ look again\n"
+        "  = It never did."
+    )
+
+
+def test_excerpt_of_a_long_line_surrounds_the_fault() -> None:
+    error = SqlError("42703", "odd")
+    error.position = Position("-c", 1, 301, 3, "a" * 300 + "bad" + "c" * 300)
+
+    assert render_error(error) == (
+        f"error[42703]: odd\n  --> -c:1:301\n1 | …{'a' * 79}bad{'c' * 118}…\n  | {' ' * 80}^^^"
+    )
+
+
+def test_excerpt_and_hint_fit_a_terminal(flow_yaml: Path) -> None:
+    ways = "undo the edit; add the new results to the old ones: flowctl run --accept acme/sums"
+    error = FlowError("odd", position=Position("-c", 12, 301, 3, "a" * 300 + "bad" + "c" * 300), hint=ways)
+
+    assert render_error(error, 60) == (
+        f"error: odd\n  --> -c:12:301\n12 | …{'a' * 20}bad{'c' * 30}…\n   | {' ' * 21}^^^\n"
+        "  = undo the edit\n"
+        "  = add the new results to the old ones: flowctl run --accept acme/sums"
+    )
+    assert render_error(FlowError("odd", hint=ways), 60).endswith(
+        "odd\n" + "\n".join(f"  = {w}" for w in ways.split("; "))
+    )
+    assert render_error(FlowError("odd", hint=ways), 90) == f"error: odd\n  = {ways}"
+
+
+def test_short_hint_stands_beside_the_carets_on_a_terminal(flow_yaml: Path) -> None:
+    error = FlowError("odd", position=Position("flow.yaml", 2, 11, 13), hint="look again")
+
+    assert render_error(error, 80) == render_error(error)
+
+
+def test_error_without_a_position_has_no_excerpt(flow_yaml: Path) -> None:
+    assert render_error(FlowError("odd", hint="look again")) == "error: odd\n  = look again"
+
+
+# Nothing that a document, a lambda or an endpoint says reaches a terminal as a control character.
+
+CLI = Path(__file__).parents[2] / "derive" / "cli"
+EVIL = "\x1b[2J\x1b]0;owned\x07\r\b\x00\x7f\x85\x9b31m\u202egnol\u2066x\u2028y"
+SENT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+@given(st.text())
+def test_visible_escapes_control_characters_only(text: str) -> None:
+    shown = visible(text)
+
+    assert not SENT.search(shown)
+    assert not any(unicodedata.category(letter) == "Cc" and letter not in "\n\t" for letter in shown)
+    assert "\n" not in visible_line(text)
+    if not SENT.search(text):
+        assert shown == text
+
+
+def test_visible_shows_hidden_characters() -> None:
+    assert visible(EVIL) == (r"\x1b[2J\x1b]0;owned\x07\r\b\x00\x7f\x85\x9b31m\u202egnol\u2066x\u2028y")
+    assert visible("Ünïcødé 日本 🎉 e\u0301 \t\n") == "Ünïcødé 日本 🎉 e\u0301 \t\n"
+    assert visible_line("one\ntwo\r\n") == r"one\ntwo\r\n"
+
+
+def test_notes_errors_and_tables_show_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    note(f"a task says {EVIL}")
+    print_error(FlowError(f"it is {EVIL}", hint=f"not {EVIL}"))
+    print_rows(["name"], [{"name": EVIL}, {"name": [EVIL, "b"]}, {"name": "two\nlines"}], "table")
+
+    out, err = capsys.readouterr()
+    assert not SENT.search(out + err)
+    assert [text.count(r"\x1b[2J") for text in (out, err)] == [2, 3]
+    assert r"two\nlines" in out
+
+
+def test_json_output_keeps_control_characters_as_json_escapes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print_rows(["name"], [{"name": EVIL}], "json")
+    monkeypatch.setattr("derive.cli.console._form.is_json", False)  # and so it is again after the test
+    use_json()
+    note(EVIL)
+
+    out, err = capsys.readouterr()
+    assert json.loads(out)["name"] == json.loads(err)["message"] == EVIL
+
+
+# Every door
+
+RAW = {
+    ("collections.py", "show(rows)"),  # documents, as they are
+    ("collections.py", "show(with_deletions(update))"),
+    ("collections.py", "upper"),
+    ("compute.py", "server.address"),
+    ("console.py", "line + "),  # `_print` has made it visible
+    ("console.py", "orjson.dumps"),
+    ("console.py", "for line in (header"),  # of cells of `table.py`
+    ("graph.py", "visible"),
+    ("init.py", "click.format_filename"),
+    ("generate.py", "json.dumps"),
+    ("logs.py", "orjson.dumps(entry)"),
+    ("logs.py", "message}"),  # made visible above
+    ("main.py", "'stopped'"),
+    ("materialize.py", "visible"),
+    ("plan.py", "dump_exact"),
+    ("plan.py", "_lines"),  # made visible there
+    ("plan.py", "_summary"),
+    ("preview.py", "dump_exact"),
+    ("preview.py", "effect.task"),  # names of the catalog
+    ("ingest.py", "orjson.dumps"),
+    ("sql.py", "orjson.dumps"),
+    ("sql.py", "line.rstrip()"),  # of cells that were made visible
+    ("sql_serve.py", "visible"),
+    ("state.py", "dump_exact"),
+    ("why.py", "dump_exact"),
+    ("sql_serve.py", "address"),
+    ("test.py", "result.seconds"),  # names of the catalog
+    ("test.py", "failure}"),  # made visible above
+    ("test.py", "tally"),
+    ("test.py", "dump_exact"),
+}
+"""How each statement of a command that writes to the terminal is known to write nothing of others, by a part of it."""
+
+
+def doors() -> Iterator[tuple[str, str]]:
+    for path in sorted(CLI.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                if called in {"sys.stdout.write", "sys.stderr.write", "click.echo", "print", "click.secho"}:
+                    yield path.name, ast.unparse(node)
+
+
+def test_outputs_of_foreign_text_are_all_escaped() -> None:
+    found = list(doors())
+    assert len(found) > 15
+    for file, text in found:
+        assert "visible" in text or any(file == known and part in text for known, part in RAW), (file, text)
+
+
+# And through them
+
+CATALOG = """
+collections:
+  d/events: {schema: {type: object, required: [id, v], properties: {id: {type: integer}, v: {type: string}}}, key: [/id]}
+  d/copies:
+    schema: {type: object, required: [id, v], properties: {id: {type: integer}, v: {const: none}}}
+    key: [/v]
+    derive: {using: {sqlite: {}}, transforms: [{name: copy, source: d/events, shuffle: any, lambda: "SELECT $id, $v;"}]}
+tests:
+  d/tests/one:
+    - ingest: {collection: d/events, documents: [{id: 1, v: "\\e[2J\\u202e"}]}
+    - verify: {collection: d/events, documents: [{id: 1, v: other}]}
+"""
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_commands_print_no_control_characters_of_documents(tmp_path: Path, *, terminal: bool) -> None:
+    write_catalog(tmp_path, CATALOG)
+    lines = [json.dumps({"id": 1, "v": EVIL}, ensure_ascii=False), json.dumps({"id": "x" + EVIL, "v": "a"})]
+    (tmp_path / "good.jsonl").write_text(lines[0] + "\n")
+    (tmp_path / "bad.jsonl").write_text("\n".join(lines) + "\n")
+    said = []
+    for arguments in (
+        ["ingest", "--collection", "d/events", "bad.jsonl"],
+        ["ingest", "--collection", "d/events", "good.jsonl"],
+        ["run", "--until-idle", "--local-documents", "9"],
+        ["status", "-o", "table"],
+        ["logs", "-o", "table"],
+        ["collections", "list", "-o", "table"],
+        ["sql", "-o", "table", "-c", 'SELECT v FROM "d/events"'],
+        ["sql", "-c", 'SELECT CAST(v AS integer) FROM "d/events"'],
+        ["test"],
+    ):
+        said.append((arguments, (on_terminal if terminal else off_terminal)(tmp_path, arguments)))
+
+    for arguments, text in said:
+        # A terminal is sent colours, and live lines are drawn over those before; a document's are shown.
+        left = re.sub("\x1b\\[[0-9;?]*[A-Za-z]|\r", "", text) if terminal else text
+        assert not SENT.search(left), (arguments, text)
+    shown = "".join(text for _, text in said)
+    assert len(re.findall(r"\\(?:x1b|u001b)\[2J", shown)) >= 5
+
+
+def off_terminal(folder: Path, arguments: list[str]) -> str:
+    _, out, err = flowctl(folder, *arguments)
+    return out + err
+
+
+def on_terminal(folder: Path, arguments: list[str]) -> str:
+    """Return the output of a command on a terminal: it may have its own colours, and does not clear the screen."""
+    ours, theirs = pty.openpty()
+    env = {**BARE, "TERM": "xterm", "COLUMNS": "400"}
+    with Flowctl(arguments, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=env):
+        os.close(theirs)
+        read = b""
+        with suppress(OSError):  # the command has closed the terminal
+            while piece := os.read(ours, 1 << 16):
+                read += piece
+    os.close(ours)
+    text = read.decode()
+    assert "\x1b[2J\x1b]0;" not in text
+    assert "\u202e" not in text
+    return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,8 @@ NAMES = [
 
 
 def test_fields_may_have_any_name(database: Database) -> None:
-    keys, values = {name: ["string"] for name in NAMES}, {f"{name} too": ["integer"] for name in (*NAMES, "balances")}
+    keys: dict[str, Sequence[str]] = {name: ["string"] for name in NAMES}
+    values: dict[str, Sequence[str]] = {f"{name} too": ["integer"] for name in (*NAMES, "balances")}
     binding = source(keys, values).binding()
     database.apply(binding)
     document = dict.fromkeys(keys, "x") | dict.fromkeys(values, 5)
