@@ -86,7 +86,8 @@ def test_a_fenced_session_stores_nothing_of_many_rows(database: Database) -> Non
     assert balances(database) == [(0, None)]
 
 
-def test_stopped_session_loses_its_locks_to_a_successor(database: Database) -> None:
+def test_stopped_session_loses_its_locks_to_a_successor(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.materialize_postgres.connector._PATIENCE", "300ms")
     database.apply(BINDING)
     with database.session(BINDING, end=0x7FFF_FFFF) as other, database.session(BINDING, begin=0x8000_0000) as stopped:
         stopped.prepare(b"not")

@@ -340,7 +340,8 @@ def test_server_without_free_connections_is_reported(folder: Path) -> None:
         running.stop(signal.SIGINT)
 
 
-def test_locked_table_is_awaited(in_postgres: Database) -> None:
+def test_locked_table_is_awaited(in_postgres: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.materialize_postgres.connector._PATIENCE", "300ms")
     in_postgres.apply(BINDING)
     schema = in_postgres.schema[0]
     with server().connect() as other:
