@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -140,39 +136,6 @@ def test_relative_file_names_begin_at_the_catalog(folder: Path) -> None:
 
     assert status == 1
     assert "error[E711]: 'shop/warehouse'" in err
-
-
-OWNER = """\
-import time
-from derive.catalog import load
-from derive.materialize.connector import Connectors
-connectors = Connectors()
-connector = connectors.connect(load("catalog/flow.yaml").materializations["shop/warehouse"].endpoint)
-print(connector._address, flush=True)
-time.sleep(600)
-"""
-
-
-def test_connector_ends_with_its_parent_process(folder: Path) -> None:
-    path = os.pathsep.join([str(folder / "site"), str(REPOSITORY)])
-    env = {**os.environ, "PYTHONPATH": path}
-    owner = subprocess.Popen([sys.executable, "-c", OWNER], cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
-    assert owner.stdout is not None
-    host, _, port = owner.stdout.readline().strip().partition(":")
-    socket.create_connection((host, int(port))).close()
-
-    owner.kill()
-    owner.wait()
-    owner.stdout.close()
-
-    end = time.monotonic() + 60
-    while True:
-        try:
-            socket.create_connection((host, int(port))).close()
-        except OSError:
-            break
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_json_schema_describes_configurations_of_connectors(folder: Path) -> None:

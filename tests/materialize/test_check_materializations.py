@@ -13,7 +13,7 @@ from materializations import AT, binding, config, local, materialization
 
 from derive.materialize.connector import Connectors
 from derive.materialize.preparation import check_materializations
-from derive.protocol.specs import AddressEndpoint, ConnectorEndpoint, EndpointSpec, FieldsSpec
+from derive.protocol.specs import AddressEndpoint, ConnectorEndpoint, EndpointSpec
 
 
 @pytest.fixture(scope="module")
@@ -87,22 +87,6 @@ def test_an_endpoint_that_refuses_is_an_issue(address: str) -> None:
             2,
             None,
         )
-    ]
-
-
-def test_a_wrong_resource_is_an_issue(address: str) -> None:
-    endpoint = AddressEndpoint(address, config(), AT)
-
-    assert checked(endpoint, binding(0, {"table": 5})) == [
-        ("E709", "'table' of the resource must be a string", 20, None)
-    ]
-
-
-def test_a_refused_field_is_an_issue(address: str) -> None:
-    fields = FieldsSpec(AT, include={"who": {}})
-
-    assert checked(AddressEndpoint(address, config(mode="forbid"), AT), binding(0, {"table": "t"}, fields)) == [
-        ("E710", "the field 'who' is selected, but the connector refuses it: nobody is to be known", 2, None)
     ]
 
 
