@@ -35,7 +35,7 @@ from derive.spark.executor import SparkExecutor
 from derive.storage.capability.table import Capability
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.definitions import Definitions
-from derive.storage.metadata.descriptions import TaskCommit
+from derive.storage.metadata.descriptions import TaskCommit, TaskState
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.time.extent import Limits
@@ -115,6 +115,12 @@ class World:
         identifier = self.store.tables.id_of(collection)
         assert identifier is not None
         return self.store.capabilities.acquire_read(identifier, at)
+
+    def task(self, name: str) -> TaskState:
+        """Return the state of a task that has run."""
+        state = self.store.task(name)
+        assert state is not None
+        return state
 
     def claim(self, collection: str) -> None:
         """Have a task own a collection, as if it had derived documents; `Door.TEST` is what is left to ingest them."""
@@ -252,7 +258,8 @@ def write_catalog(folder: Path, text: str, **files: str) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkExecutor]:
-    executor = SparkExecutor("local[2,4]", tmp_path_factory.mktemp("spark") / "spark.log")
+    # Each part of a job is tried twice, and not four times: tests lose all of its workers, or none.
+    executor = SparkExecutor("local[2,2]", tmp_path_factory.mktemp("spark") / "spark.log")
     yield executor
     executor.close()
 

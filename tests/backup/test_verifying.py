@@ -28,116 +28,101 @@ def world(tmp_path: Path) -> World:
     return world
 
 
+@pytest.fixture(scope="module")
+def backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("backed-up")
+    world = world_of(folder)
+    go_on(world, range(2))
+    take(world, folder / "backup")
+    world.store.close()
+    return folder / "backup"
+
+
 def a_segment(root: Path) -> Path:
     return min(root.rglob("ingest-*.parquet"))
 
 
-def flip(path: Path, at: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[at] ^= 1
-    path.write_bytes(content)
+def flipped(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 1]) + content[at:][1:]
 
 
-def remove_segment(root: Path) -> str:
-    path = a_segment(root)
-    path.unlink()
-    return str(path.relative_to(root))
+def changed(change: Callable[[bytes], bytes]) -> Callable[[Path], Path]:
+    """Damage a folder by a change of the content of a segment."""
+
+    def damage(root: Path) -> Path:
+        a_segment(root).write_bytes(change(a_segment(root).read_bytes()))
+        return a_segment(root)
+
+    return damage
 
 
-def cut_segment(root: Path) -> str:
-    path = a_segment(root)
-    path.write_bytes(path.read_bytes()[:-100])
-    return str(path.relative_to(root))
+def remove_segment(root: Path) -> Path:
+    (path := a_segment(root)).unlink()
+    return path
 
 
-def empty_segment(root: Path) -> str:
-    path = a_segment(root)
-    path.write_bytes(b"")
-    return str(path.relative_to(root))
-
-
-def extend_segment(root: Path) -> str:
-    path = a_segment(root)
-    path.write_bytes(path.read_bytes() + b"more")
-    return str(path.relative_to(root))
-
-
-def change_segment(root: Path) -> str:
-    path = a_segment(root)
-    flip(path, path.stat().st_size // 2)
-    return str(path.relative_to(root))
-
-
-def change_footer(root: Path) -> str:
-    path = a_segment(root)
-    flip(path, path.stat().st_size - 30)
-    return str(path.relative_to(root))
-
-
-def change_old_segment(root: Path) -> str:
+def change_old_segment(root: Path) -> Path:
     with closing(sqlite3.connect(root / "metadata.db")) as db, db:
         db.execute("UPDATE segment SET checksum = ''")
-    path = a_segment(root)
-    column = pq.read_metadata(path).row_group(0).column(4)
-    flip(path, column.data_page_offset + column.total_compressed_size - 2)
-    return str(path.relative_to(root))
+    column = pq.read_metadata(a_segment(root)).row_group(0).column(4)
+    at = column.data_page_offset + column.total_compressed_size - 2
+    return changed(lambda content: flipped(content, at))(root)
 
 
-def swap_segments(root: Path) -> str:
+def swap_segments(root: Path) -> Path:
     one, two = sorted(root.rglob("ingest-*.parquet"), key=lambda path: path.stat().st_size)
     one.write_bytes(two.read_bytes())
-    return str(one.relative_to(root))
+    return one
 
 
-def add_file(root: Path) -> str:
+def add_segment(root: Path) -> Path:
     path = a_segment(root).with_name("ingest-00000000-0000-0000-0000-000000000000-0.parquet")
-    shutil.copyfile(a_segment(root), path)
-    return str(path.relative_to(root))
+    return Path(shutil.copyfile(a_segment(root), path))
 
 
-def add_other_file(root: Path) -> str:
-    path = root / "collections/notes"
-    path.write_text("of somebody")
-    return str(path.relative_to(root))
+def add_other_file(root: Path) -> Path:
+    (path := root / "collections/notes").touch()
+    return path
 
 
-def add_state(root: Path) -> str:
-    (root / "state/b/gone@").mkdir()
-    return "state/b/gone@"
+def add_state(root: Path) -> Path:
+    (path := root / "state/b/gone@").mkdir()
+    return path
 
 
-def damage_state(root: Path) -> str:
-    path = min(root.rglob("state.db"), key=lambda path: (len(path.parts), path))
-    content = bytearray(path.read_bytes())
-    content[4096:] = bytes(len(content) - 4096)
-    path.write_bytes(content)
-    return str(path.relative_to(root))
+def a_state(root: Path) -> Path:
+    return min(root.rglob("state.db"), key=lambda path: (len(path.parts), path))
 
 
-def put_back_state(root: Path) -> str:
-    path = min(root.rglob("state.db"), key=lambda path: (len(path.parts), path))
-    with closing(sqlite3.connect(path)) as db, db:
+def damage_state(root: Path) -> Path:
+    content = a_state(root).read_bytes()
+    a_state(root).write_bytes(content[:4096] + bytes(len(content) - 4096))
+    return a_state(root)
+
+
+def put_back_state(root: Path) -> Path:
+    with closing(sqlite3.connect(a_state(root))) as db, db:
         db.execute("UPDATE flow_shard SET token = 'another'")
-    with closing(sqlite3.connect(path)) as db:
+    with closing(sqlite3.connect(a_state(root))) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return str(path.relative_to(root))
+    return a_state(root)
 
 
-DAMAGES: list[tuple[Callable[[Path], str], str]] = [
-    (remove_segment, "missing"),
-    (cut_segment, "truncated"),
-    (empty_segment, "truncated"),
-    (extend_segment, "changed"),
-    (change_segment, "changed"),
-    (change_footer, "changed"),
-    (swap_segments, "changed"),
-    (change_old_segment, "damaged"),
-    (add_file, "unknown"),
-    (add_other_file, "unknown"),
-    (add_state, "unknown"),
-    (damage_state, "damaged"),
-    (put_back_state, "damaged"),
-]
+DAMAGES: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "removed": (remove_segment, "missing"),
+    "cut": (changed(lambda content: content[:-100]), "truncated"),
+    "emptied": (changed(lambda _: b""), "truncated"),
+    "extended": (changed(lambda content: content + b"more"), "changed"),
+    "changed": (changed(lambda content: flipped(content, len(content) // 2)), "changed"),
+    "footer changed": (changed(lambda content: flipped(content, len(content) - 30)), "changed"),
+    "swapped": (swap_segments, "changed"),
+    "old and changed": (change_old_segment, "damaged"),
+    "added": (add_segment, "unknown"),
+    "other file added": (add_other_file, "unknown"),
+    "state added": (add_state, "unknown"),
+    "state damaged": (damage_state, "damaged"),
+    "state put back": (put_back_state, "damaged"),
+}
 
 
 def test_verify_finds_no_damage_in_a_folder_in_use(world: World) -> None:
@@ -151,15 +136,14 @@ def test_verify_finds_no_damage_in_a_folder_in_use(world: World) -> None:
     assert wrong(world.root) == []
 
 
-@pytest.mark.parametrize(("damage", "kind"), DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
+@pytest.mark.parametrize(("damage", "kind"), DAMAGES.values(), ids=DAMAGES)
 def test_verify_reports_each_damage_with_its_kind_and_path(
-    tmp_path: Path, world: World, damage: Callable[[Path], str], kind: str
+    tmp_path: Path, backup: Path, damage: Callable[[Path], Path], kind: str
 ) -> None:
-    take(world, tmp_path / "backup")
     root = tmp_path / "restored"  # where the state of each shard is in one file
-    restore(tmp_path / "backup", root, copies=True)
+    restore(backup, root, copies=True)
     assert wrong(root) == []
-    path = damage(root)
+    path = str(damage(root).relative_to(root))
 
     (finding,) = wrong(root)
     assert (finding.kind, finding.path) == (kind, path)

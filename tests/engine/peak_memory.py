@@ -24,10 +24,7 @@ MEMORY = 8 << 20
 CATALOG = """
 collections:
   t/source:
-    schema: &schema
-      type: object
-      required: [id, text]
-      properties: {id: {type: integer}, text: {type: string}}
+    schema: &schema {type: object, required: [id, text], properties: {id: {type: integer}, text: {type: string}}}
     key: [/id]
   t/derived:
     schema: *schema
@@ -88,11 +85,11 @@ def main() -> None:
     shape = sys.argv[1]
     if shape == "ingest":
         before = ingested(10)
-        sys.stdout.write(str((ingested(2_000) - before) // 1024))
+        sys.stdout.write(str((ingested(1_000) - before) // 1024))
         return
     text = CATALOG.replace("SHUFFLE", "any" if shape == "sliced" else "{key: [/id]}") + LOOP * (shape == "loop")
     before = peak(text, 10_000)
-    sys.stdout.write(str((peak(text, 120_000) - before) // 1024))
+    sys.stdout.write(str((peak(text, 60_000) - before) // 1024))
 
 
 main()

@@ -169,10 +169,7 @@ class Catalog:
             derive["shuffleKeyTypes"] = ["string"]
         self.collections[name] = {"schema": reduction.schema(), "key": ["/k"], "derive": derive} | more
         if is_partitioned:
-            self.collections[name] |= {
-                "key": ["/k", "/b"],
-                "projections": {"b": {"location": "/b", "partition": True}},
-            }
+            self.collections[name] |= {"key": ["/k", "/b"], "projections": {"b": {"location": "/b", "partition": True}}}
             self.collections[name]["schema"]["required"].append("b")
         self.readable.append(Readable(name, "b", (0, 1)) if is_partitioned else Readable(name))
 

@@ -45,10 +45,7 @@ collections:
     schema:
       type: object
       required: [number, id, value]
-      properties:
-        number: { type: integer }
-        id: { type: string }
-        value: { type: integer }
+      properties: {number: { type: integer }, id: { type: string }, value: { type: integer }}
   shop/sums:
     key: [/id]
     schema:
@@ -57,7 +54,6 @@ collections:
       reduce: { strategy: merge }
       properties:
         id: { type: string }
-        FIELD
         value: { type: integer, reduce: { strategy: sum } }
     derive:
       using: { sqlite: {} }
@@ -122,7 +118,7 @@ class Shop:
 
     def __init__(self, folder: Path, database: Database, endpoint: dict[str, Any]) -> None:
         self.folder, self.database, self.endpoint = folder, database, endpoint
-        self.edits = {"FIELD": "", "LEAST": "0", "BACKFILL": "0", "RESET": "stop"}
+        self.edits = {"LEAST": "0", "BACKFILL": "0", "RESET": "stop"}
         self.seen: list[dict[str, int]] = []
         self.commits = 1_000_000
         self.world = World(folder / "data", self.load())

@@ -54,6 +54,11 @@ class Scene:
         self.ingest()
         self.world.step(shards=self.shards)
 
+    def check(self) -> None:
+        """Derive another batch, and require the documents of a folder in which only the present catalog has run."""
+        self.go_on()
+        assert self.world.digest() == self.fresh(self.world.catalog).digest()
+
 
 class Shadowed:
     """A run with shadows."""

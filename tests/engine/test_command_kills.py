@@ -27,11 +27,7 @@ collections:
     schema: {type: object, required: [id, n, at], properties: {id: {type: integer}, n: {type: integer}, at: {type: string}}}
     key: [/id]
   k/counts:
-    schema:
-      type: object
-      required: [n]
-      reduce: {strategy: merge}
-      properties: {n: {type: integer}, times: {type: integer}}
+    schema: {type: object, required: [n], reduce: {strategy: merge}, properties: {n: {type: integer}, times: {type: integer}}}
     key: [/n]
     derive:
       using: {sqlite: {migrations: ["CREATE TABLE t (n INTEGER PRIMARY KEY, times INTEGER);"]}}
@@ -115,7 +111,7 @@ def scene(tmp_path: Path, server: CrashServer) -> Scene:
     return Scene(tmp_path, server)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("failpoint", "is_done"), RESETS)
 def test_killed_reset_is_complete_or_absent(scene: Scene, failpoint: str, is_done: bool) -> None:
     scene.write(step=10)
@@ -128,7 +124,7 @@ def test_killed_reset_is_complete_or_absent(scene: Scene, failpoint: str, is_don
     assert scene.times() == {30}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("failpoint", "is_done"), RESETS)
 def test_killed_reset_of_a_materialization_is_complete_or_absent(scene: Scene, failpoint: str, is_done: bool) -> None:
     scene.spoil()

@@ -81,10 +81,7 @@ collections:
           backfill: BACKFILL
           lambda: INSERT INTO last VALUES ($n) ON CONFLICT DO NOTHING RETURNING n, $sum;
   x/echo:
-    schema:
-      type: object
-      required: [k, v, loud]
-      properties: {k: {type: string}, v: {type: integer}, loud: {type: integer}}
+    schema: {type: object, required: [k, v, loud], properties: {k: {type: string}, v: {type: integer}, loud: {type: integer}}}
     key: [/k, /loud]
     projections: {loud: {location: /loud, partition: true}}
     derive:
@@ -329,8 +326,7 @@ class CrashMachine(RuleBasedStateMachine):
         for name in {**self.catalog.collections, **self.other.collections}:
             belong |= world.store.garbage.known(name)
         for name in DERIVED:
-            task = world.store.task(name)
-            assert task is not None
+            task = world.task(name)
             belong |= {f"state/{name}@/epoch", f"logs/{name}@.jsonl"}
             for number in range(task.shards):
                 folder = shard_folder(root, name, number, task.shards)

@@ -28,7 +28,7 @@ from derive.time.extent import Limits
 
 Documents = list[dict[str, Any]]
 
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "6"))
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "4"))
 SLOW = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 
 

@@ -327,7 +327,7 @@ def every(step: int, points: Sequence[str]) -> Iterator[str]:
 def test_interrupted_edit_is_applied_once(place: int, server: CrashServer) -> None:
     """Half of the edits are killed, and the others are taken over from."""
     disturb, points = (KILLS, TAKEOVERS)[place % 2]
-    sweep([*SAMPLE.values()][place], server, disturb, every(29, points))
+    sweep([*SAMPLE.values()][place], server, disturb, every(43, points))
 
 
 @pytest.mark.torture

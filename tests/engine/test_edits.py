@@ -17,16 +17,14 @@ from derive.errors import StorageError
 
 CATALOG = """
 collections:
-  e/numbers:
-    schema: &schema {{type: object, required: [n], properties: {{n: {{type: integer}}}}}}
-    key: [/n]
+  e/numbers: {{schema: &schema {{type: object, required: [n], properties: {{n: {{type: integer}}}}}}, key: [/n]}}
   e/copies:
     schema: *schema
     key: [/n]
     derive:
       using: {{sqlite: {{}}}}
       transforms:
-        - {{name: {name}, source: e/numbers, shuffle: any, {backfill} lambda: {sql}}}
+        - {{name: {name}, source: e/numbers, shuffle: any, {options} lambda: {sql}}}
         {more}
 """
 MORE = "- {name: more, source: e/numbers, shuffle: any, lambda: SELECT $n + 1000 AS n}"
@@ -34,15 +32,18 @@ BASE = 1_700_000_000_000_000
 RESET = "start over: flowctl reset --task e/copies"
 
 
-def edit(world: World, *, name: str = "copy", sql: str = "SELECT $n", backfill: str = "", more: str = "") -> None:
-    text = CATALOG.format(name=name, sql=sql, backfill=backfill, more=more)
-    world.catalog = load(write_catalog(world.root.parent, text))
+def text_of(*, name: str = "copy", sql: str = "SELECT $n", options: str = "", more: str = "") -> str:
+    return CATALOG.format(name=name, sql=sql, options=options, more=more)
+
+
+def edit(world: World, **edited: str) -> None:
+    world.catalog = load(write_catalog(world.root.parent, text_of(**edited)))
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     """One that has output."""
-    text = CATALOG.format(name="copy", sql="SELECT $n", backfill="", more=MORE)
+    text = text_of(more=MORE)
     found = World(tmp_path / "data", load(write_catalog(tmp_path, text)), wall=BASE)
     found.ingest("e/numbers", [{"n": 1, "at": format_rfc3339(BASE)}])
     found.wall = BASE + 1_000_000
@@ -61,8 +62,7 @@ def reported(world: World) -> list[str]:
 
 def shown(world: World) -> list[tuple[str, int | None]]:
     """What is shown of a task that does not run."""
-    state = world.store.task("e/copies")
-    assert state is not None
+    state = world.task("e/copies")
     return [(edit.message, edit.at) for edit in edits_of(world.catalog.derivations["e/copies"], state)]
 
 
@@ -84,7 +84,7 @@ def test_an_edited_lambda_is_reported_once_and_shown_until_the_task_starts_over(
 def test_edit_with_a_raised_backfill_is_not_reported(world: World) -> None:
     edit(world, sql="SELECT $n + 1 AS n", more=MORE)
     assert reported(world) == [EDITED]
-    edit(world, sql="SELECT $n + 1 AS n", backfill="backfill: 1,", more=MORE)
+    edit(world, sql="SELECT $n + 1 AS n", options="backfill: 1,", more=MORE)
     assert shown(world) == []
     assert reported(world) == []
 
@@ -125,9 +125,7 @@ def test_removed_transform_leaves_its_documents(world: World) -> None:
     edit(world)
     message = "transform 'more' was removed; its published documents stay"
     assert reported(world) == [message]
-    state = world.store.task("e/copies")
-    assert state is not None
-    assert [edit.hint for edit in state.edits] == [f"to remove them, {RESET}"]
+    assert [edit.hint for edit in world.task("e/copies").edits] == [f"to remove them, {RESET}"]
 
 
 def test_edited_reductions_are_reported_once_and_shown(world: World) -> None:
@@ -142,7 +140,7 @@ def test_edited_reductions_are_reported_once_and_shown(world: World) -> None:
 
 
 def test_edits_without_published_documents_are_not_reported(tmp_path: Path) -> None:
-    text = CATALOG.format(name="copy", sql="SELECT $n", backfill="", more=MORE)
+    text = text_of(more=MORE)
     world = World(tmp_path / "data", load(write_catalog(tmp_path, text)), wall=BASE)
     assert reported(world) == []
     edit(world, sql="SELECT 2 * $n AS n")
@@ -163,9 +161,7 @@ def test_failing_tasks_record_no_edits(world: World) -> None:
     run.step()
     assert isinstance(run.tasks["e/copies"].error, StorageError)
     run.close()
-    state = world.store.task("e/copies")
-    assert state is not None
-    assert state.edits == ()
+    assert world.task("e/copies").edits == ()
 
     world.catalog = before
     assert reported(world) == []

@@ -50,9 +50,7 @@ def test_explanations_equal_what_random_catalogs_derived(
 
 
 @SLOW
-@given(
-    edits=st.lists(st.tuples(defined_catalogs, st.sampled_from([1, 2])), min_size=1, max_size=5),
-)
+@given(edits=st.lists(st.tuples(defined_catalogs, st.sampled_from([1, 2])), min_size=1, max_size=5))
 def test_explanations_equal_what_edited_catalogs_derived(edits: Sequence[tuple[Defined, int]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -155,6 +155,7 @@ def test_l2_crash_at_any_step_does_not_change_results(failpoint: str, home: Home
     assert sinces == [BASE + 20 * 400_000, BASE + 25 * 400_000]
 
 
+@pytest.mark.torture  # test_crash_machine.py has repeated crashes, too
 @settings(max_examples=examples(16, 4), deadline=None, suppress_health_check=list(HealthCheck))
 @given(crashes=st.lists(st.tuples(st.sampled_from(DERIVING), st.integers(1, 12)), min_size=1, max_size=5))
 def test_l2_repeated_crashes_do_not_change_results(

@@ -142,8 +142,7 @@ def test_fenced_run_does_not_record_a_failure(world: World) -> None:
 
     with pytest.raises(FencedError, match="another flowctl has fenced 'f/counts'"):
         older.step()
-    state = world.store.task("f/counts")
-    assert state is not None
+    state = world.task("f/counts")
     assert (state.error, state.documents_in) == (None, 10)
 
 

@@ -139,15 +139,11 @@ def test_lambdas_publish_the_same_from_fields_and_documents(
 
 FAILING = """
 collections:
-  f/one:
-    schema: {type: object, required: [id, at], properties: {id: {type: integer}, at: {type: string}, a: {type: integer}}}
-    key: [/id]
+  f/one: {schema: {type: object, required: [id, at], properties: {id: {type: integer}, at: {type: string}, a: {type: integer}}}, key: [/id]}
   f/out:
     schema: {type: object, required: [a], properties: {a: {type: integer}, b: {type: integer}}}
     key: [/a]
-    derive:
-      using: {sqlite: {}}
-      transforms: [{name: fromOne, source: f/one, shuffle: {key: [/a]}, lambda: "LAMBDA"}]
+    derive: {using: {sqlite: {}}, transforms: [{name: fromOne, source: f/one, shuffle: {key: [/a]}, lambda: "LAMBDA"}]}
 """
 SHOWN = '{"id":2,"at":"1970-01-01T00:00:01.000000Z","a":2,"more":[1,{"b":null}]}'
 
@@ -306,7 +302,7 @@ def cycle_world(folder: Path, name: str, text: str) -> World:
     return World(folder / name, load(write_catalog(folder, text)))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40, 10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(VALUES, min_size=1, max_size=6),
     st.sampled_from([1, 40]),
@@ -343,10 +339,7 @@ def test_lambdas_on_a_cycle_publish_the_same_from_fields_and_documents(
 FAILING_CYCLES = """
 collections:
   f/one:
-    schema: &numbers
-      type: object
-      required: [id, n]
-      properties: {id: {type: integer}, n: {type: integer}, at: {type: string}}
+    schema: &numbers {type: object, required: [id, n], properties: {id: {type: integer}, n: {type: integer}, at: {type: string}}}
     key: [/id]
   f/loop:
     schema: *numbers

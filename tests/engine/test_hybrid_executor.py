@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import World, write_catalog
+from conftest import World, examples, write_catalog
 from elsewhere import Elsewhere
 from forked_flowctl import Flowctl, flowctl
 from hypothesis import HealthCheck, given, settings
@@ -39,10 +39,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:Depreca
 CATALOG = """
 collections:
   o/source:
-    schema:
-      type: object
-      required: [id, k, at]
-      properties: {id: {type: integer}, k: {type: string}, at: {type: string}}
+    schema: {type: object, required: [id, k, at], properties: {id: {type: integer}, k: {type: string}, at: {type: string}}}
     key: [/id]
   o/counts:
     schema:
@@ -67,6 +64,14 @@ def loaded(folder: Path, name: str, count: int = 100, apart: int = 200_000, text
     documents = [{"id": n, "k": f"{'ab'[n % 2]}{n % 9}", "at": format_rfc3339(BASE + n * apart)} for n in range(count)]
     world.ingest("o/source", documents)
     return world
+
+
+def add(world: World, batch: int) -> None:
+    """Twenty more documents, and time enough for them to be processed."""
+    numbers = range(20 * batch, 20 * batch + 20)
+    documents = [{"id": n, "k": f"{'ab'[n % 2]}{n % 9}", "at": format_rfc3339(BASE + n * 200_000)} for n in numbers]
+    world.wall = BASE + 20 * (batch + 1) * 200_000
+    world.ingest("o/source", documents)
 
 
 def expected(folder: Path, apart: int = 200_000) -> dict[str, str]:
@@ -179,8 +184,7 @@ def test_cancelled_local_transaction_ends_with_its_batch(tmp_path: Path) -> None
     run.step()
     run.close()
 
-    state = world.store.task(TASK)
-    assert state is not None
+    state = world.task(TASK)
     assert (state.error, state.documents_in) == (None, 0)
     assert world.rows(TASK) == []
     world.step()
@@ -200,7 +204,7 @@ def test_close_ends_a_start_in_progress(tmp_path: Path) -> None:
     assert "spark" not in [thread.name for thread in threading.enumerate()]
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(16, 4), deadline=None, suppress_health_check=list(HealthCheck))
 @given(catalogs(), histories(), st.data())
 def test_l1_place_of_transactions_does_not_change_bytes(text: str, documents: Documents, data: st.DataObject) -> None:
     """Spark, or what stands for it, comes up whenever it likes: a shard's state goes from one process to another."""
@@ -228,19 +232,12 @@ def test_l1_state_moves_between_this_process_and_spark(spark: SparkExecutor, tmp
     executors: list[Executor] = [InProcessExecutor(), spark]
     undisturbed = World(tmp_path / "undisturbed", world.catalog)
     for part in range(5):
-        documents = [
-            {"id": n, "k": f"{'ab'[n % 2]}{n % 9}", "at": format_rfc3339(BASE + n * 200_000)}
-            for n in range(20 * part, 20 * part + 20)
-        ]
         for either, executor in ((world, executors[part % 2]), (undisturbed, None)):
-            either.wall = BASE + 20 * (part + 1) * 200_000
-            either.ingest("o/source", documents)
+            add(either, part)
             either.step(executor, shards=2, limits=Limits(small_documents=-1))
 
     assert world.digest() == undisturbed.digest()
-    state = world.store.task(TASK)
-    assert state is not None
-    assert state.documents_in == 100
+    assert world.task(TASK).documents_in == 100
 
 
 FLOWCTL = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
@@ -265,6 +262,7 @@ def test_run_over_few_documents_loads_no_spark_modules(tmp_path: Path) -> None:
     assert not (world.root / "tmp").exists()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "failpoint", ["segment.closed", "state.committing", "state.committed:2", "metadata.committing:6"]
 )
@@ -300,8 +298,7 @@ def test_ctrl_c_ends_a_transaction_of_the_driver_soon(ending: signal.Signals, tm
     assert process.returncode == 130, said
     assert said.splitlines()[-1] == "stopped; the next run repeats uncommitted work"
     assert time.monotonic() - begun < 30  # of SQL the batch has for a minute
-    state = world.store.task(TASK)
-    assert state is not None
+    state = world.task(TASK)
     assert (state.error, state.documents_in) == (None, 0)
 
 

@@ -71,10 +71,7 @@ class Life:
         catalog = load(write_catalog(self.folder, CATALOG))
         self.other = World(self.folder / "data", catalog, wall=self.wall)
         self.store = Store(
-            self.folder / "data",
-            wall=lambda: self.wall,
-            durable=False,
-            elapsed=lambda: ("this", self.wall - BASE),
+            self.folder / "data", wall=lambda: self.wall, durable=False, elapsed=lambda: ("this", self.wall - BASE)
         )
         self.run = open_run(catalog, self.store, InProcessExecutor(), tasks=self.tasks, shards=1)
         self.reader = apsw.Connection(str(self.folder / "data" / "metadata.db"))
@@ -135,10 +132,10 @@ def test_an_idle_run_commits_every_five_seconds(lives: tuple[Life, Life]) -> Non
         life.poll(10)
         life.looks.clear()
         life.commits.clear()
-        life.poll(60)
+        life.poll(30)
 
-    assert (len(always.looks), len(always.commits)) == (600, 600)
-    assert len(watching.looks) == len(watching.commits) == 60 * SECOND // IDLE == 12
+    assert (len(always.looks), len(always.commits)) == (300, 300)
+    assert len(watching.looks) == len(watching.commits) == 30 * SECOND // IDLE == 6
 
 
 def test_l1_waiting_run_derives_as_early_as_a_polling_run(lives: tuple[Life, Life]) -> None:

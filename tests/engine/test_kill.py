@@ -25,24 +25,17 @@ pytestmark = [pytest.mark.spark, pytest.mark.deno]
 CATALOG = """
 collections:
   k/transfers:
-    schema:
-      type: object
-      required: [id, sender, amount]
-      properties: {id: {type: integer}, sender: {type: string}, amount: {type: number}}
+    schema: {type: object, required: [id, sender, amount], properties: {id: {type: integer}, sender: {type: string}, amount: {type: number}}}
     key: [/id]
   k/totals:
     schema:
       type: object
       required: [sender, total]
       reduce: {strategy: merge}
-      properties:
-        sender: {type: string}
-        total: {type: number, reduce: {strategy: sum}}
-        count: {type: integer}
+      properties: {sender: {type: string}, total: {type: number, reduce: {strategy: sum}}, count: {type: integer}}
     key: [/sender]
     derive:
-      using:
-        sqlite: {migrations: ["CREATE TABLE counts (sender TEXT PRIMARY KEY, n INTEGER NOT NULL);"]}
+      using: {sqlite: {migrations: ["CREATE TABLE counts (sender TEXT PRIMARY KEY, n INTEGER NOT NULL);"]}}
       transforms:
         - name: count
           source: k/transfers
@@ -69,10 +62,7 @@ collections:
       type: object
       required: [sender]
       reduce: {strategy: merge}
-      properties:
-        sender: {type: string}
-        total: {type: number, reduce: {strategy: sum}}
-        count: {type: integer}
+      properties: {sender: {type: string}, total: {type: number, reduce: {strategy: sum}}, count: {type: integer}}
     key: [/sender]
     derive:
       using: {typescript: {module: totals.ts}}
@@ -194,8 +184,7 @@ def kill_in_turn(kills: Sequence[Kill], source: Path, world: World) -> list[int]
         wait_for_progress(world, process, before)
         kill(process)
         statuses.append(wait_for_the_end(process))
-        task = world.store.task("k/totals")
-        assert task is not None
+        task = world.task("k/totals")
         if statuses[-1]:
             assert task.documents_in == 0  # nothing of the transaction was committed
     return statuses
@@ -237,6 +226,4 @@ def test_l2_killed_in_the_middle_and_run_again_gives_the_same_bytes(
         world.step(shards=2)  # in this process, which costs no start of Spark
 
     assert world.digest() == undisturbed.digest()
-    state = world.store.task("k/totals")
-    assert state is not None
-    assert state.documents_in == count
+    assert world.task("k/totals").documents_in == count

@@ -22,6 +22,7 @@ from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.errors import OutdatedError
 from derive.materialize.stages import AnyPlan
+from derive.shard import state
 from derive.shard.plan import Plan
 from derive.shard.progress import Message, Progress
 from derive.shard.worker import run_alone
@@ -47,9 +48,7 @@ collections:
   l/copies:
     schema: {type: object, required: [id], properties: {id: {type: integer}}}
     key: [/id]
-    derive:
-      using: {sqlite: {}}
-      transforms: [{name: copy, source: l/source, shuffle: any, lambda: SELECT $id}]
+    derive: {using: {sqlite: {}}, transforms: [{name: copy, source: l/source, shuffle: any, lambda: SELECT $id}]}
 """
 BASE = 1_700_000_000_000_000
 BATCHES = 4
@@ -127,7 +126,13 @@ def wake(pids: list[int]) -> Iterator[int]:
 
 UNLOCKED = ["segment.closing", "segment.closed", "segment.synced", "state.committing", "state.committed"]
 LOCKED = ["state.folding", "state.folded", "state.linked", "state.discarding", "state.forgotten"]
-"""While they hold the lock of their shard, which the retry takes from them by killing them after five seconds."""
+"""While they hold the lock of their shard, which the retry takes from them by killing them."""
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill holders of locks at once, and not after five seconds."""
+    monkeypatch.setattr(state, "_EVICTION_SECONDS", 0.0)
 
 
 @pytest.mark.sampled(3)
@@ -138,11 +143,9 @@ def test_l2_late_worker_does_not_change_results(name: str, wakes: str, tmp_path:
     world = world_of(tmp_path, "disturbed")
     executor = Late(paused_at(name, 1))
     ends: list[int] = []
-    # One transaction is enough where a lock has to be waited for.
-    chosen = range(BATCHES) if name in UNLOCKED else [int(name != "state.forgotten")]
     for batch in range(BATCHES):
         add(world, batch)
-        world.step(executor if batch in chosen else None, shards=1)
+        world.step(executor, shards=1)
         if wakes == "at once":
             ends += wake(executor.late)
             executor.late.clear()

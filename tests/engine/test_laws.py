@@ -179,10 +179,7 @@ def test_l1_priorities_depend_only_on_the_times_of_runs(text: str, documents: Do
 ORDERED = """
 collections:
   t/source:
-    schema:
-      type: object
-      required: [id, k, at]
-      properties: {id: {type: integer}, k: {type: string}, at: {type: string}}
+    schema: {type: object, required: [id, k, at], properties: {id: {type: integer}, k: {type: string}, at: {type: string}}}
     key: [/id]
   t/order:
     schema: {type: object, required: [k, seen], properties: {k: {type: string}, seen: {type: string}}}
@@ -240,63 +237,11 @@ def test_l1_spark_gives_the_bytes_of_the_in_process_executor(
     spark: SparkExecutor, text: str, documents: Documents, shards: int
 ) -> None:
     # Each tick of a cycle is a transaction, and so a Spark job: the sample has only the first documents.
-    spark_agrees(spark, text, documents[:6], shards, [SHUFFLED, Limits()])
-
-
-FIVE = """
-collections:
-  t/source:
-    schema:
-      type: object
-      required: [id, k, v, at]
-      properties: {id: {type: integer}, k: {type: string}, v: {type: number}, at: {type: string}}
-    key: [/id]
-  t/sums: &derived
-    schema:
-      type: object
-      required: [k]
-      reduce: {strategy: merge}
-      properties: {k: {type: string}, v: {type: number, reduce: {strategy: sum}}}
-    key: [/k]
-    derive:
-      using: {sqlite: {migrations: ["CREATE TABLE seen (k TEXT PRIMARY KEY, n REAL NOT NULL);"]}}
-      transforms:
-        - name: add
-          source: t/source
-          shuffle: {key: [/k]}
-          lambda: INSERT INTO seen VALUES ($k, $v) ON CONFLICT DO UPDATE SET n = n + $v RETURNING 'all' AS k, n AS v;
-        - {name: take, source: t/source, shuffle: {key: [/k]}, readDelay: 2s, lambda: UPDATE seen SET n = n - $v WHERE k = $k;}
-  t/loop:
-    <<: *derived
-    derive:
-      using: {sqlite: {}}
-      transforms:
-        - {name: begin, source: t/source, shuffle: {key: [/k]}, lambda: "SELECT $k, $v;"}
-        - {name: again, source: t/loop, shuffle: {key: [/k]}, lambda: "SELECT $k || 'x' AS k, $v - 8 AS v WHERE $v > 8;"}
-  t/after:
-    <<: *derived
-    derive:
-      using: {sqlite: {}}
-      transforms:
-        - {name: sums, source: t/sums, shuffle: any, lambda: "SELECT $k || (random() % 2) AS k, unixepoch('now') AS v;"}
-        - {name: loop, source: t/loop, shuffle: any, readDelay: 1s, lambda: "SELECT $k, $v;"}
-"""
-
-
-@pytest.mark.spark
-def test_l1_spark_equals_local_with_five_shards_feedback_and_a_chain(spark: SparkExecutor) -> None:
-    documents: Documents = [
-        {"id": n, "k": "abüdefg"[n % 7], "v": n % 17, "at": format_rfc3339(BASE + n * 300_000)} for n in range(12)
-    ]
-    spark_agrees(spark, FIVE, documents, 5, [SHUFFLED])
-
-
-def spark_agrees(spark: SparkExecutor, text: str, documents: Documents, shards: int, cases: Sequence[Limits]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        expected = one_go(folder, "oracle", text, documents, 1)
-        for limits in cases:
+        expected = one_go(folder, "oracle", text, documents[:6], 1)
+        for limits in (SHUFFLED, Limits()):
             world = world_of(folder, f"spark-{limits.small_documents}", text)
-            world.ingest(SOURCE, documents)
+            world.ingest(SOURCE, documents[:6])
             world.step(spark, shards=shards, limits=limits)
             assert world.digest() == expected
             world.store.close()
@@ -371,7 +316,7 @@ def test_l1_holds_for_typescript_and_sql_with_randomness_delay_and_feedback(
     live.wall = LATER
     live.step()
     on_spark.ingest(SOURCE, documents)
-    on_spark.step(spark, shards=2)
+    on_spark.step(spark, shards=5, limits=SHUFFLED)
 
     assert len({row[3] for row in live.rows("t/ts")}) > 12
     assert live.digest() == expected

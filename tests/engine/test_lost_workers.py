@@ -27,9 +27,7 @@ collections:
   p/copies:
     schema: *schema
     key: [/n]
-    derive:
-      using: {sqlite: {}}
-      transforms: [{name: copy, source: p/numbers, shuffle: any, lambda: SELECT $n}]
+    derive: {using: {sqlite: {}}, transforms: [{name: copy, source: p/numbers, shuffle: any, lambda: SELECT $n}]}
 """
 BASE = 1_700_000_000_000_000
 

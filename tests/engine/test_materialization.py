@@ -20,7 +20,6 @@ from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.inputs import settle
 from derive.engine.reset import reset
-from derive.engine.split import split
 from derive.engine.task_reconciler import open_run
 from derive.errors import EndpointError, FencedError, UsageError
 from derive.materialize.worker import close_streams
@@ -42,24 +41,6 @@ def check(world: World) -> None:
     assert tables(world.root.parent / "out.db") == folded(world)
 
 
-def test_tables_have_the_documents_of_collections(world: World) -> None:
-    ingest(world, 0, 100)
-    world.step()
-    check(world)
-    ingest(world, 50, 150, day=2)
-    world.step()
-    check(world)
-
-
-def test_new_run_continues_at_the_endpoints_checkpoint(world: World) -> None:
-    ingest(world, 0, 100)
-    world.step()
-    close_streams()
-    ingest(world, 90, 120, day=2)
-    world.step()
-    check(world)
-
-
 @pytest.mark.parametrize("shards", [1, 3])
 def test_new_run_stores_lost_rows_again_without_new_documents(world: World, shards: int) -> None:
     ingest(world, 0, 100)
@@ -78,15 +59,6 @@ def test_shards_and_transaction_sizes_do_not_change_rows(world: World, shards: i
         ingest(world, day * 10, day * 10 + 60, day)
         world.step(shards=shards, limits=Limits(documents=7))
         check(world)
-
-
-def test_split_shards_continue_from_the_former_checkpoint(world: World) -> None:
-    ingest(world, 0, 100)
-    world.step()
-    assert split(world.store, "shop/view", is_materialized=True) == 2
-    ingest(world, 50, 150, day=2)
-    world.step()
-    check(world)
 
 
 def test_fenced_run_stores_nothing_more(world: World) -> None:
@@ -129,23 +101,10 @@ def test_dropped_table_is_not_recreated_without_its_rows(world: World, tmp_path:
 def test_unread_history_of_a_materialization_is_kept(world: World) -> None:
     ingest(world, 0, 10)
     world.step()
-    position = min(world.store.task("shop/view").positions.values())  # type: ignore[union-attr]
+    position = min(world.task("shop/view").positions.values())
     assert settle(world.catalog, world.store) == []
     holds = world.store.history.frontiers("shop/orders").readers  # type: ignore[union-attr]
     assert {hold.task: hold.frontier for hold in holds}["shop/view"] == position
-
-
-def test_reset_materialization_stores_the_same_rows(world: World) -> None:
-    ingest(world, 0, 100)
-    world.step()
-    ingest(world, 50, 150, day=2)
-    reset(world.catalog, world.store, ["shop/view"])
-    for _ in range(3):
-        world.step()
-    check(world)
-    ingest(world, 140, 160, day=3)
-    world.step()
-    check(world)
 
 
 def test_reset_with_sources_leaves_no_former_rows(world: World) -> None:

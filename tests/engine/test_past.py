@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 from conftest import World, write_catalog
+from test_edits import BASE, MORE, edit, text_of
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
@@ -15,28 +16,7 @@ from derive.engine.reset import reset
 from derive.protocol.definition_text import restored
 from derive.storage.metadata.descriptions import PastPart
 
-CATALOG = """
-collections:
-  e/numbers:
-    schema: &schema {{type: object, required: [n], properties: {{n: {{type: integer}}}}}}
-    key: [/n]
-  e/copies:
-    schema: *schema
-    key: [/n]
-    derive:
-      using: {{sqlite: {{}}}}
-      transforms:
-        - {{name: copy, source: e/numbers, shuffle: any, {options} lambda: {sql}}}
-        {more}
-"""
-MORE = "- {name: more, source: e/numbers, shuffle: any, lambda: SELECT $n + 1000 AS n}"
-BASE = 1_700_000_000_000_000
 SECOND = 1_000_000
-
-
-def edit(world: World, *, sql: str = "SELECT $n", options: str = "", more: str = "") -> None:
-    path = write_catalog(world.root.parent, CATALOG.format(sql=sql, options=options, more=more))
-    world.catalog = load(path)
 
 
 def ingest_and_run(world: World, number: int) -> None:
@@ -51,8 +31,7 @@ def ingest_and_run(world: World, number: int) -> None:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    path = write_catalog(tmp_path, CATALOG.format(sql="SELECT $n", options="", more=""))
-    return World(tmp_path / "data", load(path), wall=BASE)
+    return World(tmp_path / "data", load(write_catalog(tmp_path, text_of())), wall=BASE)
 
 
 def past(world: World) -> list[PastPart]:
@@ -66,7 +45,7 @@ def test_past_of_a_derivation_without_edits_is_one_part(world: World) -> None:
     (part,) = past(world)
 
     assert (part.clamp, part.is_regular, part.begins) == (0, True, {"copy": 0})
-    assert part.ends == world.store.task("e/copies").positions  # type: ignore[union-attr]
+    assert part.ends == world.task("e/copies").positions
     assert part.upper == world.store.upper("e/copies")
 
 
@@ -131,11 +110,7 @@ def test_past_ends_at_the_former_positions_after_a_change_of_the_delay(world: Wo
 def test_part_of_the_past_ends_when_a_transform_is_renamed(world: World) -> None:
     ingest_and_run(world, 1)
     upper = world.store.upper("e/copies")
-    path = write_catalog(
-        world.root.parent,
-        CATALOG.format(sql="SELECT $n", options="formerly: copy,", more="").replace("name: copy", "name: other"),
-    )
-    world.catalog = load(path)
+    edit(world, name="other", options="formerly: copy,")
     ingest_and_run(world, 2)
 
     first, second = past(world)

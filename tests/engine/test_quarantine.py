@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +59,7 @@ OUT = """
 SQL = f"""{SOURCE}{OUT}
     derive:
       using:
-        sqlite:
-          migrations: ["CREATE TABLE counts (k TEXT PRIMARY KEY, n INTEGER NOT NULL, v REAL CHECK (v < 1000));"]
+        sqlite: {{migrations: ["CREATE TABLE counts (k TEXT PRIMARY KEY, n INTEGER NOT NULL, v REAL CHECK (v < 1000));"]}}
       transforms:
         - name: add
           source: t/source
@@ -176,7 +174,7 @@ def check_entries(world: World, documents: list[dict[str, Any]], kind: str) -> N
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.deno if kind != "sql" else ()) for kind in CATALOGS]
 )
-@settings(max_examples=examples(20, 3))
+@settings(max_examples=examples(12, 3))
 @given(st.data())
 def test_l1_the_same_documents_are_put_aside_however_they_are_run(kind: str, data: st.DataObject) -> None:
     """Shards, batches and live runs change neither the quarantine nor the derived documents."""
@@ -210,7 +208,7 @@ def test_l1_the_same_documents_are_put_aside_however_they_are_run(kind: str, dat
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.deno if kind != "sql" else ()) for kind in CATALOGS]
 )
-@settings(max_examples=examples(20, 3))
+@settings(max_examples=examples(12, 3))
 @given(inputs(most=80))
 def test_documents_put_aside_leave_no_trace(kind: str, documents: list[dict[str, Any]]) -> None:
     """The derived documents are those of a source without the bad documents."""
@@ -263,15 +261,14 @@ def sums(world: World) -> dict[str, float]:
 
 
 @pytest.fixture
-def sql_world(tmp_path: Path) -> Iterator[World]:
+def sql_world(tmp_path: Path) -> World:
     """A world with two documents that `add` puts aside, and one that both transforms put aside."""
     world = world_of(tmp_path, "sql", "data")
     world.ingest("t/source", [document(1, "a", 13), document(2, "bc", 2, 1), document(3, "bc", 13, 2)])
     world.ingest("t/source", [document(4, "a", -1, 3)])
     world.step(shards=2)
     assert listed(world) == [("add", 1), ("add", 3), ("add", 4), ("late", 4)]
-    yield world
-    world.store.close()
+    return world
 
 
 FAILING = "iif($v = 13, '{', '\"x\"')"
@@ -427,7 +424,6 @@ def test_error_of_a_transform_that_stops_stops_the_task(tmp_path: Path) -> None:
     world.ingest("t/source", [document(1, "a", 13), document(2, "a", 7)])
     with pytest.raises(SchemaViolation, match="transform 'late' of 't/out' published an invalid document"):
         world.step(shards=1)
-    world.store.close()
 
 
 LIMITED = """
@@ -445,7 +441,6 @@ def test_time_limit_stops_the_task(tmp_path: Path) -> None:
     with pytest.raises(LambdaError, match="took longer than 0.05 s"):
         world.step(shards=1)
     assert entries(world) == []
-    world.store.close()
 
 
 HOSTILE = """
@@ -476,7 +471,6 @@ def test_limits_of_deno_stop_the_task(value: float, message: str, tmp_path: Path
     with pytest.raises(LambdaError, match=message):
         world.step(shards=1)
     assert entries(world) == []
-    world.store.close()
 
 
 LOOP = """
@@ -515,8 +509,6 @@ def test_self_read_puts_aside_what_ends_its_loop(shards: int, tmp_path: Path) ->
     other.ingest("t/source", [{"id": number, "v": number, "at": format_rfc3339(BASE + number)} for number in range(5)])
     other.step(shards=4 - shards, limits=Limits(documents=1))
     assert (quarantined(other), other.digest()) == (quarantined(world), world.digest())
-    for each in (world, other):
-        each.store.close()
 
 
 COMPUTED = SQL.replace("{ key: [/k] }", "{ lambda: SELECT upper($k) }").replace(
@@ -560,7 +552,6 @@ def test_last_of_many_publications_takes_the_others_along(tmp_path: Path) -> Non
     world.step(shards=1)
     assert [entry["key"] for entry in entries(world)] == [[1]]
     assert {orjson.loads(text)["k"][0] for *_, text in world.rows("t/out")} == {"b"}
-    world.store.close()
 
 
 REDACTED = """
@@ -586,7 +577,6 @@ def test_error_of_a_redacted_collection_shows_no_values(tmp_path: Path) -> None:
     (entry,) = entries(world)
     assert "'/other'" in entry["error"]
     assert "123-45" not in entry["error"]
-    world.store.close()
 
 
 @pytest.mark.spark
@@ -604,8 +594,6 @@ def test_spark_puts_the_same_documents_aside(kind: str, tmp_path: Path, spark: S
         check_entries(world, documents, kind)
         worlds.append(world)
     assert (worlds[1].digest(), quarantined(worlds[1])) == (worlds[0].digest(), quarantined(worlds[0]))
-    for world in worlds:
-        world.store.close()
 
 
 def test_swapped_shadow_brings_its_quarantine(sql_world: World, tmp_path: Path) -> None:

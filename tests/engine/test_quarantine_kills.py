@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +67,34 @@ def done(
     return first, second
 
 
-def undisturbed(folder: Path, kind: str, server: CrashServer) -> tuple[Outcome, Outcome]:
-    """Return the outcomes of one shard that nobody kills."""
+Undisturbed = Callable[[str], tuple[Outcome, Outcome]]
 
-    def do(_: str, order: dict[str, Any]) -> None:
+
+@pytest.fixture(scope="module")
+def undisturbed(server: CrashServer, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """Return the outcomes of one shard that nobody kills, of a kind of catalog."""
+
+    @cache
+    def outcomes(kind: str) -> tuple[Outcome, Outcome]:
+        return done(tmp_path_factory.mktemp(kind), kind, 1, "undisturbed", lambda _, order: server.order(order))
+
+    return outcomes
+
+
+def disturbed(
+    folder: Path, kind: str, shards: int, server: CrashServer, failpoint: str, killed: str
+) -> tuple[Outcome, Outcome]:
+    """Return the outcomes of a history whose runs, or whose retry, are killed once each."""
+    statuses = []
+
+    def do(what: str, order: dict[str, Any]) -> None:
+        if what == killed:
+            statuses.append(server.attempt(order, failpoint))
         server.order(order)
 
-    return done(folder, kind, 1, "undisturbed", do)
+    outcomes = done(folder, kind, shards, "killed", do)
+    assert -signal.SIGKILL in statuses
+    return outcomes
 
 
 @pytest.mark.sampled(4)
@@ -80,19 +102,10 @@ def undisturbed(folder: Path, kind: str, server: CrashServer) -> tuple[Outcome, 
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)
 def test_l2_killed_run_puts_each_document_aside_once(
-    kind: str, shards: int, failpoint: str, tmp_path: Path, server: CrashServer
+    kind: str, shards: int, failpoint: str, tmp_path: Path, server: CrashServer, undisturbed: Undisturbed
 ) -> None:
-    killed = 0
-
-    def do(what: str, order: dict[str, Any]) -> None:
-        nonlocal killed
-        killed += what == "run" and server.attempt(order, failpoint) == -signal.SIGKILL
-        server.order(order)
-
-    expected = undisturbed(tmp_path, kind, server)
-    found = done(tmp_path, kind, shards, "killed", do)
-    assert killed
-    for outcome, other in zip(found, expected, strict=True):
+    found = disturbed(tmp_path, kind, shards, server, failpoint, "run")
+    for outcome, other in zip(found, undisturbed(kind), strict=True):
         assert vars(outcome) == vars(other)
 
 
@@ -101,18 +114,9 @@ def test_l2_killed_run_puts_each_document_aside_once(
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)
 def test_l2_killed_retry_gives_each_document_back_once(
-    kind: str, shards: int, failpoint: str, tmp_path: Path, server: CrashServer
+    kind: str, shards: int, failpoint: str, tmp_path: Path, server: CrashServer, undisturbed: Undisturbed
 ) -> None:
-    killed = 0
-
-    def do(what: str, order: dict[str, Any]) -> None:
-        nonlocal killed
-        killed += what == "retry" and server.attempt(order, failpoint) == -signal.SIGKILL
-        server.order(order)
-
-    expected = undisturbed(tmp_path, kind, server)
-    found = done(tmp_path, kind, shards, "killed", do)
-    assert killed
-    assert vars(found[1]) == vars(expected[1])
+    found = disturbed(tmp_path, kind, shards, server, failpoint, "retry")
+    assert vars(found[1]) == vars(undisturbed(kind)[1])
     assert len(found[1].entries) == 2 * len(found[0].entries)
     assert found[1].listed == found[0].listed

@@ -45,10 +45,7 @@ _SUMS = """
       type: object
       required: [id]
       reduce: {strategy: merge}
-      properties:
-        id: {type: integer}
-        n: {type: integer, reduce: {strategy: sum}}
-        v: {type: integer, reduce: {strategy: sum}}
+      properties: {id: {type: integer}, n: {type: integer, reduce: {strategy: sum}}, v: {type: integer, reduce: {strategy: sum}}}
     key: [/id]
     derive:
       using: {sqlite: {}}
@@ -76,10 +73,7 @@ collections:
     schema:
       type: object
       required: [id]
-      properties:
-        id: {{type: integer}}
-        v: {{type: integer}}
-        _meta: {{type: object, properties: {{op: {{type: string}}}}}}
+      properties: {{id: {{type: integer}}, v: {{type: integer}}, _meta: {{type: object, properties: {{op: {{type: string}}}}}}}}
     key: [/id]
   t/stops:{_SUMS}
   t/follows:{_SUMS}{_FOLLOW}

@@ -89,9 +89,7 @@ def test_retryable_failures_are_retried_with_backoff(tmp_path: Path) -> None:
     assert failures == [(0.0, 1), (0.9, 1), (1.0, 2), (2.9, 2), (3.0, 3), (6.9, 3), (7.0, 3)]
     assert [task.error for task in run.tasks.values()] == [None, None]
     assert len(world.rows("r/whole")) == 2
-    state = world.store.task("r/whole")
-    assert state is not None
-    assert state.error is None
+    assert world.task("r/whole").error is None
 
 
 def test_failing_task_stops_alone_until_it_is_corrected(tmp_path: Path) -> None:
@@ -221,8 +219,7 @@ def test_split_task_continues_with_twice_the_shards(tmp_path: Path) -> None:
     world.ingest("r/numbers", [{"id": 100 + each["id"], "n": each["n"]} for each in documents], clock=None)
     world.wall += 10_000_000
     world.step()
-    state = world.store.task("r/whole")
-    assert state is not None
+    state = world.task("r/whole")
     assert (state.shards, sorted(state.tokens)) == (4, [0, 1, 2, 3])
     counts = {row[3] for row in world.rows("r/whole")[-7:]}
     # 40 documents are 5 or 6 of each number; those of the second half count on from there.
@@ -296,8 +293,7 @@ collections:
     key: [/k]
     derive:
       using: {sqlite: {}}
-      transforms:
-        - {name: all, source: r/wide, shuffle: {key: [/k]}, lambda: SELECT $flow_document AS json;}
+      transforms: [{name: all, source: r/wide, shuffle: {key: [/k]}, lambda: SELECT $flow_document AS json;}]
 """
 
 

@@ -12,7 +12,7 @@ import shutil
 import signal
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -108,24 +108,21 @@ class Folder:
         return digest
 
 
-def points(step: int, first: int) -> Iterator[str]:
-    """The named failpoints, and every so many of all commits, from one of them on."""
+REQUIRED = ("swap.committing", "swap.committed", "refill.completed")
+NAMED = (*REQUIRED, "swap.applied", "refill.completing", "state.folded")
+
+
+def points(named: Sequence[str], step: int, first: int) -> Iterator[str]:
+    """Yield named failpoints, and every so many of all commits, from one of them on."""
     times = (f"metadata.{point}:{number}" for number in itertools.count(1) for point in ("committing", "committed"))
-    named = (
-        "swap.committing",
-        "swap.committed",
-        "swap.applied",
-        "refill.completing",
-        "refill.completed",
-        "state.folded",
-    )
     return itertools.chain(named, itertools.islice(times, first, None, step))
 
 
 @pytest.mark.parametrize(
-    ("step", "first"), [(40, 7), *(pytest.param(8, first, marks=pytest.mark.torture) for first in range(8))]
+    ("named", "step", "first"),
+    [(REQUIRED, 40, 7), *(pytest.param(NAMED, 8, first, marks=pytest.mark.torture) for first in range(8))],
 )
-def test_killed_swap_is_done_once_or_not_yet(step: int, first: int, server: CrashServer) -> None:
+def test_killed_swap_is_done_once_or_not_yet(named: Sequence[str], step: int, first: int, server: CrashServer) -> None:
     with tempfile.TemporaryDirectory() as name:
         begun = Folder.begin(Path(name) / "begun", server)
         former = begun.former()
@@ -139,7 +136,7 @@ def test_killed_swap_is_done_once_or_not_yet(step: int, first: int, server: Cras
         fresh.go_on()
         assert (digest, table) == (fresh.digest(), fresh.table())
         killed = set()
-        for failpoint in points(step, first):
+        for failpoint in points(named, step, first):
             folder = begun.copy(failpoint.replace(":", "-"))
             status = folder.do("shadow", 2, failpoint=failpoint)
             versions = set(folder.versions().values())

@@ -117,9 +117,7 @@ def test_long_log_is_folded(folder: Path) -> None:
     assert len(list(folder.iterdir())) <= 3  # the lock, the database, and the last log
 
 
-@given(
-    steps=st.lists(st.tuples(st.sampled_from(["commit", "lose", "fail", "fold", "copy"]), st.integers(0, 40_000))),
-)
+@given(steps=st.lists(st.tuples(st.sampled_from(["commit", "lose", "fail", "fold", "copy"]), st.integers(0, 40_000))))
 def test_committed_state_is_independent_of_folding(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as root:
         write_epoch(Path(root), "task", 1)

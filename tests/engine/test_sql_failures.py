@@ -15,9 +15,7 @@ from derive.protocol.specs import Document, LambdaLimits
 
 CATALOG = """
 collections:
-  f/source:
-    key: [/id]
-    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+  f/source: {key: [/id], schema: {type: object, required: [id], properties: {id: {type: integer}}}}
   f/target:
     key: [/id]
     schema: {type: object, required: [id], properties: {id: {type: integer}}}
@@ -59,6 +57,7 @@ def published(world: World) -> list[Document]:
     return [json.loads(doc) for _, _, _, doc in world.rows("f/target")]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize(
     ("sql", "reason"),
@@ -95,36 +94,6 @@ def test_failing_lambda_leaves_no_changes(sql: str, reason: str, shards: int, tm
     # Each document is in the log once, by the attempt that was committed.
     once = [{"id": each, "times": 1} for each in range(11, 21)]
     assert sorted(filter(once.__contains__, published(mended)), key=lambda each: each["id"]) == once
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "DROP TABLE flow_shard;",
-        "DELETE FROM flow_shard;",
-        "DELETE FROM flow_migrations;",
-        "ALTER TABLE flow_migrations RENAME TO mine;",
-        "INSERT OR ROLLBACK INTO tens VALUES ($id);",
-        "SAVEPOINT mine;",
-        "EXPLAIN PRAGMA journal_mode = DELETE;",
-    ],
-)
-def test_forbidden_tables_are_refused_at_run_time(sql: str, tmp_path: Path) -> None:
-    world = world_of(tmp_path, f"{sql} SELECT $id;")
-    ingest(world, {"id": 1})
-    with pytest.raises(LambdaError, match="the lambda of transform 'fromSource' may not"):
-        world.step()
-    assert published(world) == []
-
-
-def test_triggers_made_by_a_lambda_cannot_touch_forbidden_tables(tmp_path: Path) -> None:
-    trigger = "CREATE TRIGGER IF NOT EXISTS t AFTER INSERT ON log BEGIN DELETE FROM flow_shard; END;"
-    world = world_of(tmp_path, f"{trigger} SELECT $id;")
-    ingest(world, {"id": 1}, {"id": 2})
-    with pytest.raises(LambdaError) as caught:
-        world.step()
-    assert "failed: it may not use the table 'flow_shard'" in caught.value.message
-    assert "(through 't')" in caught.value.message
 
 
 def test_runtime_tables_of_a_shard_are_all_listed(tmp_path: Path) -> None:

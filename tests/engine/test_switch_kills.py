@@ -49,10 +49,7 @@ collections:
       if: {required: [_meta], properties: {_meta: {required: [op], properties: {op: {const: d}}}}}
       then: {reduce: {strategy: lastWriteWins, delete: true}}
       else: {reduce: {strategy: lastWriteWins}}
-      properties:
-        id: {type: integer}
-        v: {type: integer}
-        _meta: {type: object, properties: {op: {type: string}}}
+      properties: {id: {type: integer}, v: {type: integer}, _meta: {type: object, properties: {op: {type: string}}}}
     key: [/id]
   t/sums:
     schema:
@@ -105,13 +102,13 @@ class Scene:
     """A data folder, and what the table in it holds.
 
     Attributes:
-        address: of a connector that outlives runs; empty if each run starts its own.
+        address: of a connector that outlives runs.
         copied: clock at which the folder was copied; a run of the copy makes a switch later.
     """
 
     folder: Path
     server: CrashServer
-    address: str = ""
+    address: str
     wall: int = BASE
     copied: int = BASE
     rows: Rows = field(default_factory=dict)
@@ -127,9 +124,8 @@ class Scene:
 
     def write(self) -> None:
         """Write the catalog, with databases in this folder."""
-        own = r"{connector: {image: materialize-sqlite, config: {path: \1}}}"
-        shared = rf"{{address: '{self.address}', config: {{path: {self.folder}/\1}}}}"
-        write_catalog(self.folder, re.sub(r"ENDPOINT\((.*)\)", shared if self.address else own, CATALOG))
+        endpoint = rf"{{address: '{self.address}', config: {{path: {self.folder}/\1}}}}"
+        write_catalog(self.folder, re.sub(r"ENDPOINT\((.*)\)", endpoint, CATALOG))
 
     def world(self) -> World:
         return World(self.folder / "data", load(self.folder / "flow.yaml"), wall=self.wall)
@@ -239,10 +235,7 @@ class Scene:
         with closing((world := self.world()).store):
             for name in world.catalog.derivations:
                 known = world.store.collection(name)
-                outcome[name] = (
-                    known and (known.since, known.upper, known.relation),
-                    self._numbered(world.rows(name)),
-                )
+                outcome[name] = (known and (known.since, known.upper, known.relation), self._numbered(world.rows(name)))
             for name in world.catalog.tasks:
                 state = world.store.task(name)
                 outcome[f"task {name}"] = state and (state.shards, state.positions, state.error, state.places)
@@ -323,7 +316,7 @@ SCENARIOS = {
 }
 
 
-def sweep(folder: Path, server: CrashServer, scenario: str, point: str, step: int, address: str = "") -> int:
+def sweep(folder: Path, server: CrashServer, scenario: str, point: str, step: int, address: str) -> int:
     """Kill a run at a failpoint each time, or each so many times, that it comes there; how often it was killed."""
     before, after = SCENARIOS[scenario]
     template = begun(folder / "begun", server, address)
@@ -366,9 +359,9 @@ def go_on(scene: Scene, after: Act, outcome: dict[str, Any]) -> None:
     ],
 )
 def test_switch_is_made_once_after_any_kill(
-    scenario: str, point: str, step: int, server: CrashServer, tmp_path: Path
+    scenario: str, point: str, step: int, server: CrashServer, address: str, tmp_path: Path
 ) -> None:
-    assert sweep(tmp_path, server, scenario, point, step) > 1
+    assert sweep(tmp_path, server, scenario, point, step, address) > 1
 
 
 @pytest.mark.torture

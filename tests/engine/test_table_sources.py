@@ -41,10 +41,7 @@ collections:
     schema:
       type: object
       required: [id]
-      properties:
-        id: {type: integer}
-        amount: {type: number}
-        _meta: {type: object, properties: {op: {type: string}}}
+      properties: {id: {type: integer}, amount: {type: number}, _meta: {type: object, properties: {op: {type: string}}}}
     key: [/id]
   t/amounts:
     schema:
@@ -178,15 +175,11 @@ def test_l1_maintenance_of_rows_does_not_change_derived_documents(
 
 DAMAGED = """
 collections:
-  d/numbers:
-    schema: &schema {type: object, required: [id], properties: {id: {type: integer}}}
-    key: [/id]
+  d/numbers: {schema: &schema {type: object, required: [id], properties: {id: {type: integer}}}, key: [/id]}
   d/middle:
     schema: *schema
     key: [/id]
-    derive:
-      using: {sqlite: {}}
-      transforms: [{name: pass, source: d/numbers, shuffle: any, lambda: SELECT $id;}]
+    derive: {using: {sqlite: {}}, transforms: [{name: pass, source: d/numbers, shuffle: any, lambda: SELECT $id;}]}
   d/late:
     schema: *schema
     key: [/id]
@@ -196,9 +189,7 @@ collections:
   d/other:
     schema: *schema
     key: [/id]
-    derive:
-      using: {sqlite: {}}
-      transforms: [{name: pass, source: d/numbers, shuffle: any, lambda: SELECT $id;}]
+    derive: {using: {sqlite: {}}, transforms: [{name: pass, source: d/numbers, shuffle: any, lambda: SELECT $id;}]}
 """
 HOUR = 3_600_000_000
 

@@ -243,10 +243,7 @@ SECOND = 1_000_000
 SKIPPED = """
 collections:
   s/source:
-    schema:
-      type: object
-      required: [id, p, at]
-      properties: {id: {type: integer}, p: {type: [string, "null"]}, at: {type: string}}
+    schema: {type: object, required: [id, p, at], properties: {id: {type: integer}, p: {type: [string, "null"]}, at: {type: string}}}
     key: [/id]
     projections: {p: {location: /p, partition: true}}
   s/seen:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import World, write_catalog
+from conftest import World, examples, write_catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
@@ -22,15 +22,11 @@ from derive.time.extent import Limits
 
 CATALOG = """
 collections:
-  size/numbers:
-    schema: &schema {type: object, required: [n], properties: {n: {type: integer}}}
-    key: [/n]
+  size/numbers: {schema: &schema {type: object, required: [n], properties: {n: {type: integer}}}, key: [/n]}
   size/copies:
     schema: *schema
     key: [/n]
-    derive:
-      using: {sqlite: {}}
-      transforms: [{name: copy, source: size/numbers, shuffle: any, lambda: SELECT $n}]
+    derive: {using: {sqlite: {}}, transforms: [{name: copy, source: size/numbers, shuffle: any, lambda: SELECT $n}]}
 """
 PER_TICK = 10
 BASE = 1_700_000_000_000_000
@@ -48,7 +44,7 @@ class Sizes(SilentObserver):
             self.found.append(done.documents_in)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(32, 8))
 @given(most=st.integers(50, 500), files=st.lists(st.integers(1, 600), min_size=1, max_size=5))
 def test_a_backlog_is_cut_into_transactions_of_the_greatest_size(
     most: int, files: list[int], tmp_path_factory: pytest.TempPathFactory
@@ -78,12 +74,8 @@ def test_a_backlog_is_cut_into_transactions_of_the_greatest_size(
 
 TWO = """
 collections:
-  size/numbers:
-    schema: &schema {type: object, required: [n], properties: {n: {type: integer}}}
-    key: [/n]
-  size/others:
-    schema: *schema
-    key: [/n]
+  size/numbers: {schema: &schema {type: object, required: [n], properties: {n: {type: integer}}}, key: [/n]}
+  size/others: {schema: *schema, key: [/n]}
   size/both:
     schema: {type: object, required: [k, n], properties: {k: {type: string}, n: {type: integer}}}
     key: [/k, /n]
@@ -124,8 +116,7 @@ def test_positions_of_transforms_never_decrease(before: str, after: str, tmp_pat
     world.wall += 3600_000_000
     settle()
 
-    task = world.store.task("size/both")
-    assert task is not None
+    task = world.task("size/both")
     again = 300 if "backfill" in after else 0
     assert task.documents_in == 600 + again
     rows = [row[3] for row in world.rows("size/both")]

@@ -27,9 +27,7 @@ from derive.time.positions import Place, offset_of
 
 CATALOG = """
 collections:
-  t/numbers:
-    schema: &schema {type: object, required: [n], properties: {n: {type: integer}}}
-    key: [/n]
+  t/numbers: {schema: &schema {type: object, required: [n], properties: {n: {type: integer}}}, key: [/n]}
   t/doubles:
     schema: *schema
     key: [/n]
@@ -123,8 +121,7 @@ def test_task_without_output_collection_resumes(tmp_path: Path) -> None:
     second(world, run, 3)
 
     assert (sorted(first.entries), sorted(later.entries)) == (["1", "2", "2", "4"], ["3", "6"])
-    state = world.store.task("t/ledger")
-    assert state is not None
+    state = world.task("t/ledger")
     assert (state.documents_in, state.documents_out, state.transactions) == (6, 0, 2)
 
 
@@ -152,9 +149,7 @@ def test_higher_priority_is_processed_first_in_a_separate_transaction(
     second(world, run_of(world, ledger), 1, 2)
 
     assert ledger.entries == expected
-    state = world.store.task("t/ledger")
-    assert state is not None
-    assert state.transactions == 2
+    assert world.task("t/ledger").transactions == 2
 
 
 def test_transactor_halves_transactions_after_losses_and_stops_only_its_task(tmp_path: Path) -> None:

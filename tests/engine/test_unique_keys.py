@@ -101,10 +101,7 @@ def test_row_that_replaces_another_is_unique(world: World) -> None:
     skipped=st.integers(0, 3),
 )
 def test_key_with_two_rows_is_reported_at_any_time(
-    commits: list[list[tuple[int, int, bool]]],
-    cuts: set[int],
-    skipped: int,
-    tmp_path_factory: pytest.TempPathFactory,
+    commits: list[list[tuple[int, int, bool]]], cuts: set[int], skipped: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A table passes if and only if no commit leaves two rows of a key, in any batching and from any beginning."""
     folder = tmp_path_factory.mktemp("worlds")
@@ -159,9 +156,7 @@ def test_numbers_without_json_form_are_reported_with_a_hint_and_lose_nothing(wor
 
 CHECKED = """
 collections:
-  sql/public/items:
-    schema: {type: object, required: [id], properties: {id: {type: string}, v: {type: integer}}}
-    key: [/id]
+  sql/public/items: {schema: {type: object, required: [id], properties: {id: {type: string}, v: {type: integer}}}, key: [/id]}
 materializations:
   t/rows:
     endpoint: {connector: {image: materialize-sqlite, config: {path: out.db}}}

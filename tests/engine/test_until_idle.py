@@ -17,9 +17,7 @@ from derive.engine.task_reconciler import open_run
 
 LOOP = """
 collections:
-  r/numbers: &numbers
-    schema: {type: object, required: [n, at], properties: {n: {type: integer}, at: {type: string}}}
-    key: [/n]
+  r/numbers: &numbers {schema: {type: object, required: [n, at], properties: {n: {type: integer}, at: {type: string}}}, key: [/n]}
   r/ping:
     <<: *numbers
     derive:
@@ -31,8 +29,7 @@ collections:
     <<: *numbers
     derive:
       using: {sqlite: {}}
-      transforms:
-        - {name: return, source: r/ping, shuffle: any, lambda: "SELECT $n - 1 AS n, $at WHERE $n > 0;"}
+      transforms: [{name: return, source: r/ping, shuffle: any, lambda: "SELECT $n - 1 AS n, $at WHERE $n > 0;"}]
   r/both:
     <<: *numbers
     derive:
@@ -119,9 +116,7 @@ def test_until_idle_does_not_wait_for_later_documents(tmp_path: Path) -> None:
 
 OTHERS = """
 collections:
-  r/ping:
-    schema: {type: object, required: [n, at], properties: {n: {type: integer}, at: {type: string}}}
-    key: [/n]
+  r/ping: {schema: {type: object, required: [n, at], properties: {n: {type: integer}, at: {type: string}}}, key: [/n]}
   r/copies:
     schema: {type: object, required: [n], properties: {n: {type: integer}}}
     key: [/n]

@@ -18,14 +18,9 @@ DAY = timedelta(hours=24)
 
 def expected_last_seen(flights: Iterable[Document]) -> dict[str, Document]:
     """flights/aircraft-last-seen, by tail number."""
+    names = ("tailnum", "scheduled", "carrier", "flight")
     return {
-        each["tailnum"]: {
-            "tailnum": each["tailnum"],
-            "place": each["dest"],
-            "scheduled": each["scheduled"],
-            "carrier": each["carrier"],
-            "flight": each["flight"],
-        }
+        each["tailnum"]: {**{name: each[name] for name in names}, "place": each["dest"]}
         for each in flights
         if _departed(each)
     }

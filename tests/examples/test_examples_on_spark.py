@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -42,41 +43,30 @@ def reduced(world: World, collection: str) -> list[dict[str, Any]]:
     return [document for _, document in reduce_in_memory(world.catalog.collections[collection], iter(rows))]
 
 
-def test_last_large_send_on_spark_equals_the_oracle(world: World, transfers: list[dict[str, Any]]) -> None:
-    found = {each["sender"]: each for each in reduced(world, "acmeBank/last-large-send")}
-
-    assert found == oracle.expected_last_large_sends(transfers)
+Expected = Callable[[list[dict[str, Any]]], dict[Any, dict[str, Any]]]
 
 
-def test_first_send_on_spark_equals_the_oracle(world: World, transfers: list[dict[str, Any]]) -> None:
-    found = {each["id"]: each for each in reduced(world, "acmeBank/first-send")}
-
-    assert found == oracle.expected_first_sends(transfers)
-
-
-def test_grouped_transfers_on_spark_equal_the_oracle(world: World, transfers: list[dict[str, Any]]) -> None:
-    found = {each["id"]: each for each in reduced(world, "acmeBank/grouped-transfers")}
-
-    assert found == oracle.expected_grouped_transfers(transfers)
-
-
-def test_transfer_outcomes_on_spark_equal_the_oracle(world: World, transfers: list[dict[str, Any]]) -> None:
-    found = {each["id"]: each for each in reduced(world, "acmeBank/transfer-outcomes")}
-
-    assert found == oracle.expected_outcomes(transfers)
-    assert {each["outcome"] for each in found.values()} == {"approve", "deny"}
+@pytest.mark.parametrize(
+    ("name", "key", "expected"),
+    [
+        ("last-large-send", "sender", oracle.expected_last_large_sends),
+        ("first-send", "id", oracle.expected_first_sends),
+        ("grouped-transfers", "id", oracle.expected_grouped_transfers),
+        ("transfer-outcomes", "id", oracle.expected_outcomes),
+        ("balances", "user", lambda transfers: oracle.expected_balances(oracle.expected_outcomes(transfers))),
+    ],
+)
+def test_acmebank_on_spark_equals_the_oracle(
+    name: str, key: str, expected: Expected, world: World, transfers: list[dict[str, Any]]
+) -> None:
+    assert {each[key]: each for each in reduced(world, f"acmeBank/{name}")} == expected(transfers)
 
 
 def test_accounts_spend_only_money_received_a_tick_before(world: World, transfers: list[dict[str, Any]]) -> None:
     found = {each["id"]: each for each in reduced(world, "acmeBank/transfer-outcomes")}
 
     assert oracle.violations(transfers, found) == []
-
-
-def test_balances_on_spark_equal_the_oracle(world: World, transfers: list[dict[str, Any]]) -> None:
-    found = {each["user"]: each for each in reduced(world, "acmeBank/balances")}
-
-    assert found == oracle.expected_balances(oracle.expected_outcomes(transfers))
+    assert {each["outcome"] for each in found.values()} == {"approve", "deny"}
 
 
 def test_flights_on_spark_equal_the_oracle(spark: SparkExecutor, tmp_path: Path) -> None:

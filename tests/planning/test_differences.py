@@ -54,12 +54,7 @@ def test_an_edited_module_is_a_diff(tmp_path: Path) -> None:
 def test_an_edited_import_of_a_module_is_a_diff(tmp_path: Path) -> None:
     (change,) = changes(tmp_path, MODULE, SUMS.replace("a + b", "a - b"))
     assert (change.part, change.effect, change.key) == ("sums.ts", "new documents", "/module")
-    assert change.diff == (
-        " export function add(a: number, b: number) {",
-        "-  return a + b;",
-        "+  return a - b;",
-        " }",
-    )
+    assert change.diff == (" export function add(a: number, b: number) {", "-  return a + b;", "+  return a - b;", " }")
 
 
 def test_a_definition_does_not_differ_from_itself(tmp_path: Path) -> None:

@@ -69,6 +69,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield world
 
 
+NEW = "new documents"
+BOTH = "source: w/orders}\n      - {resource: {table: others"
 EDITS = [
     (FIRST, FIRST[:-1] + ", priority: 2}", f"{NAME}: priority", "nothing"),
     (FIRST, FIRST[:-1] + ", onSourceReset: follow}", f"{NAME}: onSourceReset", "nothing"),
@@ -81,18 +83,8 @@ EDITS = [
         f"{NAME}: resource/delta_updates",
         "endpoint",
     ),
-    (
-        "source: w/orders}\n      - {resource: {table: others",
-        "source: {name: w/orders, notAfter: 2090-01-01T00:00:00Z}}\n      - {resource: {table: others",
-        f"{NAME}: notAfter",
-        "new documents",
-    ),
-    (
-        "source: w/orders}\n      - {resource: {table: others",
-        "source: {name: w/orders, notBefore: 2020-01-01T00:00:00Z}}\n      - {resource: {table: others",
-        f"{NAME}: notBefore",
-        "new documents",
-    ),
+    (BOTH, BOTH.replace("w/orders", "{name: w/orders, notAfter: 2090-01-01T00:00:00Z}"), f"{NAME}: notAfter", NEW),
+    (BOTH, BOTH.replace("w/orders", "{name: w/orders, notBefore: 2020-01-01T00:00:00Z}"), f"{NAME}: notBefore", NEW),
     (f"      - {SECOND}\n", "", "w/orders -> others", "nothing"),
     (f"{FIRST}\n      - {SECOND}", f"{SECOND}\n      - {FIRST}", "order of bindings", "nothing"),
     (FIRST, FIRST.replace("orders}", "third}", 1), "w/orders -> third", "from the start"),

@@ -169,6 +169,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield world
 
 
+NEW = "new documents"
 CHANGES = [
     ("- name: from", "- name: of", "of: name", "waits"),
     ("- name: from", "- name: of\n          formerly: from", "of: name", "nothing"),
@@ -178,42 +179,27 @@ CHANGES = [
         "more",
         "waits",
     ),
-    ("SELECT $n + 100", "SELECT $n + 200", "from: lambda", "new documents"),
-    ("shuffle: {key: [/n]}", "shuffle: {key: [/id]}", "from: shuffle", "new documents"),
+    ("SELECT $n + 100", "SELECT $n + 200", "from: lambda", NEW),
+    ("shuffle: {key: [/n]}", "shuffle: {key: [/id]}", "from: shuffle", NEW),
     ("backfill: 0", "backfill: 2", "from: backfill", "from the start"),
-    ("backfill: 0", "readDelay: 5s", "from: readDelay", "new documents"),
-    ("backfill: 0", "priority: 5", "from: priority", "new documents"),
-    (
-        "source: a/numbers",
-        "source: {name: a/numbers, notBefore: 2020-01-01T00:00:00Z}",
-        "from: notBefore",
-        "new documents",
-    ),
-    (
-        "source: a/numbers",
-        "source: {name: a/numbers, notAfter: 2030-01-01T00:00:00Z}",
-        "from: notAfter",
-        "new documents",
-    ),
+    ("backfill: 0", "readDelay: 5s", "from: readDelay", NEW),
+    ("backfill: 0", "priority: 5", "from: priority", NEW),
+    ("source: a/numbers", "source: {name: a/numbers, notBefore: 2020-01-01T00:00:00Z}", "from: notBefore", NEW),
+    ("source: a/numbers", "source: {name: a/numbers, notAfter: 2030-01-01T00:00:00Z}", "from: notAfter", NEW),
     ("source: a/numbers", "source: a/numbers\n          onSourceReset: follow", "from: onSourceReset", "nothing"),
-    ('times INTEGER);"]', 'times INTEGER);", "CREATE TABLE u (n);"]', "migration 1", "new documents"),
+    ('times INTEGER);"]', 'times INTEGER);", "CREATE TABLE u (n);"]', "migration 1", NEW),
     ("times INTEGER);", "times INT);", "migration 0", "refused"),
-    ("{disable: false}", "{maxTxnDuration: 2s}", "shards.maxTxnDuration", "new documents"),
-    ("reduce: {strategy: sum}", "reduce: {strategy: maximize}", "reduction of /times", "new documents"),
-    ("other: {}", "other: {type: string}", "schema /properties/other/type", "new documents"),
+    ("{disable: false}", "{maxTxnDuration: 2s}", "shards.maxTxnDuration", NEW),
+    ("reduce: {strategy: sum}", "reduce: {strategy: maximize}", "reduction of /times", NEW),
+    ("other: {}", "other: {type: string}", "schema /properties/other/type", NEW),
     ("other: {}", "other: {description: text}", "schema /properties/other/description", "nothing"),
-    (
-        "n: {type: integer}, other",
-        "n: {type: integer, minimum: 0}, other",
-        "schema /properties/n/minimum",
-        "new documents",
-    ),
+    ("n: {type: integer}, other", "n: {type: integer, minimum: 0}, other", "schema /properties/n/minimum", NEW),
     ("key: [/id]", "key: [/id, /n]", "the next run", "refused"),
     (
         "{id: {type: integer}, n: {type: integer}}",
         "{id: {type: integer}, n: {type: integer, minimum: 0}}",
         "schema of a/numbers: /properties/n/minimum",
-        "new documents",
+        NEW,
     ),
 ]
 

@@ -78,12 +78,7 @@ def cut(documents: Documents, sizes: Sequence[int]) -> list[Documents]:
 
 
 def test_documents_of_a_key_and_tick_combine_at_the_last_timestamp() -> None:
-    documents = [
-        (1, {"k": 2, "n": 1}),
-        (3, {"k": 1, "n": 1}),
-        (9, {"k": 2, "n": 4}),
-        (10, {"k": 2, "n": 1}),
-    ]
+    documents = [(1, {"k": 2, "n": 1}), (3, {"k": 1, "n": 1}), (9, {"k": 2, "n": 4}), (10, {"k": 2, "n": 1})]
     expected = [
         (3, 0, pack([1]), '{"k":1,"n":1}'),
         (9, 0, pack([2]), '{"k":2,"n":5}'),

@@ -10,72 +10,36 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from conftest import World, write_catalog
+from conftest import World, examples, write_catalog
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from test_worker import CATALOG as WORKER_CATALOG
+from test_worker import derivation, plan, published
 
 from derive.catalog import load
 from derive.document.key import pack
 from derive.engine.executor import InProcessExecutor
 from derive.materialize.stages import AnyPlan
-from derive.protocol.specs import DerivationSpec
 from derive.shard.owners import CONTENT, DELIVERED, OWNER, RANK, owners_of_keys
-from derive.shard.plan import Plan, Shape
+from derive.shard.plan import Plan
 from derive.shard.progress import Message, Progress
 from derive.shard.stages import MESSAGE, Stages, carry_out, stages_of
-from derive.shard.state import publish_epoch
 from derive.shard.tick_combiner import are_shared, gather_ticks
 from derive.shard.worker import run_alone
-from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import KeyRows, WrittenRows
-from derive.storage.segments.writer import SegmentWriter
-from derive.time.source_read import Segment, SourceRead
+from derive.time.source_read import Segment
 
-CATALOG = """
-collections:
-  w/in:
-    key: [/id]
-    schema: {type: object, required: [id, k], properties: {id: {type: integer}, k: {type: integer}}}
-  w/out:
-    key: [/k]
-    schema:
-      type: object
-      required: [k]
-      reduce: {strategy: merge}
-      properties: {k: {type: integer}, ids: {type: array, reduce: {strategy: append}}}
-    derive:
-      using: {sqlite: {migrations: ["CREATE TABLE seen (id INTEGER PRIMARY KEY);"]}}
-      transforms:
-        - name: add
-          source: w/in
-          shuffle: {key: [/id]}
-          lambda: "INSERT INTO seen VALUES ($id); SELECT $k, json_array($id) AS ids;"
-"""
+CATALOG = WORKER_CATALOG.replace(
+    "n: {type: integer, reduce: {strategy: sum}}", "ids: {type: array, reduce: {strategy: append}}"
+).replace("SELECT $k, 1 AS n;", "SELECT $k, json_array($id) AS ids;")
 SECOND = 1_000_000
-END = 100 * SECOND
 WALL = 1_767_225_660 * SECOND  # a minute past midnight of 2026-01-01
-Row = tuple[int, int, bytes, str]
-
-
-def derivation(root: Path) -> DerivationSpec:
-    with publish_epoch(root, "w/out", 1):
-        return load(write_catalog(root, CATALOG)).derivations["w/out"]
 
 
 def plan_of(root: Path, keys: Sequence[int], shards: int) -> Plan:
     """A transaction over documents a quarter of a second apart, of which each is published under one of these keys."""
-    spec = derivation(root)
-    writer = SegmentWriter(root, spec.sources["w/in"], "in")
-    numbers = range(len(keys))
-    if keys:
-        documents = [{"id": index, "k": key} for index, key in enumerate(keys)]
-        clocks, packed = [index * SECOND // 4 for index in numbers], [pack([index]) for index in numbers]
-        writer.write(WrittenRows.sorted_of(clocks, [0] * len(keys), packed, documents, ["[]"] * len(keys)))
-    reads = (SourceRead(0, 0, 0, END, tuple(writer.close())),)
-    shape: Shape = "single" if shards == 1 else "sharded"
-    return Plan(
-        spec, root, "token", 1, 1, shape, shards, {}, 0, END, reads, slices=(0, SECOND, END), is_conflict_free=True
-    )
+    spec = derivation(root, CATALOG)
+    return replace(plan(spec, root, keys, "single" if shards == 1 else "sharded", shards), is_conflict_free=True)
 
 
 class Shuffle:
@@ -107,11 +71,6 @@ def delivered(packets: Sequence[dict[str, object]]) -> Iterator[pa.RecordBatch]:
     return (pa.RecordBatch.from_pylist([{name: row[name] for name in DELIVERED}], schema=schema) for row in packets)
 
 
-def published(plan: Plan, segments: tuple[Segment, ...]) -> list[Row]:
-    """Clock, seq, key and JSON text of each row."""
-    return [row for rows in read_sorted(plan.root, [SourceRead(0, 0, 0, plan.end, segments)]) for row in rows.tuples()]
-
-
 def segments_of(messages: Sequence[Message]) -> tuple[Segment, ...]:
     return tuple(segment for message in messages for segment in message.segments)
 
@@ -123,7 +82,7 @@ def is_published_twice(keys: Sequence[int], shards: int) -> bool:
     return len({(second, key) for second, key, _ in reported}) < len(reported)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(60, 15))
 @given(st.lists(st.integers(0, 9), max_size=16), st.integers(2, 4))
 @example([1, 2, 3, 4, 1, 2, 3, 4], 2)  # keys come again in another second
 @example([1, 1, 1, 1, 1, 1, 1, 1], 3)
@@ -149,7 +108,7 @@ def test_conflict_free_shards_publish_the_same_as_one(keys: list[int], shards: i
     assert {number for message in messages for number in message.shards} == set(owners)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(40, 10))
 @given(st.lists(st.integers(0, 9), max_size=16), st.integers(2, 4))
 def test_single_process_reports_shared_keys(keys: list[int], shards: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,9 +34,7 @@ from derive.time.source_read import Segment, SourceRead
 
 CATALOG = """
 collections:
-  w/in:
-    key: [/id]
-    schema: {type: object, required: [id, k], properties: {id: {type: integer}, k: {type: integer}}}
+  w/in: {key: [/id], schema: {type: object, required: [id, k], properties: {id: {type: integer}, k: {type: integer}}}}
   w/out:
     key: [/k]
     schema:
@@ -60,12 +58,12 @@ def plan_of(tmp_path: Path) -> MakePlan:
     return lambda keys, shape="single": plan(spec, tmp_path, keys, shape, 1)
 
 
-def derivation(root: Path) -> DerivationSpec:
+def derivation(root: Path, catalog: str = CATALOG) -> DerivationSpec:
     with publish_epoch(root, "w/out", 1):
-        return load(write_catalog(root, CATALOG)).derivations["w/out"]
+        return load(write_catalog(root, catalog)).derivations["w/out"]
 
 
-def plan(spec: DerivationSpec, root: Path, keys: list[int], shape: Shape, shards: int) -> Plan:
+def plan(spec: DerivationSpec, root: Path, keys: Sequence[int], shape: Shape, shards: int) -> Plan:
     writer = SegmentWriter(root, spec.sources["w/in"], "in")
     if keys:
         clocks = [index * SECOND // 4 for index in range(len(keys))]

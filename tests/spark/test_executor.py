@@ -31,9 +31,7 @@ collections:
   u/numbers: &numbers {schema: {type: object, required: [n], properties: {n: {type: integer}}}, key: [/n]}
   u/copies:
     <<: *numbers
-    derive:
-      using: {sqlite: {}}
-      transforms: [{name: copy, source: u/numbers, shuffle: any, lambda: SELECT $n}]
+    derive: {using: {sqlite: {}}, transforms: [{name: copy, source: u/numbers, shuffle: any, lambda: SELECT $n}]}
 """
 
 
@@ -77,7 +75,7 @@ def test_other_failures_are_not_reported_as_unfit_workers() -> None:
     assert find_unfit(f"{LOST}ExecutorLostFailure (executor 1 exited): Command exited with code 137") is None
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("own", [None, "another"])

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from conftest import World, write_catalog
 
@@ -75,8 +76,7 @@ def test_a_collection_is_read_at_a_time_and_followed(world: World, spark: SparkE
         writer = frame.select("who", "amount").writeStream.format("parquet").trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "out"))
         query.awaitTermination(120)
-        rows = spark.session.read.parquet(str(tmp_path / "out")).collect()
-        return sorted(tuple(row) for row in rows)
+        return sorted((row["who"], row["amount"]) for row in pq.read_table(tmp_path / "out").to_pylist())
 
     first = [("ann", 0.5), ("ann", 1.0), ("bob", 2.0)]
     assert follow() == first
@@ -186,10 +186,7 @@ collections:
       type: object
       required: [k, p]
       reduce: {strategy: merge}
-      properties:
-        k: {type: integer}
-        p: {type: string}
-        sum: {type: number, reduce: {strategy: sum}}
+      properties: {k: {type: integer}, p: {type: string}, sum: {type: number, reduce: {strategy: sum}}}
 """
 
 

@@ -1,4 +1,4 @@
-"""Java is found, or brought along; and what it has to say goes to the log."""
+"""Spark starts with the Java of the machine or the bundled one, writes to its log, and loads classes from an archive."""
 
 import os
 import shutil
@@ -11,10 +11,11 @@ import pytest
 
 from derive.errors import TaskError
 from derive.spark import session
-from derive.spark.session import ensure_java, java_options
+from derive.spark.session import archive_options, class_archive, ensure_java, java_options
 
 REPOSITORY = Path(__file__).parents[2]
 
+OPENING = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 # What Spark's own launch scripts call, and nothing else.
 TOOLS = ("bash", "cat", "dirname", "env", "ls", "mkdir", "rm", "sed", "sh", "uname")
 
@@ -68,43 +69,92 @@ def run(home: Path, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.spark
-def test_spark_starts_silently_with_the_bundled_java(home: Path) -> None:
-    log = home / "a folder with \"quotes'" / "spark.log"
-    log.parent.mkdir()
-
-    done = subprocess.run(
-        [sys.executable, "-c", SPARK, str(log)], capture_output=True, text=True, cwd=REPOSITORY, check=False
+def flowctl(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with the installation in a folder."""
+    script = (
+        "import sys; sys.argv[0] = 'flowctl'; sys.prefix = sys.argv.pop(1); from derive.cli.main import main; main()"
     )
+    return subprocess.run(
+        [sys.executable, "-c", script, str(folder), *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def start_spark(log: Path, *options: str) -> None:
+    """Start Spark in a process of its own, which reports its results and nothing else."""
+    command = [sys.executable, "-c", SPARK, str(log), *options]
+
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, check=False)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "10\n", "")
     assert log.exists()
 
 
+@pytest.mark.spark
+@pytest.mark.torture  # test_arguments_of_spark_suit_the_bundled_java starts no Spark
+def test_spark_starts_silently_with_the_bundled_java(home: Path) -> None:
+    start_spark(home / "spark.log")
+
+
+def test_arguments_of_spark_suit_the_bundled_java(home: Path) -> None:
+    command = [str(ensure_java() / "bin" / "java"), "--add-modules=jdk.incubator.vector", OPENING, "-version"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "warning" not in done.stderr.lower()
+
+
+@pytest.mark.spark
+def test_spark_starts_silently_with_the_class_archive(tmp_path: Path) -> None:
+    flowctl(Path(sys.prefix), "prepare")  # `make test` has done so before
+    log, loaded = tmp_path / "a folder with \"quotes'" / "spark.log", tmp_path / "loaded"
+    log.parent.mkdir()
+
+    start_spark(log, *archive_options(class_archive(ensure_java())), f"-Xlog:class+load:file={loaded}")
+
+    classes = loaded.read_text().splitlines()
+    (context,) = [line for line in classes if "org.apache.spark.SparkContext source:" in line]
+    assert "source: shared objects file" in context
+    assert sum("source: shared objects file" in line for line in classes) > len(classes) / 2
+    assert "archived already" in flowctl(Path(sys.prefix), "prepare").stderr
+
+
+@pytest.mark.spark
+def test_next_preparation_removes_remains_of_a_killed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = tmp_path / "var" / "flowctl" / "prepare-left"
+    left.mkdir(parents=True)
+    monkeypatch.setenv("_JAVA_OPTIONS", "-Xmx8m")  # so that Java archives nothing
+
+    done = flowctl(tmp_path, "prepare")
+
+    assert done.returncode == 1
+    assert "Java cannot archive Spark's classes" in done.stderr
+    assert [path.name for path in left.parent.iterdir()] == ["prepare.lock"]
+
+
+def test_unsuitable_archive_is_ignored_silently(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    assert archive_options(archive) == ()
+    archive.write_bytes(b"of another Java" * 10_000)
+    command = [str(ensure_java() / "bin" / "java"), *archive_options(archive), "-version"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "archive" not in done.stderr
+
+
 @pytest.mark.parametrize(
-    ("version", "left"),
-    [
-        # Java 17 has the package that Spark's launcher opens
-        ("17.0.15", ["-Da=b c", "--add-opens=java.base/sun.security.action=ALL-UNNAMED", "-cp", ""]),
-        # Java 25 does not
-        ("25.0.2", ["-Da=b c", "-cp", ""]),
-        # an early access build has no more than a number
-        ("26-ea", ["-Da=b c", "-cp", ""]),
-    ],
+    ("version", "is_opened"),
+    [("17.0.15", True), ("25.0.2", False), ("26-ea", False)],  # only Java 17 has the package that Spark opens
 )
-def test_wrapper_removes_unsuitable_arguments(home: Path, version: str, left: list[str]) -> None:
+def test_wrapper_removes_unsuitable_arguments(home: Path, version: str, is_opened: bool) -> None:
     fake_java(home / "bin" / "java", version)
 
     found = ensure_java()
 
-    given = [
-        "-Da=b c",
-        "--add-modules=jdk.incubator.vector",
-        "--add-opens=java.base/sun.security.action=ALL-UNNAMED",
-        "-cp",
-        "",
-    ]
-    assert run(found, *given) == left
+    given = ["-Da=b c", "--add-modules=jdk.incubator.vector", OPENING, "-cp", ""]
+    assert run(found, *given) == ["-Da=b c", *[OPENING] * is_opened, "-cp", ""]
     assert os.environ["JAVA_HOME"] == str(found)
 
 

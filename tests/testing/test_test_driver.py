@@ -204,9 +204,9 @@ REACHED = {
 
 
 def test_documents_ingested_into_derived_collections_are_found_in_any_order(tmp_path: Path) -> None:
-    """Each order of ingesting into some collections, and verifying each one after each step."""
+    """Each order of ingesting into one or two collections, and verifying each one after each step."""
     text = DIRECT
-    orders = [order for size in (1, 2, 3) for order in permutations(REACHED, size)]
+    orders = [order for size in (1, 2) for order in permutations(REACHED, size)]
     for number, order in enumerate(orders):
         text += f"  t/test-{number}:\n"
         held: dict[str, list[str]] = {name: [] for name in REACHED}

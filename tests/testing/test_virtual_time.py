@@ -16,28 +16,21 @@ from derive.testing import Failure, VirtualTime, run_tests, tasks_of
 
 CATALOG = """\
 collections:
-  t/source:
-    schema: &schema {type: object, required: [id], properties: {id: {type: integer}, at: {type: string}}}
-    key: &key [/id]
+  t/source: {schema: &schema {type: object, required: [id], properties: {id: {type: integer}, at: {type: string}}}, key: &key [/id]}
   t/alerts:
     schema: *schema
     key: *key
     derive:
       using: {sqlite: {}}
-      transforms:
-        - {name: hourLater, source: t/source, shuffle: any, readDelay: 1h, lambda: "SELECT $id, time('now') AS at;"}
+      transforms: [{name: hourLater, source: t/source, shuffle: any, readDelay: 1h, lambda: "SELECT $id, time('now') AS at;"}]
   t/relayed:
     schema: *schema
     key: *key
-    derive:
-      using: {sqlite: {}}
-      transforms: [{name: relay, source: t/alerts, shuffle: any, readDelay: 1m, lambda: SELECT $id;}]
+    derive: {using: {sqlite: {}}, transforms: [{name: relay, source: t/alerts, shuffle: any, readDelay: 1m, lambda: SELECT $id;}]}
   t/picky:
     schema: *schema
     key: *key
-    derive:
-      using: {sqlite: {}}
-      transforms: [{name: refuse, source: t/source, shuffle: any, lambda: "SELECT $id WHERE json('no');"}]
+    derive: {using: {sqlite: {}}, transforms: [{name: refuse, source: t/source, shuffle: any, lambda: "SELECT $id WHERE json('no');"}]}
   t/seven:
     schema: *schema
     key: *key
@@ -136,7 +129,7 @@ def test_failure_reports_its_time_and_pending_documents(tmp_path: Path) -> None:
 
     assert result.exit_code == 1
     assert result.stdout.splitlines()[:-1] == [
-        f"FAIL t/test · step 4 · verify t/relayed at +40m    {path}:63:7",
+        f"FAIL t/test · step 4 · verify t/relayed at +40m    {path}:56:7",
         '  [1]  is missing; expected {"id":1}',
         "  still to come: 3 documents from +1h 5m on, through 'hourLater' of t/alerts",
     ]
