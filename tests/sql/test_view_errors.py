@@ -45,12 +45,15 @@ async def until_stored(coordinator: Coordinator, *names: str) -> int:
 def read_elsewhere(world: SqlWorld, name: str, time: int | None = None) -> Counter[tuple[Any, ...]] | ViewError:
     """What another store has of a view at a time, or at the latest."""
     with derive.open(world.data, source=world.folder / "flow.yaml") as folder:
-        collection = folder.collection(f"sql/public/{name}")
-        contents = collection.latest() if time is None else collection.as_of(time)
-        try:
-            return Counter(tuple(row.values()) for row in contents.to_arrow().to_pylist())
-        except ViewError as error:
-            return error
+        return read(folder.collection(f"sql/public/{name}"), time)
+
+
+def read(collection: derive.Collection, time: int | None) -> Counter[tuple[Any, ...]] | ViewError:
+    contents = collection.latest() if time is None else collection.as_of(time)
+    try:
+        return Counter(tuple(row.values()) for row in contents.to_arrow().to_pylist())
+    except ViewError as error:
+        return error
 
 
 async def test_errors_are_stored_with_rows(world: SqlWorld) -> None:
@@ -240,7 +243,7 @@ class Changes:
                 for (begin, rows, others), end in zip(self.history, ends, strict=True):
                     for time in {begin, max(begin, end - 1)}:
                         if collection.since <= time < collection.upper:
-                            held = read_elsewhere(self.world, name, time)
+                            held = read(collection, time)
                             answer = held.sqlstate if isinstance(held, ViewError) else held
                             assert answer == expected(name, rows, others), (
                                 name,
