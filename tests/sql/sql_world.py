@@ -54,6 +54,12 @@ class Client:
         """Run a statement as psql does, and return its rows."""
         return (await self.run(text, *arguments))[0]
 
+    async def script(self, *texts: str) -> None:
+        """Run statements, which each text separates by `; `."""
+        for text in texts:
+            for statement in text.split("; "):
+                await self(statement)
+
     async def tag(self, text: str) -> str:
         """Run a statement, and return its tag."""
         return (await self.run(text))[1]

@@ -32,8 +32,7 @@ async def test_tables_and_views_have_array_columns(world: SqlWorld) -> None:
         )
         assert await client("SELECT * FROM v ORDER BY i") == [("{}", "1", "{2}"), ("{1,NULL,2}", "1", "{1}")]
         await client("INSERT INTO t (id, i) VALUES (3, '{}'), (4, NULL)")
-        await client("DELETE FROM t WHERE id = 1")
-        await client("UPDATE t SET s = array_append(s, 'z') WHERE id = 3")
+        await client.script("DELETE FROM t WHERE id = 1; UPDATE t SET s = array_append(s, 'z') WHERE id = 3")
 
     async with world.served() as (_, client):
         await client("INSERT INTO t (id, i) VALUES (5, NULL)")

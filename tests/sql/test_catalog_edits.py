@@ -98,8 +98,7 @@ async def reported(world: SqlWorld) -> dict[str, object]:
         coordinator.own()
         assert [name for (name, *_) in await client("SHOW VIEWS")] == ["every", "m", "n", "over", "v"]
         asked = await answers(client)
-        await client("CREATE TABLE other (a int)")
-        await client("INSERT INTO other VALUES (1)")
+        await client.script("CREATE TABLE other (a int); INSERT INTO other VALUES (1)")
         assert await client("SELECT a FROM other") == [("1",)]
     async with world.served() as (_, client):
         for dropped in ("VIEW v CASCADE", "MATERIALIZED VIEW m", "SOURCE s", "VIEW every", "INDEX orders_amount"):
@@ -149,8 +148,7 @@ async def test_incompatible_views_stay_listed_with_their_error(world: SqlWorld, 
             return errors
 
     async with world.served() as (_, client):
-        await client("CREATE MATERIALIZED VIEW mm AS SELECT count(*) AS n FROM m")
-        await client("CREATE INDEX ON s (amount)")
+        await client.script("CREATE MATERIALIZED VIEW mm AS SELECT count(*) AS n FROM m; CREATE INDEX ON s (amount)")
     every = {"m", "mm", "n", "shop/orders", "v", "s"}
     assert await listed() == dict.fromkeys(every)
     edited(world, lambda text: text.replace(AMOUNT, f"amount: {change}", 1))
@@ -259,8 +257,7 @@ async def test_reset_ends_subscriptions_only(tmp_path: Path) -> None:
         begun = [asyncio.Event() for _ in names]
         subscribed = [asyncio.create_task(other_of(coordinator, *each)) for each in zip(names, begun, strict=True)]
         await asyncio.gather(*(event.wait() for event in begun))
-        await other("BEGIN")
-        await other("DECLARE updates CURSOR FOR SUBSCRIBE v")
+        await other.script("BEGIN; DECLARE updates CURSOR FOR SUBSCRIBE v")
         assert [row[2:] for row in await other("FETCH 1 updates")] == [("ann", "10")]
 
         await third("BEGIN")
@@ -286,9 +283,7 @@ async def test_reset_ends_subscriptions_only(tmp_path: Path) -> None:
 async def other_of(coordinator: Coordinator, name: str, begun: asyncio.Event) -> None:
     """Subscribe to a relation until the subscription fails; set an event when the first row is there."""
     client = Client(coordinator, transaction_isolation="serializable")
-    await client("BEGIN")
-    await client(f"DECLARE updates CURSOR FOR SUBSCRIBE {name}")
-    await client("FETCH 1 updates")
+    await client.script(f"BEGIN; DECLARE updates CURSOR FOR SUBSCRIBE {name}; FETCH 1 updates")
     begun.set()
     await client("FETCH ALL updates WITH (TIMEOUT = '20s')")
 

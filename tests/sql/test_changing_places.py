@@ -196,8 +196,7 @@ def test_table_can_be_swapped_repeatedly(tmp_path: Path) -> None:
             for text in SWAP:
                 await client(text)
             assert await client.tag("COMMIT") == "COMMIT"
-            await client("DROP TABLE live_bak")
-            await client(f"INSERT INTO live VALUES ({number})")
+            await client.script(f"DROP TABLE live_bak; INSERT INTO live VALUES ({number})")
             assert len(await client("SELECT * FROM live")) == 2
             assert [table.name for table in coordinator.store.tables.all()] == ["sql/public/live"]
 
@@ -223,8 +222,7 @@ async def test_table_takes_a_name_that_a_catalog_has_declared(tmp_path: Path) ->
     store.close()
 
     async with world.served() as (coordinator, client):
-        await client("CREATE TABLE live_tmp AS SELECT 'x' AS name, 2 AS id")
-        await client("ALTER TABLE live_tmp RENAME TO live")
+        await client.script("CREATE TABLE live_tmp AS SELECT 'x' AS name, 2 AS id; ALTER TABLE live_tmp RENAME TO live")
         assert [table.name for table in coordinator.store.tables.all()] == ["sql/public/live"]
 
     async with world.opened() as coordinator:
@@ -242,9 +240,7 @@ def test_commit_reports_its_outcome_on_a_full_disk(failing: int, tmp_path: Path)
 
     async def work(coordinator: Coordinator) -> tuple[bool, dict[str, list[tuple[str | None, ...]]]]:
         client = Client(coordinator)
-        await client("CREATE TABLE live AS SELECT 0 AS v")
-        await client("CREATE TABLE other (v int)")
-        await client("BEGIN")
+        await client.script("CREATE TABLE live AS SELECT 0 AS v; CREATE TABLE other (v int); BEGIN")
         for text in (*SWAP, "INSERT INTO other VALUES (7)", "DROP TABLE live_bak"):
             await client(text)
         full = Full(coordinator, failing)
@@ -254,8 +250,7 @@ def test_commit_reports_its_outcome_on_a_full_disk(failing: int, tmp_path: Path)
             is_committed = False
         full.end()
         seen = await rows(client)
-        await client("CREATE TABLE another (v int)")
-        await client("DROP TABLE another")
+        await client.script("CREATE TABLE another (v int); DROP TABLE another")
         names = {table.name for table in coordinator.store.tables.all()}
         assert names == {"sql/public/live", "sql/public/other"}
         return is_committed, seen

@@ -21,13 +21,11 @@ def stored(coordinator: Coordinator) -> set[str]:
 async def test_definitions_are_visible_in_their_transaction_and_after_commit(world: SqlWorld) -> None:
     async with world.served() as (coordinator, one):
         two = Client(coordinator)
-        await one("BEGIN")
-        await one("CREATE TABLE t (a int, b text)")
-        await one("INSERT INTO t VALUES (1, 'x'), (2, 'y')")
-        await one("CREATE VIEW v AS SELECT a * 10 AS tens FROM t")
-        await one("CREATE TABLE u AS SELECT tens FROM v WHERE tens > 10")
-        await one("CREATE INDEX ON v (tens)")
-        await one("UPDATE t SET b = 'z' WHERE a = 2")
+        await one.script(
+            "BEGIN; CREATE TABLE t (a int, b text); INSERT INTO t VALUES (1, 'x'), (2, 'y')",
+            "CREATE VIEW v AS SELECT a * 10 AS tens FROM t; CREATE TABLE u AS SELECT tens FROM v WHERE tens > 10",
+            "CREATE INDEX ON v (tens); UPDATE t SET b = 'z' WHERE a = 2",
+        )
         assert await one("SELECT * FROM t JOIN u ON t.a * 10 = u.tens") == [("2", "z", "20")]
         assert await one("SELECT tens FROM v ORDER BY tens") == [("10",), ("20",)]
         assert await one("SHOW TABLES") == [("t",), ("u",)]
@@ -47,15 +45,12 @@ async def test_definitions_are_visible_in_their_transaction_and_after_commit(wor
 
 
 async def test_rollback_leaves_nothing(coordinator: Coordinator, client: Client) -> None:
-    await client("CREATE TABLE t (a int)")
-    await client("INSERT INTO t VALUES (1)")
+    await client.script("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
     version = coordinator.objects.version
-    await client("BEGIN")
-    await client("CREATE TABLE u (a int)")
-    await client("INSERT INTO u VALUES (1)")
-    await client("ALTER TABLE t RENAME TO s")
-    await client("CREATE MATERIALIZED VIEW m AS SELECT sum(a) FROM s")
-    await client("CREATE SOURCE c FROM LOAD GENERATOR COUNTER")
+    await client.script(
+        "BEGIN; CREATE TABLE u (a int); INSERT INTO u VALUES (1); ALTER TABLE t RENAME TO s",
+        "CREATE MATERIALIZED VIEW m AS SELECT sum(a) FROM s; CREATE SOURCE c FROM LOAD GENERATOR COUNTER",
+    )
     assert await client("SELECT * FROM m") == [("1",)]
     assert await client("SELECT * FROM c") == []
     await client("ROLLBACK")
@@ -67,8 +62,7 @@ async def test_rollback_leaves_nothing(coordinator: Coordinator, client: Client)
     ]
     assert stored(coordinator) == {"sql/public/t"}
     assert coordinator.objects.version == version
-    await client("BEGIN")
-    await client("CREATE TABLE u (a int)")
+    await client.script("BEGIN; CREATE TABLE u (a int)")
     assert await client.fails("SELECT nothing") == "42703"
     assert await client.tag("COMMIT") == "ROLLBACK"
     assert stored(coordinator) == {"sql/public/t"}
@@ -76,9 +70,7 @@ async def test_rollback_leaves_nothing(coordinator: Coordinator, client: Client)
 
 async def test_materialized_view_may_read_tables_of_its_transaction(coordinator: Coordinator, client: Client) -> None:
     ingest(coordinator, [(1, "ann", 10.0)])
-    await client("BEGIN")
-    await client("CREATE TABLE names (customer text, name text)")
-    await client("INSERT INTO names VALUES ('ann', 'Ann')")
+    await client.script("BEGIN; CREATE TABLE names (customer text, name text); INSERT INTO names VALUES ('ann', 'Ann')")
     await client('CREATE MATERIALIZED VIEW m AS SELECT name, amount FROM "shop/orders" JOIN names USING (customer)')
     await client("CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM m")
     assert await client("SELECT name, amount FROM m") == [("Ann", "10")]
@@ -91,15 +83,11 @@ async def test_materialized_view_may_read_tables_of_its_transaction(coordinator:
 async def test_tables_can_be_swapped_in_a_transaction(world: SqlWorld) -> None:
     async with world.served() as (coordinator, client):
         for name, row in (("a", 1), ("b", 2), ("c", 3)):
-            await client(f"CREATE TABLE {name} (x int)")
-            await client(f"INSERT INTO {name} VALUES ({row})")
-        await client("BEGIN")
-        await client("ALTER TABLE a RENAME TO t")
-        await client("ALTER TABLE b RENAME TO a")
-        await client("ALTER TABLE t RENAME TO b")
-        await client("DROP TABLE c")
-        await client("CREATE TABLE c (y text)")
-        await client("INSERT INTO c VALUES ('new')")
+            await client.script(f"CREATE TABLE {name} (x int); INSERT INTO {name} VALUES ({row})")
+        await client.script(
+            "BEGIN; ALTER TABLE a RENAME TO t; ALTER TABLE b RENAME TO a; ALTER TABLE t RENAME TO b; DROP TABLE c",
+            "CREATE TABLE c (y text); INSERT INTO c VALUES ('new')",
+        )
         assert await client("SELECT a.x, b.x, c.y FROM a, b, c") == [("2", "1", "new")]
         await client("COMMIT")
         assert await client("SELECT a.x, b.x, c.y FROM a, b, c") == [("2", "1", "new")]
@@ -112,8 +100,7 @@ async def test_tables_can_be_swapped_in_a_transaction(world: SqlWorld) -> None:
 
 async def test_writes_and_definitions_commit_together(coordinator: Coordinator) -> None:
     one, two = Client(coordinator), Client(coordinator)
-    await one("CREATE TABLE t (a int)")
-    await one("CREATE TABLE gone (a int)")
+    await one.script("CREATE TABLE t (a int); CREATE TABLE gone (a int)")
     for number in range(3):
         await one("BEGIN")
         await one(f"CREATE TABLE t{number} (a int)")
@@ -150,10 +137,7 @@ async def test_commit_stands_after_a_failed_read_of_names(world: SqlWorld, monke
     async with world.served() as (coordinator, client):
         await client("CREATE TABLE t (a int)")
         failures = fail_after_commits(coordinator, monkeypatch, 1)
-        await client("BEGIN")
-        await client("INSERT INTO t VALUES (1)")
-        await client("CREATE TABLE u AS SELECT 2 AS b")
-        await client("COMMIT")
+        await client.script("BEGIN; INSERT INTO t VALUES (1); CREATE TABLE u AS SELECT 2 AS b; COMMIT")
         assert not failures
         assert await client("SELECT a, b FROM t, u") == [("1", "2")]
     async with world.served() as (_, client):
@@ -180,8 +164,7 @@ async def test_a_commit_after_one_of_unknown_outcome_fails_if_nothing_was_writte
 
 async def test_read_of_a_table_dropped_by_another_process_fails(coordinator: Coordinator, client: Client) -> None:
     """A session may still have the names from before a DROP that is committed."""
-    await client("CREATE TABLE t (a int)")
-    await client("CREATE TABLE u (a int)")
+    await client.script("CREATE TABLE t (a int); CREATE TABLE u (a int)")
     (table,) = [item.id for item in coordinator.objects.items.values() if item.name == "t"]
     define(coordinator.store, Definitions(dropped=(table,)))
     error = await client.error("SELECT * FROM t")
@@ -195,8 +178,7 @@ async def test_failed_transaction_leaves_nothing(coordinator: Coordinator) -> No
 
     await one("BEGIN")
     assert await one("SELECT * FROM t") == []
-    await one("INSERT INTO t VALUES (1)")
-    await one("CREATE TABLE u (a int)")
+    await one.script("INSERT INTO t VALUES (1); CREATE TABLE u (a int)")
     await two("INSERT INTO t VALUES (2)")
     assert await one.fails("COMMIT") == "40001"  # what was read has been written
     assert await two("SELECT * FROM t") == [("2",)]
@@ -223,8 +205,7 @@ async def test_conflicting_definitions_fail_with_40001(
     defined: str, meanwhile: str, sqlstate: str | None, coordinator: Coordinator
 ) -> None:
     one, two = Client(coordinator), Client(coordinator)
-    await one("CREATE TABLE t (a int)")
-    await one("BEGIN")
+    await one.script("CREATE TABLE t (a int); BEGIN")
     await one(defined)
     await two(meanwhile)
     after = await two("SHOW OBJECTS")
@@ -252,17 +233,11 @@ async def test_many_sessions_define_at_once(coordinator: Coordinator) -> None:
 
 
 async def test_statements_that_a_transaction_block_cannot_run_are_refused(client: Client) -> None:
-    await client("CREATE TABLE t (a int)")
-    await client("BEGIN")
-    await client("CREATE TABLE u (a int)")
+    await client.script("CREATE TABLE t (a int); BEGIN; CREATE TABLE u (a int)")
     assert await client.fails("SUBSCRIBE u") == "0A000"
-    await client("ROLLBACK")
-    await client("BEGIN READ ONLY")
+    await client.script("ROLLBACK; BEGIN READ ONLY")
     assert await client.fails("CREATE TABLE u (a int)") == "25006"
-    await client("ROLLBACK")
-    await client("BEGIN")
-    await client("INSERT INTO t VALUES (1)")
-    await client("CREATE TABLE u (a int)")
+    await client.script("ROLLBACK; BEGIN; INSERT INTO t VALUES (1); CREATE TABLE u (a int)")
     assert await client("SELECT * FROM u") == []
     assert await client("SELECT * FROM t LEFT JOIN u ON true") == [("1", None)]
 
@@ -293,17 +268,13 @@ def test_refused_constraints_have_hints(world: SqlWorld, column: str, hint: str)
 
 async def test_columns_of_dependencies_cannot_change(world: SqlWorld) -> None:
     async with world.served() as (coordinator, client):
-        await client("CREATE TABLE t (a int)")
-        await client("INSERT INTO t VALUES (1)")
-        await client("CREATE VIEW v AS SELECT a FROM t")
+        await client.script("CREATE TABLE t (a int); INSERT INTO t VALUES (1); CREATE VIEW v AS SELECT a FROM t")
         assert await client.fails("ALTER TABLE t ADD b int") == "2BP01"
         assert await client.fails("ALTER TABLE v ADD b int") == "42809"
         assert await client.tag("ALTER TABLE t ADD COLUMN IF NOT EXISTS a int") == "ALTER TABLE"
-        await client("BEGIN")
-        await client("DROP VIEW v")
-        await client("ALTER TABLE t ADD b int DEFAULT 2")
-        await client("CREATE VIEW v AS SELECT a + b AS c FROM t")
-        await client("COMMIT")
+        await client.script(
+            "BEGIN; DROP VIEW v; ALTER TABLE t ADD b int DEFAULT 2; CREATE VIEW v AS SELECT a + b AS c FROM t; COMMIT"
+        )
         assert await client("SELECT c FROM v") == [("3",)]
         assert stored(coordinator) == {"sql/public/t"}
     async with world.served() as (_, client):

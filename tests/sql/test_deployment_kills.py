@@ -89,8 +89,7 @@ async def _look(data: Path, *, is_owner: bool) -> dict[str, list[tuple[str | Non
     if is_owner:
         tables = {table.name for table in coordinator.store.tables.all()}
         assert tables == {f"sql/public/{name}" for name in rows}
-        await client("CREATE TABLE another (a int)")
-        await client("DROP TABLE another")
+        await client.script("CREATE TABLE another (a int); DROP TABLE another")
     await coordinator.close()
     return rows
 

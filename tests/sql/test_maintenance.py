@@ -59,8 +59,7 @@ def test_failed_maintenance_is_retried(error: Exception, tmp_path: Path) -> None
 
 
 async def test_maintenance_failures_of_views_are_reported(coordinator: Coordinator, client: Client) -> None:
-    await client("CREATE TABLE t (a int)")
-    await client("CREATE MATERIALIZED VIEW v AS SELECT 10 / a AS q FROM t")
+    await client.script("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT 10 / a AS q FROM t")
     await until_maintained(coordinator, "v")
     ((name, upper, error, upper_time, progress),) = await client("SHOW MAINTENANCE")
     assert (name, error, progress) == ("v", None, None)
@@ -116,8 +115,7 @@ async def test_slow_view_is_maintained_alone(
 async def test_commit_error_names_a_dropped_table(coordinator: Coordinator) -> None:
     client, other = Client(coordinator), Client(coordinator)
     await client('CREATE TABLE "orders" (a int)')
-    await client("BEGIN")
-    await client("INSERT INTO orders VALUES (1)")
+    await client.script("BEGIN; INSERT INTO orders VALUES (1)")
     await other("DROP TABLE orders")
     error = await client.error("COMMIT")
     assert (error.sqlstate, error.message) == ("42P01", 'table "orders" was dropped before this was committed')
@@ -172,6 +170,5 @@ async def test_maintenance_owner_that_failed_to_start_becomes_owner_later(
             coordinator.own()
     assert not coordinator.ownership.is_held
     client = Client(coordinator)
-    await client("CREATE TABLE t (a int)")
-    await client("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+    await client.script("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
     await until_maintained(coordinator, "v")

@@ -12,8 +12,7 @@ from derive.sql.coordinator import Coordinator
 
 async def test_the_same_text_has_the_same_plan_until_names_change(coordinator: Coordinator) -> None:
     one, other = Client(coordinator), Client(coordinator)
-    await one("CREATE TABLE a (id int)")
-    await one("INSERT INTO a VALUES (1)")
+    await one.script("CREATE TABLE a (id int); INSERT INTO a VALUES (1)")
     before = await one.session.prepare("SELECT * FROM a", ())
     assert (await other.session.prepare("SELECT * FROM a", ())).plan is before.plan
     assert (await other.session.prepare("SELECT id + $1 FROM a", (23,))).parameters == (23,)
@@ -22,8 +21,7 @@ async def test_the_same_text_has_the_same_plan_until_names_change(coordinator: C
 
     await one("DROP TABLE a")
     assert await other.fails("SELECT * FROM a") == "42P01"
-    await one("CREATE TABLE a (name text, id int)")
-    await one("INSERT INTO a VALUES ('ann', 2)")
+    await one.script("CREATE TABLE a (name text, id int); INSERT INTO a VALUES ('ann', 2)")
     assert await other("SELECT * FROM a") == [("ann", "2")]
 
 
@@ -34,8 +32,7 @@ async def test_ddl_transaction_keeps_plans_of_other_sessions(coordinator: Coordi
     text = "SELECT * FROM a"
     plans = []
     for client, name in ((defining, "b"), (third, "c")):
-        await client("BEGIN")
-        await client(f"CREATE TABLE {name} (id int)")
+        await client.script(f"BEGIN; CREATE TABLE {name} (id int)")
     before = [(await client.session.prepare(text, ())).plan for client in (defining, other, third)]
     for _ in range(20):
         plans.append([(await client.session.prepare(text, ())).plan for client in (defining, other, third)])

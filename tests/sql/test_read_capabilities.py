@@ -28,8 +28,7 @@ async def test_recent_times_stay_readable_during_compaction(
 ) -> None:
     coordinator.own()
     ingest(coordinator, [(1, "ann", 10.0)])
-    await client("CREATE TABLE t (a int)")
-    await client("INSERT INTO t VALUES (1)")
+    await client.script("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
     coordinator.maintenance_thread.follow()
     assert await client('SELECT count(*) FROM "shop/orders", t') == [("1",)]
     time = coordinator.timeline.latest

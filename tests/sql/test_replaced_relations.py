@@ -27,8 +27,7 @@ async def is_dropped(world: SqlWorld, _: Coordinator, other: Client) -> None:
 
 
 async def is_created_again(world: SqlWorld, _: Coordinator, other: Client) -> None:
-    await other("DROP TABLE t")
-    await other("CREATE TABLE t (n bigint, note text)")
+    await other.script("DROP TABLE t; CREATE TABLE t (n bigint, note text)")
 
 
 async def has_a_column_renamed(world: SqlWorld, _: Coordinator, other: Client) -> None:
@@ -80,8 +79,7 @@ async def test_transaction_fails_after_a_relation_it_read_was_replaced(
     await client("INSERT INTO t VALUES (1, 'one')")
     ingest(coordinator, [(1, "ann", 10.0)])
     derive_all(world, coordinator)
-    await client(f"SET transaction_isolation = '{isolation}'")
-    await client("BEGIN")
+    await client.script(f"SET transaction_isolation = '{isolation}'; BEGIN")
     await client(query)
     await change(world, coordinator, other)
     again = SPENT if query == SPENT else ENDS[0]  # what is derived may not be known when a table was created
@@ -96,8 +94,7 @@ async def test_transaction_fails_after_a_relation_it_read_was_replaced(
 
 
 async def test_altered_table_keeps_its_identity(coordinator: Coordinator, client: Client) -> None:
-    await client("CREATE TABLE t (k bigint, v text)")
-    await client("INSERT INTO t VALUES (1, 'one'), (2, NULL)")
+    await client.script("CREATE TABLE t (k bigint, v text); INSERT INTO t VALUES (1, 'one'), (2, NULL)")
     table = coordinator.store.tables.find("sql/public/t")
     assert table is not None
     await client("ALTER TABLE t ADD COLUMN n int")
@@ -106,9 +103,7 @@ async def test_altered_table_keeps_its_identity(coordinator: Coordinator, client
     await client("ALTER TABLE t ADD COLUMN d int DEFAULT 7")
     await client("UPDATE t SET v = 'uno' WHERE k = 1")
     assert await client("SELECT * FROM t ORDER BY k") == [("1", "uno", None, "7"), ("3", "three", "3", "7")]
-    await client("ALTER TABLE t DROP COLUMN v")
-    await client("ALTER TABLE t RENAME COLUMN n TO m")
-    await client("DELETE FROM t WHERE m = 3")
+    await client.script("ALTER TABLE t DROP COLUMN v; ALTER TABLE t RENAME COLUMN n TO m; DELETE FROM t WHERE m = 3")
     assert await client("SELECT * FROM t") == [("1", None, "7")]
     altered = coordinator.store.tables.find("sql/public/t")
     assert altered is not None
@@ -123,9 +118,7 @@ async def test_altered_table_keeps_its_identity(coordinator: Coordinator, client
 
 async def test_rows_for_an_altered_table_are_refused(coordinator: Coordinator) -> None:
     client, other = Client(coordinator), Client(coordinator)
-    await client("CREATE TABLE t (k bigint, v text)")
-    await client("BEGIN")
-    await client("INSERT INTO t VALUES (1, 'one')")
+    await client.script("CREATE TABLE t (k bigint, v text); BEGIN; INSERT INTO t VALUES (1, 'one')")
     await other("ALTER TABLE t ADD COLUMN n int")
     assert await client.fails("COMMIT") == "40001"
     assert await other("SELECT * FROM t") == []

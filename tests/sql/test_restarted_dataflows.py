@@ -60,8 +60,7 @@ def storage(world: SqlWorld) -> Iterator[Store]:
 async def test_inputs_of_a_view_are_kept_from_a_late_start_of_a_replica(
     coordinator: Coordinator, client: Client
 ) -> None:
-    await client("CREATE TABLE t (a int)")
-    await client("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+    await client.script("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
     await until_maintained(coordinator, "v")
     (view,) = identified(coordinator, "v")
     before = coordinator.store.task_capabilities.dataflows("view")[view]

@@ -12,12 +12,10 @@ from derive.sql.coordinator import Coordinator
 
 
 async def test_rollback_to_a_savepoint_undoes_later_statements(client: Client) -> None:
-    await client("CREATE TABLE t (a int)")
-    await client("BEGIN")
-    await client("INSERT INTO t VALUES (1)")
-    await client("SAVEPOINT s")
-    await client("INSERT INTO t VALUES (2)")
-    await client("CREATE TABLE u (a int)")
+    await client.script(
+        "CREATE TABLE t (a int); BEGIN; INSERT INTO t VALUES (1); SAVEPOINT s; INSERT INTO t VALUES (2)",
+        "CREATE TABLE u (a int)",
+    )
     assert await client.tag("ROLLBACK TO SAVEPOINT s") == "ROLLBACK"
     assert await client.fails("SELECT * FROM u") == "42P01"
     assert await client.tag("ROLLBACK TO s") == "ROLLBACK"  # also from a failed transaction, and again
@@ -30,34 +28,24 @@ async def test_rollback_to_a_savepoint_undoes_later_statements(client: Client) -
 
 async def test_savepoint_names_may_repeat(client: Client) -> None:
     assert await client.fails("SAVEPOINT s") == "25P01"
-    await client("CREATE TABLE t (a int)")
-    await client("BEGIN")
-    await client("SAVEPOINT s")
-    await client("INSERT INTO t VALUES (1)")
-    await client("SAVEPOINT s")
-    await client("INSERT INTO t VALUES (2)")
-    await client("ROLLBACK TO s")
+    await client.script(
+        "CREATE TABLE t (a int); BEGIN; SAVEPOINT s; INSERT INTO t VALUES (1); SAVEPOINT s; INSERT INTO t VALUES (2)",
+        "ROLLBACK TO s",
+    )
     await client("RELEASE SAVEPOINT s")  # the second; the first one of this name is there again
-    await client("ROLLBACK TO s")
-    await client("INSERT INTO t VALUES (3)")
-    await client("RELEASE s")
-    await client("SAVEPOINT savepoint")
+    await client.script("ROLLBACK TO s; INSERT INTO t VALUES (3); RELEASE s; SAVEPOINT savepoint")
     assert await client.fails("RELEASE s") == "3B001"
     assert await client.fails("RELEASE savepoint") == "25P02"
-    await client("ROLLBACK TO savepoint")
-    await client("COMMIT")
+    await client.script("ROLLBACK TO savepoint; COMMIT")
     assert await client("SELECT a FROM t") == [("3",)]
     assert await client.fails("ROLLBACK TO savepoint") == "25P01"
 
 
 async def test_rollback_to_a_savepoint_restores_cursors_and_settings(client: Client) -> None:
-    await client("BEGIN")
-    await client("DECLARE before CURSOR FOR SELECT 1")
-    await client("SET application_name = 'before'")
-    await client("SAVEPOINT s")
-    await client("SET application_name = 'after'")
-    await client("DECLARE after CURSOR FOR SELECT 2")
-    await client("ROLLBACK TO s")
+    await client.script(
+        "BEGIN; DECLARE before CURSOR FOR SELECT 1; SET application_name = 'before'; SAVEPOINT s",
+        "SET application_name = 'after'; DECLARE after CURSOR FOR SELECT 2; ROLLBACK TO s",
+    )
     assert await client("SHOW application_name") == [("before",)]
     assert await client("FETCH before") == [("1",)]
     assert await client.fails("FETCH after") == "34000"
@@ -75,8 +63,7 @@ def test_transaction_commits_statements_kept_by_savepoints(
 
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("BEGIN")
+        await client.script("CREATE TABLE t (a int); BEGIN")
         tables: list[int] = []
         rows: list[int] = []
         stack: list[tuple[list[int], list[int]]] = []
@@ -85,8 +72,7 @@ def test_transaction_commits_statements_kept_by_savepoints(
                 await client(f"INSERT INTO t VALUES ({number})")
                 rows = [*rows, number]
             elif step == "define":
-                await client(f"CREATE TABLE t{number} (a int)")
-                await client(f"INSERT INTO t{number} VALUES ({number})")
+                await client.script(f"CREATE TABLE t{number} (a int); INSERT INTO t{number} VALUES ({number})")
                 tables = [*tables, number]
             elif step == "drop" and tables:
                 await client(f"DROP TABLE t{tables[0]}")

@@ -70,8 +70,7 @@ def test_views_follow_renamed_relations(world: SqlWorld) -> None:
 
 
 async def test_relation_names_are_resolved(client: Client) -> None:
-    await client("CREATE TABLE t (a int)")
-    await client("CREATE VIEW v AS SELECT * FROM t")
+    await client.script("CREATE TABLE t (a int); CREATE VIEW v AS SELECT * FROM t")
 
     assert await client.fails("CREATE TABLE t (b int)") == "42P07"
     assert await client.tag("CREATE TABLE IF NOT EXISTS t (b int)") == "CREATE TABLE"
@@ -88,8 +87,7 @@ async def test_relation_names_are_resolved(client: Client) -> None:
 
 
 async def test_set_transaction_keeps_unnamed_settings(client: Client) -> None:
-    await client("CREATE TABLE t (a int)")
-    await client("BEGIN READ ONLY")
+    await client.script("CREATE TABLE t (a int); BEGIN READ ONLY")
     begun = await client("SELECT now()")
     await client("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
     assert await client("SELECT now()") == begun
@@ -97,15 +95,12 @@ async def test_set_transaction_keeps_unnamed_settings(client: Client) -> None:
     assert await client.fails("INSERT INTO t VALUES (1)") == "25006"
     await client("ROLLBACK")
 
-    await client("BEGIN")
-    await client("SELECT * FROM t")
+    await client.script("BEGIN; SELECT * FROM t")
     assert await client.tag("SET TRANSACTION READ ONLY") == "SET"
     assert await client.fails("SET TRANSACTION READ WRITE") == "25001"
     await client("ROLLBACK")
 
-    await client("SET transaction_isolation = 'serializable'")
-    await client("BEGIN")
-    await client("SELECT * FROM t")
+    await client.script("SET transaction_isolation = 'serializable'; BEGIN; SELECT * FROM t")
     assert await client.fails("SET TRANSACTION ISOLATION LEVEL STRICT SERIALIZABLE") == "25001"
     await client("ROLLBACK")
 
@@ -138,8 +133,7 @@ async def test_transactions_read_at_one_time(coordinator: Coordinator) -> None:
     one, two = Client(coordinator), Client(coordinator)
     await one("CREATE TABLE t (a int)")
 
-    await one("BEGIN")
-    await one("INSERT INTO t VALUES (1)")
+    await one.script("BEGIN; INSERT INTO t VALUES (1)")
     assert await two("SELECT * FROM t") == []  # nothing is there before COMMIT
     assert await one("SELECT * FROM t") == [("1",)]  # its own row
     assert await one.fails("SUBSCRIBE t") == "25001"
@@ -172,14 +166,12 @@ async def test_now_is_the_start_of_the_transaction(client: Client) -> None:
     before = await client("SELECT now(), statement_timestamp() > now() FROM t WHERE a = 1")
     assert before[0][1] == "t"
     assert await client("SELECT DISTINCT transaction_timestamp() FROM t") == [(before[0][0],)]
-    await client("UPDATE t SET b = now() WHERE a = 1")
-    await client("COMMIT")
+    await client.script("UPDATE t SET b = now() WHERE a = 1; COMMIT")
     assert await client("SELECT b, now() > b FROM t WHERE a = 1") == [(before[0][0], "t")]
 
 
 async def test_dropped_table_does_not_fail_commits_of_other_tables(coordinator: Coordinator, client: Client) -> None:
-    await client("CREATE TABLE t (a int)")
-    await client("CREATE TABLE u (a int)")
+    await client.script("CREATE TABLE t (a int); CREATE TABLE u (a int)")
     ids = [named.id for name in ("t", "u") if (named := coordinator.objects.lookup(None, name))]
     await client("DROP TABLE t")
     commits = [coordinator.commits.commit([(id_, (1,), 1)]) for id_ in ids]
@@ -193,9 +185,7 @@ async def test_dropped_table_does_not_fail_commits_of_other_tables(coordinator: 
 
 async def test_table_is_readable_after_compaction(coordinator: Coordinator, client: Client) -> None:
     """Another process advances a table that was read, and compacts its history."""
-    await client("CREATE TABLE t (id bigint)")
-    await client("INSERT INTO t VALUES (1)")
-    await client("INSERT INTO t VALUES (2)")
+    await client.script("CREATE TABLE t (id bigint); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)")
     assert await client("SELECT id FROM t ORDER BY id") == [("1",), ("2",)]
     commit = coordinator.watcher.next
     (table,) = coordinator.store.tables.all()
@@ -207,8 +197,7 @@ async def test_table_is_readable_after_compaction(coordinator: Coordinator, clie
 
 
 async def test_reads_follow_as_of(coordinator: Coordinator, client: Client) -> None:
-    await client("CREATE TABLE t (a int)")
-    await client("INSERT INTO t VALUES (1)")
+    await client.script("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
     before = coordinator.timeline.latest
     await client("INSERT INTO t VALUES (2)")
 
@@ -224,25 +213,20 @@ async def test_settings_are_set_and_shown(client: Client) -> None:
     assert await client("SHOW transaction_isolation") == [("serializable",)]
     assert await client.fails("SET statement_timeout = 'soon'") == "22023"
     assert await client.fails("SHOW nothing") == "42704"
-    await client("BEGIN")
-    await client("SET LOCAL statement_timeout = '2s'")
+    await client.script("BEGIN; SET LOCAL statement_timeout = '2s'")
     assert await client("SHOW statement_timeout") == [("2000ms",)]
     await client("COMMIT")
     assert await client("SHOW statement_timeout") == [("0",)]
-    await client("BEGIN READ ONLY")
-    await client("SET application_name = 'forgotten'")
+    await client.script("BEGIN READ ONLY; SET application_name = 'forgotten'")
     assert await client("SHOW transaction_read_only") == [("on",)]
     await client("ROLLBACK")
     assert await client("SHOW application_name") == [("",)]
     await client("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
     assert await client("SHOW transaction_read_only") == [("on",)]
-    await client("BEGIN")
-    await client("SET transaction_read_only = off")
-    await client("ROLLBACK")
+    await client.script("BEGIN; SET transaction_read_only = off; ROLLBACK")
     for statement in ("SET TIME ZONE INTERVAL '+00:00' HOUR TO MINUTE", "SET TIME ZONE LOCAL", "RESET ROLE"):
         await client(statement)
-    await client("SET ROLE NONE")
-    await client("SET SESSION AUTHORIZATION DEFAULT")
+    await client.script("SET ROLE NONE; SET SESSION AUTHORIZATION DEFAULT")
     assert await client.fails("SET ROLE ann") == "0A000"
 
 

@@ -327,8 +327,7 @@ async def test_other_replicas_begin_once_no_snapshot_is_being_sent(tmp_path: Pat
     coordinator = Coordinator(world.data, world.catalog, instances=instances)
     try:
         client = Client(coordinator)
-        await client("CREATE TABLE t (a bigint)")
-        await client("INSERT INTO t SELECT * FROM generate_series(1, 30000)")
+        await client.script("CREATE TABLE t (a bigint); INSERT INTO t SELECT * FROM generate_series(1, 30000)")
         computing, item = coordinator.computing, coordinator.objects.find(None, "t")
         assert item is not None
         table = coordinator.store.tables.table(item.id)

@@ -44,8 +44,7 @@ class Follower:
 async def test_subscriptions_send_updates(coordinator: Coordinator) -> None:
     client, follower = Client(coordinator), Follower(Client(coordinator))
     ingest(coordinator, [(1, "ann", 10.0)])
-    await client("CREATE TABLE names (customer text, name text)")
-    await client("INSERT INTO names VALUES ('ann', 'Ann')")
+    await client.script("CREATE TABLE names (customer text, name text); INSERT INTO names VALUES ('ann', 'Ann')")
     query = 'SELECT name, sum(amount) FROM "shop/orders" JOIN names USING (customer) GROUP BY name'
     await follower.begin(f"SUBSCRIBE ({query})")
     await follower.contents(Counter({("Ann", "10"): 1}))
@@ -63,14 +62,12 @@ async def test_subscriptions_send_updates(coordinator: Coordinator) -> None:
 def test_a_subscription_continues_where_another_has_ended(world: SqlWorld) -> None:
     async def first(coordinator: Coordinator) -> int:
         client = Client(coordinator)
-        await client("CREATE TABLE t (a int)")
-        await client("INSERT INTO t VALUES (1), (2)")
+        await client.script("CREATE TABLE t (a int); INSERT INTO t VALUES (1), (2)")
         until = coordinator.timeline.latest + 1
         rows = await client(f"SUBSCRIBE t WITH (PROGRESS) UP TO {until}")
         assert Counter(row[3] for row in rows if row[1] == "f") == Counter(["1", "2"])
         assert rows[-1][:2] == (str(until), "t")
-        await client("INSERT INTO t VALUES (3)")
-        await client("DELETE FROM t WHERE a = 1")
+        await client.script("INSERT INTO t VALUES (3); DELETE FROM t WHERE a = 1")
         return until - 1
 
     time = world.within(first)
@@ -87,8 +84,7 @@ def test_a_subscription_continues_where_another_has_ended(world: SqlWorld) -> No
 async def progressed(client: Client, progress: int | None, until: Counter[Row]) -> tuple[int, Counter[Row]]:
     """Go on from a progress until some updates have come, and then up to a progress; what is behind it is lost."""
     rest = ") " if progress is None else f", SNAPSHOT = false) AS OF {progress - 1}"
-    await client("BEGIN")
-    await client(f"DECLARE c CURSOR FOR SUBSCRIBE t WITH (PROGRESS{rest}")
+    await client.script(f"BEGIN; DECLARE c CURSOR FOR SUBSCRIBE t WITH (PROGRESS{rest}")
     updates: Counter[Row] = Counter()
     while True:
         for time, is_progress, *update in await client("FETCH 1 c WITH (TIMEOUT = '60s')"):
@@ -115,8 +111,7 @@ def test_a_subscription_continues_from_any_progress(world: SqlWorld) -> None:
         async def follow(coordinator: Coordinator) -> tuple[int, Counter[Row]]:
             client = Client(coordinator)
             if progress is None:  # noqa: B023
-                await client("CREATE TABLE t (a int)")
-                await client("INSERT INTO t VALUES (0)")
+                await client.script("CREATE TABLE t (a int); INSERT INTO t VALUES (0)")
             await client(change)  # noqa: B023
             return await progressed(client, progress, until)  # noqa: B023
 
@@ -165,8 +160,7 @@ def test_copy_writes_and_reads_rows(world: SqlWorld) -> None:
 
 async def test_cursors_fetch_rows(client: Client) -> None:
     assert await client.fails("DECLARE c CURSOR FOR SELECT 1") == "25P01"
-    await client("BEGIN")
-    await client("DECLARE c CURSOR FOR SELECT * FROM generate_series(1, 5)")
+    await client.script("BEGIN; DECLARE c CURSOR FOR SELECT * FROM generate_series(1, 5)")
     assert await client("FETCH 2 FROM c") == [("1",), ("2",)]
     assert await client("FETCH c") == [("3",)]
     assert await client("FETCH ALL FROM c") == [("4",), ("5",)]
@@ -187,9 +181,7 @@ async def test_prepared_statements_are_executed(client: Client) -> None:
 
 
 async def test_explain_and_show_list_objects(client: Client) -> None:
-    await client("CREATE TABLE t (a int NOT NULL)")
-    await client("CREATE VIEW v AS SELECT a FROM t")
-    await client("CREATE INDEX i ON t (a)")
+    await client.script("CREATE TABLE t (a int NOT NULL); CREATE VIEW v AS SELECT a FROM t; CREATE INDEX i ON t (a)")
 
     assert any("t" in (line or "") for (line,) in await client("EXPLAIN SELECT a, count(*) FROM t GROUP BY a"))
     assert (await client("EXPLAIN TIMESTAMP FOR SELECT * FROM t"))[0][0]
@@ -203,8 +195,7 @@ async def test_explain_and_show_list_objects(client: Client) -> None:
 async def test_outdated_plans_are_refused(client: Client) -> None:
     await client("CREATE TABLE t (a int)")
     prepared = await client.session.prepare("SELECT * FROM t", ())
-    await client("ALTER TABLE t RENAME TO u")
-    await client("CREATE TABLE t (a text)")
+    await client.script("ALTER TABLE t RENAME TO u; CREATE TABLE t (a text)")
     with pytest.raises(SqlError) as failure:
         await client.session.execute(prepared, ())
     assert failure.value.sqlstate == "0A000"
@@ -308,8 +299,7 @@ def test_unsupported_statements_have_hints(world: SqlWorld, text: str, hint: str
 
 
 async def test_misspelt_names_get_suggestions(client: Client) -> None:
-    await client("CREATE TABLE orders (a int)")
-    await client("CREATE VIEW spent AS SELECT a FROM orders")
+    await client.script("CREATE TABLE orders (a int); CREATE VIEW spent AS SELECT a FROM orders")
     for text, sqlstate, hint in (
         ("SHOW REPLICA", "42704", "Did you mean replicas?"),
         ("SHOW transacton_isolation", "42704", "Did you mean transaction_isolation?"),

@@ -180,8 +180,7 @@ async def test_capabilities_of_subscriptions_move_together_and_each_to_its_own_t
     coordinator: Coordinator, client: Client
 ) -> None:
     for name in "tu":
-        await client(f"CREATE TABLE {name} (a bigint)")
-        await client(f"INSERT INTO {name} VALUES (1)")
+        await client.script(f"CREATE TABLE {name} (a bigint); INSERT INTO {name} VALUES (1)")
     tables = [table for name in "tu" if (table := coordinator.store.tables.find(f"sql/public/{name}"))]
     last = min(table.upper for table in tables) - 1
     capabilities = coordinator.store.capabilities

@@ -30,8 +30,7 @@ STATEMENTS = [
 
 
 async def test_far_future_time_is_refused(coordinator: Coordinator, client: Client) -> None:
-    await client("CREATE TABLE t (a int)")
-    await client("CREATE VIEW v AS SELECT a FROM t")
+    await client.script("CREATE TABLE t (a int); CREATE VIEW v AS SELECT a FROM t")
     ingest(coordinator, [(1, "ann", 10.0)])
     for statement in STATEMENTS:
         for as_of in ("AS OF '2999-01-01T00:00:00Z'", "AS OF AT LEAST '2999-01-01T00:00:00Z'"):
@@ -66,8 +65,7 @@ async def test_compacted_time_fails(world: SqlWorld, coordinator: Coordinator, c
 
 
 async def test_subscription_ends_at_its_up_to(coordinator: Coordinator, client: Client) -> None:
-    await client("CREATE TABLE t (a int)")
-    await client("INSERT INTO t VALUES (1)")
+    await client.script("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
     present = coordinator.store.timeline.present()
     assert [row[1:] for row in await client(f"SUBSCRIBE t UP TO {present + SECOND}")] == [("1", "1")]
     assert coordinator.store.timeline.time() >= present + SECOND
@@ -91,17 +89,14 @@ async def test_a_read_continues_when_an_ingestion_has_ended_before_its_time(
 
 async def test_later_views_are_evaluated_at_earlier_times(coordinator: Coordinator) -> None:
     client, other = Client(coordinator), Client(coordinator)
-    await client("CREATE TABLE t (a int)")
-    await client("INSERT INTO t VALUES (1)")
+    await client.script("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
     ingest(coordinator, [(1, "ann", 10.0)])
     await client("BEGIN")
     assert await client('SELECT count(*) FROM t, "shop/orders"') == [("1",)]
     time = coordinator.timeline.latest
     await other("INSERT INTO t VALUES (2)")
     await other('CREATE MATERIALIZED VIEW m AS SELECT count(*) AS n FROM t, "shop/orders"')
-    await other("CREATE VIEW v AS SELECT n + 1 AS n FROM m")
-    await other("CREATE INDEX ON v (n)")
-    await other("CREATE TABLE u (a int)")
+    await other.script("CREATE VIEW v AS SELECT n + 1 AS n FROM m; CREATE INDEX ON v (n); CREATE TABLE u (a int)")
     assert await other("SELECT m.n, v.n FROM m, v") == [("2", "3")]
 
     assert await client("SELECT m.n, v.n FROM m, v") == [("1", "2")]

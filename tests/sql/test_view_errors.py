@@ -126,11 +126,9 @@ async def test_view_fails_beside_unmaintained_relations(coordinator: Coordinator
 
 async def test_subscriptions_end_at_an_error(world: SqlWorld) -> None:
     async with world.served() as (coordinator, client):
-        await client("CREATE TABLE t (a int)")
-        await client("CREATE MATERIALIZED VIEW v AS SELECT 10 / a AS q FROM t")
+        await client.script("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT 10 / a AS q FROM t")
         begin = await until_stored(coordinator, "v")
-        await client("INSERT INTO t VALUES (5)")
-        await client("INSERT INTO t VALUES (0)")
+        await client.script("INSERT INTO t VALUES (5); INSERT INTO t VALUES (0)")
         time = coordinator.timeline.latest
         await client("DELETE FROM t WHERE a = 0")
         await until_stored(coordinator, "v")
@@ -188,8 +186,7 @@ class Changes:
 
     async def create(self, coordinator: Coordinator) -> None:
         client = Client(coordinator)
-        await client("CREATE TABLE t (id int, g int, a int)")
-        await client("CREATE TABLE u (g int, b int)")
+        await client.script("CREATE TABLE t (id int, g int, a int); CREATE TABLE u (g int, b int)")
         for name, query in self.VIEWS.items():
             if self.random.random() < 0.3:  # so what is there already is behind
                 await self.change(client)

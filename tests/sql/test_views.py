@@ -89,9 +89,7 @@ async def test_indexed_views_answer_lookups(coordinator: Coordinator, client: Cl
 
 
 async def test_index_is_readable_without_later_writes(coordinator: Coordinator, client: Client) -> None:
-    await client("CREATE TABLE t (a int)")
-    await client("INSERT INTO t VALUES (1), (2)")
-    await client("CREATE INDEX ON t (a)")
+    await client.script("CREATE TABLE t (a int); INSERT INTO t VALUES (1), (2); CREATE INDEX ON t (a)")
     named = coordinator.objects.lookup(None, "t")
     assert named
     relation = Get(named.id, tuple(column.type for column in named.columns))
@@ -107,9 +105,7 @@ async def test_index_is_readable_without_later_writes(coordinator: Coordinator, 
 async def test_serializable_reads_of_an_index_do_not_advance_time(coordinator: Coordinator) -> None:
     strict = Client(coordinator)
     client = Client(coordinator, transaction_isolation="serializable")
-    await strict("CREATE TABLE t (a int)")
-    await strict("INSERT INTO t VALUES (1), (2)")
-    await strict("CREATE INDEX ON t (a)")
+    await strict.script("CREATE TABLE t (a int); INSERT INTO t VALUES (1), (2); CREATE INDEX ON t (a)")
     await until_maintained(coordinator, "t")
     assert await client("SELECT a FROM t WHERE a = 1") == [("1",)]  # the index has followed all that was read
     named = coordinator.objects.lookup(None, "t")
@@ -129,8 +125,7 @@ async def test_serializable_reads_of_an_index_do_not_advance_time(coordinator: C
 async def test_serializable_reads_of_a_join_follow_all_inputs(coordinator: Coordinator) -> None:
     client = Client(coordinator, transaction_isolation="serializable")
     ingest(coordinator, [(1, "ann", 10.0)])
-    await client("CREATE TABLE names (customer text, name text)")
-    await client("INSERT INTO names VALUES ('ann', 'Ann')")
+    await client.script("CREATE TABLE names (customer text, name text); INSERT INTO names VALUES ('ann', 'Ann')")
     await client('CREATE VIEW v AS SELECT id, name FROM "shop/orders" JOIN names USING (customer)')
     await client("CREATE INDEX ON v (id)")
     await until_maintained(coordinator, "v")
@@ -144,8 +139,7 @@ async def test_serializable_reads_of_a_join_follow_all_inputs(coordinator: Coord
 async def test_materialized_views_are_stored_and_read(world: SqlWorld) -> None:
     async with world.served() as (coordinator, client):
         ingest(coordinator, [(1, "ann", 10.0), (2, "ben", 5.5)])
-        await client("CREATE TABLE names (customer text, name text)")
-        await client("INSERT INTO names VALUES ('ann', 'Ann')")
+        await client.script("CREATE TABLE names (customer text, name text); INSERT INTO names VALUES ('ann', 'Ann')")
         await client(
             'CREATE MATERIALIZED VIEW spent AS SELECT name, sum(amount) AS sum FROM "shop/orders" JOIN names USING (customer) GROUP BY 1'
         )
@@ -174,8 +168,7 @@ async def test_materialized_views_are_stored_and_read(world: SqlWorld) -> None:
 
 
 async def test_volatile_views_are_not_maintained(client: Client) -> None:
-    await client("CREATE TABLE t (a int)")
-    await client("CREATE VIEW v AS SELECT a, now() AS at FROM t")
+    await client.script("CREATE TABLE t (a int); CREATE VIEW v AS SELECT a, now() AS at FROM t")
 
     assert await client.fails("CREATE MATERIALIZED VIEW m AS SELECT now()") == "0A000"
     assert await client.fails("CREATE MATERIALIZED VIEW m AS SELECT at FROM v") == "0A000"
@@ -225,8 +218,7 @@ async def test_inputs_of_a_view_are_kept_while_it_is_not_maintained(world: SqlWo
 
 async def test_unmaintained_view_is_not_awaited(world: SqlWorld) -> None:
     async with world.served() as (coordinator, client):
-        await client("CREATE TABLE t (a int)")
-        await client("CREATE MATERIALIZED VIEW v AS SELECT count(*) FROM t")
+        await client.script("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT count(*) FROM t")
         await until_maintained(coordinator, "v")
 
     async with world.served() as (coordinator, client):
@@ -322,8 +314,7 @@ async def test_grouping_sets_are_maintained(client: Client) -> None:
         "CREATE MATERIALIZED VIEW v AS SELECT a, b, sum(n) AS n, grouping(a, b) AS g FROM t GROUP BY ROLLUP (a, b)"
     )
     assert await client("SELECT * FROM v") == [(None, None, None, "3")]
-    await client("INSERT INTO t VALUES (1, 'x', 10), (1, 'y', 20), (NULL, 'x', 5)")
-    await client("DELETE FROM t WHERE b = 'y'")
+    await client.script("INSERT INTO t VALUES (1, 'x', 10), (1, 'y', 20), (NULL, 'x', 5); DELETE FROM t WHERE b = 'y'")
     rows = [("1", "x", "10", "0"), (None, "x", "5", "0"), ("1", None, "10", "1"), (None, None, "5", "1")]
     assert await client("SELECT * FROM v ORDER BY g, a") == [*rows, (None, None, "15", "3")]
 
@@ -372,8 +363,7 @@ async def test_percentiles_are_maintained(client: Client) -> None:
 
 async def test_nested_views_are_maintained(coordinator: Coordinator, client: Client) -> None:
     """Each reads a column of the one before more than once; SQLite by itself would double the text with each."""
-    await client("CREATE TABLE v0 (a bigint)")
-    await client("INSERT INTO v0 VALUES (1), (2)")
+    await client.script("CREATE TABLE v0 (a bigint); INSERT INTO v0 VALUES (1), (2)")
     for number in range(1, 41):
         united = f" UNION ALL SELECT a FROM v{number - 1} WHERE a < 0" if number % 9 == 0 else ""
         await client(f"CREATE VIEW v{number} AS SELECT a + 1 AS a FROM v{number - 1} WHERE a * 2 > 0{united}")
@@ -386,8 +376,7 @@ async def test_nested_views_are_maintained(coordinator: Coordinator, client: Cli
 
 
 async def test_excessive_depth_of_views_is_reported_in_one_sentence(client: Client) -> None:
-    await client("BEGIN")
-    await client("CREATE TABLE v0 (a bigint)")
+    await client.script("BEGIN; CREATE TABLE v0 (a bigint)")
     with pytest.raises(SqlError) as reported:
         for number in range(1, 1000):
             await client(f"CREATE VIEW v{number} AS SELECT a FROM v{number - 1}")
@@ -491,8 +480,7 @@ async def test_run_does_not_advance_a_view(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path, DERIVING)
 
     async with world.served() as (coordinator, client):
-        await client("CREATE TABLE t (id int, a int)")
-        await client("CREATE MATERIALIZED VIEW v AS SELECT id, a AS q FROM t")
+        await client.script("CREATE TABLE t (id int, a int); CREATE MATERIALIZED VIEW v AS SELECT id, a AS q FROM t")
         await until_stored(coordinator, "v")
 
     async with world.opened() as coordinator:

@@ -35,8 +35,7 @@ async def test_intermediate_ingestion_conflicts_with_a_write(coordinator: Coordi
     await client("BEGIN")
     assert await client(COUNT) == [("2",)]
     assert await other(COUNT) == [("2",)]
-    await client("INSERT INTO t VALUES (2)")
-    await client("COMMIT")
+    await client.script("INSERT INTO t VALUES (2); COMMIT")
     assert await client("SELECT n FROM t") == [("2",)]
 
 
@@ -46,8 +45,7 @@ async def test_unseen_ingestion_is_ordered_after_a_write(coordinator: Coordinato
     await client("BEGIN")
     assert await client(COUNT) == [("1",)]
     ingest(coordinator, [(2, "ben", 5.5)])
-    await client("INSERT INTO t VALUES (1)")
-    await client("COMMIT")
+    await client.script("INSERT INTO t VALUES (1); COMMIT")
     time = coordinator.timeline.latest
     both = f'SELECT count(*), (SELECT n FROM t) FROM "shop/orders" AS OF {time}'
     assert await client(both) == [("1", "1")]  # the transaction is before what was ingested
@@ -56,8 +54,7 @@ async def test_unseen_ingestion_is_ordered_after_a_write(coordinator: Coordinato
 
 async def test_writes_do_not_wait_for_ingestions(coordinator: Coordinator) -> None:
     client, other = Client(coordinator), Client(coordinator)
-    await client("CREATE TABLE t (n bigint)")
-    await client("BEGIN")
+    await client.script("CREATE TABLE t (n bigint); BEGIN")
     assert await client(COUNT) == [("0",)]
     await other("INSERT INTO t VALUES (0)")
     capability = coordinator.store.acquire_write("shop/orders")
@@ -90,8 +87,7 @@ async def test_statement_that_reads_ingested_documents_retries(coordinator: Coor
 
 async def test_write_fails_instead_of_deleting_rows_that_changed(world: SqlWorld) -> None:
     async with world.served() as (coordinator, client):
-        await client("CREATE TABLE t (a int)")
-        await client("INSERT INTO t VALUES (1)")
+        await client.script("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
         ingest(coordinator, [(1, "ann", 10.0)])
         while not (known := coordinator.store.collection("shop/spending")) or not known.documents:
             await client(COUNT)
