@@ -32,7 +32,7 @@ class Follower:
     async def contents(self, expected: Counter[Row]) -> None:
         """Fetch until updates come to these rows."""
         while self.current() != expected:
-            self.rows += await self._client("FETCH ALL c WITH (TIMEOUT = '200ms')")
+            self.rows += await self._client("FETCH ALL c WITH (TIMEOUT = '50ms')")
 
     def current(self) -> Counter[Row]:
         counts: Counter[Row] = Counter()

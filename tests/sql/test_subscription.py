@@ -239,7 +239,7 @@ async def test_subscription_ends_when_its_relation_is_dropped(coordinator: Coord
         reported: list[tuple[str | None, ...]] = []
         with pytest.raises(SqlError) as ended:
             while True:
-                reported += await followers[query]("FETCH ALL c WITH (timeout = '1s')")
+                reported += await followers[query]("FETCH ALL c WITH (timeout = '50ms')")
         assert ended.value.sqlstate == "55000"
         assert "dropped" in str(ended.value.detail)
         if query == "t":
@@ -247,7 +247,7 @@ async def test_subscription_ends_when_its_relation_is_dropped(coordinator: Coord
         assert all(int(str(row[0])) < present for row in reported)
     await client("INSERT INTO u VALUES (3)")
     follower = followers["(SELECT a FROM u)"]
-    while not any(row[1] == "f" for row in await follower("FETCH ALL c WITH (timeout = '1s')")):
+    while not any(row[1] == "f" for row in await follower("FETCH ALL c WITH (timeout = '50ms')")):
         pass
 
 

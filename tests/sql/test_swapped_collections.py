@@ -57,7 +57,7 @@ async def test_swap_is_a_change_at_one_time_for_views_and_subscriptions(
         counts: Counter[tuple[str | None, ...]] = Counter()
         times = set()
         while set(+counts) != DOUBLE:
-            for clock, diff, *row in await follower("FETCH ALL c WITH (timeout = '1s')"):
+            for clock, diff, *row in await follower("FETCH ALL c WITH (timeout = '50ms')"):
                 counts[tuple(row)] += int(str(diff))
                 times.add(int(str(clock)))
         assert max(times) == at
