@@ -184,25 +184,18 @@ SWAP = (
 )
 
 
-def test_table_can_be_swapped_repeatedly(tmp_path: Path) -> None:
+async def test_table_can_be_swapped_repeatedly(world: SqlWorld) -> None:
     """As dbt does for each table of each run."""
-
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        if not await client("SHOW TABLES"):
-            await client("CREATE TABLE live (v int)")
-        for number in range(4):
-            await client("BEGIN")
-            for text in SWAP:
-                await client(text)
-            assert await client.tag("COMMIT") == "COMMIT"
-            await client.script(f"DROP TABLE live_bak; INSERT INTO live VALUES ({number})")
-            assert len(await client("SELECT * FROM live")) == 2
-            assert [table.name for table in coordinator.store.tables.all()] == ["sql/public/live"]
-
-    world = SqlWorld(tmp_path)
     for _ in range(3):
-        world.within(work)
+        async with world.served() as (coordinator, client):
+            if not await client("SHOW TABLES"):
+                await client("CREATE TABLE live (v int)")
+            for number in range(4):
+                await client.script("BEGIN", *SWAP)
+                assert await client.tag("COMMIT") == "COMMIT"
+                await client.script(f"DROP TABLE live_bak; INSERT INTO live VALUES ({number})")
+                assert len(await client("SELECT * FROM live")) == 2
+                assert [table.name for table in coordinator.store.tables.all()] == ["sql/public/live"]
 
 
 DECLARED = """
@@ -235,14 +228,15 @@ async def test_table_takes_a_name_that_a_catalog_has_declared(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("failing", range(1, 4))
-def test_commit_reports_its_outcome_on_a_full_disk(failing: int, tmp_path: Path) -> None:
+async def test_commit_reports_its_outcome_on_a_full_disk(failing: int, world: SqlWorld) -> None:
     """One commit of a deployment finds no space: what COMMIT says is so, then and after a restart."""
 
-    async def work(coordinator: Coordinator) -> tuple[bool, dict[str, list[tuple[str | None, ...]]]]:
-        client = Client(coordinator)
+    async def rows(client: Client) -> dict[str, list[tuple[str | None, ...]]]:
+        return {name: sorted(await client(f"SELECT v FROM {name}")) for name in ("live", "other")}
+
+    async with world.served() as (coordinator, client):
         await client.script("CREATE TABLE live AS SELECT 0 AS v; CREATE TABLE other (v int); BEGIN")
-        for text in (*SWAP, "INSERT INTO other VALUES (7)", "DROP TABLE live_bak"):
-            await client(text)
+        await client.script(*SWAP, "INSERT INTO other VALUES (7)", "DROP TABLE live_bak")
         full = Full(coordinator, failing)
         try:
             is_committed = await client.tag("COMMIT") == "COMMIT"
@@ -253,20 +247,10 @@ def test_commit_reports_its_outcome_on_a_full_disk(failing: int, tmp_path: Path)
         await client.script("CREATE TABLE another (v int); DROP TABLE another")
         names = {table.name for table in coordinator.store.tables.all()}
         assert names == {"sql/public/live", "sql/public/other"}
-        return is_committed, seen
-
-    async def rows(client: Client) -> dict[str, list[tuple[str | None, ...]]]:
-        return {name: sorted(await client(f"SELECT v FROM {name}")) for name in ("live", "other")}
-
-    async def look(coordinator: Coordinator) -> dict[str, list[tuple[str | None, ...]]]:
-        coordinator.own()
-        return await rows(Client(coordinator))
-
-    world = SqlWorld(tmp_path)
-    is_committed, seen = world.within(work)
-
     assert seen == ({"live": [("1",)], "other": [("7",)]} if is_committed else {"live": [("0",)], "other": []})
-    assert world.within(look) == seen
+    async with world.served() as (coordinator, client):
+        coordinator.own()
+        assert await rows(client) == seen
 
 
 class Full:

@@ -89,20 +89,15 @@ async def test_first_read_has_all_lines_at_creation(
     assert await client(read) == READS[read]
 
 
-def test_restarted_server_waits_for_the_initial_lines(world: SqlWorld) -> None:
+async def test_restarted_server_waits_for_the_initial_lines(world: SqlWorld) -> None:
     path = world.folder / "numbers"
     path.write_text("".join(f"{number}\n" for number in range(100_000)))
-
-    async def created(coordinator: Coordinator) -> object:
-        await Client(coordinator)(f"CREATE SOURCE s FROM FILE '{path}' FORMAT JSON")
-        return coordinator.objects.items[min(coordinator.objects.items)].origin["size"]
-
-    async def restarted(coordinator: Coordinator) -> None:
+    async with world.served() as (coordinator, client):
+        await client(f"CREATE SOURCE s FROM FILE '{path}' FORMAT JSON")
+        assert coordinator.objects.items[min(coordinator.objects.items)].origin["size"] == path.stat().st_size
+    async with world.served() as (coordinator, client):
         coordinator.own()
-        assert await Client(coordinator)("SELECT count(*) FROM s") == [("100000",)]
-
-    assert world.within(created) == path.stat().st_size
-    world.within(restarted)
+        assert await client("SELECT count(*) FROM s") == [("100000",)]
 
 
 async def test_reads_of_failing_sources_report_the_error(world: SqlWorld, client: Client) -> None:

@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from sql_world import CATALOG, Client, SqlWorld
@@ -176,19 +178,18 @@ async def until(coordinator: Coordinator, holds: Callable[[], object]) -> None:
             await coordinator.watcher.next.wait()
 
 
-def restarted(
-    folder: Path, work: Callable[[Coordinator, asyncio.Future[list[tuple[str | None, ...]]]], Awaitable[None]]
-) -> None:
-    """A server without an instance that has begun, and a query of what one had before the server was killed."""
-    world = SqlWorld(folder, CATALOG)
-    world.script(
-        "CREATE TABLE t (a bigint)",
-        "INSERT INTO t VALUES (1)",
-        "CREATE VIEW v AS SELECT a * 2 AS a FROM t",
-        "CREATE INDEX ON v (a)",
-    )
+Restarted: TypeAlias = AbstractAsyncContextManager[tuple[Coordinator, asyncio.Future[list[tuple[str | None, ...]]]]]
 
-    async def run() -> None:
+
+@pytest.fixture
+def restarted(world: SqlWorld) -> Restarted:
+    """A server without an instance that has begun, and a query of what one had before the server was killed."""
+
+    @asynccontextmanager
+    async def run() -> AsyncIterator[tuple[Coordinator, asyncio.Future[list[tuple[str | None, ...]]]]]:
+        async with world.served() as (_, client):
+            await client.script("CREATE TABLE t (a bigint); INSERT INTO t VALUES (1)")
+            await client.script("CREATE VIEW v AS SELECT a * 2 AS a FROM t; CREATE INDEX ON v (a)")
         instances = Instances(replicas=1, command=lambda folder, token_file: _SILENT)
         coordinator = Coordinator(world.data, world.catalog, instances=instances)
         try:
@@ -200,15 +201,15 @@ def restarted(
                 coordinator.store.changes.wake()
                 await commit.wait()
             assert not query.done()
-            await work(coordinator, query)
+            yield coordinator, query
         finally:
             await coordinator.close()
 
-    asyncio.run(asyncio.wait_for(run(), 120))
+    return run()
 
 
-def test_query_of_maintained_relations_waits_for_an_instance(tmp_path: Path) -> None:
-    async def work(coordinator: Coordinator, query: asyncio.Future[list[tuple[str | None, ...]]]) -> None:
+async def test_query_of_maintained_relations_waits_for_an_instance(restarted: Restarted) -> None:
+    async with restarted as (coordinator, query):
         controller, link = coordinator.computing.controller, Link()
         controller.attach("one", link)
         (dataflow,) = link.dataflows()
@@ -221,11 +222,9 @@ def test_query_of_maintained_relations_waits_for_an_instance(tmp_path: Path) -> 
         controller.receive(link, PeekResponse(peek.uuid, [(7,)]))
         assert await query == [("7",)]  # and not 2, which would come of what is stored
 
-    restarted(tmp_path, work)
 
-
-def test_query_is_evaluated_once_an_instance_reports_a_rebuild(tmp_path: Path) -> None:
-    async def work(coordinator: Coordinator, query: asyncio.Future[list[tuple[str | None, ...]]]) -> None:
+async def test_query_is_evaluated_once_an_instance_reports_a_rebuild(restarted: Restarted) -> None:
+    async with restarted as (coordinator, query):
         controller, link = coordinator.computing.controller, Link()
         controller.attach("one", link)
         (dataflow,) = link.dataflows()
@@ -235,27 +234,21 @@ def test_query_is_evaluated_once_an_instance_reports_a_rebuild(tmp_path: Path) -
         controller.receive(link, Report(0, ()))
         assert await query == [("2",)]
 
-    restarted(tmp_path, work)
 
-
-def test_query_waits_a_bounded_time_for_an_instance(tmp_path: Path) -> None:
-    async def work(coordinator: Coordinator, query: asyncio.Future[list[tuple[str | None, ...]]]) -> None:
+async def test_query_waits_a_bounded_time_for_an_instance(restarted: Restarted) -> None:
+    async with restarted as (coordinator, query):
         coordinator.computing.awaited_until = 0.0
         assert await query == [("2",)]
 
-    restarted(tmp_path, work)
 
-
-def test_relations_without_an_instance_are_read_at_once(tmp_path: Path) -> None:
-    async def work(coordinator: Coordinator, query: asyncio.Future[list[tuple[str | None, ...]]]) -> None:
+async def test_relations_without_an_instance_are_read_at_once(restarted: Restarted) -> None:
+    async with restarted as (coordinator, query):
         client = Client(coordinator)
         assert await client("SELECT a FROM t") == [("1",)]
         assert await client("SELECT v.a, t.a FROM v, t") == [("2", "1")]
         assert not query.done()
         coordinator.computing.awaited_until = 0.0
         assert await query == [("2",)]
-
-    restarted(tmp_path, work)
 
 
 # The instance in the server's process hands parts on at once, and others come only where that repeats nothing.

@@ -59,26 +59,19 @@ async def test_subscriptions_send_updates(coordinator: Coordinator) -> None:
     assert await client.fails("SUBSCRIBE (SELECT now())") == "0A000"
 
 
-def test_a_subscription_continues_where_another_has_ended(world: SqlWorld) -> None:
-    async def first(coordinator: Coordinator) -> int:
-        client = Client(coordinator)
+async def test_a_subscription_continues_where_another_has_ended(world: SqlWorld) -> None:
+    async with world.served() as (coordinator, client):
         await client.script("CREATE TABLE t (a int); INSERT INTO t VALUES (1), (2)")
         until = coordinator.timeline.latest + 1
         rows = await client(f"SUBSCRIBE t WITH (PROGRESS) UP TO {until}")
         assert Counter(row[3] for row in rows if row[1] == "f") == Counter(["1", "2"])
         assert rows[-1][:2] == (str(until), "t")
         await client.script("INSERT INTO t VALUES (3); DELETE FROM t WHERE a = 1")
-        return until - 1
-
-    time = world.within(first)
-
-    async def second(coordinator: Coordinator) -> list[Row]:
-        client = Client(coordinator)
+    async with world.served() as (coordinator, client):
         await client("INSERT INTO t VALUES (4)")
-        until = coordinator.timeline.latest + 1
-        return await client(f"SUBSCRIBE t WITH (SNAPSHOT = false) AS OF {time} UP TO {until}")
-
-    assert [row[1:] for row in world.within(second)] == [("1", "3"), ("-1", "1"), ("1", "4")]
+        last = coordinator.timeline.latest + 1
+        rows = await client(f"SUBSCRIBE t WITH (SNAPSHOT = false) AS OF {until - 1} UP TO {last}")
+        assert [row[1:] for row in rows] == [("1", "3"), ("-1", "1"), ("1", "4")]
 
 
 async def progressed(client: Client, progress: int | None, until: Counter[Row]) -> tuple[int, Counter[Row]]:
@@ -95,7 +88,7 @@ async def progressed(client: Client, progress: int | None, until: Counter[Row]) 
                 return int(time or 0), updates
 
 
-def test_a_subscription_continues_from_any_progress(world: SqlWorld) -> None:
+async def test_a_subscription_continues_from_any_progress(world: SqlWorld) -> None:
     """With one server after the other: each update comes once, also where only the first progress was seen."""
     seen: Counter[Row] = Counter()
     progress: int | None = None
@@ -107,15 +100,11 @@ def test_a_subscription_continues_from_any_progress(world: SqlWorld) -> None:
         ("INSERT INTO t VALUES (5)", Counter([("1", "4"), ("1", "5")])),
     ]
     for change, until in servers:
-
-        async def follow(coordinator: Coordinator) -> tuple[int, Counter[Row]]:
-            client = Client(coordinator)
-            if progress is None:  # noqa: B023
+        async with world.served() as (_, client):
+            if progress is None:
                 await client.script("CREATE TABLE t (a int); INSERT INTO t VALUES (0)")
-            await client(change)  # noqa: B023
-            return await progressed(client, progress, until)  # noqa: B023
-
-        progress, updates = world.within(follow)
+            await client(change)
+            progress, updates = await progressed(client, progress, until)
         seen += updates
 
     assert seen == Counter([("1", "0"), ("2", "1"), ("1", "2"), ("1", "3"), ("-1", "2"), ("1", "4"), ("1", "5")])
@@ -133,29 +122,25 @@ async def test_subscription_can_be_cancelled(client: Client) -> None:
     assert await client("SELECT * FROM t") == []
 
 
-def test_copy_writes_and_reads_rows(world: SqlWorld) -> None:
+async def test_copy_writes_and_reads_rows(client: Client) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for piece in (b"1\tone\n2\t", b"\\N\n"):
             yield piece
 
-    async def work(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
-        await client("CREATE TABLE t (a int, b text, c int)")
-        prepared = await client.session.prepare("COPY t (a, b) FROM STDIN", ())
-        result = await client.session.execute(prepared, ())
-        assert result.copy_in
-        assert await result.copy_in(pieces()) == 2
-        await client.session.end_implicit()
-        assert await client("SELECT * FROM t ORDER BY a") == [("1", "one", None), ("2", None, None)]
+    await client("CREATE TABLE t (a int, b text, c int)")
+    prepared = await client.session.prepare("COPY t (a, b) FROM STDIN", ())
+    result = await client.session.execute(prepared, ())
+    assert result.copy_in
+    assert await result.copy_in(pieces()) == 2
+    await client.session.end_implicit()
+    assert await client("SELECT * FROM t ORDER BY a") == [("1", "one", None), ("2", None, None)]
 
-        prepared = await client.session.prepare("COPY (SELECT a, b FROM t ORDER BY a) TO STDOUT WITH CSV", ())
-        result = await client.session.execute(prepared, ())
-        assert result.copy_out
-        assert result.rows
-        lines = [line async for rows in result.rows for line in result.copy_out.lines(rows)]
-        assert lines == [b"1,one\n", b"2,\n"]
-
-    world.within(work)
+    prepared = await client.session.prepare("COPY (SELECT a, b FROM t ORDER BY a) TO STDOUT WITH CSV", ())
+    result = await client.session.execute(prepared, ())
+    assert result.copy_out
+    assert result.rows
+    lines = [line async for rows in result.rows for line in result.copy_out.lines(rows)]
+    assert lines == [b"1,one\n", b"2,\n"]
 
 
 async def test_cursors_fetch_rows(client: Client) -> None:

@@ -265,20 +265,13 @@ def hydrate_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(defaults, "most_here", 1_000)
 
 
-def test_views_of_many_rows_are_maintained(world: SqlWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_views_of_many_rows_are_maintained(world: SqlWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process works them out, of tables, collections and other views; also what they keep after a restart."""
     count = 3_000
     hydrate_elsewhere(monkeypatch)
 
-    async def hydrated(coordinator: Coordinator, client: Client) -> list[tuple[str | None, ...]]:
-        seen: set[tuple[str | None, ...]] = set()
-        while (rows := await client("SHOW HYDRATIONS")) or not seen:
-            seen.update((name, stage) for name, stage, _ in rows)
-            await asyncio.sleep(0.01)
-        return sorted(seen)
-
-    async def first(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+    seen: set[tuple[str | None, ...]] = set()
+    async with world.served() as (coordinator, client):
         ingest(coordinator, [(number, f"c{number % 3}", 1.0) for number in range(count)])
         await client("CREATE TABLE t (a int, b text)")
         await client(f"INSERT INTO t SELECT n, 'even' FROM generate_series(0, {2 * count - 2}, 2) AS s (n)")
@@ -287,8 +280,10 @@ def test_views_of_many_rows_are_maintained(world: SqlWorld, monkeypatch: pytest.
         await client("CREATE VIEW over AS SELECT customer, count(*) AS n FROM orders GROUP BY customer")
         await client("CREATE INDEX ON v (b)")
         await client("CREATE INDEX ON over (customer)")
-        seen = await hydrated(coordinator, client)
-        assert {("v_b_idx", "waiting"), ("orders", "reading"), ("over_customer_idx", "waiting")} <= set(seen)
+        while (rows := await client("SHOW HYDRATIONS")) or not seen:
+            seen.update((name, stage) for name, stage, _ in rows)
+            await asyncio.sleep(0.01)
+        assert {("v_b_idx", "waiting"), ("orders", "reading"), ("over_customer_idx", "waiting")} <= seen
         await until_maintained(coordinator, "v")
         await until_maintained(coordinator, "over")
         assert await client("SELECT n FROM v WHERE b = 'even'") == [(str(count),)]
@@ -296,16 +291,12 @@ def test_views_of_many_rows_are_maintained(world: SqlWorld, monkeypatch: pytest.
         assert await client("SELECT * FROM v ORDER BY b") == [("even", str(count)), ("odd", "1")]
         assert await client("SELECT n FROM over ORDER BY customer") == [("1000",), ("1000",), ("1000",)]
 
-    async def second(coordinator: Coordinator) -> None:
-        client = Client(coordinator)
+    async with world.served() as (coordinator, client):
         await client("INSERT INTO t VALUES (3, 'odd')")
         ingest(coordinator, [(1, "c9", 1.0)])
         await until_maintained(coordinator, "over")
         assert await client("SELECT n FROM over ORDER BY customer") == [("1000",), ("999",), ("1000",), ("1",)]
         assert await client("SELECT count(*) FROM orders") == [(str(count),)]
-
-    world.within(first)
-    world.within(second)
 
 
 async def test_grouping_sets_are_maintained(client: Client) -> None:

@@ -20,7 +20,7 @@ from derive.errors import FlowError
 EXAMPLES = os.environ.get("FLOW_LAW_EXAMPLES")
 # Those in which mutants are noticed, unless others are asked for; a history that fails tells its seed.
 FIRST = Random().randrange(1 << 32) if EXAMPLES else 0
-AT_ONCE = 25
+AT_ONCE = 10
 
 _RANDOMS = st.randoms(use_true_random=False)
 """What an event draws from them is drawn by Hypothesis, which can make it simpler."""
