@@ -122,7 +122,7 @@ class Tables:
         for table in (self.a, self.b):
             connection.execute(f"CREATE TABLE {table} (name text, client text, count bigint)")
         connection.execute(f"CREATE TABLE {self.gone} (name text)")
-        connection.execute(f"CREATE TABLE {self.lists} (list text, names text)")
+        connection.execute(f"CREATE TABLE {self.lists} (list text PRIMARY KEY, names text)")
         connection.execute(f"INSERT INTO {self.lists} SELECT g::text, '' FROM generate_series(0, {_LISTS - 1}) g")
         query = f"SELECT a.client, count(*) AS n FROM {self.a} a JOIN {self.b} b ON a.name = b.name GROUP BY a.client"
         connection.execute(f"CREATE MATERIALIZED VIEW {self.view} AS {query}")

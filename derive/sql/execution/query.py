@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import thread_time
+from types import MappingProxyType
 
 from derive.algebra.bounds import bounds_of
 from derive.algebra.relation import Finishing, Get, GlobalId, Relation
@@ -355,17 +356,46 @@ async def read(
     _logger.debug("evaluation over stored relations %s at %s", sorted(ids), time_text(time))
     if asked is None:
         await _check_views(state, query.relation, time)
-    rows_then = rows_at(state, query, time, staged=staged, has_changes=has_changed)
+    known = {} if as_of is not None else await _rows_by_keys(state, query, time)
+    if known.keys() == ids:
+        ready = _rows_at_once(state, query, staged, known, has_changes=has_changed)
+        if ready is not None:
+            return of_rows(ready)
+    rows_then = rows_at(state, query, time, staged=staged, known=known, has_changes=has_changed)
     return in_thread(rows_then, state.stop, ThreadPoolExecutor(1) if may_wait else None)
 
 
-def _rows_at_once(state: State, query: PlannedQuery, staged: Sequence[Row]) -> list[Row] | None:
-    """Return the rows of a query that reads no stored relation; None if the query is too slow for the event loop."""
+async def _rows_by_keys(state: State, query: PlannedQuery, time: int) -> dict[GlobalId, list[Row]]:
+    """Return the rows of the tables of which a query needs the rows of some keys, from the indexes of the keys."""
+    coordinator = state.coordinator
+    if not any(coordinator.commits.keys.keyed(coordinator.maintained.sources(ids_of(query.relation)))):
+        return {}
+    known = {}
+    relation = coordinator.maintained.expanded(query.relation)
+    for identifier, bounds in bounds_of((relation, query.finishing)).items():
+        rows = await coordinator.commits.rows_within(identifier, bounds, time) if bounds else None
+        if rows is not None:
+            known[identifier] = rows
+    return known
+
+
+def _rows_at_once(
+    state: State,
+    query: PlannedQuery,
+    staged: Sequence[Row],
+    known: Mapping[GlobalId, Sequence[Row]] = MappingProxyType({}),
+    *,
+    has_changes: bool = False,
+) -> list[Row] | None:
+    """Return the rows of a query that reads nothing from Storage; None if it is too slow for the event loop."""
     if _LONG.get(id(query.relation)) is query.relation:
         return None
     end = thread_time() + _PROMPT_SECONDS
     try:
-        return [row for batch in rows_at(state, query, 0, lambda: thread_time() > end, staged) for row in batch]
+        batches = rows_at(
+            state, query, 0, lambda: thread_time() > end, staged=staged, known=known, has_changes=has_changes
+        )
+        return [row for batch in batches for row in batch]
     except SqlError as error:
         if error.sqlstate != "57014":
             raise
@@ -434,8 +464,9 @@ def rows_at(
     query: PlannedQuery,
     time: int,
     cancelled: Callable[[], bool] | None = None,
-    staged: Sequence[Row] = (),
     *,
+    staged: Sequence[Row] = (),
+    known: Mapping[GlobalId, Sequence[Row]] = MappingProxyType({}),
     has_changes: bool = False,
 ) -> Iterator[list[Row]]:
     """Return the rows of a query at a time, evaluated from Storage.
@@ -446,6 +477,7 @@ def rows_at(
         time: time of the read.
         cancelled: returns whether the query is cancelled; by default, whether the statement is.
         staged: staged rows of a statement that writes.
+        known: all needed rows of some tables at the time.
         has_changes: whether to include the changes of the transaction.
     """
     coordinator = state.coordinator
@@ -464,10 +496,13 @@ def rows_at(
             return iter((list(begun[identifier]),))
         if catalog is not None and identifier >= FIRST_SYSTEM_ID:
             return iter((catalog.rows(identifier, lambda: facts_of(state)),))
-        source, bound = sources[identifier], bounds.get(identifier)
-        if changes := changed.get(identifier):
-            return _with_changes(contents_at(coordinator.store, source, time, None, bound), changes)
-        return contents_at(coordinator.store, source, time, desired, bound)
+        changes = changed.get(identifier)
+        if identifier in known:
+            batches: Iterator[list[Row]] = iter((list(known[identifier]),))
+        else:
+            source, bound = sources[identifier], bounds.get(identifier)
+            batches = contents_at(coordinator.store, source, time, None if changes else desired, bound)
+        return _with_changes(batches, changes) if changes else batches
 
     is_over = cancelled or (lambda: state.is_stopped)
     rows = oneshot.evaluate(relation, query.finishing, contents, state.most_bytes, is_over)

@@ -204,7 +204,7 @@ class _PresentRows:
             basis = transaction.latest_basis([table.id])
             if basis is not None:
                 coordinator.commits.check_unwritten(basis)
-            await coordinator.commits.keys.load(coordinator.commits.keys.keyed([table.id]))
+            await coordinator.commits.load_keys_alone(coordinator.commits.keys.keyed([table.id]))
         return cls(state, table, transaction.key_changes(table))
 
     async def of(self, numbers: Iterable[int], parts: Sequence[Written]) -> dict[tuple[int, bytes], Row]:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Protocol, TypeAlias
 
+from derive.algebra.bounds import Bounds
 from derive.algebra.relation import GlobalId
+from derive.algebra.types import Row
 from derive.errors import SqlError
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation
 from derive.sql.transactions.key_index import KeyChanges, KeyIndexes
@@ -153,6 +155,7 @@ class GroupCommit:
         self._waiting: list[_PendingCommit] = []
         self._task: asyncio.Task[None] | None = None
         self._written: dict[GlobalId, int] = {}
+        self._applying: set[GlobalId] = set()  # tables with durable writes that are not in the index yet
 
     async def commit(
         self,
@@ -249,14 +252,26 @@ class GroupCommit:
         tables = self.keys.keyed(ids)
         if not self.keys.are_loaded(tables):
             async with self._writers:
-                await self.keys.load(tables)
+                await self.load_keys_alone(tables)
+
+    async def load_keys_alone(self, tables: Iterable[NamedRelation]) -> None:
+        """Build the missing indexes of the keys of some tables; the caller excludes other writers."""
+        await self.keys.load(tables, self._timeline.latest)
+
+    async def rows_within(self, table: GlobalId, bounds: Bounds, time: int) -> list[Row] | None:
+        """Return the rows of a table within bounds at a time; None if they are not known without a read of Storage."""
+        if table in self._applying or self._written.get(table, 0) > time:
+            return None
+        rows = await self.keys.rows_within(table, bounds, time)
+        is_then = table not in self._applying and self._written.get(table, 0) <= time
+        return rows if is_then else None
 
     async def _key_changes(self, waiting: _PendingCommit) -> dict[GlobalId, KeyChanges]:
         """Return the changes of keys by a commit, for tables with keys that the commit does not define."""
         definitions = waiting.definitions
         defined = {table.id for table in definitions.created} | definitions.altered.keys() if definitions else set()
         tables = self.keys.keyed({table for table, _, _ in waiting.writes} - defined)
-        await self.keys.load(tables)
+        await self.load_keys_alone(tables)
         changes = {table.id: KeyChanges(table) for table in tables}
         for identifier, change in changes.items():
             change.add((row, diff) for table, row, diff in waiting.writes if table == identifier)
@@ -381,10 +396,18 @@ class GroupCommit:
         except BaseException:
             _give_up(group)
             raise
-        await self.keys.apply(keys.values())
+        self._applying.update(keys)  # at once, because the next read may have this time
+        try:
+            await self.keys.apply(keys.values())
+        except BaseException:
+            self.keys.discard(keys.keys())
+            _give_up(group)
+            raise
+        finally:
+            self._applying.difference_update(keys)
+            self._written.update(dict.fromkeys((table for table, _, _ in writes), time))
         if definitions is not None:
             self.keys.discard((*definitions.dropped, *definitions.altered))
-        self._written.update(dict.fromkeys((table for table, _, _ in writes), time))
         for waiting in group:
             try:
                 waiting.then()

@@ -11,10 +11,13 @@ from __future__ import annotations
 import asyncio
 import marshal
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import product
+from math import prod
 from typing import Any
 
 import apsw
 
+from derive.algebra.bounds import Bounds
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
@@ -61,6 +64,18 @@ class KeyPacker:
                 return None
             values.append(part(datum))
         return marshal.dumps(values, _FORMAT)
+
+    def within(self, bounds: Bounds) -> list[bytes] | None:
+        """Return all keys of rows within bounds; None if these are not known, or too many."""
+        choices = []
+        for index, part in self._parts:
+            data = bounds[index].data if index in bounds else None
+            if data is None:
+                return None
+            choices.append([part(datum) for datum in data if datum is not None])
+        if prod(map(len, choices)) > _MOST_AT_ONCE:
+            return None
+        return [marshal.dumps(list(values), _FORMAT) for values in product(*choices)]
 
 
 def duplicate(table: NamedRelation, key: Constraint, row: Row) -> SqlError:
@@ -140,10 +155,10 @@ class KeyChanges:
 
 
 class _TableIndex:
-    """The index of one table."""
+    """The index of one table; `since` is a time from which on the index has the rows of the table."""
 
-    def __init__(self, table: NamedRelation) -> None:
-        self.table = table
+    def __init__(self, table: NamedRelation, since: int = 0) -> None:
+        self.table, self.since = table, since
         self.lock = asyncio.Lock()
         self._database = apsw.Connection("")  # a temporary file, which SQLite removes
         self._database.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -8000")
@@ -225,13 +240,13 @@ class KeyIndexes:
         index = self._indexes.get(table.id)
         return index if index is not None and index.table == table else None
 
-    async def load(self, tables: Iterable[NamedRelation]) -> None:
-        """Build missing indexes, while no writer commits."""
+    async def load(self, tables: Iterable[NamedRelation], time: int) -> None:
+        """Build missing indexes, while no writer commits; `time` is at or above the times of all writes."""
         for table in tables:
             if self._find(table) is not None:
                 continue
             self.discard([table.id])
-            index = _TableIndex(table)
+            index = _TableIndex(table, time)
             await asyncio.to_thread(index.load, self._contents(table))
             self._indexes[table.id] = index
 
@@ -264,6 +279,18 @@ class KeyIndexes:
             if len(keys) <= _MOST_AT_ONCE:
                 return index.rows(number, keys)
             return await asyncio.to_thread(index.rows, number, keys)
+
+    async def rows_within(self, identifier: GlobalId, bounds: Bounds, time: int) -> list[Row] | None:
+        """Return the present rows of a table within bounds; None if no index gives them, or not for a time."""
+        index = self._indexes.get(identifier)
+        if index is None or index.since > time or self._table(identifier) != index.table:
+            return None
+        for number, key in enumerate(index.table.keys):
+            keys = KeyPacker(index.table, key).within(bounds)
+            if keys is not None:
+                async with index.lock:
+                    return list(index.rows(number, keys).values())
+        return None
 
     async def apply(self, changes: Iterable[KeyChanges]) -> None:
         """Add committed writes to the indexes."""
