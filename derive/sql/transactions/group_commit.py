@@ -396,7 +396,23 @@ class GroupCommit:
         except BaseException:
             _give_up(group)
             raise
-        self._applying.update(keys)  # at once, because the next read may have this time
+        await self._note_written(group, keys, time)
+        for waiting in group:
+            try:
+                waiting.then()
+            except Exception as error:
+                waiting.done.set_exception(error)
+            else:
+                waiting.done.set_result(time)
+
+    async def _note_written(
+        self, group: Sequence[_PendingCommit], keys: Mapping[GlobalId, KeyChanges], time: int
+    ) -> None:
+        """Record the durable writes of a group, and add them to the indexes of keys."""
+        # At once, because the next read may have this time.
+        self._applying.update(keys)
+        if (definitions := group[0].definitions) is not None:
+            self.keys.discard((*definitions.dropped, *definitions.altered))
         try:
             await self.keys.apply(keys.values())
         except BaseException:
@@ -405,16 +421,7 @@ class GroupCommit:
             raise
         finally:
             self._applying.difference_update(keys)
-            self._written.update(dict.fromkeys((table for table, _, _ in writes), time))
-        if definitions is not None:
-            self.keys.discard((*definitions.dropped, *definitions.altered))
-        for waiting in group:
-            try:
-                waiting.then()
-            except Exception as error:
-                waiting.done.set_exception(error)
-            else:
-                waiting.done.set_result(time)
+            self._written.update((table, time) for waiting in group for table, _, _ in waiting.writes)
 
 
 def _replaced() -> SqlError:
