@@ -215,7 +215,10 @@ class VirtualTime:
             if not soon:
                 return
             self._now = min(map(self._end, soon))
-        raise TaskError(f"feedback has not ended after {self._most_ticks} ticks")
+        raise TaskError(
+            f"feedback has not ended after {self._most_ticks} ticks",
+            hint="check whether a derivation feeds back without end",
+        )
 
     def end_tick(self, collection: str) -> None:
         """Advance time to the end of the present tick of a derived collection; do nothing for other collections."""

@@ -69,7 +69,7 @@ def command(
         chosen = [known.get(name) or catalog.find_collection(name) for name in names]
         collections = chosen or list({**catalog.collections, **known}.values())
         if bound is not None and bound > store.timeline.wall():
-            raise UsageError(f"--since {since} is in the future: give a past time")
+            raise UsageError(f"--since {since} is in the future", hint="give a past time")
         if dry_run:
             _show_forecast(_forecast(catalog, collections, store, bound), output, wide=wide)
         else:

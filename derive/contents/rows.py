@@ -195,7 +195,7 @@ def _dropped(table: Table) -> Iterator[None]:
     try:
         yield
     except SegmentMissingError as exc:
-        raise FencedError(f"'{table.name}' was dropped while it was read") from exc
+        raise FencedError(f"'{table.name}' was dropped while it was read", hint="run the command again") from exc
 
 
 def present_name(store: Readable, table: Table) -> str:

@@ -261,7 +261,7 @@ class StateQuery:
         if isinstance(exc, apsw.NoMemError):
             return UsageError(f"the query needs more than {self._megabytes} MB", hint="allow more: --memory MB")
         if isinstance(exc, apsw.ExecTraceAbort):
-            return UsageError("the query has more than one statement")
+            return UsageError("the query has more than one statement", hint="write one SELECT")
         if isinstance(exc, apsw.AuthError | apsw.ReadOnlyError):
             hint = "the state is a copy for reading: write a SELECT of its tables"
             return UsageError("the query may only read the tables of the state", position=position, hint=hint)
