@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +21,7 @@ from derive.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from derive.document.pointer import JSON
     from derive.errors import FlowError
     from derive.protocol.specs import CatalogSpec, CollectionSpec, LambdaLimits
     from derive.storage.roles import Readable
@@ -143,7 +145,7 @@ def _require_one(collection: str | None, key: str | None, view: str | None, row:
 def _explain_document(
     store: Store, catalog: CatalogSpec, scratch: Path, collection: str, key_text: str, clock: int | None, depth: int
 ) -> Trace:
-    from derive.errors import FrontierError, UsageError
+    from derive.errors import UsageError
 
     if store.tables.find(collection) is not None:
         raise UsageError(
@@ -152,11 +154,33 @@ def _explain_document(
         )
     spec = catalog.find_collection(collection)
     key = _key_of(spec, key_text)
+    end = _end_of(store, catalog, collection, clock)
+    _start_ahead(catalog, collection)
+    from derive.why.explain import Explainer
+    from derive.why.trace import trace
+
+    explained = trace(Explainer(catalog, store, scratch), collection, key, end, depth)
+    if explained is None:
+        raise _unknown_key(store, spec, key, end)
+    return explained
+
+
+def _end_of(store: Store, catalog: CatalogSpec, collection: str, clock: int | None) -> int:
+    """Return the timestamp after the time of an explanation; the time is the latest final time by default.
+
+    Raises:
+        FrontierError: the contents are not known at the time.
+        UsageError: nothing is stored, or the contents at the time belong to a former version.
+    """
+    from derive.errors import FrontierError, UsageError
+
     known = store.collection(collection)
     if known is None or not known.segments:
+        ingest = f"ingest documents: flowctl ingest --collection {collection} FILE"
+        is_derived = collection in catalog.derivations
         raise UsageError(
             f"nothing is stored in '{collection}' yet",
-            hint="ingest documents, or derive them: flowctl run --until-idle",
+            hint="ingest its sources, and derive it: flowctl run --until-idle" if is_derived else ingest,
         )
     end = known.upper if clock is None else clock + 1
     begins = _beginning(store, collection)
@@ -167,19 +191,13 @@ def _explain_document(
             hint="ask for a later time; or, right after a swap, run flowctl run first",
         )
     if end > known.upper or end <= known.since:
+        latest = "leave out --as-of to explain the latest final document"
         raise FrontierError(
             f"the contents of '{collection}' are exact from {_time(known.since)} on, and final before"
             f" {_time(known.upper)}; {_time(end - 1)} is outside",
-            hint="choose a time in between: --as-of TIME",
+            hint=latest if end > known.upper else "choose a later time: --as-of TIME",
         )
-    _start_ahead(catalog, collection)
-    from derive.why.explain import Explainer
-    from derive.why.trace import trace
-
-    explained = trace(Explainer(catalog, store, scratch), collection, key, end, depth)
-    if explained is None:
-        raise _unknown_key(store, spec, key, end)
-    return explained
+    return end
 
 
 def _start_ahead(catalog: CatalogSpec, collection: str) -> None:
@@ -324,20 +342,55 @@ def _key_of(spec: CollectionSpec, text: str) -> bytes:
 
 
 _MOST_KEYS = 200_000
+"""Largest number of documents whose keys are compared with an unknown key."""
 
 
 def _unknown_key(store: Readable, spec: CollectionSpec, key: bytes, end: int) -> FlowError:
-    """Return the error of a key that no document has, with the most similar keys."""
-    from itertools import islice
-
+    """Return the error of a key that no document before a time has."""
     from derive.document.key import show_key
     from derive.errors import UsageError
-    from derive.suggest import suggest
-    from derive.why.scan import ScanBounds, scan
 
-    shown = show_key(key)
-    keys = {row.key for row in islice(scan(store, spec, ScanBounds(end=end)), _MOST_KEYS)}
-    guess = suggest(shown, sorted(map(show_key, keys)))
-    example = show_key(min(keys)) if keys else None
-    hint = f"did you mean '{guess}'?" if guess else f"one key is '{example}'" if example else None
-    return UsageError(f"no document of '{spec.name}' before {_time(end)} has the key {shown}", hint=hint)
+    return UsageError(
+        f"no document of '{spec.name}' up to {_time(end - 1)} has the key {show_key(key)}",
+        hint=_hint_of_unknown_key(store, spec, key, end),
+    )
+
+
+def _hint_of_unknown_key(store: Readable, spec: CollectionSpec, key: bytes, end: int) -> str | None:
+    """Return a hint: the time of the key's first document, or the most similar key; None for an empty collection."""
+    from itertools import islice
+
+    from derive.document.key import show_key, unpack
+    from derive.suggest import suggest
+    from derive.why.scan import Match, ScanBounds, scan
+
+    later = scan(store, spec, ScanBounds(begin=end, match=Match.of_keys([key])))
+    first = min((row.clock for row in later), default=None)
+    if first is not None:
+        return f"its first document has the time {_time(first)}: give this time or a later one as --as-of"
+    converted = scan(store, spec, ScanBounds(end=end, match=Match.of_keys(_converted(key))))
+    guess = next((show_key(row.key) for row in converted), None)
+    if guess is None:
+        keys = {row.key for row in islice(scan(store, spec, ScanBounds(end=end)), _MOST_KEYS)}
+        if not keys:
+            return None
+        has_texts = any(isinstance(component, str) for component in unpack(key))
+        guess = suggest(show_key(key), sorted(map(show_key, keys))) if has_texts else None
+        if guess is None:
+            return f"one key is '{show_key(min(keys))}'"
+    return f"did you mean '{guess}'?"
+
+
+def _converted(key: bytes) -> list[bytes]:
+    """Return the packed keys that differ from a key in that integers are texts, or texts of integers are integers."""
+    from itertools import islice, product
+
+    from derive.document.key import pack, unpack
+
+    def both(component: JSON) -> list[JSON]:
+        if isinstance(component, int) and not isinstance(component, bool):
+            return [component, str(component)]
+        is_integer = isinstance(component, str) and re.fullmatch(r"-?\d{1,18}", component, re.ASCII)
+        return [component, int(component)] if is_integer else [component]
+
+    return [pack(list(components)) for components in islice(product(*map(both, unpack(key))), 1, 64)]

@@ -175,7 +175,9 @@ def _sql(value: Any) -> str:
     """Return a value of SQLite as a literal, shortened."""
     if isinstance(value, bytes):
         return f"x'{_short(value.hex())}'"
-    return "NULL" if value is None else f"'{_short(value)}'" if isinstance(value, str) else str(value)
+    if value is None or isinstance(value, bool):
+        return {None: "NULL", False: "FALSE", True: "TRUE"}[value]
+    return f"'{_short(value)}'" if isinstance(value, str) else str(value)
 
 
 def _short(text: str) -> str:

@@ -401,4 +401,11 @@ def past_reasons(store: Readable, past: Past) -> list[str]:
                 f"the history of '{source}' before {format_rfc3339(known.since)} was compacted, so documents that were"
                 " processed are gone"
             )
+    state = store.task(past.parts[-1].spec.name)
+    read = {} if state is None else {place.relation: place.source for place in state.places.values() if place.relation}
+    reasons += [
+        f"{store.describe_fate(source, relation)}, so documents that were processed are gone"
+        for relation, source in read.items()
+        if store.collection_of(relation) is None
+    ]
     return reasons

@@ -137,6 +137,14 @@ def test_why_of_an_ingested_document_shows_its_time(folder: Path) -> None:
     [
         ("shop/spendin", "ann", (), "the catalog has no collection 'shop/spendin'\n  = did you mean 'shop/spending'?"),
         ("shop/spending", '["anna"]', (), 'has the key ["anna"]\n  = did you mean \'["ann"]\'?'),
+        ("shop/orders", '["2"]', (), "has the key [\"2\"]\n  = did you mean '[2]'?"),
+        ("shop/orders", "200", (), "has the key [200]\n  = one key is '[1]'"),
+        (
+            "shop/orders",
+            "3",
+            ("--as-of", "2024-01-01T00:00:02Z"),
+            "02.000000Z has the key [3]\n  = its first document has the time 2024-01-01T00:00:03.000000Z: give this",
+        ),
         (
             "shop/spending",
             '["ann", 1]',
@@ -146,7 +154,7 @@ def test_why_of_an_ingested_document_shows_its_time(folder: Path) -> None:
         ("shop/spending", '["ann"', (), "--key is not JSON"),
         ("shop/spending", "\udcff", (), "error: the argument '\\udcff' is not valid UTF-8"),
         ("shop/orders", "1" + 30 * "0", (), f"has the key [1{30 * '0'}]\n  = "),
-        ("shop/spending", "ann", ("--as-of", "2030-01-01T00:00:00Z"), "final before 2024-01-01T00:00:10.000000Z"),
+        ("shop/spending", "ann", ("--as-of", "2030-01-01T00:00:00Z"), "\n  = leave out --as-of to explain"),
     ],
 )
 def test_why_of_an_unknown_document_has_a_hint(
@@ -156,6 +164,21 @@ def test_why_of_an_unknown_document_has_a_hint(
 
     assert (status in (1, 2), out) == (True, "")
     assert expected in err
+
+
+@pytest.mark.parametrize(
+    ("collection", "hint"),
+    [
+        ("shop/orders", "ingest documents: flowctl ingest --collection shop/orders FILE"),
+        ("shop/spending", "ingest its sources, and derive it: flowctl run --until-idle"),
+    ],
+)
+def test_why_of_an_empty_collection_has_a_hint(tmp_path: Path, collection: str, hint: str) -> None:
+    World(tmp_path / ".flow", load(write_catalog(tmp_path, CATALOG)), wall=BASE).store.close()
+
+    status, _, err = why(tmp_path, "1", collection=collection)
+
+    assert (status, err) == (2, f"error: nothing is stored in '{collection}' yet\n  = {hint}\n")
 
 
 def test_verify_replays_all_documents(folder: Path) -> None:

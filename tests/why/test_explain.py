@@ -370,6 +370,21 @@ def test_compacted_source_is_reported(history: Callable[[str], History]) -> None
     assert audited(tried.world, "c/out").reasons == (reason,)
 
 
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_removed_source_is_reported(*, is_dropped: bool, history: Callable[[str], History]) -> None:
+    tried = history(catalog("id", PLAIN, TABLE, transform(COUNT)))
+    tried.add(20)
+    tried.end()
+    store = tried.world.store
+    store.drop("c/in", force=True) if is_dropped else store.truncate("c/in")
+    keys = frozenset(keys_of(tried.world, "c/out"))
+    with explainer_of(tried.world) as explainer:
+        explanation = explainer.explain("c/out", Question(keys))
+        (reason,) = reasons_of(explainer, "c/out", Question(keys), explanation)
+    assert reason.startswith("'c/in' was reset")
+    assert reason.endswith("so documents that were processed are gone")
+
+
 def test_compacted_output_is_explained_by_its_reduction(history: Callable[[str], History]) -> None:
     tried = history(SUMMED)
     tried.add(40)
