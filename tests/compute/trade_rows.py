@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from random import Random
 from typing import TypeAlias
 
-Value: TypeAlias = int | str | Decimal | date
+Value: TypeAlias = int | str | Decimal | date | datetime
 Row: TypeAlias = tuple[Value, ...]
+TableChange: TypeAlias = tuple[str, Sequence[Row], Sequence[Row]]
+"""Name of a table, removed and added rows."""
 
 COLUMNS: Mapping[str, str] = {
     "regions": "no integer, name text",
@@ -190,7 +192,7 @@ class Trade:
             *(shipped, promised, received, random.choice(_HANDLING), random.choice(_MODES)),
         )
 
-    def change(self, count: int) -> list[tuple[str, Sequence[Row], Sequence[Row]]]:
+    def change(self, count: int) -> list[TableChange]:
         """Change the rows: new and removed orders with their lines, and replaced rows of other tables.
 
         Args:
@@ -202,7 +204,7 @@ class Trade:
         random, tables = self.random, self.tables
         made = [self._order() for _ in range(count)]
         gone = set(random.sample([row[0] for row in tables["orders"]], min(count, len(tables["orders"]))))
-        changes: list[tuple[str, Sequence[Row], Sequence[Row]]] = [
+        changes: list[TableChange] = [
             ("orders", [row for row in tables["orders"] if row[0] in gone], [order for order, _ in made]),
             (
                 "lines",

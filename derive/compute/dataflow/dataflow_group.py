@@ -15,7 +15,7 @@ from derive.algebra.types import Row, Type
 from derive.compute.dataflow.database import folder_of, open_reader, packed, record_errors, unpacked
 from derive.compute.dataflow.input import Input, InputReader, Update
 from derive.compute.dataflow.peek import history_of
-from derive.compute.dataflow.watch import Watch
+from derive.compute.dataflow.watch import SECONDS_PER_CHANGE, SECONDS_PER_FIRST_ROW, Watch
 from derive.compute.operators.arrangement import Arrangement, copies, rows_as_of
 from derive.compute.operators.groups import GroupsOperator
 from derive.compute.operators.joins import LinearOperator
@@ -217,7 +217,7 @@ class DataflowGroup:
                 operator.arrange(lookups.get(operator, ()))
             operator.prepare()
             if not isinstance(operator, SourceOperator):
-                self._watch.begin(lambda: (identifier,), sum(map(_size, operator.inputs)))
+                self._watch.begin(lambda: (identifier,), SECONDS_PER_FIRST_ROW * sum(map(_size, operator.inputs)))
             self._fill(operator, inputs, tick, feeds)
             if operator in arranged:
                 operator.arranged(lookups.get(operator, ()))
@@ -370,7 +370,7 @@ class DataflowGroup:
                     operator.feed(counts)
             elif any(source.is_dirty for source in operator.inputs):
                 rows = sum(source.count for source in operator.inputs if source.is_dirty)
-                self._watch.begin(partial(self._readers_of, operator), rows)
+                self._watch.begin(partial(self._readers_of, operator), SECONDS_PER_CHANGE * rows)
                 operator.update(tick)
                 self._watch.end()
             else:

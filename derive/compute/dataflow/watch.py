@@ -19,8 +19,10 @@ MOST_SECONDS = 0.5
 """Processor seconds that an operator may always take in a tick, while other dataflows wait."""
 MOST_STAGED_SECONDS = 5.0
 """Processor seconds that an operator may always take in a process of its own, while other hydrations wait."""
-_SECONDS_PER_ROW = 50e-6
-"""Additional processor seconds for each changed row of its inputs."""
+SECONDS_PER_FIRST_ROW = 50e-6
+"""Additional processor seconds for each row of its inputs in a hydration."""
+SECONDS_PER_CHANGE = 200e-6
+"""Additional processor seconds for each changed row of its inputs in a tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +75,16 @@ class Watch:
         """Return whether operators that take too long are interrupted."""
         return self._seconds is not None
 
-    def begin(self, dataflows: Callable[[], Collection[GlobalId]], rows: int) -> None:
+    def begin(self, dataflows: Callable[[], Collection[GlobalId]], seconds: float) -> None:
         """Note that an operator begins.
 
         Args:
             dataflows: returns the dataflows that derive from the operator.
-            rows: number of changed rows of its inputs.
+            seconds: processor seconds for the rows of its inputs.
         """
         self._dataflows = dataflows
         if self._seconds is not None:
-            self._deadline = time.thread_time() + self._seconds + _SECONDS_PER_ROW * rows
+            self._deadline = time.thread_time() + self._seconds + seconds
         self.running = time.time_ns() // 1000
         if self._on_begin is not None:
             self._on_begin(self.running)

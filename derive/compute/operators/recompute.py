@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import apsw
 
 from derive.algebra.expression import Column, Expression
-from derive.algebra.relation import Get, TopK
+from derive.algebra.relation import Filter, Get, TopK
 from derive.algebra.types import Row
 from derive.compute.operators.arrangement import copies
 from derive.compute.operators.operator import Operator, Tick
@@ -117,6 +117,11 @@ class KeyedOperator(X):
         width = len(plan.keys[0])
         self._key_columns = ", ".join(f"k{index}" for index in range(width))
         connection.execute(f"CREATE TEMP TABLE k{number}({self._key_columns})")
+        for index, key in list(enumerate(plan.keys))[1:]:  # a subquery looks up rows of the later inputs
+            columns = ", ".join(f"({sql_of(part, lambda column: f'c{column.index}')})" for part in key)
+            for side in "op":
+                name = f"{side}{number}_{index}"
+                connection.execute(f"CREATE INDEX temp.{name}_key ON {name}({columns})")
 
     def drop(self) -> None:
         """Drop all tables."""
@@ -145,12 +150,21 @@ class KeyedOperator(X):
 
     def _choose_keys(self) -> None:
         keys = [
-            f"SELECT {', '.join(key)} FROM {self.changed(source)} x"
-            for source, key in zip(self._sources, self._keys, strict=True)
+            f"SELECT {', '.join(key)} FROM {self.changed(source)} x{self._having_rows(index)}"
+            for index, (source, key) in enumerate(zip(self._sources, self._keys, strict=True))
             if self.is_new or source.is_dirty
         ]
         self.connection.execute(f"DELETE FROM temp.k{self.number}")
         self.connection.execute(f"INSERT INTO temp.k{self.number} {' UNION '.join([*keys, keys[0]])}")
+
+    def _having_rows(self, index: int) -> str:
+        """Return a condition for changed keys of an input: rows of a subquery matter only if the filter has rows."""
+        arrangement = self._sources[0].arrangement
+        if index == 0 or self.is_new or arrangement is None or not isinstance(self.plan.relation, Filter):
+            return ""
+        outer = [sql_of(part, lambda column: f"y.c{column.index}") for part in self.plan.keys[0]]
+        match = " AND ".join(f"{left} IS {right}" for left, right in zip(outer, self._keys[index], strict=True))
+        return f" WHERE EXISTS (SELECT 1 FROM {arrangement.table} y WHERE {match})"
 
     def _difference(self) -> str:
         """Return SQL of the difference between output rows after and before, for the chosen keys."""

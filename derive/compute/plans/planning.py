@@ -341,6 +341,64 @@ def _lookup(subquery: Subquery) -> _Lookup | None:
     return _Lookup(Project(source, tuple(inner)), tuple(outer))
 
 
+def keyed_by_subquery(source: Plan, predicate: Expression, planned: Planned) -> Keyed | None:
+    """Return the plan of the rows for which a predicate with a subquery is true, recomputed for changed keys.
+
+    The keys are the equations between the rows of the subquery and the row that the predicate reads.
+
+    Args:
+        source: plan of the rows.
+        predicate: the predicate.
+        planned: plans the rows of the subquery.
+
+    Returns:
+        The plan; None if there is not exactly one subquery, or no such equation.
+    """
+    subqueries = {part for part in walk(predicate) if isinstance(part, Subquery)}
+    if len(subqueries) != 1:
+        return None
+    (subquery,) = subqueries
+    correlated = _correlated(subquery.relation)
+    if correlated is None:
+        return None
+    core, keys, relation = correlated
+    inner, outer = tuple(pair[0] for pair in keys), tuple(pair[1] for pair in keys)
+    own = replace(subquery, relation=relation)
+    keyed = Filter(Get(-1, source.types), rewritten(predicate, lambda part: own if part == subquery else None))
+    is_closed = {get.id for get in gets_of(keyed)} == {-1, -2} and not mentions_outer_column(keyed)
+    if not is_closed or any(map(can_fail, (*inner, *outer))):
+        return None
+    return Keyed((source, planned(core)), (outer, inner), keyed)
+
+
+def _correlated(
+    relation: Relation,
+) -> tuple[Relation, Sequence[tuple[Expression, Expression]], Relation] | None:
+    """Return the rows of a subquery that equations with the outer row select.
+
+    Returns:
+        The rows without these equations; the equations, as pairs of an inner and an outer expression; and the
+            subquery over the rows, which are `Get(-2)`. None if there is no equation.
+    """
+    if isinstance(relation, Filter | Join):
+        source, predicates = _peeled(relation)
+        inside = [predicate for predicate in predicates if not mentions_outer_column(predicate)]
+        outside = [predicate for predicate in predicates if mentions_outer_column(predicate)]
+        pairs = [pair for predicate in outside if (pair := _correlation(predicate))]
+        if pairs and not mentions_outer_column(source):
+            for predicate in inside:
+                source = Filter(source, predicate)
+            over: Relation = Get(-2, source.types)
+            for predicate in outside:
+                over = Filter(over, predicate)
+            return source, pairs, over
+    if isinstance(relation, Project | Distinct | Reduce | TopK | Window | Filter):
+        correlated = _correlated(relation.input)
+        if correlated is not None:
+            return *correlated[:2], replace(relation, input=correlated[2])
+    return None
+
+
 def _peeled(relation: Relation) -> tuple[Relation, list[Expression]]:
     """Return a relation without the predicates at its top, and these predicates."""
     if isinstance(relation, Filter):
@@ -452,21 +510,34 @@ def _narrow(term: Term) -> Term:
 
 def _filter(filtering: Filter) -> Sequence[Term]:
     terms = _terms(filtering.input)
-    width = len(filtering.types)
-    for predicate in conjuncts(filtering.predicate):
+    # Predicates that cannot fail and have no subquery come first, so that fewer rows are looked up in subqueries.
+    for predicate in sorted(
+        conjuncts(filtering.predicate), key=lambda predicate: has_subquery(predicate) or can_fail(predicate)
+    ):
         terms = _small(_few(terms), [predicate])
-        made = []
-        for term in terms:
-            kept = restricted_by_subquery(term, predicate, plan_of)
-            if kept is None:
-                joined = with_scalars_joined(term, [predicate], plan_of)
-                if joined is None:
-                    return _recomputed(filtering, filtering.input, "a subquery is asked for each row")
-                narrowed = restricted(*joined)
-                kept = [replace(narrowed, outputs=narrowed.outputs[:width])]
-            made += kept
-        terms = made
+        restricted_terms = _restricted(terms, predicate)
+        if restricted_terms is None:
+            keyed = keyed_by_subquery(leaf_of(terms), predicate, plan_of)
+            if keyed is None:
+                return _recomputed(filtering, filtering.input, "a subquery is asked for each row")
+            restricted_terms = [all_of(keyed)]
+        terms = restricted_terms
     return terms
+
+
+def _restricted(terms: Sequence[Term], predicate: Expression) -> Sequence[Term] | None:
+    """Return terms of the rows for which a predicate is true; None if its subqueries are not joins."""
+    made: list[Term] = []
+    for term in terms:
+        kept = restricted_by_subquery(term, predicate, plan_of)
+        if kept is None:
+            joined = with_scalars_joined(term, [predicate], plan_of)
+            if joined is None:
+                return None
+            narrowed = restricted(*joined)
+            kept = [replace(narrowed, outputs=narrowed.outputs[: len(term.outputs)])]
+        made += kept
+    return made
 
 
 def _join(join: Join) -> Sequence[Term]:
