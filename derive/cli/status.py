@@ -365,7 +365,7 @@ def _upper(store: View, spec: DerivationSpec | MaterializationSpec, positions: M
         known = store.collection(spec.name)
         upper = known.upper if known else BEGINNING
     else:
-        upper = min((positions.get(item.state_key, BEGINNING) for item in spec.inputs), default=BEGINNING)
+        upper = min((positions.get(item.state_key, BEGINNING) for item in spec.live.inputs), default=BEGINNING)
     return upper if upper > BEGINNING else None
 
 

@@ -35,7 +35,7 @@ from derive.engine.binding_shadow import (
 )
 from derive.engine.binding_swapping import BindingSwapping, swap_alone
 from derive.engine.executor import InProcessExecutor
-from derive.engine.reset import reset
+from derive.engine.reset import reset, start_over
 from derive.engine.task_reconciler import open_changing_run
 from derive.errors import EndpointError, UsageError
 from derive.materialize.worker import close_streams
@@ -276,6 +276,32 @@ def test_run_without_shadow_and_reset_are_refused_while_it_is_filled(table: Shop
     table.edit(LEAST="1", BACKFILL="2")
     with pytest.raises(UsageError, match="the catalog was edited since the shadow began"):
         with_shadows(table.world.catalog, store.shadows.bindings())
+
+
+def test_source_that_starts_over_stops_a_shadow_until_it_is_given_up(tmp_path: Path) -> None:
+    """A follower would need a refill of the live rows, too; the rows stay until the shadow is given up."""
+    with opened(tmp_path, DATABASES["sqlite"](tmp_path)) as table:
+        table.edit(RESET="follow")
+        begin(table)
+        filled = Filled(table, is_held=True)
+        filled.step()
+        filled.close()
+        store, before = table.world.store, table.rows()
+        start_over(store, ["shop/sums"], [])
+        again = Filled(table, is_held=True)
+        table.world.wall += DAY
+        again.run.step()
+        errors = [str(task.error) for task in again.run.tasks.values() if task.error]
+        again.close()
+        assert len(errors) == 1
+        assert "starts over while" in errors[0]
+        assert "flowctl shadow drop" in errors[0]
+        assert table.rows() == before
+        give_up_bindings(store, table.world.catalog, store.shadows.bindings())
+        table.ingest(("k1", 5))
+        table.world.step()
+        table.check()
+        assert table.others() == []
 
 
 class WithoutRefills(MaterializeSqlite):
