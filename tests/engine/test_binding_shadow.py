@@ -297,7 +297,7 @@ def test_source_that_starts_over_stops_a_shadow_until_it_is_given_up(tmp_path: P
         assert "starts over while" in errors[0]
         assert "flowctl shadow drop" in errors[0]
         assert table.rows() == before
-        give_up_bindings(store, table.world.catalog, store.shadows.bindings())
+        drop_binding_shadows(store, table.world.catalog, store.shadows.bindings())
         table.ingest(("k1", 5))
         table.world.step()
         table.check()
