@@ -1,10 +1,13 @@
-"""Reductions: literal results per strategy; `test_reduction_laws.py` has law L6."""
+"""Reductions: literal results per strategy, and law L6 against a naive fold."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from derive.document.pointer import MISSING
 from derive.errors import ReductionError
@@ -80,3 +83,53 @@ def test_partial_reductions_keep_non_associative_documents_separate() -> None:
 def test_unsuitable_values_are_refused(annotation: dict[str, Any], values: list[Any], message: str) -> None:
     with pytest.raises(ReductionError, match=message):
         Combiner(schema_of(v=annotation)).full([{"v": value} for value in values])
+
+
+DOCUMENTS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "total": st.integers(-(10**30), 10**30),
+            "least": st.integers() | st.text(),
+            "first": st.integers() | st.none(),
+            "all": st.lists(st.integers(), max_size=3),
+            "last": st.integers(),
+        },
+    ),
+    min_size=1,
+    max_size=8,
+)
+COMBINER = Combiner(
+    schema_of(
+        total={"strategy": "sum"},
+        least={"strategy": "minimize"},
+        first={"strategy": "firstWriteWins"},
+        all={"strategy": "append"},
+    )
+)
+
+
+def naive(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the annotations of `COMBINER` mean, written down without a plan."""
+    result: dict[str, Any] = {}
+    for document in documents:
+        for name, value in document.items():
+            if name not in result or name == "last":
+                result[name] = value
+            elif name in ("total", "all"):
+                result[name] = result[name] + value
+            elif name == "least":
+                before, now = result[name], value
+                strings = isinstance(before, str), isinstance(now, str)
+                result[name] = min(before, now) if strings[0] == strings[1] else now if strings[0] else before
+    return result
+
+
+@given(DOCUMENTS, st.data())
+def test_l6_partial_reductions_in_order_equal_one_fold(documents: list[dict[str, Any]], data: st.DataObject) -> None:
+    cut = sorted(data.draw(st.sets(st.integers(1, len(documents)))) | {0, len(documents)})
+    parts = [documents[begin:end] for begin, end in pairwise(cut)]
+    partial = [each for part in parts for each in COMBINER.partial(part)]
+
+    assert COMBINER.full(documents) == naive(documents)
+    assert COMBINER.full(partial) == naive(documents)
