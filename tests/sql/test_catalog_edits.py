@@ -57,8 +57,7 @@ def defined(tmp_path_factory: pytest.TempPathFactory) -> Path:
     async def define(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         ingest(coordinator, [(1, "ann", 10.0), (2, "ben", 5.5)])
-        for definition in DEFINITIONS:
-            await client(definition)
+        await client.script(*DEFINITIONS)
         assert await answers(client) == ROWS
 
     world.within(define)

@@ -160,8 +160,7 @@ def test_renamed_relations_equal_a_model(history: list[tuple[str, list[str], Mod
         for end, texts, model in history:
             client = Client(coordinator)
             await client("BEGIN")
-            for text in texts:
-                await client(text)
+            await client.script(*texts)
             if end == "error":
                 await client.fails("SELECT nothing")
             tag = await client.tag("ROLLBACK" if end == "ROLLBACK" else "COMMIT")

@@ -159,8 +159,7 @@ async def test_a_commit_stands_though_its_capabilities_cannot_be_released(
     monkeypatch: pytest.MonkeyPatch, coordinator: Coordinator, client: Client
 ) -> None:
     await client("CREATE TABLE t (a int)")
-    for text in ("BEGIN", "SELECT a FROM t", "INSERT INTO t VALUES (1)"):
-        await client(text)
+    await client.script("BEGIN", "SELECT a FROM t", "INSERT INTO t VALUES (1)")
     with monkeypatch.context() as full:
         full.setattr(coordinator.store.capabilities, "retain", fail)
         await client("COMMIT")

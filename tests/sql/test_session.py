@@ -224,8 +224,7 @@ async def test_settings_are_set_and_shown(client: Client) -> None:
     await client("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
     assert await client("SHOW transaction_read_only") == [("on",)]
     await client.script("BEGIN; SET transaction_read_only = off; ROLLBACK")
-    for statement in ("SET TIME ZONE INTERVAL '+00:00' HOUR TO MINUTE", "SET TIME ZONE LOCAL", "RESET ROLE"):
-        await client(statement)
+    await client.script("SET TIME ZONE INTERVAL '+00:00' HOUR TO MINUTE", "SET TIME ZONE LOCAL", "RESET ROLE")
     await client.script("SET ROLE NONE; SET SESSION AUTHORIZATION DEFAULT")
     assert await client.fails("SET ROLE ann") == "0A000"
 
@@ -235,8 +234,7 @@ async def test_isolation_is_at_least_the_requested_level(client: Client) -> None
     await client("CREATE TABLE t (a int)")
 
     async def isolation(*before: str) -> str:
-        for statement in before:
-            await client(statement)
+        await client.script(*before)
         explained = await client("EXPLAIN TIMESTAMP FOR SELECT * FROM t")
         return next(text for row in explained if (text := str(row[0])).startswith("isolation"))
 

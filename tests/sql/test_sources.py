@@ -84,8 +84,7 @@ async def test_first_read_has_all_lines_at_creation(
     path.write_text("id,name\n" + "".join(f"{number},{'x' * 100}\n" for number in range(20_000)) + "20000,half")
     client = Client(coordinator, transaction_isolation=isolation)
     await client(f"CREATE SOURCE s FROM FILE '{path}' FORMAT CSV")
-    for text in FIRST.get(read, ()):
-        await client(text)
+    await client.script(*FIRST.get(read, ()))
     assert await client(read) == READS[read]
 
 

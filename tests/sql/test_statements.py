@@ -202,14 +202,12 @@ async def test_statements_of_tools_are_accepted(client: Client) -> None:
 
 async def test_a_locked_table_fails_the_transaction_if_another_session_drops_it(coordinator: Coordinator) -> None:
     ann, ben = Client(coordinator), Client(coordinator)
-    for text in ("CREATE TABLE t (a int)", "CREATE TABLE u (a int)", "CREATE VIEW v AS SELECT a FROM u"):
-        await ann(text)
+    await ann.script("CREATE TABLE t (a int)", "CREATE TABLE u (a int)", "CREATE VIEW v AS SELECT a FROM u")
     for locked, before in (("t", ()), ("ONLY t *, u", ("INSERT INTO u VALUES (1)",)), ("v, t", ())):
         await ann("BEGIN")
         assert await ann.tag(f"LOCK TABLE {locked} IN ACCESS SHARE MODE") == "LOCK TABLE"
         await ben("DROP TABLE t")
-        for text in before:
-            await ann(text)
+        await ann.script(*before)
         assert await ann.fails("COMMIT") == "40001"
         await ben("CREATE TABLE t (a int)")
     await ann("BEGIN")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,17 @@ def reconciling(folder: Path) -> Iterator[Reconciler]:
     reconciler.close()
 
 
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def _is_tried(replica: RemoteReplica) -> bool:
+    return replica.trouble != "is not connected yet"
+
+
 def listen(reconciler: Reconciler, address: str) -> InstanceServer:
     """An instance served at an address that another one had a moment ago."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -119,9 +131,7 @@ def test_restarted_instance_is_connected_again(tmp_path: Path, loop: asyncio.Abs
         assert is_welcomed.acquire(timeout=_PATIENCE_SECONDS)
         assert replica.trouble == ""
         server.stop()
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while controller.replicas():
-            assert time.monotonic() < deadline
+        until(lambda: not controller.replicas())
         assert replica.trouble != ""
         again = listen(reconciler, server.address)
         assert is_welcomed.acquire(timeout=_PATIENCE_SECONDS)
@@ -136,9 +146,7 @@ def test_clients_without_the_token_are_refused(tmp_path: Path, loop: asyncio.Abs
     with reconciling(tmp_path) as reconciler:
         server = InstanceServer(reconciler, "127.0.0.1:0", Security("secret"))
         replica = RemoteReplica(controller, "one", server.address, Security("guess"), loop)
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while replica.trouble != "the token is wrong":
-            assert time.monotonic() < deadline
+        until(lambda: replica.trouble == "the token is wrong")
         replica.close()
         server.stop()
 
@@ -199,10 +207,7 @@ def test_a_refusal_is_reported_in_every_session(tmp_path: Path, loop: asyncio.Ab
         server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
         for _ in range(20):
             replica = RemoteReplica(controller, "one", server.address, OPEN, loop)
-            deadline = time.monotonic() + _PATIENCE_SECONDS
-            while replica.trouble == "is not connected yet":
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
+            until(partial(_is_tried, replica))
             troubles.add(replica.trouble)
             replica.close()
         server.stop()
@@ -244,10 +249,7 @@ def test_internal_error_of_an_instance_is_reported_at_both_ends(
         told: list[str] = []
         server._loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
         replica = RemoteReplica(Controller(1, Nothing()), "one", server.address, OPEN, loop)
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while replica.trouble != "ValueError: no such command":
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        until(lambda: replica.trouble == "ValueError: no such command")
         replica.close()
         server.stop()
     assert told[0] == "no such command"
