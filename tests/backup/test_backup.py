@@ -249,7 +249,7 @@ def test_l2_backups_taken_at_any_time_continue_to_the_same_bytes(tmp_path: Path,
             os._exit(1)
     chance = random.Random(seed)
     try:
-        for number in range(6):
+        for number in range(4):
             time.sleep(chance.random() / 2)
             take(world, tmp_path / f"backup-{number}", copies=number % 2 == 0)
     finally:
@@ -258,7 +258,7 @@ def test_l2_backups_taken_at_any_time_continue_to_the_same_bytes(tmp_path: Path,
     assert status == 0
     assert wrong(world.root) == []
 
-    for number in range(6):
+    for number in range(4):
         backup = tmp_path / f"backup-{number}"
         assert wrong_with_backup(backup) == []
         restore(backup, tmp_path / f"restored-{number}")
@@ -328,7 +328,7 @@ def test_backup_has_consistent_names_and_tables_of_sql(tmp_path: Path) -> None:
     begun.wait(60)
     store = Store(data)
     try:
-        for number in range(8):
+        for number in range(4):
             back_up(store, tmp_path / f"backup-{number}")
             time.sleep(0.1)
     finally:
@@ -337,7 +337,7 @@ def test_backup_has_consistent_names_and_tables_of_sql(tmp_path: Path) -> None:
         store.close()
     assert failures == []
 
-    for number in range(8):
+    for number in range(4):
         restore(tmp_path / f"backup-{number}", tmp_path / f"restored-{number}")
         asyncio.run(check_names(tmp_path / f"restored-{number}"))
         assert wrong(tmp_path / f"restored-{number}") == []

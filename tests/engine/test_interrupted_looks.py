@@ -100,6 +100,7 @@ def ids(world: World) -> list[list[str]]:
     return [[row[3] for row in world.rows(name)] for name in ("i/first", "i/second")]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("looks", range(6))
 def test_cycle_advances_only_to_a_time_that_all_derivations_have_read(tmp_path: Path, looks: int) -> None:
     world, store = interrupted(tmp_path, looks)
@@ -121,6 +122,7 @@ def advance(run: Run) -> None:
     run.advance(cycle, run.seal())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("looks", range(6))
 def test_two_runs_of_one_cycle_read_commits_of_each_other(tmp_path: Path, looks: int) -> None:
     world, store = interrupted(tmp_path, looks)

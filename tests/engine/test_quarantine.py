@@ -580,6 +580,7 @@ def test_error_of_a_redacted_collection_shows_no_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["sql", pytest.param("flush", marks=pytest.mark.deno)])
 def test_spark_puts_the_same_documents_aside(kind: str, tmp_path: Path, spark: SparkExecutor) -> None:
     values = [1, 2, 7, 13, -1, 200, 2.5]

@@ -70,12 +70,12 @@ def test_accounts_spend_only_money_received_a_tick_before(world: World, transfer
 
 
 def test_flights_on_spark_equal_the_oracle(spark: SparkExecutor, tmp_path: Path) -> None:
-    """The first three weeks of real flights: last places, idle aircraft, daily statistics, weather."""
+    """The first ten days of real flights: last places, idle aircraft, daily statistics, weather."""
     import oracle_flights
 
     script = import_script("flights/load.py")
     folder = script.data_folder()
-    flights, weather = script.flights(folder, 21), script.weather(folder, 21)
+    flights, weather = script.flights(folder, 10), script.weather(folder, 10)
     flights_world = World(tmp_path / "data", load(EXAMPLES / "flights" / "flow.yaml"))
     flights_world.ingest("flights/weather", weather, "/hour")
     flights_world.ingest("flights/flights", flights, "/scheduled")
