@@ -75,7 +75,7 @@ async def _written(state: State, planned: Sequence[PlannedWrite], *, is_short: b
         with state.interruptible():
             # before the exclusion of other writers, including source feeders
             await coordinator.source_feeder.begun(ids)
-            await coordinator.commits.load_keys(ids)
+            await coordinator.commits.load_keys([table.table.id for table in planned])
             shapes = {table.table.id: shape_of(table.table) for table in planned}
             rows = await _by_itself(state, worked_out, ids, shapes)
     else:
