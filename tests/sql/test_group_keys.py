@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 from sql_world import Client
 
@@ -100,3 +101,54 @@ async def test_open_transaction_conflicts_with_a_new_constraint(coordinator: Coo
     await one("ALTER TABLE t ADD b int UNIQUE")
     await two("INSERT INTO t VALUES (5)")
     assert await one.fails("COMMIT") == "40001"
+
+
+async def test_copied_rows_are_checked_and_completed(client: Client) -> None:
+    await client(
+        "CREATE TABLE t (a int PRIMARY KEY, b serial, c int GENERATED ALWAYS AS (a * 2) STORED, CHECK (a < 10))"
+    )
+    assert await copied(client, "COPY t (a) FROM STDIN", b"1\n2\n") == "1"
+    assert await copied(client, "COPY t FROM STDIN", b"3\t7\n") == "2"
+    assert await client("SELECT * FROM t ORDER BY a") == [("1", "1", "2"), ("2", "2", "4"), ("3", "7", "6")]
+    assert await copied(client, "COPY t (a) FROM STDIN", b"4\n4\n") == "23505"
+    assert await copied(client, "COPY t (a) FROM STDIN", b"2\n") == "23505"
+    assert await copied(client, "COPY t (a) FROM STDIN", b"11\n") == "23514"
+    assert await copied(client, "COPY t (a) FROM STDIN", b"\\N\n") == "23502"
+    assert await client.fails("COPY t (a, c) FROM STDIN") == "42P10"
+    assert await client("SELECT count(*) FROM t") == [("3",)]
+
+
+async def copied(client: Client, text: str, data: bytes) -> str:
+    """Return the number of copied columns, or the SQLSTATE of a failure."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield data
+
+    prepared = await client.session.prepare(text, ())
+    result = await client.session.execute(prepared, ())
+    assert result.copy_in
+    try:
+        await result.copy_in(pieces())
+        await client.session.end_implicit()
+    except SqlError as error:
+        await client.session.fail()
+        return error.sqlstate
+    return str(len(result.columns or ()))
+
+
+async def test_views_include_own_writes(coordinator: Coordinator) -> None:
+    one, two = Client(coordinator), Client(coordinator)
+    await one("CREATE TABLE t (a int PRIMARY KEY, b int)")
+    await one("CREATE MATERIALIZED VIEW m AS SELECT b, count(*) AS n FROM t GROUP BY b")
+    await one("CREATE VIEW v AS SELECT a FROM t WHERE b > 1")
+    await one("CREATE INDEX ON v (a)")
+    await one("INSERT INTO t VALUES (1, 1), (2, 2)")
+    assert await one("SELECT n FROM m WHERE b = 1") == [("1",)]
+    await one("BEGIN")
+    await one("INSERT INTO t VALUES (3, 1)")
+    await one("UPDATE t SET b = 5 WHERE a = 1")
+    assert sorted(await one("SELECT * FROM m")) == [("1", "1"), ("2", "1"), ("5", "1")]
+    assert await one("SELECT a FROM v WHERE a = 1") == [("1",)]
+    assert sorted(await two("SELECT * FROM m")) == [("1", "1"), ("2", "1")]
+    await one("COMMIT")
+    assert sorted(await two("SELECT * FROM m")) == [("1", "1"), ("2", "1"), ("5", "1")]

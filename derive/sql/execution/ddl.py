@@ -22,7 +22,10 @@ from derive.sql.execution.state import State
 from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.parser.ast import QualifiedName, Query
 from derive.sql.parser.statement import (
+    AddConstraint,
     AlterTable,
+    ConstraintDefinition,
+    ConstraintKind,
     CreateIndex,
     CreateReplica,
     CreateSchema,
@@ -30,10 +33,12 @@ from derive.sql.parser.statement import (
     CreateTable,
     CreateView,
     Drop,
+    DropConstraint,
     DropReplica,
     FileSource,
     ObjectKind,
     Rename,
+    TableAction,
 )
 from derive.sql.planner.alteration import plan_alteration
 from derive.sql.planner.ddl import (
@@ -162,7 +167,7 @@ async def define(state: State, statement: Definition) -> Result:
         await _sources_are_begun(state, statement)
         async with coordinator.definitions:
             await _sources_are_begun(state, statement)  # waits also for sources that were defined meanwhile
-            if isinstance(statement, AlterTable) or (isinstance(statement, CreateTable) and statement.query):
+            if _reads_rows(statement):
                 async with coordinator.commits.exclusive() as commit:  # excludes writers of the relations read
                     result = await _Definer(state).define(statement)
                     await state.deploy(commit)
@@ -170,6 +175,19 @@ async def define(state: State, statement: Definition) -> Result:
                 result = await _Definer(state).define(statement)
                 await state.deploy(coordinator.commits.commit)
             return result
+
+
+def _reads_rows(statement: Definition) -> bool:
+    """Return whether the effect of a statement depends on rows."""
+    match statement:
+        case CreateTable(query=query):
+            return query is not None
+        case CreateIndex(is_unique=is_unique):
+            return is_unique
+        case Drop(kind=kind):
+            return kind is ObjectKind.INDEX
+        case _:
+            return isinstance(statement, AlterTable)
 
 
 async def _sources_are_begun(state: State, statement: Definition) -> None:
@@ -205,13 +223,13 @@ class _Definer:
             case CreateView():
                 return self._create_view(statement)
             case CreateIndex():
-                return self._create_index(statement)
+                return await self._create_index(statement)
             case CreateSource():
                 return self._create_source(statement)
             case CreateSchema():
                 return _create_schema(statement)
             case Drop():
-                return self._drop(statement)
+                return await self._drop(statement)
             case AlterTable():
                 return await self._alter_table(statement)
             case Rename():
@@ -253,12 +271,17 @@ class _Definer:
         item = self._item(statement.name, ObjectKind.TABLE, is_missing_welcome=statement.if_exists)
         if item is None:
             return Result(lambda _: "ALTER TABLE", notices=(_missing(ObjectKind.TABLE, statement.name),))
+        notices = await self._apply(item, statement.actions)
+        return Result(lambda _: "ALTER TABLE", notices=notices)
+
+    async def _apply(self, item: Item, actions: Sequence[TableAction]) -> tuple[Notice, ...]:
+        """Apply changes to a table, and return notices."""
         table = self._objects.relation(item.id)
         assert table is not None
-        planned = plan_alteration(table, statement.actions, self._objects, self._objects.is_taken)
+        planned = plan_alteration(table, actions, self._objects, self._objects.is_taken)
         notices = tuple(_missing_constraint(name, item.name) for name in planned.missing)
         if (planned.table.columns, planned.table.constraints) == (item.columns, item.constraints):
-            return Result(lambda _: "ALTER TABLE", notices=notices)
+            return notices
         is_in_place = not self._state.is_explicit and self._keeps_rows(item, planned.table)
         if not is_in_place and (users := self._objects.users([item.id])):
             depending = ", ".join(f"{user.kind.value} {user.name}" for user in users)
@@ -277,11 +300,11 @@ class _Definer:
         changed = replace(item, columns=columns, constraints=altered.constraints)
         if is_in_place:
             self._change(changed)
-            return Result(lambda _: "ALTER TABLE", notices=notices)
+            return notices
         changed = replace(changed, id=provisional_id(), alters=_altered_by(item))
         self._change(changed, removed=(item.id,))
         self._state.transaction.write([(changed.id, row[: len(columns)], 1) for row in rows])
-        return Result(lambda _: "ALTER TABLE", notices=notices)
+        return notices
 
     def _keeps_rows(self, item: Item, altered: NamedRelation) -> bool:
         """Return whether an alteration of a committed table changes neither names, types nor the key of its rows."""
@@ -325,7 +348,7 @@ class _Definer:
         self._change(item, removed=replaced)
         return Result(lambda _: tag)
 
-    def _create_index(self, statement: CreateIndex) -> Result:
+    async def _create_index(self, statement: CreateIndex) -> Result:
         named = relation_named(statement.relation, self._objects)
         indexed = [named.columns[index].name for index in indexes_of(named, statement.columns)]
         name = statement.name.name if statement.name else self._free_name(f"{named.name}_{'_'.join(indexed)}_idx")
@@ -333,6 +356,13 @@ class _Definer:
             skipped = self._skipped(statement.name, is_welcome=statement.if_not_exists)
             if skipped:
                 return Result(lambda _: "CREATE INDEX", notices=skipped)
+        if statement.is_unique:
+            item = self._item(statement.relation, ObjectKind.TABLE, is_missing_welcome=False)
+            assert item is not None
+            offset = statement.relation.offset
+            key = ConstraintDefinition(ConstraintKind.UNIQUE_INDEX, name, offset, statement.columns)
+            await self._apply(item, [AddConstraint(key)])
+            return Result(lambda _: "CREATE INDEX")
         self._require_maintainable(named.relation, "index")
         self._change(Item(provisional_id(), ObjectKind.INDEX, PUBLIC, name, on=named.id, indexed=tuple(indexed)))
         return Result(lambda _: "CREATE INDEX")
@@ -381,10 +411,29 @@ class _Definer:
             free = f"{name}{number}"
         return free
 
-    def _drop(self, statement: Drop) -> Result:
+    async def _drop_key(self, name: QualifiedName) -> bool:
+        """Drop a unique index; return whether a table has an index of the name.
+
+        Raises:
+            SqlError: a constraint needs the index (2BP01).
+        """
+        for item in list(self._objects.items.values()):
+            key = next((one for one in item.constraints if one.is_key and one.name == name.name), None)
+            if key is not None and key.kind is not ConstraintKind.UNIQUE_INDEX:
+                message = f"cannot drop index {key.name} because constraint {key.name} on table {item.name} requires it"
+                hint = f"You can drop constraint {key.name} on table {item.name} instead."
+                raise SqlError("2BP01", message, offset=name.offset, hint=hint)
+            if key is not None:
+                await self._apply(item, [DropConstraint(name.name, name.offset, is_index=True)])
+                return True
+        return False
+
+    async def _drop(self, statement: Drop) -> Result:
         notices: list[Notice] = []
         dropped: list[Item] = []
         for name in statement.names:
+            if statement.kind is ObjectKind.INDEX and await self._drop_key(name):
+                continue
             item = self._item(name, statement.kind, is_missing_welcome=statement.if_exists)
             if item is None:
                 notices.append(_missing(statement.kind, name))
@@ -428,7 +477,8 @@ class _Definer:
             what = kind.value if kind is not ObjectKind.TABLE else "table"
             nearest = suggest(name.name, (other.name for other in self._objects.items.values() if other.kind is kind))
             meant = f'Did you mean "{nearest}"?' if nearest else None
-            raise SqlError("42P01", f'{what} "{name.name}" does not exist', offset=name.offset, hint=meant)
+            sqlstate = "42704" if kind is ObjectKind.INDEX else "42P01"
+            raise SqlError(sqlstate, f'{what} "{name.name}" does not exist', offset=name.offset, hint=meant)
         if item.kind is not kind:
             hint = f"Use DROP {item.kind.value.upper()} to remove a {item.kind.value}."
             raise SqlError("42809", f'"{name.name}" is not a {kind.value}', offset=name.offset, hint=hint)

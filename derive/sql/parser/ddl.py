@@ -469,11 +469,8 @@ def _view(reader: TokenReader, queries: QueryParser, or_replace: bool, is_materi
 
 
 def _index(reader: TokenReader) -> CreateIndex:
-    offset = reader.offset
-    if reader.is_word("unique"):
-        hint = "ALTER TABLE … ADD UNIQUE (columns) keeps rows unique."
-        raise SqlError("0A000", "unique indexes are not supported", offset=offset, hint=hint)
-    is_default = reader.accept_word("default") is not None
+    is_unique = reader.accept_word("unique") is not None
+    is_default = not is_unique and reader.accept_word("default") is not None
     reader.expect_word("index")
     if reader.is_word("concurrently"):
         raise SqlError("0A000", "CONCURRENTLY is not supported", offset=reader.offset, hint="Omit CONCURRENTLY.")
@@ -493,7 +490,7 @@ def _index(reader: TokenReader) -> CreateIndex:
             offset=reader.offset,
             hint="Create a view with the rows and columns, and an index on the view.",
         )
-    return CreateIndex(name, relation, columns, if_not_exists)
+    return CreateIndex(name, relation, columns, if_not_exists, is_unique)
 
 
 def _index_column(reader: TokenReader) -> tuple[str, int]:

@@ -28,11 +28,13 @@ class Default:
 
 
 class ConstraintKind(Enum):
-    """The kind of a constraint of a table; the value is PostgreSQL's letter (`contype`)."""
+    """The kind of a constraint of a table; the value is PostgreSQL's letter (`contype`), or `i`."""
 
     PRIMARY_KEY = "p"
     UNIQUE = "u"
     CHECK = "c"
+    UNIQUE_INDEX = "i"
+    """A key that CREATE UNIQUE INDEX made, which is no constraint to clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +126,16 @@ class CreateView:
 
 @dataclass(frozen=True, slots=True)
 class CreateIndex:
-    """`CREATE INDEX [name] ON relation (columns)`; `name` is None without a name; each column has its offset."""
+    """`CREATE [UNIQUE] INDEX [name] ON relation (columns)`.
+
+    `name` is None without a name; each column has its offset.
+    """
 
     name: QualifiedName | None
     relation: QualifiedName
     columns: tuple[tuple[str, int], ...]
     if_not_exists: bool = False
+    is_unique: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +267,12 @@ class AddConstraint:
 
 @dataclass(frozen=True, slots=True)
 class DropConstraint:
-    """`DROP CONSTRAINT [IF EXISTS] name` of ALTER TABLE."""
+    """`DROP CONSTRAINT [IF EXISTS] name` of ALTER TABLE, or DROP INDEX of a unique index."""
 
     name: str
     offset: int
     if_exists: bool = False
+    is_index: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,11 @@ def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> Ob
         keys + tuple(_index(named, index) for index in indexes),
         _COMMENTS.get(named.kind),
         tuple(sorted(item.uses)) if item and item.definition else (),
-        tuple(_constraint(named, constraint) for constraint in named.constraints),
+        tuple(
+            _constraint(named, constraint)
+            for constraint in named.constraints
+            if constraint.kind is not ConstraintKind.UNIQUE_INDEX
+        ),
     )
 
 

@@ -33,7 +33,7 @@ from derive.sql.planner.constraints import (
 from derive.sql.planner.ddl import columns_of_definitions, require_narrow
 from derive.sql.planner.dependencies import needs_context
 from derive.sql.planner.dml import column_named, default_of, plan_default
-from derive.sql.planner.interfaces import NamedColumn, NamedRelation, Names
+from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, Names
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
 
 
@@ -208,7 +208,8 @@ class _AlterPlanner:
         self._with_column(index, replace(column, is_nullable=action.is_nullable))
 
     def _drop_constraint(self, action: DropConstraint) -> None:
-        kept = tuple(one for one in self._table.constraints if one.name != action.name)
+        constraints = self._table.constraints
+        kept = tuple(one for one in constraints if one.name != action.name or _is_index(one) is not action.is_index)
         if len(kept) == len(self._table.constraints):
             if not action.if_exists:
                 raise self._no_constraint(action.name, action.offset)
@@ -217,7 +218,7 @@ class _AlterPlanner:
 
     def _rename_constraint(self, action: RenameConstraint) -> None:
         names = [one.name for one in self._table.constraints]
-        if action.name not in names:
+        if action.name not in [one.name for one in self._table.constraints if not _is_index(one)]:
             raise self._no_constraint(action.name, action.offset)
         if action.new_name in names:
             message = f'constraint "{action.new_name}" for relation "{self._table.name}" already exists'
@@ -232,3 +233,8 @@ class _AlterPlanner:
 
     def _exists(self, name: str, offset: int) -> SqlError:
         return SqlError("42701", f'column "{name}" of relation "{self._table.name}" already exists', offset=offset)
+
+
+def _is_index(constraint: Constraint) -> bool:
+    """Return whether a key is only a unique index to clients."""
+    return constraint.kind is ConstraintKind.UNIQUE_INDEX

@@ -25,7 +25,12 @@ from derive.sql.planner.scope import Clause, Frame, Source, VisibleColumn, Visib
 
 _CHECK = Clause("check constraints")
 _GENERATION = Clause("column generation expressions")
-_SUFFIXES = {ConstraintKind.PRIMARY_KEY: "pkey", ConstraintKind.UNIQUE: "key", ConstraintKind.CHECK: "check"}
+_SUFFIXES = {
+    ConstraintKind.PRIMARY_KEY: "pkey",
+    ConstraintKind.UNIQUE: "key",
+    ConstraintKind.UNIQUE_INDEX: "idx",
+    ConstraintKind.CHECK: "check",
+}
 _MOST_CHARACTERS = 63
 """Greatest length of a name that PostgreSQL chooses."""
 

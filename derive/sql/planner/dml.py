@@ -12,7 +12,7 @@ from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.sql.parser.ast import Alias, DefaultMarker, QualifiedName, SelectItem, Star, SyntaxNode, Values
 from derive.sql.parser.parse import parse_expression, too_complex
-from derive.sql.parser.statement import Assignment, Delete, Identity, Insert, OnConflict, Update
+from derive.sql.parser.statement import Assignment, ConstraintKind, Delete, Identity, Insert, OnConflict, Update
 from derive.sql.planner.building import columns_of, filtered, has_subquery, joined, projected
 from derive.sql.planner.coercion import ParameterTypes
 from derive.sql.planner.constraints import plan_checks, plan_generated
@@ -413,7 +413,11 @@ def arbiters_of(table: NamedRelation, conflict: OnConflict) -> tuple[Constraint,
     """
     if conflict.constraint is not None:
         name, offset = conflict.constraint
-        named = [constraint for constraint in table.constraints if constraint.name == name]
+        named = [
+            constraint
+            for constraint in table.constraints
+            if constraint.name == name and constraint.kind is not ConstraintKind.UNIQUE_INDEX
+        ]
         if not named:
             raise SqlError("42704", f'constraint "{name}" for table "{table.name}" does not exist', offset=offset)
         if not named[0].is_key:
