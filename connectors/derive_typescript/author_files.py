@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connectors.derive_typescript.config import module_of
-from connectors.derive_typescript.declaration import camel, declare, member, type_name
+from connectors.derive_typescript.declaration import declare, member
 from connectors.derive_typescript.loader import parse_jsonc
+from connectors.module_kit.named_schemas import camel, type_name
 from derive.document.pointer import JSON
 from derive.errors import FlowError
 from derive.protocol.authoring import GENERATED, GENERATED_FOLDER, GeneratedFile, stub_file

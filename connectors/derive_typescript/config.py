@@ -153,15 +153,3 @@ SCHEMA = {
         "x-code": "E018",
     },
 }
-
-
-_JSON_VALUE = """CASE {0}.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'null' THEN 'null'
-    WHEN 'text' THEN json_quote({0}.value) ELSE {0}.value END"""
-
-STATE_VIEW = f"""
-SELECT field.key AS field, entry.key AS key,
-    CASE WHEN entry.key IS NULL THEN {_JSON_VALUE.format("field")} ELSE {_JSON_VALUE.format("entry")} END AS value
-FROM {{schema}}.flow_typescript AS stored, json_each(stored.state) AS field
-LEFT JOIN json_each(CASE field.type WHEN 'object' THEN field.value ELSE '{{{{}}}}' END) AS entry
-"""
-"""The state of a shard as rows: a property, a key within it if its value is an object, and the value as JSON."""

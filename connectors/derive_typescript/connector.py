@@ -57,9 +57,9 @@ class TypeScriptConnector:
 
     def state_views(self) -> Mapping[str, str]:
         """Return the properties of the state as a table, with a row for each entry of a property that is an object."""
-        from connectors.derive_typescript.config import STATE_VIEW
+        from connectors.module_kit.state import state_view
 
-        return {"state": STATE_VIEW}
+        return {"state": state_view("flow_typescript")}
 
     def shared_code(self, spec: DerivationSpec) -> SharedCode:
         """Return the module, with the files that it imports."""

@@ -10,7 +10,7 @@ import resource
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 import orjson
 
-from connectors.module_kit.wire import LOG, Wire
+from connectors.module_kit.wire import LOG, QUESTION, Wire
 from derive.document.exact import dump_exact
 from derive.protocol.derive import Level, Log, ReadBatch
 
@@ -45,6 +45,7 @@ class Launch:
         folder: the working folder.
         environment: all environment variables.
         megabytes: limit of the process's memory.
+        hang_signal: signal at which the runtime writes its stack to standard error, and ends; None without one.
     """
 
     name: str
@@ -52,6 +53,11 @@ class Launch:
     folder: Path
     environment: Mapping[str, str]
     megabytes: int
+    hang_signal: int | None = None
+
+
+_EXPLAINED_SECONDS = 2.0
+"""Seconds to wait for the stack of a process that hangs."""
 
 
 class ModuleProcess:
@@ -64,6 +70,7 @@ class ModuleProcess:
 
     Attributes:
         log: receives the module's messages.
+        answer_question: returns the answer to a question of the harness; None if the harness asks none.
         version: version of its state; None if its module keeps no state.
         shard: name of the state's shard.
         abilities: for each of `flush`, `startCommit` and `reset`, whether the class has it; set by the first session.
@@ -71,10 +78,11 @@ class ModuleProcess:
 
     def __init__(self, launch: Launch) -> None:
         self.log: Log = _unheard
+        self.answer_question: Callable[[bytes], bytes] | None = None
         self.version: str | None = None
         self.shard = ""
         self.abilities: dict[str, bool] = {}
-        self._name = launch.name
+        self._name, self._hang_signal = launch.name, launch.hang_signal
         # Not a pipe of Popen: a fork would copy the lock of the pipe, which the waiting thread holds, and would
         # block forever.
         self._stderr, child = os.pipe()
@@ -177,14 +185,26 @@ class ModuleProcess:
         deadline = time.monotonic() + seconds
         while True:
             kind, text = self._wire.receive(deadline)
+            if kind == QUESTION and self.answer_question is not None:
+                with suppress(OSError):  # the process has ended, which the next read reports
+                    self._write(self._wire.framed(self.answer_question(text), QUESTION))
+                continue
             if kind != LOG:
                 return text
             level, message = orjson.loads(text)
             if level in get_args(Level):
                 self.log(level, str(message))
 
-    def end(self) -> tuple[int, str]:
-        """Kill the process if it runs; return its exit status, and the last lines of its standard error."""
+    def end(self, *, explain: bool = False) -> tuple[int, str]:
+        """Kill the process if it runs; return its exit status, and the last lines of its standard error.
+
+        Args:
+            explain: whether the runtime first writes its stack to standard error, if it can.
+        """
+        if explain and self._hang_signal is not None and self.alive:
+            self._process.send_signal(self._hang_signal)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_EXPLAINED_SECONDS)
         if self.alive:
             self._process.kill()
         status = self._process.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -76,6 +76,9 @@ class ModuleSession(ABC):
 
     language: ClassVar[Language]
 
+    answer_question: Callable[[bytes], bytes] | None = None
+    """Answers a question of the harness from the shard's database; None if the harness asks none."""
+
     def __init__(
         self,
         spec: DerivationSpec,
@@ -89,6 +92,7 @@ class ModuleSession(ABC):
         self._module = module
         if refusal:
             raise LambdaError(refusal.message, position=refusal.position, hint=refusal.hint)
+        self._seconds = self._time_limit()
         self._what = f"the {self.language.name} module of '{spec.name}'"
         self._state = State(database, self.language.state_table)
         self._log = log
@@ -105,6 +109,10 @@ class ModuleSession(ABC):
     @abstractmethod
     def _start(self) -> ModuleProcess:
         """Start a process of the module."""
+
+    @abstractmethod
+    def _time_limit(self) -> float:
+        """Return the time limit for one document, in seconds."""
 
     @abstractmethod
     def _method_of(self, transform: str) -> str:
@@ -297,12 +305,12 @@ class ModuleSession(ABC):
         question = self._question()
         waiting = self._process = POOL.take(self._digest, self._state.version(), self._state.place)
         if waiting is not None:
-            waiting.log = self._log
+            waiting.log, waiting.answer_question = self._log, self.answer_question
             if reply := self._ask(waiting, question, may_be_gone=True):
                 return waiting, reply
             waiting.end()  # the process died while idle
         process = self._process = self._start()
-        process.log = self._log
+        process.log, process.answer_question = self._log, self.answer_question
         return process, self._ask(process, question)
 
     def _question(self) -> dict[str, Any]:
@@ -311,10 +319,10 @@ class ModuleSession(ABC):
 
     def _ask(self, process: ModuleProcess, question: dict[str, Any], *, may_be_gone: bool = False) -> dict[str, Any]:
         try:
-            text = process.ask(question, self._spec.limits.answer_seconds)
+            text = process.ask(question, self._seconds)
         except Late:
-            process.end()
-            raise self._late(self._what, "", self._module.position) from None
+            position = self._position_of_hang(process) or self._module.position
+            raise self._late(self._what, "", position) from None
         except Foreign as exc:
             process.end()
             raise self._wrote(self._what, "", self._module.position, exc) from None
@@ -322,7 +330,7 @@ class ModuleSession(ABC):
             return {}
         reply = self._parse(process, text)
         while self._skipped and reply == _SKIPPED:
-            reply = self._parse(process, process.receive(self._spec.limits.answer_seconds))
+            reply = self._parse(process, process.receive(self._seconds))
         if not isinstance(reply, dict) or reply.keys().isdisjoint(("opened", "committed", "error")):
             raise self._gone(process, text)
         if "error" in reply:
@@ -357,11 +365,11 @@ class ModuleSession(ABC):
 
     def _text(self, process: ModuleProcess, batch: ReadBatch, index: int) -> bytes:
         try:
-            return process.receive(self._spec.limits.answer_seconds)
+            return process.receive(self._seconds)
         except Late:
-            process.end()
+            at = self._position_of_hang(process)
             name, document, position = self._somewhere(batch, index)
-            raise self._late(name, document, position) from None
+            raise self._late(name, document, at or position) from None
         except Foreign as exc:
             process.end()
             name, document, position = self._somewhere(batch, index)
@@ -456,8 +464,12 @@ class ModuleSession(ABC):
             hint=self.language.log_hint,
         )
 
+    def _position_of_hang(self, process: ModuleProcess) -> Position | None:
+        """End a process that does not answer, and return the author's position at which it hung, if known."""
+        return self._position_in(process.end(explain=True)[1])
+
     def _late(self, what: str, document: str, position: Position) -> LambdaError:
-        seconds = f"{self._spec.limits.answer_seconds:g}"
+        seconds = f"{self._seconds:g}"
         return LambdaError(
             f"{what} gave no answer within {seconds} s, so its process was stopped{document}",
             position=position,

@@ -79,3 +79,21 @@ def merged(target: JSON, patch: JSON) -> JSON:
         else:
             result[name] = merged(result.get(name), value)
     return result
+
+
+_JSON_VALUE = """CASE {0}.type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' WHEN 'null' THEN 'null'
+    WHEN 'text' THEN json_quote({0}.value) ELSE {0}.value END"""
+
+
+def state_view(table: str) -> str:
+    """Return a SELECT of a shard's state: a property, a key within it if its value is an object, and the value as JSON.
+
+    Args:
+        table: the table of the state; `{schema}` in the result stands for the shard's database.
+    """
+    return f"""
+SELECT field.key AS field, entry.key AS key,
+    CASE WHEN entry.key IS NULL THEN {_JSON_VALUE.format("field")} ELSE {_JSON_VALUE.format("entry")} END AS value
+FROM {{schema}}.{table} AS stored, json_each(stored.state) AS field
+LEFT JOIN json_each(CASE field.type WHEN 'object' THEN field.value ELSE '{{{{}}}}' END) AS entry
+"""

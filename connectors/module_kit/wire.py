@@ -18,8 +18,8 @@ _HEAD_BYTES = _TOKEN_BYTES + 1 + _LENGTH_BYTES
 _READ_BYTES = 1 << 16
 """Number of bytes of one read; larger reads would allocate and release system memory for each answer."""
 
-ANSWER, LOG = b"A", b"L"
-"""Kinds of frames."""
+ANSWER, LOG, QUESTION = b"A", b"L", b"Q"
+"""Kinds of frames: documents or their answer, a message for the log, and a question of the harness or its answer."""
 
 _MOST_BYTES = 3 << 29
 """Maximum size of a frame: the longest V8 string in UTF-8."""
@@ -53,9 +53,9 @@ class Wire:
         self._poll.register(descriptor, select.POLLIN)
         self._read = bytearray()
 
-    def framed(self, text: bytes) -> bytes:
+    def framed(self, text: bytes, kind: bytes = ANSWER) -> bytes:
         """Return a text as a frame to send."""
-        return b"".join((self.token, ANSWER, len(text).to_bytes(_LENGTH_BYTES, "big"), text))
+        return b"".join((self.token, kind, len(text).to_bytes(_LENGTH_BYTES, "big"), text))
 
     def receive(self, deadline: float) -> tuple[bytes, bytes]:
         """Return the kind and the text of the next frame; both are empty if the process has ended.
@@ -73,7 +73,7 @@ class Wire:
             return b"", b""
         head = bytes(self._read[:_HEAD_BYTES])
         kind, length = head[_TOKEN_BYTES : _TOKEN_BYTES + 1], int.from_bytes(head[-_LENGTH_BYTES:], "big")
-        if not head.startswith(self.token) or kind not in (ANSWER, LOG) or length > _MOST_BYTES:
+        if not head.startswith(self.token) or kind not in (ANSWER, LOG, QUESTION) or length > _MOST_BYTES:
             raise self._foreign(0)
         end = _HEAD_BYTES + length
         if not self._reads(end + _TOKEN_BYTES, deadline):

@@ -80,8 +80,22 @@ _LIMITS = (
         help="Heap limit of a TypeScript module.",
     ),
     click.option(
-        "--allow-permissions", is_flag=True, help="Grant TypeScript modules the permissions that the catalog lists."
+        "--python-timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time limit of a Python module for one document.",
     ),
+    click.option(
+        "--python-memory",
+        type=click.IntRange(64, 1_048_576),
+        default=2048,
+        show_default=True,
+        metavar="MB",
+        help="Memory limit of a Python module.",
+    ),
+    click.option("--allow-permissions", is_flag=True, help="Grant modules the permissions that the catalog lists."),
 )
 
 
@@ -95,12 +109,22 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
         sqlite_memory: int,
         deno_timeout: float,
         deno_heap: int,
+        python_timeout: float,
+        python_memory: int,
         allow_permissions: bool,
         **others: Any,
     ) -> None:
         from derive.protocol.specs import LambdaLimits
 
-        limits = LambdaLimits(deno_timeout, deno_heap, allow_permissions, sqlite_timeout, sqlite_memory)
+        limits = LambdaLimits(
+            answer_seconds=deno_timeout,
+            heap_megabytes=deno_heap,
+            allows_permissions=allow_permissions,
+            sqlite_seconds=sqlite_timeout,
+            sqlite_megabytes=sqlite_memory,
+            python_seconds=python_timeout,
+            python_megabytes=python_memory,
+        )
         command(**others, lambda_limits=limits)
 
     for option in reversed(_LIMITS):

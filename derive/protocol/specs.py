@@ -66,11 +66,13 @@ class LambdaLimits:
     """Limits that the person who runs a catalog sets for its lambdas.
 
     Attributes:
-        answer_seconds: time limit of a module for one document.
-        heap_megabytes: heap limit of one process.
+        answer_seconds: time limit of a TypeScript module for one document.
+        heap_megabytes: heap limit of one Deno process.
         allows_permissions: true to grant the permissions that authors request; false to make a request an error.
         sqlite_seconds: time limit of SQL for one document.
         sqlite_megabytes: limit for the growth of SQLite's heap by the SQL for one document.
+        python_seconds: time limit of a Python module for one document.
+        python_megabytes: memory limit of one Python process.
     """
 
     answer_seconds: float = 60.0
@@ -78,6 +80,8 @@ class LambdaLimits:
     allows_permissions: bool = False
     sqlite_seconds: float = 60.0
     sqlite_megabytes: int = 1024
+    python_seconds: float = 60.0
+    python_megabytes: int = 2048
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from connectors.derive_typescript.config import Permissions, config_of
+from connectors.module_kit.projects import user_cache
 from derive.errors import TaskError
 from derive.protocol.specs import DerivationSpec
 
@@ -100,10 +99,4 @@ def cache_folder() -> Path:
     """
     if named := os.environ.get("DENO_DIR"):
         return Path(named).absolute()
-    with suppress(OSError, RuntimeError):
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        folder = Path(home).absolute() / "flowctl" / "deno"
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    return Path(tempfile.gettempdir()) / f"flowctl-deno-cache-{os.getuid()}"
+    return user_cache("deno")

@@ -17,10 +17,7 @@ import os
 import posixpath
 import re
 import shutil
-import tempfile
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -32,6 +29,8 @@ import orjson
 from connectors.derive_typescript.author_files import generate_interfaces
 from connectors.derive_typescript.config import ImportedFile, config_of, module_of
 from connectors.derive_typescript.runtime.command import cache_folder, command_line, needs_guards, run_deno
+from connectors.module_kit.projects import keep_project
+from connectors.module_kit.projects import write_project as write_files
 from derive.errors import Issue, LambdaError, TaskError
 from derive.position import Position, Script
 from derive.protocol.collection import owner_of_version
@@ -156,7 +155,6 @@ def _dependencies(node: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[s
                 )
 
 
-_UNUSED_SECONDS = 30 * 86_400.0
 _COMPLETE = "complete"
 """Name of the file that marks a project whose import graph is checked and complete."""
 
@@ -174,10 +172,7 @@ def project_folder(spec: DerivationSpec, digest: str) -> Path:
         LambdaError: the module imports a file outside the project.
     """
     folder = cache_folder() / "projects" / f"{PREFIX}{digest}"
-    if folder.exists():
-        os.utime(folder)
-    else:
-        _make(spec, folder)
+    keep_project(folder, lambda parent: write_project(spec, parent))
     if not (folder / _COMPLETE).exists():
         [graph] = look_into({folder: spec}, folder / CHECK)
         for issue in graph.issues:
@@ -185,20 +180,6 @@ def project_folder(spec: DerivationSpec, digest: str) -> Path:
         if graph.complete:
             (folder / _COMPLETE).touch()
     return folder
-
-
-def _make(spec: DerivationSpec, folder: Path) -> None:
-    """Write a project, and remove projects that have not been used for long."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    for other in folder.parent.iterdir():
-        with suppress(OSError):  # another process may be faster
-            if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
-                shutil.rmtree(other)
-    written = write_project(spec, folder.parent)
-    try:
-        written.rename(folder)
-    except OSError:  # another process has created the folder
-        shutil.rmtree(written)
 
 
 _REGISTRY = (
@@ -496,12 +477,7 @@ def write_project(spec: DerivationSpec, parent: Path | None = None) -> Path:
         spec: the derivation.
         parent: parent of the folder; None for the folder of temporary files.
     """
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-    for name, content in _files(spec).items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return folder
+    return write_files(_files(spec), PREFIX, parent)
 
 
 def digest_of(spec: DerivationSpec) -> str:

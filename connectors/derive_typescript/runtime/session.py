@@ -99,6 +99,9 @@ class TypeScriptSession(ModuleSession):
     def _start(self) -> DenoProcess:
         return DenoProcess(self._spec, self._digest)
 
+    def _time_limit(self) -> float:
+        return self._spec.limits.answer_seconds
+
     def _method_of(self, transform: str) -> str:
         return method_of(transform)
 

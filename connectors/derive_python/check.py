@@ -1,0 +1,150 @@
+"""Errors of a derivation's module, as issues in the author's files, by the type checker pyrefly."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import orjson
+
+from connectors.derive_python.config import config_of, module_of
+from connectors.derive_python.models import RESERVED, method_of
+from connectors.derive_python.runtime.project import (
+    AUTHOR,
+    PREFIX,
+    TYPES,
+    authored,
+    digest_of,
+    place_in,
+    project_files,
+)
+from connectors.module_kit.projects import user_cache, write_project
+from derive.errors import Issue, TaskError
+from derive.protocol.specs import DerivationSpec
+
+_CACHED = "checked"
+"""Folder of the user's caches with an empty file for each module without errors."""
+
+_UNKNOWN_LIBRARY = "missing-import"
+
+
+def check_names(spec: DerivationSpec) -> list[Issue]:
+    """Return an issue for each transform whose method name is already taken or reserved."""
+    issues = []
+    taken: dict[str, str] = {}
+    for transform in spec.transforms:
+        method = method_of(transform.name)
+        if method in taken:
+            message = f"transforms '{taken[method]}' and '{transform.name}' would both be the method '{method}'"
+            issues.append(Issue("E532", message, transform.position, "rename one of them"))
+        elif method in RESERVED:
+            message = f"transform '{transform.name}' would be the method '{method}', which the runtime reserves"
+            issues.append(Issue("E532", message, transform.position, "rename the transform"))
+        taken.setdefault(method, transform.name)
+    return issues
+
+
+def check_config(spec: DerivationSpec) -> list[Issue]:
+    """Return an issue if the settings are not valid under their schema."""
+    config = config_of(spec)
+    value = {} if config.config is None else config.config
+    errors = jsonschema_rs.validator_for(config.config_schema).iter_errors(value)
+    what = f"'config' of '{spec.name}' is not valid under its schema"
+    return [Issue("E018", f"{what}: {error.message}", spec.collection.position) for error in errors]
+
+
+def check_modules(specs: Sequence[DerivationSpec]) -> list[Issue]:
+    """Return all errors of pyrefly for modules, given the types of their collections.
+
+    Raises:
+        TaskError: pyrefly cannot be run.
+    """
+    cached = user_cache("python") / _CACHED
+    pending = {cached / f"{digest_of(spec)}-{_checker(config_of(spec).interpreter)}": spec for spec in specs}
+    pending = {known: spec for known, spec in pending.items() if not known.exists()}
+    issues = []
+    for known, spec in pending.items():
+        found = _check(spec)
+        issues += found
+        if not found:
+            with suppress(OSError):
+                cached.mkdir(parents=True, exist_ok=True)
+                known.touch()
+    return issues
+
+
+@cache
+def _checker(interpreter: str) -> str:
+    """Return a digest of what a check depends on beside the project: pyrefly, this connector, and the libraries."""
+    import pyrefly
+
+    folders = [Path(pyrefly.__file__).parents[1]]
+    if interpreter:
+        folders = sorted(Path(interpreter).absolute().parents[1].glob("lib/python*/site-packages"))
+    files = [*folders, *sorted(Path(__file__).parent.rglob("*.py"))]
+    told = [(str(path), path.stat().st_mtime_ns) for path in files]
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+
+
+def _check(spec: DerivationSpec) -> list[Issue]:
+    """Return the errors of one module."""
+    config = config_of(spec)
+    folder = write_project({**project_files(spec), "pyrefly.toml": _settings(spec)}, PREFIX)
+    try:
+        files = [f"{AUTHOR}/{config.path}", *(f"{AUTHOR}/{file.path}" for file in config.files if _is_code(file.path))]
+        command = [sys.executable, "-m", "pyrefly", "check", "--output-format", "json", *files]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False)
+        try:
+            errors = orjson.loads(run.stdout)["errors"]
+        except (orjson.JSONDecodeError, KeyError):
+            said = authored(spec, run.stderr.strip()[-500:])
+            raise TaskError(f"pyrefly cannot check the module of '{spec.name}': {said}") from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    issues = [_issue(spec, error) for error in errors if _matters(error)]
+    return list(dict.fromkeys(issues))
+
+
+def _is_code(path: str) -> bool:
+    return path.endswith(".py")
+
+
+def _settings(spec: DerivationSpec) -> bytes:
+    interpreter = config_of(spec).interpreter or sys.executable
+    lines = [
+        'preset = "strict"',
+        f'search-path = ["{AUTHOR}", "{TYPES}"]',
+        f"python-interpreter-path = {orjson.dumps(interpreter).decode()}",
+        "disable-search-path-heuristics = true",
+    ]
+    return "\n".join(lines).encode()
+
+
+def _matters(error: dict[str, Any]) -> bool:
+    """Return whether an error is one of the author's code: helpers without annotations are not errors."""
+    return error["severity"] == "error" and not error["name"].startswith("implicit-any")
+
+
+def _issue(spec: DerivationSpec, error: dict[str, Any]) -> Issue:
+    message = re.sub(r"`([^`]*)`", r"'\1'", error["concise_description"])
+    path = os.path.relpath(error["path"], AUTHOR) if error["path"].startswith(f"{AUTHOR}/") else error["path"]
+    length = error["stop_column"] - error["column"] if error["stop_line"] == error["line"] else 0
+    is_types = not error["path"].startswith(f"{AUTHOR}/")
+    position = module_of(spec).position if is_types else place_in(spec, path, error["line"], error["column"], length)
+    hint = None
+    if error["name"] == _UNKNOWN_LIBRARY:
+        hint = "install the library into the environment that runs flowctl, or name its interpreter with 'python'"
+    suggestion = re.search(r"Did you mean `([^`]*)`", error["description"])
+    if suggestion:
+        hint = f"did you mean '{suggestion[1]}'?"
+    return Issue("E531", message, position, hint)

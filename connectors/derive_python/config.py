@@ -1,0 +1,164 @@
+"""The configuration of a derivation in Python: its module, its files, settings, permissions, and the JSON Schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from derive.document.pointer import JSON
+from derive.errors import Issue
+from derive.position import Position, Script
+from derive.protocol.authoring import CODE_OR_FILE
+from derive.protocol.specs import DerivationSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """Permissions that an author asks for; none by default.
+
+    Attributes:
+        net: true to use the network.
+        read: files and folders that the module may read.
+        env: names of environment variables that it may read.
+        position: position of the permissions in the catalog.
+    """
+
+    net: bool = False
+    read: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    position: Position | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.net or self.read or self.env)
+
+    def __str__(self) -> str:
+        parts = [*(["net"] if self.net else ())]
+        parts += [
+            f"{name} ({', '.join(values)})" for name, values in (("read", self.read), ("env", self.env)) if values
+        ]
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectFile:
+    """A file that travels with a module.
+
+    Attributes:
+        path: path relative to the import root of the project, with slashes.
+        content: bytes of the file.
+    """
+
+    path: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PythonConfig:
+    """The parts of a derivation in Python.
+
+    Attributes:
+        module: the module with the class `Derivation`.
+        path: path of the module relative to the import root of the project, with slashes.
+        files: the other files of the project.
+        folder: folder from which authors know the import root; empty for an inline module.
+        config: the value of `config`.
+        config_schema: the value of `spec.configSchema`; true without one.
+        interpreter: path of a Python interpreter; empty for the one that runs `flowctl`.
+        permissions: permissions that the module asks for.
+    """
+
+    module: Script
+    path: str
+    files: tuple[ProjectFile, ...] = ()
+    folder: str = ""
+    config: JSON = None
+    config_schema: JSON = True
+    interpreter: str = ""
+    permissions: Permissions = field(default_factory=Permissions)
+
+
+def config_of(spec: DerivationSpec) -> PythonConfig:
+    """Return the configuration of a derivation in Python."""
+    config: PythonConfig = spec.connector_config
+    return config
+
+
+def module_of(spec: DerivationSpec) -> Script:
+    """Return the module of a derivation in Python."""
+    return config_of(spec).module
+
+
+def refusal_of(spec: DerivationSpec) -> Issue | None:
+    """Return an issue if the module asks for permissions that the run does not grant; otherwise None."""
+    permissions = config_of(spec).permissions
+    if not permissions or spec.limits.allows_permissions:
+        return None
+    message = f"the module of '{spec.name}' asks for permissions: {permissions}"
+    hint = "if you trust the module, add --allow-permissions"
+    return Issue("E534", message, permissions.position or spec.collection.position, hint)
+
+
+def _list_of(description: str, item: str, pattern: str = r"^\S") -> dict[str, Any]:
+    desired = {"type": "string", "description": f"This is {item}.", "pattern": pattern}
+    fault = {"errorMessage": f"this value is not {item}", "x-code": "E017"}
+    return {"type": "array", "description": description, "items": {**desired, **fault}}
+
+
+_PERMISSIONS = {
+    "title": "Permissions",
+    "description": "Permissions of the module outside its sandbox; `flowctl run --allow-permissions` grants them.",
+    "type": "object",
+    "properties": {
+        "net": {"type": "boolean", "description": "Whether the module may use the network."},
+        "read": _list_of("Files and folders to read.", "the path of a file or folder"),
+        "env": _list_of(
+            "Environment variables to read.", "the name of an environment variable", r"^[A-Za-z_][A-Za-z0-9_]*$"
+        ),
+    },
+    "patternProperties": {"^x-": True},
+    "additionalProperties": False,
+}
+
+SCHEMA = {
+    "title": "Python",
+    "description": "Lambdas are methods of a Python class, run in a process of its own.",
+    "type": "object",
+    "properties": {
+        "module": {
+            "type": "string",
+            "description": f"The module, whose class `Derivation` has a method per transform. {CODE_OR_FILE}",
+        },
+        "files": {
+            "type": "array",
+            "description": "Files in place of 'module'. The first Python file is the module; the others travel with it."
+            " The folder of a 'pyproject.toml' is the root of imports.",
+            "items": {"type": "string", "description": "A file, relative to this one.", "title": "File"},
+            "contains": {"type": "string", "pattern": r"\.py$"},
+            "errorMessage": "'files' is an array of paths, one of them of a module such as 'mod.py'",
+            "x-code": "E018",
+        },
+        "config": {"description": "Settings, the second argument of the class.", "type": "object"},
+        "spec": {
+            "title": "Specification",
+            "description": "A description of the settings.",
+            "type": "object",
+            "properties": {"configSchema": {"description": "JSON Schema of 'config'.", "type": ["object", "boolean"]}},
+            "patternProperties": {"^x-": True},
+            "additionalProperties": False,
+        },
+        "python": {
+            "type": "string",
+            "description": "Path of a Python interpreter, 3.11 or later, whose environment has pydantic.",
+            "minLength": 1,
+        },
+        "permissions": _PERMISSIONS,
+    },
+    "patternProperties": {"^x-": True},
+    "additionalProperties": False,
+    "if": {"type": "object"},
+    "then": {
+        "anyOf": [{"required": ["module"]}, {"required": ["files"]}],
+        "errorMessage": "a derivation in Python needs 'module' or 'files'",
+        "x-code": "E018",
+    },
+}

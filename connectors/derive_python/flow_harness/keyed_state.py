@@ -1,0 +1,118 @@
+"""`self.state`: values of the shuffle key of the document that is processed, kept by the shard.
+
+The values of a key are loaded when a frame has the first document with this key, and changed values are returned at
+the commit. A document cannot see the values of another key, so that the number of shards does not matter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from .frames import Frames
+
+_MISSING = object()
+
+
+class KeyedState:
+    """Values by shuffle key.
+
+    Args:
+        frames: the pipes, to load values.
+        pointers: for each transform, the locations of its shuffle key, as lists of tokens, each with the value of a
+            document without it; None if the transform has no key in its documents.
+    """
+
+    def __init__(self, frames: Frames, pointers: list[list[tuple[list[str], Any]] | None]) -> None:
+        self._frames, self._pointers = frames, pointers
+        self._values: dict[bytes, dict[str, Any]] = {}
+        self._loaded: dict[bytes, bytes] = {}
+        self._keys: list[bytes | None] = []
+        self._key: bytes | None = None
+        self._is_used = False
+
+    def begin(self) -> None:
+        """Forget all values, for a new session."""
+        self._values, self._loaded, self._keys, self._key = {}, {}, [], None
+
+    def serve(self, derivation: Any) -> None:
+        """Give an instance of the author's class access to the values."""
+        derivation._flow_keyed = self
+
+    def prepare(self, transforms: list[int], documents: list[Any]) -> None:
+        """Take the keys of a frame's documents, and load their values in one question if the module uses values."""
+        self._keys = [
+            _key_of(pointers, document)
+            if transform < len(self._pointers) and (pointers := self._pointers[transform]) is not None
+            else None
+            for transform, document in zip(transforms, documents, strict=True)
+        ]
+        if self._is_used:
+            self._load([key for key in dict.fromkeys(self._keys) if key is not None and key not in self._values])
+
+    def use(self, place: int | None) -> None:
+        """Make the document at a place of the frame the present one; None for none."""
+        self._key = None if place is None else self._keys[place]
+
+    def values(self) -> dict[str, Any]:
+        """Return the values of the present document's key, which the author may change.
+
+        Raises:
+            RuntimeError: no document is processed, or its transform has no key.
+        """
+        if self._key is None:
+            raise RuntimeError(
+                "self.state has the values of a document's shuffle key: it needs a method of a transform that shuffles"
+                " by locations ('shuffle: {key: [...]}')"
+            )
+        if self._key not in self._values:
+            self._is_used = True
+            self._load([key for key in dict.fromkeys(self._keys) if key is not None and key not in self._values])
+        return self._values[self._key]
+
+    def replace(self, values: dict[str, Any]) -> None:
+        """Replace all values of the present document's key."""
+        if not isinstance(values, dict):
+            raise TypeError("self.state is a dict of names and values")
+        self.values()
+        assert self._key is not None
+        self._values[self._key] = values
+
+    def changes(self) -> list[list[str]]:
+        """Return each changed key with its values, both as JSON texts; values without a name are removed."""
+        changes = []
+        for key, values in self._values.items():
+            text = to_json(values)
+            if text != self._loaded[key]:
+                self._loaded[key] = text
+                changes.append([key.decode(), text.decode()])
+        self._values, self._loaded = {}, {}
+        return changes
+
+    def _load(self, keys: list[bytes]) -> None:
+        if not keys:
+            return
+        answers = from_json(self._frames.ask(to_json([key.decode() for key in keys])))
+        for key, text in zip(keys, answers, strict=True):
+            values = from_json(text or "{}")
+            self._values[key] = values
+            self._loaded[key] = to_json(values)
+
+
+def _key_of(pointers: list[tuple[list[str], Any]], document: Any) -> bytes:
+    values = [_value_at(document, tokens, default) for tokens, default in pointers]
+    return to_json([int(value) if isinstance(value, float) else value for value in values])  # 1.0 is the integer 1
+
+
+def _value_at(value: Any, tokens: list[str], default: Any) -> Any:
+    for token in tokens:
+        if isinstance(value, dict):
+            value = value.get(token, _MISSING)
+        elif isinstance(value, list):
+            value = value[int(token)] if token.isdigit() and int(token) < len(value) else _MISSING
+        else:
+            return default
+        if value is _MISSING:
+            return default
+    return value

@@ -1,0 +1,315 @@
+"""The harness: it runs the author's class for each document of a frame, and answers with the published documents.
+
+A frame opens a session, commits one, or has documents. Documents are answered by one frame or several, in order. The
+end of a tick is a document after the last transform: `flush`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import importlib.util
+import inspect
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pydantic
+from pydantic_core import from_json, to_json
+
+from . import present, sandbox
+from .frames import ANSWER, LOG, Frames
+from .keyed_state import KeyedState
+from .waiting import Failures, VirtualLoop
+
+_PATIENCE_SECONDS = 0.25
+"""Seconds after which the results so far are sent, before the whole frame is processed."""
+
+_MOST_BYTES = 8 << 20
+_LONGEST_MESSAGE = 10_000
+
+
+class Harness:
+    """One derivation's module.
+
+    Args:
+        frames: the pipes.
+        settings: what `connectors.derive_python.runtime.session.PythonProcess` passes.
+    """
+
+    def __init__(self, frames: Frames, settings: dict[str, Any]) -> None:
+        self._frames, self._settings = frames, settings
+        self._failures = Failures()
+        self._types: Any = None
+        self._class: Any = None
+        self._derivation: Any = None
+        self._methods: list[Callable[[Any], Any]] = []
+        self._reads: list[Any] = []
+        self._keyed = KeyedState(frames, settings["keys"])
+        self._updates: list[dict[str, Any]] = []
+        self._is_broken = False
+        self._index: int | None = None
+
+    async def serve(self) -> None:
+        """Answer frames until the input ends."""
+        asyncio.get_running_loop().set_exception_handler(self._failures.note)
+        while (text := self._frames.receive()) is not None:
+            frame = from_json(text, cache_strings="keys")
+            self._index = None
+            try:
+                if "transforms" in frame:
+                    answer = b'{"skipped":true}' if self._is_broken else await self._process(frame)
+                elif "open" in frame:
+                    answer = await self._open(frame["open"])
+                else:
+                    answer = await self._commit()
+            except BaseException as error:
+                self._is_broken = True
+                answer = self._failure(error)
+            self._frames.send(ANSWER, answer)
+
+    async def _open(self, question: dict[str, Any]) -> bytes:
+        """Begin a session with an instance of its own."""
+        self._is_broken = False
+        self._updates = []
+        self._failures.take()
+        present.set_present(0, -1, b"")
+        if self._class is None:
+            self._load()
+        elif question["forget"] and self._derivation is not None:
+            await _awaited(self._derivation.reset())
+        self._keyed.begin()
+        types = self._types
+        state = question["state"]
+        opened = types.Request.Open(state=state, config=self._settings["config"])
+        arguments = [opened, types.EndpointConfig.model_validate(self._settings["config"])]
+        self._derivation = derivation = _called(self._class, arguments)
+        self._keyed.serve(derivation)
+        self._methods = [getattr(derivation, name) for name in self._settings["methods"]]
+        self._reads = [getattr(types.Request, name) for name in self._settings["reads"]]
+        base = types.IDerivation
+        abilities = {
+            "flush": self._class.flush is not base.flush,
+            "startCommit": bool(self._settings["keeps_state"]),
+            "reset": self._class.reset is not base.reset,
+        }
+        return json.dumps({"opened": abilities}).encode()
+
+    def _load(self) -> None:
+        self._types = importlib.import_module(self._settings["package"])
+        module = self._imported(self._settings["module"])
+        found = getattr(module, "Derivation", None)
+        if not isinstance(found, type):
+            raise TypeError("the module defines no class 'Derivation'")
+        for name in self._settings["methods"]:
+            if not callable(getattr(found, name, None)) or getattr(getattr(found, name), "__isabstractmethod__", False):
+                raise TypeError(f"the class 'Derivation' has no method '{name}'")
+        self._class = found
+
+    def _imported(self, path: str) -> Any:
+        """Return the author's module at a path relative to the import root."""
+        names = path.removesuffix(".py").removesuffix("/__init__").split("/")
+        if all(name.isidentifier() for name in names):
+            return importlib.import_module(".".join(names))
+        spec = importlib.util.spec_from_file_location("derivation", f"{self._settings['author']}/{path}")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["derivation"] = module
+        spec.loader.exec_module(module)
+        return module
+
+    async def _process(self, frame: dict[str, Any]) -> bytes:
+        transforms, clocks = frame["transforms"], frame["clocks"]
+        published = frame.get("published", clocks)
+        documents = frame["documents"]
+        flush = len(self._methods)
+        self._keyed.prepare(transforms, documents)
+        answers: list[bytes] = []
+        size, told = 0, present.elapsed()
+        self._index = 0
+        for place, (transform, document) in enumerate(zip(transforms, documents, strict=True)):
+            if transform == flush:
+                present.set_present(clocks[place], transform, b"", has_chance=False)
+                self._keyed.use(None)
+                result = await self._flush()
+            else:
+                present.set_present(clocks[place], transform, document)
+                self._keyed.use(place)
+                read = self._reads[transform](document, published[place])
+                result = await _results(self._methods[transform](read))
+            if (error := self._failures.take()) is not None:
+                raise error
+            answers.append(b"[" + b",".join([_written(each) for each in result]) + b"]")
+            size += len(answers[-1])
+            self._index += 1
+            if (size > _MOST_BYTES or present.elapsed() - told > _PATIENCE_SECONDS) and place + 1 < len(transforms):
+                self._frames.send(ANSWER, b"[" + b",".join(answers) + b"]")
+                answers, size, told = [], 0, present.elapsed()
+                self._index = 0
+        if frame.get("last"):
+            await asyncio.sleep(0)  # tasks that have failed report their errors before the batch is answered
+            if (error := self._failures.take()) is not None:
+                raise error
+        return b"[" + b",".join(answers) + b"]"
+
+    async def _flush(self) -> Any:
+        flushed = self._types.Response.Flushed()
+        result = await _results(_called(self._derivation.flush, [self._updates, flushed]))
+        if flushed.state is not None:
+            self._update(flushed.state)
+        return result
+
+    async def _commit(self) -> bytes:
+        present.set_present(0, -1, b"", has_chance=False)
+        self._keyed.use(None)
+        types = self._types
+        if self._class.start_commit is not types.IDerivation.start_commit:
+            request = types.Request.StartCommit()
+            started = await _awaited(_called(self._derivation.start_commit, [request]))
+            state = getattr(started, "state", started)
+            if state is not None:
+                self._update(state)
+        updates, self._updates = self._updates, []
+        committed = {"updates": updates, "keys": self._keyed.changes()}
+        return b'{"committed":' + to_json(committed, by_alias=True) + b"}"
+
+    def _update(self, state: Any) -> None:
+        value = state.model_dump(mode="json") if isinstance(state, pydantic.BaseModel) else state
+        if not isinstance(value, dict) or "updated" not in value:
+            raise TypeError("a state is ConnectorState(updated=…, merge_patch=…)")
+        self._updates.append({"updated": value["updated"], "mergePatch": bool(value.get("merge_patch"))})
+
+    def _failure(self, error: BaseException) -> bytes:
+        index = 0 if self._index is None or self._index < 0 else self._index
+        kind = type(error).__name__
+        message = f"{kind}: {error}" if str(error) else kind
+        return to_json({"error": {"index": index, "message": message, "stack": _stack(error, self._settings)}})
+
+
+def _called(function: Callable[..., Any], arguments: list[Any]) -> Any:
+    """Call a function of the author's with as many arguments as it takes."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        return function(*arguments)
+    return function(*arguments[: len(parameters)])
+
+
+async def _awaited(result: Any) -> Any:
+    return await result if inspect.isawaitable(result) else result
+
+
+async def _results(result: Any) -> Any:
+    """Return the documents that a method returns or yields, in any of the forms that it may have."""
+    if isinstance(result, AsyncIterator):
+        return [each async for each in result]
+    if inspect.isawaitable(result):
+        result = await result
+    if result is None:
+        return ()
+    if isinstance(result, dict | pydantic.BaseModel):
+        return (result,)
+    return result
+
+
+def _written(document: Any) -> bytes:
+    """Return a published document as JSON."""
+    serializer = getattr(document, "__pydantic_serializer__", None)
+    if serializer is not None:
+        text: bytes = serializer.to_json(document, by_alias=True, exclude_unset=True)
+        return text
+    if not isinstance(document, dict):
+        raise TypeError(f"the method published a value of type '{type(document).__name__}', which is no document")
+    return to_json(document, by_alias=True)
+
+
+def _stack(error: BaseException, settings: dict[str, Any]) -> str:
+    """Return the author's frames of a traceback, the innermost one first, each as `path:line:column`."""
+    lines = []
+    folder = settings["author"] + "/"
+    if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(folder):
+        lines.append(f"{error.filename}:{error.lineno or 1}:{error.offset or 1}")
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename.startswith(folder):
+            lines.append(f"{frame.filename}:{frame.lineno}:{(frame.colno or 0) + 1} in {frame.name}")
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "\n".join(lines) + (f"\n{_stack(cause, settings)}" if cause is not None and cause is not error else "")
+
+
+class _Output:
+    """Standard output and standard error of the module: each line becomes a message of the task's log."""
+
+    encoding = "utf-8"
+    errors = "replace"
+
+    def __init__(self, harness: Frames, level: str) -> None:
+        self._frames, self._level, self._line = harness, level, ""
+
+    def write(self, text: str) -> int:
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            say(self._frames, self._level, line)
+        return len(text)
+
+    def flush(self) -> None:
+        if self._line:
+            say(self._frames, self._level, self._line)
+            self._line = ""
+
+    def isatty(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        raise OSError("the output of a module is the log of its task, which has no descriptor")
+
+
+def say(frames: Frames, level: str, message: str) -> None:
+    """Send a message to the log of the task."""
+    frames.send(LOG, json.dumps([level, message[:_LONGEST_MESSAGE]]).encode("utf-8", "replace"))
+
+
+class _LogHandler(logging.Handler):
+    """Sends the records of `logging` to the task's log."""
+
+    def __init__(self, frames: Frames) -> None:
+        super().__init__()
+        self._frames = frames
+
+    def emit(self, record: logging.LogRecord) -> None:
+        levels = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "info"))
+        level = next((name for least, name in levels if record.levelno >= least), "debug")
+        try:
+            say(self._frames, level, self.format(record))
+        except Exception:
+            self.handleError(record)
+
+
+def main() -> None:
+    """Run the module that the first argument describes."""
+    settings = json.loads(sys.argv.pop())
+    faulthandler.enable(all_threads=False)
+    frames = Frames()
+    libraries = [path for path in sys.path if path != settings["harness"]]
+    sys.path[:] = [settings["author"], settings["types"], *libraries]
+    sys.stdout, sys.stderr = _Output(frames, "info"), _Output(frames, "warn")
+    logging.basicConfig(level=logging.DEBUG, handlers=[_LogHandler(frames)], format="%(message)s")
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    present.install()
+    for lack in sandbox.enter(
+        [settings["folder"], settings["harness"], *settings["readable"]], network=settings["network"]
+    ):
+        say(frames, "warn", f"the sandbox is incomplete: {lack}")
+    loop = asyncio.SelectorEventLoop() if settings["network"] else VirtualLoop()
+    asyncio.set_event_loop(loop)
+    loop.run_until_complete(Harness(frames, settings).serve())
+    os._exit(0)

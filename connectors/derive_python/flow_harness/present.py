@@ -1,0 +1,249 @@
+"""Time and random values of the document that a method processes (law L1).
+
+The clock is the document's timestamp. Random values follow from the transform, the timestamp and the document, so that
+a method gets the same values when it processes the document again. Functions are replaced where modules look them up;
+types of the standard library remain the same types.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import gc
+import hashlib
+import importlib.abc
+import importlib.machinery
+import os
+import random
+import sys
+import time
+import types
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pydantic_core
+
+_REAL_PERF_COUNTER = time.perf_counter
+
+
+def elapsed() -> float:
+    """Return real seconds since an unspecified time."""
+    return _REAL_PERF_COUNTER()
+
+
+class _Present:
+    """The document that is processed now.
+
+    Attributes:
+        micros: timestamp in microseconds.
+        serial: number that changes with each document.
+    """
+
+    def __init__(self) -> None:
+        self.micros = 0
+        self.serial = 0
+        self._transform = -1
+        self._document: Any = None
+        self._stream = b""
+        self._count = 0
+        self._has_chance = True
+
+    def set(self, micros: int, transform: int, document: Any, *, has_chance: bool = True) -> None:
+        self.micros, self._transform, self._document = micros, transform, document
+        self._has_chance = has_chance
+        self.serial += 1
+        self._stream = b""
+
+    def bytes(self, count: int) -> bytes:
+        """Return the next random bytes of the document."""
+        if not self._has_chance:
+            raise RuntimeError(
+                "flush() and start_commit() have no random values, because the number of their calls depends on the"
+                " number of shards"
+            )
+        if not self._stream:
+            document = self._document
+            text = document if isinstance(document, bytes) else pydantic_core.to_json(document)
+            head = f"{self._transform} {self.micros} ".encode()
+            self._stream, self._count = hashlib.sha256(head + text).digest(), 0
+        blocks = []
+        for _ in range(-(-count // 32)):
+            blocks.append(hashlib.sha256(self._stream + self._count.to_bytes(8, "big")).digest())
+            self._count += 1
+        return b"".join(blocks)[:count]
+
+
+present = _Present()
+set_present = present.set
+
+
+def _urandom(size: int, /) -> bytes:
+    return present.bytes(size)
+
+
+class _DocumentRandom(random.Random):
+    """Random values that begin anew with each document."""
+
+    _serial = -1
+
+    def _renew(self) -> None:
+        if self._serial != present.serial:
+            self._serial = present.serial
+            super().seed(int.from_bytes(present.bytes(16), "big"))
+
+    def random(self) -> float:
+        """Return the next random number in the interval from 0.0 to 1.0."""
+        self._renew()
+        return super().random()
+
+    def getrandbits(self, k: int, /) -> int:
+        """Return a random integer of `k` bits."""
+        self._renew()
+        return super().getrandbits(k)
+
+    def seed(self, a: Any = None, version: int = 2) -> None:
+        """Seed the generator for the rest of the document."""
+        self._serial = present.serial
+        super().seed(a, version)
+
+
+def _repeatable_seed(original: Callable[..., None]) -> Callable[..., None]:
+    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
+        original(self, int.from_bytes(present.bytes(16), "big") if a is None else a, version)
+
+    return seed
+
+
+def _replace_in_type(target: type, name: str, value: object) -> None:
+    """Replace a method of a built-in type in place, so that its instances and subclasses stay what they are."""
+    names = gc.get_referents(target.__dict__)[0]
+    names[name] = value
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(target))
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def _now(cls: type[datetime.datetime], tz: datetime.tzinfo | None = None) -> datetime.datetime:
+    instant = _EPOCH + datetime.timedelta(microseconds=present.micros)
+    moved = instant.replace(tzinfo=None) if tz is None else instant.astimezone(tz)
+    if cls is datetime.datetime:
+        return moved
+    return cls(
+        moved.year, moved.month, moved.day, moved.hour, moved.minute, moved.second, moved.microsecond, moved.tzinfo
+    )
+
+
+def _naive_now(cls: type[datetime.datetime]) -> datetime.datetime:
+    return _now(cls)
+
+
+def _today(cls: type[datetime.date]) -> datetime.date:
+    day = _EPOCH + datetime.timedelta(microseconds=present.micros)
+    return cls(day.year, day.month, day.day)
+
+
+def _shown_time(convert: Callable[[float], time.struct_time]) -> Callable[..., time.struct_time]:
+    def converted(seconds: float | None = None, /) -> time.struct_time:
+        return convert(present.micros / 1_000_000 if seconds is None else seconds)
+
+    return converted
+
+
+def seconds() -> float:
+    """Return the timestamp of the document in seconds."""
+    return present.micros / 1_000_000
+
+
+def nanoseconds() -> int:
+    """Return the timestamp of the document in nanoseconds."""
+    return present.micros * 1000
+
+
+def install() -> None:
+    """Replace the clocks and the sources of random values; called once, before the author's module is loaded."""
+    for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
+        setattr(time, name, seconds)
+        setattr(time, f"{name}_ns", nanoseconds)
+    time.clock_gettime = lambda clk_id, /: seconds()  # noqa: PLW0108
+    time.clock_gettime_ns = lambda clk_id, /: nanoseconds()  # noqa: PLW0108
+    time.sleep = lambda seconds, /: None
+    real_strftime, real_asctime = time.strftime, time.asctime
+    time.gmtime, time.localtime = _shown_time(time.gmtime), _shown_time(time.localtime)
+    time.strftime = lambda format, t=None, /: real_strftime(format, t or time.gmtime())  # noqa: A006
+    time.asctime = lambda t=None, /: real_asctime(t or time.gmtime())
+    time.ctime = lambda seconds=None, /: real_asctime(time.gmtime(seconds))
+    _replace_in_type(datetime.datetime, "now", classmethod(_now))
+    _replace_in_type(datetime.datetime, "utcnow", classmethod(_naive_now))
+    _replace_in_type(datetime.datetime, "today", classmethod(_naive_now))
+    _replace_in_type(datetime.date, "today", classmethod(_today))
+    os.urandom = _urandom
+    os.getrandom = lambda size, flags=0: _urandom(size)
+    random._urandom = _urandom  # type: ignore[attr-defined]
+    random.Random.seed = _repeatable_seed(random.Random.seed)  # type: ignore[method-assign]
+    generator = _DocumentRandom(0)
+    generator._serial = -1
+    for name in random.__all__:
+        method = getattr(generator, name, None)
+        if isinstance(method, types.MethodType) or name in {"random", "getrandbits"}:
+            setattr(random, name, method)
+    random._inst = generator
+    uuid._generate_time_safe = None  # type: ignore[attr-defined]
+    uuid.getnode = lambda: 0x020000000000
+    uuid1 = uuid.uuid1
+
+    def document_uuid1(node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
+        uuid._last_timestamp = None  # type: ignore[attr-defined]
+        return uuid1(node, clock_seq)
+
+    uuid.uuid1 = document_uuid1
+    sys.meta_path.insert(0, _NumpyFinder())
+
+
+class _NumpyFinder(importlib.abc.MetaPathFinder):
+    """Replaces the functions of `numpy.random` when numpy is imported."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the specification of `numpy.random` with a loader that replaces its functions; else None."""
+        if fullname != "numpy.random":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _NumpyLoader(spec.loader)
+        return spec
+
+
+class _NumpyLoader(importlib.abc.Loader):
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        """Return the module of the real loader."""
+        module: types.ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Load `numpy.random`, and seed its functions at their first call for a document."""
+        self._loader.exec_module(module)
+        state = module.mtrand._rand
+        serial = -1
+
+        def seeded(method: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                nonlocal serial
+                if serial != present.serial:
+                    serial = present.serial
+                    state.seed(list(present.bytes(16)))
+                return method(*args, **kwargs)
+
+            call.__name__ = method.__name__
+            call.__doc__ = method.__doc__
+            return call
+
+        for name in dir(module):
+            method = getattr(module, name)
+            if getattr(method, "__self__", None) is state and name != "seed":
+                setattr(module, name, seeded(method))

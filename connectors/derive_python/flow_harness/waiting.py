@@ -1,0 +1,73 @@
+"""The event loop of a module: it waits for no real time, and reports a wait that can never end.
+
+The time of the loop is its own. When all tasks wait, the time jumps to the next timer, so `asyncio.sleep` takes no time
+and tasks continue in the same order in every run. A module with permission to use the network has an ordinary loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import threading
+from typing import Any
+
+
+class EndlessWaitError(RuntimeError):
+    """All tasks wait, and neither a timer nor a thread can wake one of them."""
+
+
+class _Selector(selectors.DefaultSelector):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return ready descriptors; instead of waiting, move the time of the loop."""
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        if threading.active_count() > 1:
+            return super().select(None if timeout is None else min(timeout, 0.05))
+        if timeout is None:
+            raise EndlessWaitError("the module waits for an event that can never come")
+        self._loop.skip(timeout)
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time jumps from timer to timer."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        super().__init__(_Selector(self))
+
+    def time(self) -> float:
+        """Return the time of the loop in seconds."""
+        return self._seconds
+
+    def skip(self, seconds: float) -> None:
+        """Move the time forward."""
+        # a timer is due if its time is within the resolution of the clock
+        self._seconds += seconds + 1e-9
+
+
+class Failures:
+    """Errors of tasks that no task awaits.
+
+    Attributes:
+        first: the first error; None without one.
+    """
+
+    def __init__(self) -> None:
+        self.first: BaseException | None = None
+
+    def note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Take an error from the event loop."""
+        error = context.get("exception") or RuntimeError(str(context.get("message")))
+        if self.first is None:
+            self.first = error
+
+    def take(self) -> BaseException | None:
+        """Return the first error, and forget it."""
+        error, self.first = self.first, None
+        return error

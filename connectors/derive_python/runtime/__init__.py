@@ -1,0 +1,1 @@
+"""Projects of Python modules, and the processes and sessions that run them."""

@@ -1,0 +1,174 @@
+"""A Python module in a process of its own: its process, and its session."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from connectors.derive_python.config import Permissions, config_of, module_of, refusal_of
+from connectors.derive_python.models import method_of, read_of
+from connectors.derive_python.runtime.project import (
+    AUTHOR,
+    HARNESS,
+    TYPES,
+    authored,
+    digest_of,
+    keeps_state,
+    member_position,
+    position_in,
+    project_folder,
+    types_package,
+)
+from connectors.module_kit.process import Launch, ModuleProcess
+from connectors.module_kit.session import Language, ModuleSession
+from derive.document.exact import dump_exact, parse_exact
+from derive.document.pointer import parse_pointer
+from derive.position import Position
+from derive.protocol.derive import Log
+from derive.protocol.specs import DerivationSpec, TransformSpec
+
+if TYPE_CHECKING:
+    import apsw
+
+KEYED_TABLE = "flow_python_keys"
+"""Table of a shard's database with the values of `self.state`, by shuffle key."""
+
+STATE_TABLE = "flow_python"
+"""Table of a shard's database with the state that `start_commit` or `flush` returned."""
+
+_START = "import sys; sys.path.insert(0, sys.argv[1]); from flow_harness.main import main; main()"
+
+
+class PythonProcess(ModuleProcess):
+    """The harness with one derivation's module.
+
+    Args:
+        spec: the derivation.
+        digest: its digest by `digest_of`.
+    """
+
+    def __init__(self, spec: DerivationSpec, digest: str) -> None:
+        folder = project_folder(spec, digest)
+        config, permissions = config_of(spec), granted(spec)
+        settings = {
+            "folder": str(folder),
+            "author": str(folder / AUTHOR),
+            "types": str(folder / TYPES),
+            "harness": str(HARNESS),
+            "package": types_package(spec),
+            "module": config.path,
+            "methods": [method_of(transform.name) for transform in spec.transforms],
+            "reads": [read_of(transform.name) for transform in spec.transforms],
+            "keys": [_key_pointers(transform) for transform in spec.transforms],
+            "keeps_state": keeps_state(config),
+            "config": config.config if config.config is not None else {},
+            "readable": [os.path.realpath(path) for path in permissions.read],
+            "network": permissions.net,
+        }
+        interpreter = config.interpreter or sys.executable
+        command = [interpreter, "-I", "-B", "-X", "utf8", "-c", _START, str(HARNESS), json.dumps(settings)]
+        super().__init__(
+            Launch(
+                name="Python",
+                command=command,
+                folder=folder / AUTHOR,
+                environment=_environment(permissions),
+                megabytes=spec.limits.python_megabytes,
+                hang_signal=signal.SIGABRT,
+            )
+        )
+
+
+def granted(spec: DerivationSpec) -> Permissions:
+    """Return the permissions that a module has."""
+    return config_of(spec).permissions if spec.limits.allows_permissions else Permissions()
+
+
+def _environment(permissions: Permissions) -> dict[str, str]:
+    """Return the environment of a process: a fixed time zone and language, and the variables that are granted."""
+    kept = {name: os.environ[name] for name in ("PATH", *permissions.env) if name in os.environ}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {**threads, **kept, "TZ": "UTC", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "HOME": "/nonexistent"}
+
+
+def _key_pointers(transform: TransformSpec) -> list[tuple[list[str], Any]] | None:
+    """Return the locations of a transform's shuffle key, each with its default; None without locations."""
+    shuffle = transform.shuffle
+    if shuffle.kind != "key":
+        return None
+    return [
+        (list(parse_pointer(pointer)), default)
+        for pointer, default in zip(shuffle.key, shuffle.key_defaults, strict=True)
+    ]
+
+
+class PythonSession(ModuleSession):
+    """Methods of a derivation's class, running in Python.
+
+    Args:
+        spec: the derivation.
+        database: the shard's database, inside an open transaction.
+        log: receives the module's messages.
+    """
+
+    language: ClassVar[Language] = Language(
+        name="Python",
+        runtime="Python",
+        state_table=STATE_TABLE,
+        commit_method="start_commit",
+        timeout_option="--python-timeout",
+        log_hint="write to the task's log with 'print' or 'logging'",
+    )
+
+    def __init__(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> None:
+        super().__init__(spec, database, log, module_of(spec), digest_of(spec), refusal_of(spec))
+        self._database = database
+        self.answer_question = self._keyed_values
+
+    def _start(self) -> PythonProcess:
+        return PythonProcess(self._spec, self._digest)
+
+    def _time_limit(self) -> float:
+        return self._spec.limits.python_seconds
+
+    def _method_of(self, transform: str) -> str:
+        return method_of(transform)
+
+    def _member_position(self, name: str) -> Position:
+        return member_position(self._spec, name)
+
+    def _position_in(self, text: str) -> Position | None:
+        return position_in(self._spec, text)
+
+    def _authored(self, text: str) -> str:
+        return authored(self._spec, text)
+
+    def _hint_of(self, message: str) -> str | None:
+        if "No module named 'pydantic" in message:
+            return "install pydantic 2.12 or later into the environment of the interpreter that 'python' names"
+        if "No module named" in message:
+            return "install the library into the environment that runs flowctl, or name its interpreter with 'python'"
+        return None
+
+    def _commit(self, committed: Any) -> str:
+        """Write the values of keys that have changed, and the state."""
+        if committed["keys"]:
+            self._database.execute(
+                f"CREATE TABLE IF NOT EXISTS {KEYED_TABLE} (key TEXT PRIMARY KEY, state TEXT NOT NULL) WITHOUT ROWID"
+            )
+            empty = [(key,) for key, text in committed["keys"] if text == "{}"]
+            full = [(key, text) for key, text in committed["keys"] if text != "{}"]
+            self._database.executemany(f"DELETE FROM {KEYED_TABLE} WHERE key = ?", empty)
+            self._database.executemany(f"INSERT OR REPLACE INTO {KEYED_TABLE} VALUES (?, ?)", full)
+        return self._state.commit(committed["updates"])
+
+    def _keyed_values(self, question: bytes) -> bytes:
+        """Return the stored values of keys as a JSON array of texts; null for a key without values."""
+        keys = parse_exact(question)
+        if self._database.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (KEYED_TABLE,)).get is None:
+            return dump_exact([None] * len(keys))
+        select = f"SELECT state FROM {KEYED_TABLE} WHERE key = ?"
+        return dump_exact([self._database.execute(select, (key,)).get for key in keys])
