@@ -90,8 +90,8 @@ def field_of(name: str) -> str:
     ('m_meta', 'first_name', 'class_')
     """
     field = re.sub(r"\W", "_", name)
-    if field.startswith("_"):
-        field = f"m{field}"
+    if not field[:1].isidentifier() or field.startswith("_"):
+        field = f"m{field}" if field.startswith("_") else f"m_{field}"
     field = _identifier(field, "m_")
     is_hidden = field in _MODEL_MEMBERS or field.startswith("model_")
     return f"{field}_" if is_hidden else field

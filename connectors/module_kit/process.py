@@ -56,6 +56,9 @@ class Launch:
     hang_signal: int | None = None
 
 
+_ENDING_SECONDS = 2.0
+"""Seconds after the end of the output until a process has ended, unless its module has closed the output."""
+
 _EXPLAINED_SECONDS = 2.0
 """Seconds to wait for the stack of a process that hangs."""
 
@@ -142,6 +145,14 @@ class ModuleProcess:
     def alive(self) -> bool:
         """Return whether the process runs."""
         return self._process.poll() is None
+
+    def lives_on(self) -> bool:
+        """Return whether the process runs on although its output has ended."""
+        try:
+            self._process.wait(_ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
 
     def send(self, text: bytes) -> None:
         """Send a frame of JSON.

@@ -52,6 +52,7 @@ class Language:
         commit_method: method of the class that returns the state.
         timeout_option: option of `flowctl` that limits the time for one document.
         log_hint: how a module writes to the task's log.
+        start_seconds: least time limit for the start of a module, which imports its libraries.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Language:
     commit_method: str
     timeout_option: str
     log_hint: str
+    start_seconds: float = 0.0
 
 
 class ModuleSession(ABC):
@@ -132,7 +134,7 @@ class ModuleSession(ABC):
 
     @abstractmethod
     def _hint_of(self, message: str) -> str | None:
-        """Return a hint for the message of a module that cannot start; None without one."""
+        """Return a hint for the message of a module that cannot start or has failed; None without one."""
 
     @property
     def flushes(self) -> bool:
@@ -319,7 +321,7 @@ class ModuleSession(ABC):
 
     def _ask(self, process: ModuleProcess, question: dict[str, Any], *, may_be_gone: bool = False) -> dict[str, Any]:
         try:
-            text = process.ask(question, self._seconds)
+            text = process.ask(question, max(self._seconds, self.language.start_seconds))
         except Late:
             position = self._position_of_hang(process) or self._module.position
             raise self._late(self._what, "", position) from None
@@ -401,7 +403,13 @@ class ModuleSession(ABC):
         return self._failed(batch, index + fault.row, f"{fault.at(2)} of the published document {fault.reason}", "")
 
     def _gone(self, process: ModuleProcess, text: bytes) -> FlowError:
+        has_closed = not text and process.lives_on()
         status, said = process.end()
+        if has_closed:
+            return LambdaError(
+                f"{self._what} closed the pipes of the runtime, so its process was stopped",
+                position=self._module.position,
+            )
         if status in _KILLED and not text:
             return LostError(
                 f"the {self.language.runtime} process of '{self._spec.name}' was killed (signal {-status})",
@@ -428,6 +436,7 @@ class ModuleSession(ABC):
         return LambdaError(
             message + document,
             position=self._position_in(stack) or self._member_position(method),
+            hint=self._hint_of(reason),
             rejection=Rejection(index, message),
         )
 

@@ -24,12 +24,13 @@ from pydantic_core import from_json, to_json
 from . import present, sandbox
 from .frames import ANSWER, LOG, Frames
 from .keyed_state import KeyedState
-from .waiting import Failures, VirtualLoop
+from .waiting import EndlessWaitError, Failures, VirtualLoop
 
 _PATIENCE_SECONDS = 0.25
 """Seconds after which the results so far are sent, before the whole frame is processed."""
 
 _MOST_BYTES = 8 << 20
+_MOST_DOCUMENT_BYTES = 64 << 20
 _LONGEST_MESSAGE = 10_000
 
 
@@ -69,7 +70,7 @@ class Harness:
                     answer = await self._commit()
             except BaseException as error:
                 self._is_broken = True
-                answer = self._failure(error)
+                answer = self.failure(error)
             self._frames.send(ANSWER, answer)
 
     async def _open(self, question: dict[str, Any]) -> bytes:
@@ -184,7 +185,8 @@ class Harness:
             raise TypeError("a state is ConnectorState(updated=…, merge_patch=…)")
         self._updates.append({"updated": value["updated"], "mergePatch": bool(value.get("merge_patch"))})
 
-    def _failure(self, error: BaseException) -> bytes:
+    def failure(self, error: BaseException) -> bytes:
+        """Return the answer to a frame that has failed."""
         index = 0 if self._index is None or self._index < 0 else self._index
         kind = type(error).__name__
         message = f"{kind}: {error}" if str(error) else kind
@@ -221,10 +223,13 @@ def _written(document: Any) -> bytes:
     serializer = getattr(document, "__pydantic_serializer__", None)
     if serializer is not None:
         text: bytes = serializer.to_json(document, by_alias=True, exclude_unset=True)
-        return text
-    if not isinstance(document, dict):
+    elif isinstance(document, dict):
+        text = to_json(document, by_alias=True)
+    else:
         raise TypeError(f"the method published a value of type '{type(document).__name__}', which is no document")
-    return to_json(document, by_alias=True)
+    if len(text) > _MOST_DOCUMENT_BYTES:
+        raise ValueError(f"the method published a document of {len(text)} bytes; {_MOST_DOCUMENT_BYTES} at most")
+    return text
 
 
 def _stack(error: BaseException, settings: dict[str, Any]) -> str:
@@ -311,5 +316,10 @@ def main() -> None:
         say(frames, "warn", f"the sandbox is incomplete: {lack}")
     loop = asyncio.SelectorEventLoop() if settings["network"] else VirtualLoop()
     asyncio.set_event_loop(loop)
-    loop.run_until_complete(Harness(frames, settings).serve())
+    harness = Harness(frames, settings)
+    try:
+        loop.run_until_complete(harness.serve())
+    except EndlessWaitError as error:
+        frames.send(ANSWER, harness.failure(error))
+        os._exit(1)
     os._exit(0)

@@ -7,6 +7,7 @@ types of the standard library remain the same types.
 
 from __future__ import annotations
 
+import _frozen_importlib
 import ctypes
 import datetime
 import gc
@@ -73,9 +74,23 @@ class _Present:
             self._count += 1
         return b"".join(blocks)[:count]
 
+    def held(self) -> Callable[[], None]:
+        """Return a function that makes the present document the present one again."""
+        names = ("micros", "serial", "_transform", "_document", "_stream", "_count", "_has_chance")
+        values = [getattr(self, name) for name in names]
+
+        def restore() -> None:
+            for name, value in zip(names, values, strict=True):
+                setattr(self, name, value)
+
+        return restore
+
 
 present = _Present()
 set_present = present.set
+
+_HELD: list[Callable[[], Callable[[], None]]] = [present.held]
+"""For the present document and each generator of random values, a function that returns how to restore it."""
 
 
 def _urandom(size: int, /) -> bytes:
@@ -91,6 +106,16 @@ class _DocumentRandom(random.Random):
         if self._serial != present.serial:
             self._serial = present.serial
             super().seed(int.from_bytes(present.bytes(16), "big"))
+
+    def held(self) -> Callable[[], None]:
+        """Return a function that restores the state of the generator."""
+        serial, state = self._serial, self.getstate()
+
+        def restore() -> None:
+            self.setstate(state)
+            self._serial = serial
+
+        return restore
 
     def random(self) -> float:
         """Return the next random number in the interval from 0.0 to 1.0."""
@@ -184,6 +209,7 @@ def install() -> None:
     random.Random.seed = _repeatable_seed(random.Random.seed)  # type: ignore[method-assign]
     generator = _DocumentRandom(0)
     generator._serial = -1
+    _HELD.append(generator.held)
     for name in random.__all__:
         method = getattr(generator, name, None)
         if isinstance(method, types.MethodType) or name in {"random", "getrandbits"}:
@@ -199,6 +225,27 @@ def install() -> None:
 
     uuid.uuid1 = document_uuid1
     sys.meta_path.insert(0, _NumpyFinder())
+    _frozen_importlib._find_and_load = _apart(_frozen_importlib._find_and_load)  # type: ignore[attr-defined]
+
+
+def _apart(find_and_load: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that loads a module, with time and random values of its own.
+
+    A module is loaded once in a process, so the values that it takes are none of a document.
+    """
+
+    def load(name: str, import_: Any) -> Any:
+        restores = [held() for held in _HELD]
+        serial = present.serial
+        present.set(0, -1, name.encode())
+        present.serial = -serial - 2
+        try:
+            return find_and_load(name, import_)
+        finally:
+            for restore in restores:
+                restore()
+
+    return load
 
 
 class _NumpyFinder(importlib.abc.MetaPathFinder):
@@ -230,6 +277,18 @@ class _NumpyLoader(importlib.abc.Loader):
         self._loader.exec_module(module)
         state = module.mtrand._rand
         serial = -1
+
+        def held() -> Callable[[], None]:
+            at, values = serial, state.get_state()
+
+            def restore() -> None:
+                nonlocal serial
+                serial = at
+                state.set_state(values)
+
+            return restore
+
+        _HELD.append(held)
 
         def seeded(method: Callable[..., Any]) -> Callable[..., Any]:
             def call(*args: Any, **kwargs: Any) -> Any:

@@ -121,6 +121,7 @@ class PythonSession(ModuleSession):
         commit_method="start_commit",
         timeout_option="--python-timeout",
         log_hint="write to the task's log with 'print' or 'logging'",
+        start_seconds=60.0,
     )
 
     def __init__(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> None:
@@ -151,6 +152,10 @@ class PythonSession(ModuleSession):
             return "install pydantic 2.12 or later into the environment of the interpreter that 'python' names"
         if "No module named" in message:
             return "install the library into the environment that runs flowctl, or name its interpreter with 'python'"
+        if message.startswith("MemoryError"):
+            return "to raise the limit: --python-memory MB"
+        if message.startswith("PermissionError"):
+            return "a module runs in a sandbox; it may ask for 'permissions' to read files and to use the network"
         return None
 
     def _commit(self, committed: Any) -> str:

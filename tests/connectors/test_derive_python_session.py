@@ -1,0 +1,271 @@
+"""Sessions of Python modules: results, state, errors with their places, limits, and the sandbox."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from python_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
+
+from connectors.derive_python.config import Permissions, ProjectFile
+from derive.errors import LambdaError
+from derive.protocol.derive import Level, ReadBatch
+from derive.protocol.specs import DerivationSpec, Document, LambdaLimits
+
+pytestmark = [pytest.mark.xdist_group("python modules"), pytest.mark.usefixtures("empty_pool")]
+
+FORMS = """
+    async def as_async_generator(self, read: Any) -> AsyncIterator[Document]:
+        yield Document(id=1)
+        await asyncio.sleep(1_000_000)
+        yield Document(id=2)
+    async def as_coroutine(self, read: Any) -> Any:
+        await asyncio.gather(asyncio.sleep(3), asyncio.sleep(2))
+        return [{"id": 3}]
+    def as_generator(self, read: Any) -> Any:
+        yield {"id": 4}
+    def as_list(self, read: Any) -> Any:
+        return [Document(id=5), {"id": 6}]
+    def as_document(self, read: Any) -> Any:
+        return {"id": 7}
+    def as_nothing(self, read: Any) -> Any:
+        print("nothing for", read.doc.id, read.published_at, read.now)
+"""
+
+
+def test_methods_return_yield_or_await_documents() -> None:
+    transforms = ["asAsyncGenerator", "asCoroutine", "asGenerator", "asList", "asDocument", "asNothing"]
+    text = f"import asyncio\nfrom collections.abc import AsyncIterator\n{HEAD}class Derivation(IDerivation):{FORMS}"
+    logged: list[tuple[Level, str]] = []
+    session = open_session(derivation(text, *transforms), lambda level, message: logged.append((level, message)))
+    published = invoke(session, [{"id": 9}] * 6, list(range(6)))
+    session.close()
+    assert [(cause, document["id"]) for cause, document in published] == [
+        (0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (3, 6), (4, 7),
+    ]  # fmt: skip
+    at = "2023-11-14 22:13:20.123456+00:00"
+    assert logged == [("info", f"nothing for 9 {at} {at}")]
+
+
+# body, beginning of the message after the transform, line and column
+FAILURES = [
+    ("import sys\nsys.exit(3)", "SystemExit: 3", 6, 9),
+    ("def f(n: int) -> Any:\n    return f(n - 1) if n else 1 / 0\nf(3)", "ZeroDivisionError: division by zero", 6, 39),
+    ("return {'id': read.doc.nosuch}", "AttributeError: 'SourceFromIn' object has no attribute 'nosuch'", 5, 23),
+    ("return [5]", "TypeError: the method published a value of type 'int', which is no document", 4, 9),
+    ("return {'id': float('nan')}", "/id of the published document is a number beyond a double's range", 4, 9),
+    ("open('/etc/passwd').read()", "PermissionError: [Errno 13] Permission denied: '/etc/passwd'", 5, 9),
+    ("open('/tmp/written', 'w')", "PermissionError: [Errno 13] Permission denied: '/tmp/written'", 5, 9),
+    ("import os\nos.fork()", "PermissionError: [Errno 1] Operation not permitted", 6, 9),
+    ("import subprocess\nsubprocess.run(['ls'])", "PermissionError: [Errno 1] Operation not permitted", 6, 9),
+    ("import os\nos.kill(os.getppid(), 9)", "PermissionError: [Errno 1] Operation not permitted", 6, 9),
+    ("import socket\nsocket.create_connection(('127.0.0.1', 9))", "PermissionError: [Errno 1]", 6, 9),
+    ("import asyncio\nasync def f() -> Any:\n    await asyncio.Future()\nreturn f()", "EndlessWaitError: the", 4, 9),
+    ("all: Any = []\nwhile True: all.append(b'x' * 50_000_000)", "MemoryError", 6, 32),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "reason", "line", "column"), FAILURES)
+def test_error_of_a_method_has_its_place_and_document(body: str, reason: str, line: int, column: int) -> None:
+    spec = replace(lambdas(body), limits=LambdaLimits(python_megabytes=600))
+    with pytest.raises(LambdaError) as caught:
+        run(spec, [{"id": 1}])
+    assert caught.value.message.startswith(f"transform 'fromIn' of 'acme/out' failed: {reason}")
+    assert caught.value.message.endswith('; the document was {"id":1}')
+    position = caught.value.position
+    assert position is not None
+    assert (position.file, position.line, position.column) == ("acme.py", line, column)
+
+
+ENDINGS = [
+    ("while True: pass", "transform 'fromIn' of 'acme/out' gave no answer within 1 s, so its process was stopped"),
+    ("import os\nos._exit(0)", "the Python module of 'acme/out' ended with status 0"),
+    ("import ctypes\nctypes.string_at(0)", "the Python module of 'acme/out' ended with status -11: Fatal Python error"),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), ENDINGS)
+def test_module_that_hangs_or_ends_its_process_is_reported(body: str, message: str) -> None:
+    spec = replace(lambdas(body), limits=LambdaLimits(python_seconds=1))
+    with pytest.raises(LambdaError) as caught:
+        run(spec, [{"id": 1}])
+    assert caught.value.message.startswith(message)
+    if "no answer" in message:  # the line that ran
+        assert str(caught.value.position) == "acme.py:5:9"
+
+
+CLASSES = [
+    ("class Other: pass", "TypeError: the module defines no class 'Derivation'"),
+    ("class Derivation(IDerivation): pass", "TypeError: the class 'Derivation' has no method 'from_in'"),
+    ("import nosuch", "ModuleNotFoundError: No module named 'nosuch'"),
+    ("def f(:", "SyntaxError: invalid syntax"),
+]
+
+
+@pytest.mark.parametrize(("text", "reason"), CLASSES)
+def test_module_that_cannot_start_is_reported(text: str, reason: str) -> None:
+    with pytest.raises(LambdaError) as caught:
+        run(derivation(HEAD + text + "\n"), [{"id": 1}])
+    assert caught.value.message.startswith(f"the Python module of 'acme/out' cannot start: {reason}")
+    if "Syntax" in reason or "nosuch" in reason:
+        assert caught.value.position is not None
+        assert caught.value.position.line == 3
+
+
+CHANCE = """
+import datetime, os, random, secrets, time, uuid
+import numpy as np
+values = [random.random(), random.choice(range(1000)), random.Random().random(), str(uuid.uuid4()), str(uuid.uuid1())]
+values += [secrets.token_hex(4), os.urandom(4).hex(), np.random.rand(), np.random.default_rng().random()]
+times = [time.time(), time.time_ns(), str(datetime.datetime.now()), str(datetime.date.today()), time.strftime("%H:%M")]
+return {"id": read.doc.id, "values": values, "times": times, "hash": hash("a")}
+"""
+
+
+def test_l1_time_and_random_values_follow_the_document() -> None:
+    documents: Sequence[Document] = [{"id": number} for number in range(3)]
+    first = run(lambdas(CHANCE), documents)
+    again = [run(lambdas(CHANCE), [document])[0][1] for document in reversed(documents)]
+    assert [document for _, document in first] == again[::-1]
+    assert first[0][1]["times"] == [
+        1700000000.123456,
+        1700000000123456000,
+        "2023-11-14 22:13:20.123456",
+        "2023-11-14",
+        "22:13",
+    ]
+    for one, other in zip(first[0][1]["values"], first[1][1]["values"], strict=True):
+        assert one != other
+
+
+def commit(session: Any, database: apsw.Connection) -> None:
+    session.prepare_commit()
+    session.close()
+
+
+def values(spec: DerivationSpec, database: apsw.Connection, documents: Sequence[Document]) -> list[Any]:
+    from connectors.derive_python import PythonConnector
+
+    session = PythonConnector().open(spec, database, lambda level, message: None)
+    published = [document["n"] for _, document in invoke(session, documents)]
+    commit(session, database)
+    return published
+
+
+def test_state_is_kept_per_shuffle_key(tmp_path: Path) -> None:
+    (tmp_path / "shard" / "attempt").mkdir(parents=True)
+    database = apsw.Connection(str(tmp_path / "shard" / "attempt" / "state.db"))
+    body = """
+        self.state["n"] = self.state.get("n", 0) + 1
+        if read.doc.id == 3:
+            self.state = {}
+        return {"id": read.doc.id, "n": self.state.get("n")}
+    """
+    spec = lambdas(body)
+    assert values(spec, database, [{"id": 1}, {"id": 2}, {"id": 1}, {"id": 3}, {"id": 1.0}]) == [1, 1, 2, None, 3]
+    assert values(spec, database, [{"id": 2}, {"id": 1}, {"id": 3}]) == [2, 4, None]
+    stored = list(database.execute("SELECT * FROM flow_python_keys ORDER BY key"))
+    assert stored == [("[1]", '{"n":4}'), ("[2]", '{"n":2}')]
+
+
+STATES = {
+    "start_commit": """
+        def __init__(self, open: Request.Open) -> None:
+            self.total = open.state.get("total", 0)
+        def start_commit(self, start_commit: Request.StartCommit) -> Any:
+            return Response.StartedCommit(state=ConnectorState(updated={"total": self.total}, merge_patch=True))
+    """,
+    "flush": """
+        def __init__(self, open: Request.Open, config: Any) -> None:
+            self.total = open.state.get("total", 0)
+        async def flush(self, state_patches: list[Any], flushed: Response.Flushed) -> Any:
+            flushed.state = ConnectorState(updated={"total": self.total})
+    """,
+}
+
+
+@pytest.mark.parametrize("form", STATES)
+def test_state_of_a_module_is_kept(form: str, tmp_path: Path) -> None:
+    (tmp_path / "shard" / "attempt").mkdir(parents=True)
+    database = apsw.Connection(str(tmp_path / "shard" / "attempt" / "state.db"))
+    spec = lambdas("self.total += read.doc.id\nreturn {'id': read.doc.id, 'n': self.total}\n", STATES[form])
+    for expected in ([1, 3], [4, 6]):
+        from connectors.derive_python import PythonConnector
+
+        session = PythonConnector().open(spec, database, lambda level, message: None)
+        assert session.flushes == (form == "flush")
+        documents: list[Document] = [{"id": 1}, {"id": 2}]
+        transforms = [0, 0]
+        if session.flushes:
+            documents, transforms = [*documents, {}], [0, 0, 1]
+        assert [document["n"] for _, document in invoke(session, documents, transforms)] == expected
+        commit(session, database)
+
+
+def test_failed_documents_are_undone(tmp_path: Path) -> None:
+    (tmp_path / "shard" / "attempt").mkdir(parents=True)
+    database = apsw.Connection(str(tmp_path / "shard" / "attempt" / "state.db"))
+    body = """
+        self.state["n"] = self.state.get("n", 0) + 1
+        if read.doc.bad:
+            raise ValueError("bad")
+        return {"id": read.doc.id, "n": self.state["n"]}
+    """
+    spec = lambdas(body)
+    spec = replace(spec, transforms=tuple(replace(each, quarantines=True) for each in spec.transforms))
+    from connectors.derive_python import PythonConnector
+
+    session = PythonConnector().open(spec, database, lambda level, message: None)
+    good: Document = {"id": 1, "bad": False}
+    assert invoke(session, [good, good])[-1][1]["n"] == 2
+    session.mark()
+    with pytest.raises(LambdaError, match="ValueError: bad"):
+        invoke(session, [good, {"id": 1, "bad": True}])
+    session.undo()
+    assert invoke(session, [good])[0][1]["n"] == 3
+    session.close()
+
+
+def test_permissions_and_settings_reach_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRANTED", "yes")
+    (tmp_path / "list.txt").write_text("content")
+    permissions = Permissions(read=(str(tmp_path),), env=("GRANTED",))
+    body = f"import os\nreturn {{'id': open({str(tmp_path / 'list.txt')!r}).read(), 'env': os.environ['GRANTED'], 'c': self.c}}"
+    members = "def __init__(self, open: Request.Open, config: Any) -> None:\n    self.c = config.rate\n"
+    schema = {"type": "object", "properties": {"rate": {"type": "number"}}}
+    spec = lambdas(body, members, permissions=permissions, config={"rate": 2.5}, config_schema=schema)
+    with pytest.raises(LambdaError, match="asks for permissions: read"):
+        run(spec, [{"id": 1}])
+    granted = replace(spec, limits=LambdaLimits(allows_permissions=True))
+    assert run(granted, [{"id": 1}]) == [(0, {"id": "content", "env": "yes", "c": 2.5})]
+
+
+def test_output_of_a_module_does_not_reach_the_pipes(tmp_path: Path) -> None:
+    logged: list[tuple[Level, str]] = []
+    body = "import logging, os, sys\nos.write(1, b'raw')\nprint('a\\nb')\nlogging.error('c %s', 1)\nprint('d', file=sys.stderr)\nreturn {'id': 1}"
+    assert run(lambdas(body), [{"id": 1}], lambda level, message: logged.append((level, message))) == [(0, {"id": 1})]
+    assert logged == [("info", "a"), ("info", "b"), ("error", "c 1"), ("warn", "d")]
+
+
+def test_files_of_the_project_are_imported() -> None:
+    files = (ProjectFile("helpers/__init__.py", b""), ProjectFile("helpers/rates.py", b"RATE = 3\ndef fail(): 1 / 0\n"))
+    head = "from helpers.rates import RATE, fail\n"
+    spec = lambdas("if read.doc.id == 2: fail()\nreturn {'id': RATE}", head=head, files=files)
+    assert run(spec, [{"id": 1}]) == [(0, {"id": 3})]
+    with pytest.raises(LambdaError) as caught:
+        run(spec, [{"id": 2}])
+    assert str(caught.value.position) == os.path.join("helpers", "rates.py:2:13")
+
+
+def test_long_frames_are_answered_in_parts() -> None:
+    spec = lambdas("import time\nfor _ in range(300_000): pass\nreturn {'id': read.doc.id}")
+    clocks = [CLOCK + number for number in range(120)]
+    session = open_session(replace(spec, limits=LambdaLimits(python_seconds=5)))
+    batch = ReadBatch([0] * 120, clocks, clocks, [{"id": number} for number in range(120)])
+    assert [document["id"] for _, document in session.invoke(batch)] == list(range(120))
+    session.close()

@@ -1,0 +1,92 @@
+"""A module in Python that keeps state, waits, and publishes at the end of ticks derives the same bytes in every run."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import LATER, World, write_catalog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_flush import CATALOG, SECOND, inputs
+
+from derive.catalog import load
+from derive.document.clock import parse_rfc3339
+from derive.engine.split import split
+
+pytestmark = pytest.mark.xdist_group("python modules")
+
+TEXT = CATALOG.replace("typescript: {module: out.ts}", "python: {module: out.py}")
+
+# Each key's total is in `self.state`, the number of its documents in the state of `start_commit`.
+MODULE = """
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any
+
+from t.out import ConnectorState, Document, IDerivation, Request, Response
+
+
+class Derivation(IDerivation):
+    def __init__(self, open: Request.Open):
+        self.counts: dict[str, int] = open.state.get("counts", {})
+        self.counted: dict[str, int] = {}
+        self.changed: dict[str, float] = {}
+
+    async def add(self, read: Request.ReadFromAdd) -> AsyncIterator[Document]:
+        doc = read.doc
+        self.state["total"] = self.state.get("total", 0) + doc.v
+        self.counts[doc.k] = self.counted[doc.k] = self.counts.get(doc.k, 0) + 1
+        self.changed[doc.k] = self.changed.get(doc.k, 0) + doc.v
+        yield Document(k=doc.k, total=self.state["total"] + self.counts[doc.k])
+
+    async def late(self, read: Request.ReadFromLate) -> AsyncIterator[Document]:
+        await asyncio.sleep(1_000_000)
+        total = self.state.get("total", 0)
+        yield Document(k=read.doc.k[:1], v=total / 3, last=f"late {random.random()} {read.now}")
+
+    async def flush(self, state_patches: list[Any], flushed: Response.Flushed) -> AsyncIterator[Document]:
+        changed, self.changed = self.changed, {}
+        flushed.state = ConnectorState(updated={"counts": self.counted}, merge_patch=True)
+        self.counted = {}
+        for k, v in changed.items():
+            yield Document(k=k[:1], v=v / 7, last=f"{k} {datetime.now()}")
+"""
+
+
+def world_of(folder: str, name: str, text: str = TEXT, module: str = MODULE) -> World:
+    path = Path(folder)
+    return World(path / name, load(write_catalog(path, text, out__py=module)))
+
+
+@settings(max_examples=60)
+@given(inputs(), st.data())
+def test_l1_shards_batching_and_splits_give_the_same_bytes(
+    documents: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        whole = world_of(folder, "one")
+        whole.ingest("t/source", documents)
+        whole.step(shards=1)
+        assert len(whole.rows("t/out")) >= 2 * len(documents)
+        live = world_of(folder, "live")
+        begin = 0
+        while begin < len(documents):
+            end = data.draw(st.integers(begin + 1, len(documents)))
+            live.ingest("t/source", documents[begin:end])
+            following = parse_rfc3339(documents[end]["at"]) if end < len(documents) else LATER
+            live.wall = min(following, live.store.upper("t/source") + data.draw(st.sampled_from([0, SECOND])))
+            live.step(shards=3)
+            begin = end
+            state = live.store.task("t/out")
+            if data.draw(st.booleans()) and state is not None and state.shards < 8:
+                split(live.store, "t/out")
+        live.wall = LATER
+        live.step()
+        assert live.digest() == whole.digest()
+        for each in (whole, live):
+            each.store.close()
