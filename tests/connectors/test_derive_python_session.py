@@ -269,3 +269,8 @@ def test_long_frames_are_answered_in_parts() -> None:
     batch = ReadBatch([0] * 120, clocks, clocks, [{"id": number} for number in range(120)])
     assert [document["id"] for _, document in session.invoke(batch)] == list(range(120))
     session.close()
+
+
+def test_waits_end_at_any_time_of_the_loop() -> None:
+    body = "import asyncio\nasync def f() -> Any:\n    await asyncio.sleep(1_000_000 + read.doc.id / 7)\n    return {'id': read.doc.id}\nreturn f()"
+    assert len(run(lambdas(body), [{"id": number} for number in range(500)])) == 500

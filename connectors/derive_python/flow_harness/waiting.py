@@ -7,6 +7,7 @@ and tasks continue in the same order in every run. A module with permission to u
 from __future__ import annotations
 
 import asyncio
+import math
 import selectors
 import threading
 from typing import Any
@@ -47,8 +48,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def skip(self, seconds: float) -> None:
         """Move the time forward."""
-        # a timer is due if its time is within the resolution of the clock
-        self._seconds += seconds + 1e-9
+        # a timer is due only after its time, so the time moves by the least possible amount more
+        self._seconds = math.nextafter(self._seconds + seconds, math.inf)
 
 
 class Failures:
