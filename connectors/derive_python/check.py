@@ -74,9 +74,9 @@ def check_modules(specs: Sequence[DerivationSpec]) -> list[Issue]:
     pending = {known: spec for known, spec in pending.items() if not known.exists()}
     issues = []
     for known, spec in pending.items():
-        found = _check(spec)
-        issues += found
-        if not found:
+        errors = _check(spec)
+        issues += errors
+        if not errors:
             with suppress(OSError):
                 cached.mkdir(parents=True, exist_ok=True)
                 known.touch()
@@ -92,8 +92,8 @@ def _checker(interpreter: str) -> str:
     if interpreter:
         folders = sorted(Path(interpreter).absolute().parents[1].glob("lib/python*/site-packages"))
     files = [*folders, *sorted(Path(__file__).parent.rglob("*.py"))]
-    told = [(str(path), path.stat().st_mtime_ns) for path in files]
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+    stamps = [(str(path), path.stat().st_mtime_ns) for path in files]
+    return hashlib.sha256(repr(stamps).encode()).hexdigest()[:16]
 
 
 def _check(spec: DerivationSpec) -> list[Issue]:

@@ -102,7 +102,7 @@ def _listed(at: LocatedValue, root: str, files: CatalogFiles) -> ProjectFile | N
 
 def _imported(files: CatalogFiles, text: str, path: str, root: str, given: dict[str, ProjectFile]) -> list[ProjectFile]:
     """Return the listed files and all files that they and the module import, sorted by path."""
-    found = dict(given)
+    loaded = dict(given)
     pending = list(_candidates(text, path))
     for file in given.values():
         if file.path.endswith(".py"):
@@ -110,7 +110,7 @@ def _imported(files: CatalogFiles, text: str, path: str, root: str, given: dict[
     absent = {path}
     while pending:
         candidate = pending.pop()
-        if candidate in found or candidate in absent:
+        if candidate in loaded or candidate in absent:
             continue
         url = posixpath.join(root, candidate)
         content = None
@@ -120,9 +120,9 @@ def _imported(files: CatalogFiles, text: str, path: str, root: str, given: dict[
         if content is None:
             absent.add(candidate)
             continue
-        found[candidate] = ProjectFile(candidate, content)
+        loaded[candidate] = ProjectFile(candidate, content)
         pending += _candidates(content.decode("utf-8", "replace"), candidate)
-    return [found[name] for name in sorted(found)]
+    return [loaded[name] for name in sorted(loaded)]
 
 
 def _candidates(text: str, path: str) -> Iterator[str]:

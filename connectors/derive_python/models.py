@@ -156,7 +156,8 @@ Integer = Annotated[
     int,
     GetPydanticSchema(
         lambda source, handler: core_schema.union_schema(
-            [core_schema.int_schema(strict=True), core_schema.float_schema(strict=True, multiple_of=1.0)]
+            [core_schema.int_schema(strict=True), core_schema.float_schema(strict=True, multiple_of=1.0)],
+            mode="left_to_right",
         )
     ),
 ]
@@ -170,7 +171,7 @@ _READ = '''
         doc: {source}
 
         def __init__(self, document: Any, published: int) -> None:
-            self.doc = {source}.model_validate(document)
+            self.doc = {source}.__pydantic_validator__.validate_python(document)
             self._published = published
 
         @property
@@ -293,12 +294,12 @@ class _Declarations:
     def _model(self, name: str, shape: Shape) -> None:
         lines, parameters = list[str](), list[str]()
         used = set[str]()
-        for prop, each in shape.properties.items():
+        for prop, part in shape.properties.items():
             field = field_of(prop)
             while field in used:
                 field += "_"
             used.add(field)
-            kind = self._type(each, name + camel(prop))
+            kind = self._type(part, name + camel(prop))
             arguments = []
             if prop not in shape.required:
                 arguments.append("default=None")
@@ -308,7 +309,7 @@ class _Declarations:
             if field != prop:
                 arguments.append(f"validation_alias={prop!r}, serialization_alias={prop!r}")
             value = f" = Field({', '.join(arguments)})" if arguments else ""
-            lines.append(f"{_comment(each, '    ')}    {field}: {kind}{value}")
+            lines.append(f"{_comment(part, '    ')}    {field}: {kind}{value}")
             parameters.append(f"{field}: {kind}{'' if prop in shape.required else ' = None'}")
         constructor = f"        def __init__(self, *, {', '.join(parameters)}) -> None: ..."
         lines += ["", "    if TYPE_CHECKING:", "", constructor]
@@ -322,7 +323,7 @@ class _Declarations:
         if shape.name is not None:
             return ["Any"] if shape.name in self._endless else [shape.name]
         if shape.alternatives:
-            parts = (self._alternatives(each, f"{name}{place}") for place, each in enumerate(shape.alternatives, 1))
+            parts = (self._alternatives(part, f"{name}{place}") for place, part in enumerate(shape.alternatives, 1))
             united = dict.fromkeys(chain(*parts))
             return ["Any"] if "Any" in united else sorted(united, key=lambda kind: kind == "None")
         if not shape.types or shape.types == ALL:
@@ -360,7 +361,7 @@ class _Declarations:
         if shape.values is not None:
             return "list[Any]"
         most = shape.max_items
-        prefix = [self._type(each, f"{name}{place}") for place, each in enumerate(shape.prefix[:most], 1)]
+        prefix = [self._type(part, f"{name}{place}") for place, part in enumerate(shape.prefix[:most], 1)]
         if prefix and shape.min_items == most == len(prefix):
             return f"Annotated[tuple[{', '.join(prefix)}], Field(strict=False)]"
         rest = "Any" if shape.items is None else self._type(shape.items, f"{name}Item")

@@ -38,7 +38,7 @@ TABLE = [
     ("partitions: {}", "partitions: {includ: {}}", [("E011", 13, 49, "a partition selector has no property 'includ'")]),
     ("partitions: {}", "partitions: {include: {who: [x]}}", [("E306", 13, 59, "'who' is not a logical partition of 'a/source'")]),
     ("{sqlite: {}}", "{sqllite: {}}", [("E011", 10, 15, "'using' has no property 'sqllite'")]),
-    ("{sqlite: {}}", "{}", [("E014", 10, 14, "'using' names exactly one of 'sqlite' and 'typescript'")]),
+    ("{sqlite: {}}", "{}", [("E014", 10, 14, "'using' names exactly one of 'python', 'sqlite' and 'typescript'")]),
     ("shuffle: any", "shuffle: {keys: [/id]}", [("E011", 14, 21, "'shuffle' has no property 'keys'")]),
     ("shuffle: any", "shuffle: all", [("E015", 14, 20, "'shuffle' is 'any', or an object with 'key' or 'lambda'")]),
     ("shuffle: any", "shuffle: {key: []}", [("E503", 14, 26, "a shuffle key is an array of at least one JSON pointer")]),

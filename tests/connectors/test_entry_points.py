@@ -152,7 +152,7 @@ WRONG = [
         "{}",
         "E014",
         9,
-        "'using' names exactly one of 'pick', 'sqlite' and 'typescript'",
+        "'using' names exactly one of 'pick', 'python', 'sqlite' and 'typescript'",
     ),
 ]
 

@@ -22,38 +22,51 @@ class KeyedState:
         frames: the pipes, to load values.
         pointers: for each transform, the locations of its shuffle key, as lists of tokens, each with the value of a
             document without it; None if the transform has no key in its documents.
+
+    Attributes:
+        place: place of the present document in the frame; None without a document.
     """
 
     def __init__(self, frames: Frames, pointers: list[list[tuple[list[str], Any]] | None]) -> None:
         self._frames, self._pointers = frames, pointers
         self._values: dict[bytes, dict[str, Any]] = {}
         self._loaded: dict[bytes, bytes] = {}
-        self._keys: list[bytes | None] = []
-        self._key: bytes | None = None
+        self._frame: tuple[list[int], list[Any]] = ([], [])
+        self._keys: list[bytes | None] | None = None
         self._is_used = False
+        self.place: int | None = None
 
     def begin(self) -> None:
         """Forget all values, for a new session."""
-        self._values, self._loaded, self._keys, self._key = {}, {}, [], None
+        self._values, self._loaded = {}, {}
+        self.prepare([], [])
+        self.place = None
 
     def serve(self, derivation: Any) -> None:
         """Give an instance of the author's class access to the values."""
         derivation._flow_keyed = self
 
     def prepare(self, transforms: list[int], documents: list[Any]) -> None:
-        """Take the keys of a frame's documents, and load their values in one question if the module uses values."""
-        self._keys = [
-            _key_of(pointers, document)
-            if transform < len(self._pointers) and (pointers := self._pointers[transform]) is not None
-            else None
-            for transform, document in zip(transforms, documents, strict=True)
-        ]
+        """Take the documents of a frame; if the module uses values, load those of all keys in one question."""
+        self._frame, self._keys = (transforms, documents), None
         if self._is_used:
-            self._load([key for key in dict.fromkeys(self._keys) if key is not None and key not in self._values])
+            self._take_keys()
 
-    def use(self, place: int | None) -> None:
-        """Make the document at a place of the frame the present one; None for none."""
-        self._key = None if place is None else self._keys[place]
+    def _take_keys(self) -> list[bytes | None]:
+        if self._keys is None:
+            self._keys = [
+                _key_of(pointers, document)
+                if transform < len(self._pointers) and (pointers := self._pointers[transform]) is not None
+                else None
+                for transform, document in zip(*self._frame, strict=True)
+            ]
+            self._load([key for key in dict.fromkeys(self._keys) if key is not None and key not in self._values])
+        return self._keys
+
+    @property
+    def _key(self) -> bytes | None:
+        """Return the key of the present document; None without one."""
+        return None if self.place is None else self._take_keys()[self.place]
 
     def values(self) -> dict[str, Any]:
         """Return the values of the present document's key, which the author may change.
@@ -61,23 +74,23 @@ class KeyedState:
         Raises:
             RuntimeError: no document is processed, or its transform has no key.
         """
-        if self._key is None:
+        self._is_used = True
+        key = self._key
+        if key is None:
             raise RuntimeError(
                 "self.state has the values of a document's shuffle key: it needs a method of a transform that shuffles"
                 " by locations ('shuffle: {key: [...]}')"
             )
-        if self._key not in self._values:
-            self._is_used = True
-            self._load([key for key in dict.fromkeys(self._keys) if key is not None and key not in self._values])
-        return self._values[self._key]
+        return self._values[key]
 
     def replace(self, values: dict[str, Any]) -> None:
         """Replace all values of the present document's key."""
         if not isinstance(values, dict):
             raise TypeError("self.state is a dict of names and values")
         self.values()
-        assert self._key is not None
-        self._values[self._key] = values
+        key = self._key
+        assert key is not None
+        self._values[key] = values
 
     def changes(self) -> list[list[str]]:
         """Return each changed key with its values, both as JSON texts; values without a name are removed."""

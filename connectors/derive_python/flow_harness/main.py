@@ -16,12 +16,14 @@ import os
 import sys
 import traceback
 from collections.abc import AsyncIterator, Callable
+from types import AsyncGeneratorType
 from typing import Any
 
 import pydantic
 from pydantic_core import from_json, to_json
 
 from . import present, sandbox
+from .answers import Answer, ColumnAnswer, DocumentAnswer
 from .frames import ANSWER, LOG, Frames
 from .keyed_state import KeyedState
 from .waiting import EndlessWaitError, Failures, VirtualLoop
@@ -30,7 +32,6 @@ _PATIENCE_SECONDS = 0.25
 """Seconds after which the results so far are sent, before the whole frame is processed."""
 
 _MOST_BYTES = 8 << 20
-_MOST_DOCUMENT_BYTES = 64 << 20
 _LONGEST_MESSAGE = 10_000
 
 
@@ -53,6 +54,7 @@ class Harness:
         self._keyed = KeyedState(frames, settings["keys"])
         self._updates: list[dict[str, Any]] = []
         self._is_broken = False
+        self._differ = False  # documents of the batch differ in their properties, so they are no columns
         self._index: int | None = None
 
     async def serve(self) -> None:
@@ -75,9 +77,9 @@ class Harness:
 
     async def _open(self, question: dict[str, Any]) -> bytes:
         """Begin a session with an instance of its own."""
-        self._is_broken = False
+        self._is_broken = self._differ = False
         self._updates = []
-        self._failures.take()
+        self._failures.first = None
         present.set_present(0, -1, b"")
         if self._class is None:
             self._load()
@@ -103,13 +105,15 @@ class Harness:
     def _load(self) -> None:
         self._types = importlib.import_module(self._settings["package"])
         module = self._imported(self._settings["module"])
-        found = getattr(module, "Derivation", None)
-        if not isinstance(found, type):
+        derived = getattr(module, "Derivation", None)
+        if not isinstance(derived, type):
             raise TypeError("the module defines no class 'Derivation'")
         for name in self._settings["methods"]:
-            if not callable(getattr(found, name, None)) or getattr(getattr(found, name), "__isabstractmethod__", False):
+            if not callable(getattr(derived, name, None)) or getattr(
+                getattr(derived, name), "__isabstractmethod__", False
+            ):
                 raise TypeError(f"the class 'Derivation' has no method '{name}'")
-        self._class = found
+        self._class = derived
 
     def _imported(self, path: str) -> Any:
         """Return the author's module at a path relative to the import root."""
@@ -125,38 +129,43 @@ class Harness:
         return module
 
     async def _process(self, frame: dict[str, Any]) -> bytes:
-        transforms, clocks = frame["transforms"], frame["clocks"]
+        transforms, clocks, documents = frame["transforms"], frame["clocks"], frame["documents"]
         published = frame.get("published", clocks)
-        documents = frame["documents"]
-        flush = len(self._methods)
-        self._keyed.prepare(transforms, documents)
-        answers: list[bytes] = []
-        size, told = 0, present.elapsed()
+        keyed, set_present, methods, reads = self._keyed, present.set_present, self._methods, self._reads
+        keyed.prepare(transforms, documents)
+        answer: Answer = ColumnAnswer() if frame.get("columns") and not self._differ else DocumentAnswer()
+        sent = present.elapsed()
         self._index = 0
-        for place, (transform, document) in enumerate(zip(transforms, documents, strict=True)):
-            if transform == flush:
-                present.set_present(clocks[place], transform, b"", has_chance=False)
-                self._keyed.use(None)
+        for place, transform in enumerate(transforms):
+            keyed.place = place
+            if transform == len(methods):
+                set_present(clocks[place], transform, b"", has_chance=False)
+                keyed.place = None
                 result = await self._flush()
             else:
-                present.set_present(clocks[place], transform, document)
-                self._keyed.use(place)
-                read = self._reads[transform](document, published[place])
-                result = await _results(self._methods[transform](read))
-            if (error := self._failures.take()) is not None:
-                raise error
-            answers.append(b"[" + b",".join([_written(each) for each in result]) + b"]")
-            size += len(answers[-1])
+                document = documents[place]
+                set_present(clocks[place], transform, document)
+                result = methods[transform](reads[transform](document, published[place]))
+                if type(result) is AsyncGeneratorType:
+                    result = [document async for document in result]
+                elif type(result) is not list:
+                    result = await _results(result)
+            self._failures.check()
+            if not answer.add(result):
+                answer = DocumentAnswer(answer.documents())
+                answer.add(result)
+                self._differ = True
             self._index += 1
-            if (size > _MOST_BYTES or present.elapsed() - told > _PATIENCE_SECONDS) and place + 1 < len(transforms):
-                self._frames.send(ANSWER, b"[" + b",".join(answers) + b"]")
-                answers, size, told = [], 0, present.elapsed()
+            is_long = answer.size > _MOST_BYTES or present.elapsed() - sent > _PATIENCE_SECONDS
+            if is_long and place + 1 < len(transforms):
+                self._frames.send(ANSWER, answer.text())
+                answer, sent = type(answer)(), present.elapsed()
                 self._index = 0
         if frame.get("last"):
+            self._differ = False
             await asyncio.sleep(0)  # tasks that have failed report their errors before the batch is answered
-            if (error := self._failures.take()) is not None:
-                raise error
-        return b"[" + b",".join(answers) + b"]"
+            self._failures.check()
+        return answer.text()
 
     async def _flush(self) -> Any:
         flushed = self._types.Response.Flushed()
@@ -167,7 +176,7 @@ class Harness:
 
     async def _commit(self) -> bytes:
         present.set_present(0, -1, b"", has_chance=False)
-        self._keyed.use(None)
+        self._keyed.place = None
         types = self._types
         if self._class.start_commit is not types.IDerivation.start_commit:
             request = types.Request.StartCommit()
@@ -196,7 +205,7 @@ class Harness:
 def _called(function: Callable[..., Any], arguments: list[Any]) -> Any:
     """Call a function of the author's with as many arguments as it takes."""
     parameters = list(inspect.signature(function).parameters.values())
-    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return function(*arguments)
     return function(*arguments[: len(parameters)])
 
@@ -208,7 +217,7 @@ async def _awaited(result: Any) -> Any:
 async def _results(result: Any) -> Any:
     """Return the documents that a method returns or yields, in any of the forms that it may have."""
     if isinstance(result, AsyncIterator):
-        return [each async for each in result]
+        return [document async for document in result]
     if inspect.isawaitable(result):
         result = await result
     if result is None:
@@ -216,20 +225,6 @@ async def _results(result: Any) -> Any:
     if isinstance(result, dict | pydantic.BaseModel):
         return (result,)
     return result
-
-
-def _written(document: Any) -> bytes:
-    """Return a published document as JSON."""
-    serializer = getattr(document, "__pydantic_serializer__", None)
-    if serializer is not None:
-        text: bytes = serializer.to_json(document, by_alias=True, exclude_unset=True)
-    elif isinstance(document, dict):
-        text = to_json(document, by_alias=True)
-    else:
-        raise TypeError(f"the method published a value of type '{type(document).__name__}', which is no document")
-    if len(text) > _MOST_DOCUMENT_BYTES:
-        raise ValueError(f"the method published a document of {len(text)} bytes; {_MOST_DOCUMENT_BYTES} at most")
-    return text
 
 
 def _stack(error: BaseException, settings: dict[str, Any]) -> str:

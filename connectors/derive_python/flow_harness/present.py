@@ -98,7 +98,7 @@ def _urandom(size: int, /) -> bytes:
 
 
 class _DocumentRandom(random.Random):
-    """Random values that begin anew with each document."""
+    """Random values that are seeded with each document."""
 
     _serial = -1
 
@@ -225,10 +225,10 @@ def install() -> None:
 
     uuid.uuid1 = document_uuid1
     sys.meta_path.insert(0, _NumpyFinder())
-    _frozen_importlib._find_and_load = _apart(_frozen_importlib._find_and_load)  # type: ignore[attr-defined]
+    _frozen_importlib._find_and_load = _isolated(_frozen_importlib._find_and_load)  # type: ignore[attr-defined]
 
 
-def _apart(find_and_load: Callable[..., Any]) -> Callable[..., Any]:
+def _isolated(find_and_load: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that loads a module, with time and random values of its own.
 
     A module is loaded once in a process, so the values that it takes are none of a document.

@@ -68,7 +68,8 @@ class Failures:
         if self.first is None:
             self.first = error
 
-    def take(self) -> BaseException | None:
-        """Return the first error, and forget it."""
-        error, self.first = self.first, None
-        return error
+    def check(self) -> None:
+        """Raise the first error, and forget it; return if there is none."""
+        if self.first is not None:
+            error, self.first = self.first, None
+            raise error

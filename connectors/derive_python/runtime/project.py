@@ -88,11 +88,11 @@ def position_in(spec: DerivationSpec, text: str) -> Position | None:
     The harness writes the innermost frame first, and Python's own tracebacks write the innermost frame last, except
     for those of `faulthandler`.
     """
-    found = [place for place in _PLACE.finditer(text) if place[2]]
-    if not found:
+    places = [place for place in _PLACE.finditer(text) if place[2]]
+    if not places:
         return None
     is_reversed = "most recent call first" in text or not _FRAME.search(text)
-    place = found[0] if is_reversed else found[-1]
+    place = places[0] if is_reversed else places[-1]
     return place_in(spec, place[1], int(place[2]), int(place[3] or 1))
 
 
@@ -122,7 +122,7 @@ def located(module: Script, line: int, column: int, length: int = 0) -> Position
 
 
 def member_position(spec: DerivationSpec, name: str) -> Position:
-    """Return the position of the definition of a method; the module's beginning if it is not found."""
+    """Return the position of the definition of a method; the module's beginning if it is not places."""
     module = module_of(spec)
     member = re.search(rf"\bdef\s+({re.escape(name)})\b", module.text)
     return module.locate(member.start(1), len(name)) if member else module.position
