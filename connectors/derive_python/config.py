@@ -109,7 +109,7 @@ _PERMISSIONS = {
     "description": "Permissions of the module outside its sandbox; `flowctl run --allow-permissions` grants them.",
     "type": "object",
     "properties": {
-        "net": {"type": "boolean", "description": "Whether the module may use the network."},
+        "net": {"type": "boolean", "description": "True if the module may use the network."},
         "read": _list_of("Files and folders to read.", "the path of a file or folder"),
         "env": _list_of(
             "Environment variables to read.", "the name of an environment variable", r"^[A-Za-z_][A-Za-z0-9_]*$"

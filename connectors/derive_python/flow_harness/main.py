@@ -60,6 +60,7 @@ class Harness:
     async def serve(self) -> None:
         """Answer frames until the input ends."""
         asyncio.get_running_loop().set_exception_handler(self._failures.note)
+        sys.set_asyncgen_hooks(None, None)  # the loop would list each generator of documents, to close it at the end
         while (text := self._frames.receive()) is not None:
             frame = from_json(text, cache_strings="keys")
             self._index = None
