@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import add
 from typing import Any
 
@@ -166,7 +166,17 @@ def _of_json(kind: Type) -> Callable[[Any], Datum]:
         return jsonb_datum
     if kind.element:
         return _array_of_json(kind.element)
-    return lambda value: datum_of_text(kind, value)
+    return _of_text(kind)
+
+
+_MOST_CACHED, _MOST_CHARACTERS = 50_000, 40
+
+
+@cache
+def _of_text(kind: Type) -> Callable[[str], Datum]:
+    """Return the function from a text to its datum; it caches short texts, because columns repeat them."""
+    cached = lru_cache(_MOST_CACHED)(lambda text: datum_of_text(kind, text))
+    return lambda text: cached(text) if len(text) <= _MOST_CHARACTERS else datum_of_text(kind, text)
 
 
 def _double_to_json(datum: float | str) -> JSON:

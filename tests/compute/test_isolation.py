@@ -232,3 +232,17 @@ def test_queries_join_isolated_views_with_other_views(instances: Instances, numb
     rows = [row for batch in instances.peek(prepared, as_of=1, arguments=(2,)) for row in batch]
     assert sorted(rows) == [(0, 1500), (1, 1500)]
     instances.drop(8)
+
+
+def test_close_interrupts_a_running_step(numbers: Changing) -> None:
+    """The interrupted dataflow has not failed, and goes on in the next process."""
+    instance = Instance()
+    instance.maintain(8, _SLOW, 1, {1: numbers.since(1)})
+    thread = Thread(target=instance.step)
+    thread.start()
+    while not instance.running:
+        assert thread.is_alive()
+    instance.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert instance.failure(8) is None

@@ -119,6 +119,7 @@ class Watch:
 
     def _is_over(self) -> bool:
         if self._is_stopped:
+            self._interruption = Interruption(is_slow=False, dataflows=())
             return True
         if not self.running:
             return False

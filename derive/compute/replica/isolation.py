@@ -147,6 +147,10 @@ class Instances:
             view.close()
         self.main.close()
 
+    def stop(self) -> None:
+        """Interrupt the running step of the main instance; called by any thread."""
+        self.main.stop()
+
     # -- Isolation
 
     def is_isolated(self, identifier: GlobalId) -> bool:

@@ -224,6 +224,12 @@ class Reconciler:
                 self._run(partial(self._work_on, tail))
         return has_more
 
+    def stop(self) -> None:
+        """Interrupt the running work; called by any thread, before `close`."""
+        self._instance.stop()
+        for tail in list(self._tails.values()):
+            tail.stop()
+
     def close(self) -> None:
         """Release all resources."""
         with self._lock:
@@ -376,7 +382,7 @@ class Reconciler:
             tail = self._tails.pop(identifier, None)
             if tail is not None:
                 with self._lock:
-                    tail.is_ended = True
+                    tail.stop()
                     is_busy = tail in self._busy
                 if not is_busy:
                     tail.close()

@@ -241,6 +241,8 @@ class RunningTail:
                     pass
             self._advance(self._get)
         except Exception as error:  # any error: rows that were sent must not be sent again
+            if self.is_ended:
+                return False
             if isinstance(error, FrontierError) and self._get is not None and self._own is None:
                 self._is_alone, self._get = True, None  # the followed dataflow no longer exists
                 return True
@@ -248,6 +250,13 @@ class RunningTail:
             self._send(TailResponse(self._dataflow.id, self._frontier, self._frontier, (), failure))
             self.close()
         return False
+
+    def stop(self) -> None:
+        """End the subscription, and interrupt its work; called by any thread."""
+        self.is_ended = True
+        own = self._own
+        if own is not None:
+            own.stop()
 
     def close(self) -> None:
         """Stop sending."""

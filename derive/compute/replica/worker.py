@@ -128,6 +128,7 @@ class Worker:
     def close(self) -> None:
         """Stop work, and release all resources."""
         self._closed.set()
+        self.reconciler.stop()
         self._store.changes.wake()
         self._thread.join()
         self._pool.shutdown(cancel_futures=True)
@@ -156,6 +157,8 @@ class Worker:
             try:
                 has_more = self.reconciler.work()
             except Exception as error:  # retry: the disk may be full, or the metadata locked
+                if self._closed.is_set():
+                    return
                 failures += 1
                 self._report(error)
                 self._closed.wait(_BACKOFF.pause(failures))
