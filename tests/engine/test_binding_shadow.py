@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import chain, count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import apsw
 import orjson
@@ -20,7 +20,7 @@ import pytest
 from conftest import World, write_catalog
 from crash_client import CrashServer
 from refilled import DAY, VIEW, Shop, opened
-from sql_databases import DATABASES
+from sql_databases import DATABASES, Database
 
 from connectors.kit import ConnectorSpec
 from connectors.materialize_sqlite import MaterializeSqlite
@@ -372,9 +372,10 @@ collections:
       properties: {id: {type: integer}, n: {type: integer, reduce: {strategy: sum}}}
 materializations:
   a/stored:
-    endpoint: {connector: {image: materialize-sqlite, config: {path: stored.db}}}
+    endpoint: {connector: ENDPOINT}
     bindings: [{source: a/items, resource: {table: items}, fields: {exclude: [flow_published_at]}}]
 """
+ENDPOINT = "{image: materialize-sqlite, config: {path: stored.db}}"
 EDITED = KILLED.replace("fields: {exclude: [flow_published_at]}", "backfill: 1")
 NAMED = ("swap.committing", "swap.committed", "swap.applied", "refill.applied", "refill.completing", "refill.completed")
 
@@ -382,14 +383,17 @@ NAMED = ("swap.committing", "swap.committed", "swap.applied", "refill.applied", 
 class Folder:
     """A data folder whose materialization has an edited binding."""
 
+    columns = "SELECT name FROM pragma_table_info('items')"
+    tables = "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"
+
     def __init__(self, folder: Path, server: CrashServer) -> None:
         self.folder, self.server = folder, server
         self.wall = BASE + 3 * DAY
 
     @classmethod
-    def begin(cls, folder: Path, server: CrashServer) -> Folder:
+    def begin(cls, folder: Path, server: CrashServer, endpoint: str = ENDPOINT) -> Self:
         folder.mkdir()
-        write_catalog(folder, KILLED)
+        write_catalog(folder, KILLED.replace("ENDPOINT", endpoint))
         world = World(folder / "data", load(folder / "flow.yaml"), wall=BASE)
         for batch in range(2):
             world.ingest("a/items", [{"id": 4 * batch + at, "n": 1} for at in range(4)], clock=None)
@@ -398,7 +402,7 @@ class Folder:
         close_streams()
         world.ingest("a/items", [{"id": at, "n": 1} for at in range(2)], clock=None)  # the live rows are behind
         world.store.close()
-        write_catalog(folder, EDITED)
+        write_catalog(folder, EDITED.replace("ENDPOINT", endpoint))
         return cls(folder, server)
 
     def copy(self, name: str) -> Folder:
@@ -416,8 +420,7 @@ class Folder:
 
     def require_one_version(self) -> None:
         """Require that no row has the new column, or all rows have it."""
-        names = [name for (name,) in self.query("SELECT name FROM pragma_table_info('items')")]
-        if "flow_published_at" in names:
+        if "flow_published_at" in {name for (name,) in self.query(self.columns)}:
             ((rows, new),) = self.query("SELECT count(*), count(flow_published_at) FROM items")
             assert new in (0, rows)
             assert rows == 8
@@ -437,8 +440,21 @@ class Folder:
             *((key, 1) for key in range(4, 8)),
         ]
         assert self.query("SELECT count(*) FROM items WHERE flow_published_at IS NULL") == [(0,)]
-        tables = self.query("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
-        assert tables == [("flow_checkpoints",), ("items",)]
+        assert self.query(self.tables) == [("flow_checkpoints",), ("items",)]
+
+
+class Elsewhere(Folder):
+    """A data folder whose materialization is in PostgreSQL or DuckDB."""
+
+    columns = (
+        "SELECT column_name FROM information_schema.columns"
+        " WHERE table_name = 'items' AND table_schema = current_schema()"
+    )
+    tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1"
+    database: Database
+
+    def query(self, statement: str) -> list[Any]:
+        return self.database.query(statement)
 
 
 def commits(step: int, first: int) -> Iterator[str]:
@@ -466,6 +482,22 @@ def test_killed_shadow_is_swapped_once(step: int, first: int, server: CrashServe
             folder.require_complete()
     assert killed.issuperset(NAMED)
     assert killed > set(NAMED)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("failpoint", [*NAMED, "materialize.committing:4", "materialize.committed:4"])
+@pytest.mark.parametrize("name", ["duckdb", "postgres"])
+def test_killed_shadow_elsewhere_is_swapped_once(
+    name: str, failpoint: str, server: CrashServer, tmp_path: Path
+) -> None:
+    database = DATABASES[name](tmp_path)
+    endpoint = orjson.dumps({"image": database.connector.name, "config": database.config}).decode()
+    folder = Elsewhere.begin(tmp_path / "begun", server, endpoint)
+    folder.database = database
+    assert folder.do("shadow_bindings", failpoint) == -signal.SIGKILL
+    folder.require_one_version()
+    assert folder.do("shadow_bindings") == 0
+    folder.require_complete()
 
 
 @pytest.mark.parametrize(
