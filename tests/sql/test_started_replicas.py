@@ -129,7 +129,7 @@ def test_error_of_a_second_owner_names_the_stopped_first_owner(tmp_path: Path) -
         first.kill()
     assert (
         caught.value.hint
-        == f"that process is stopped: let it continue (kill -CONT {first.pid}), or end it (kill -KILL {first.pid})"
+        == f"That process is stopped: let it continue (kill -CONT {first.pid}), or end it (kill -KILL {first.pid})"
     )
 
 
