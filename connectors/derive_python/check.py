@@ -131,8 +131,15 @@ def _settings(spec: DerivationSpec) -> bytes:
 
 
 def _matters(error: dict[str, Any]) -> bool:
-    """Return whether an error is one of the author's code: helpers without annotations are not errors."""
-    return error["severity"] == "error" and not error["name"].startswith("implicit-any")
+    """Return whether an error can change results: a missing annotation or decorator cannot.
+
+    The runtime calls the methods `flush`, `reset` and `start_commit` with as many arguments as they take.
+    """
+    name = error["name"]
+    if error["severity"] != "error" or name.startswith("implicit-any") or name == "missing-override-decorator":
+        return False
+    member = re.match(r"Class member `\w+\.(\w+)`", error["description"])
+    return not (name.startswith("bad-override") and member and member[1] in RESERVED)
 
 
 def _issue(spec: DerivationSpec, error: dict[str, Any]) -> Issue:
@@ -144,6 +151,8 @@ def _issue(spec: DerivationSpec, error: dict[str, Any]) -> Issue:
     hint = None
     if error["name"] == _UNKNOWN_LIBRARY:
         hint = "install the library into the environment that runs flowctl, or name its interpreter with 'python'"
+    if error["name"].startswith("bad-override"):
+        hint = "a method takes 'read', and yields or returns documents"
     suggestion = re.search(r"Did you mean `([^`]*)`", error["description"])
     if suggestion:
         hint = f"did you mean '{suggestion[1]}'?"

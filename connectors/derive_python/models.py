@@ -17,9 +17,9 @@ RESERVED = ("flush", "reset", "start_commit", "state")
 
 _TAKEN = frozenset(
     {
-        "ABC", "Annotated", "Any", "AsyncIterator", "BaseModel", "ConfigDict", "ConnectorState", "Document",
-        "EndpointConfig", "Field", "IDerivation", "Integer", "Iterable", "Literal", "Number", "Request", "Response",
-        "State", "TYPE_CHECKING", "TypeAliasType", "Union",
+        "ABC", "Annotated", "Any", "AsyncIterator", "Awaitable", "BaseModel", "ConfigDict", "ConnectorState",
+        "Document", "Documents", "EndpointConfig", "Field", "IDerivation", "Integer", "Iterable", "Literal", "Number",
+        "Published", "Request", "Response", "State", "TYPE_CHECKING", "TypeAliasType", "Union",
     }
 )  # fmt: skip
 
@@ -126,7 +126,7 @@ _HEAD = '''\
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
@@ -229,7 +229,8 @@ _METHOD = """
 """
 
 _BASE = '''
-Published = Union[AsyncIterator[Document], Iterable[Document], None]
+Documents = Union[Document, dict[str, Any], Iterable[Union[Document, dict[str, Any]]], None]
+Published = Union[AsyncIterator[Union[Document, dict[str, Any]]], Documents, Awaitable[Documents]]
 
 
 class IDerivation(ABC):

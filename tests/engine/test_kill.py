@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
-from victims import deno_processes, java_processes, processes_of, python_workers
+from victims import deno_processes, java_processes, module_processes, processes_of, python_workers
 
 from derive.catalog import load
 
@@ -99,6 +99,28 @@ export class Derivation extends IDerivation {
         return { state: { updated, mergePatch: true } };
     }
 }
+"""
+
+PYTHON = TYPESCRIPT.replace("typescript: {module: totals.ts}", "python: {module: totals.py}")
+PYTHON_MODULE = """
+from typing import Any
+
+from k.totals import Document, IDerivation, Request
+
+
+class Derivation(IDerivation):
+    def __init__(self, open: Request.Open):
+        self.sums: dict[str, float] = {}
+
+    def count(self, read: Request.ReadFromCount) -> Document:
+        doc = read.doc
+        self.state["count"] = self.state.get("count", 0) + 1
+        self.sums[doc.sender] = self.sums.get(doc.sender, 0) + doc.amount
+        return Document(sender=doc.sender[:3], count=self.state["count"])
+
+    def flush(self) -> Any:
+        sums, self.sums = self.sums, {}
+        return [Document(sender=sender[:3], total=total) for sender, total in sums.items()]
 """
 
 
@@ -196,6 +218,12 @@ def kill_deno(process: subprocess.Popen[bytes]) -> None:
     os.kill(random.choice(victims), signal.SIGKILL)
 
 
+def kill_module(process: subprocess.Popen[bytes]) -> None:
+    victims = module_processes(process.pid)
+    assert victims, "no Python module is running"
+    os.kill(random.choice(victims), signal.SIGKILL)
+
+
 # Spark runs a lost worker's part again; and what Deno did, the run does again, half as much at a time.
 @pytest.mark.parametrize(
     ("text", "kills", "statuses"),
@@ -208,6 +236,8 @@ def kill_deno(process: subprocess.Popen[bytes]) -> None:
                 ("sql worker", CATALOG, [kill_driver, kill_worker], -signal.SIGKILL),
                 ("typescript deno", TYPESCRIPT, [kill_driver, kill_deno], -signal.SIGKILL),
                 ("typescript worker", TYPESCRIPT, [kill_driver, kill_worker], -signal.SIGKILL),
+                ("python module", PYTHON, [kill_driver, kill_module], -signal.SIGKILL),
+                ("python worker", PYTHON, [kill_driver, kill_worker], -signal.SIGKILL),
             )
         ),
     ],
@@ -215,7 +245,7 @@ def kill_deno(process: subprocess.Popen[bytes]) -> None:
 def test_l2_killed_in_the_middle_and_run_again_gives_the_same_bytes(
     text: str, kills: list[Kill], statuses: list[int], tmp_path: Path
 ) -> None:
-    source = write_catalog(tmp_path, text, totals__ts=MODULE)
+    source = write_catalog(tmp_path, text, totals__ts=MODULE, totals__py=PYTHON_MODULE)
     count = 120_000 if text == CATALOG else 60_000
     undisturbed = loaded(source, tmp_path / "undisturbed", count)
     undisturbed.step(shards=1)

@@ -19,6 +19,11 @@ def deno_processes(session: int) -> list[int]:
     return [pid for pid, (_, command) in _processes(session).items() if b"deno" in command.partition(b"\0")[0]]
 
 
+def module_processes(session: int) -> list[int]:
+    """Process ids of the Python modules of a session."""
+    return [pid for pid, (_, command) in _processes(session).items() if b"flow_harness" in command]
+
+
 def connector_processes(session: int) -> list[int]:
     """Process ids of the materialize connectors that a session has started."""
     owners = set(_processes(session)) | {session}
