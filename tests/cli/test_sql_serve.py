@@ -118,6 +118,15 @@ def test_errors_report_their_position_in_the_statement(served: Served, text: str
         assert failed.value.diag.statement_position == str(position)
 
 
+def test_waiting_functions_do_not_stop_the_server(served: Served) -> None:
+    with psycopg.connect(served.address, autocommit=True) as connection:
+        connection.execute("CREATE TABLE waits (id bigint PRIMARY KEY)")
+        connection.execute("INSERT INTO waits VALUES (1)")
+        connection.execute("SELECT pg_sleep(0.01)")
+        connection.execute("SELECT pg_sleep(0.01) FROM waits WHERE id = 1")
+        assert connection.execute("SELECT id FROM waits").fetchall() == [(1,)]
+
+
 def test_clients_see_collections_and_tables(served: Served) -> None:
     with psycopg.connect(served.address, autocommit=True) as connection:
         connection.execute("CREATE TABLE told (id bigint NOT NULL, at timestamptz)")

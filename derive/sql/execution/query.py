@@ -357,7 +357,7 @@ async def read(
     if asked is None:
         await _check_views(state, query.relation, time)
     known = {} if as_of is not None else await _rows_by_keys(state, query, time)
-    if known.keys() == ids:
+    if not may_wait and known.keys() == ids:
         ready = _rows_at_once(state, query, staged, known, has_changes=has_changed)
         if ready is not None:
             return of_rows(ready)
