@@ -201,11 +201,11 @@ class Coordinator:
         item = self.objects.items.get(identifier)
         return self.objects.described(identifier) if item is not None and item.constraints else None
 
-    def _stored_rows(self, table: NamedRelation) -> Iterator[Sequence[Row]]:
-        """Yield the last stored rows of a table, while no writer commits."""
+    def _stored_rows(self, table: NamedRelation) -> tuple[int, Iterator[Sequence[Row]]]:
+        """Return the last stored rows of a table in batches, with their time, while no writer commits."""
         source = self.source(table.id)
         assert isinstance(source, Table)
-        yield from last_rows(self.store, source)
+        return source.upper - 1, last_rows(self.store, source)
 
     def _work(self) -> bool:
         return self.maintenance.work()

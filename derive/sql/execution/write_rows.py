@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from derive.algebra.expression import Column
+from derive.algebra.expression import Column, Literal
 from derive.algebra.relation import Get, Project, Relation
 from derive.algebra.types import Datum, Row, Type
 from derive.compute import oneshot
@@ -19,6 +19,7 @@ from derive.errors import SqlError
 from derive.sql.catalog.items import is_provisional
 from derive.sql.execution import query as reading
 from derive.sql.execution.state import State
+from derive.sql.planner.building import columns_of
 from derive.sql.planner.dependencies import ids_of
 from derive.sql.planner.interfaces import STAGED, NamedRelation
 from derive.sql.planner.planned import PlannedQuery, PlannedWrite, WriteKind, Written
@@ -102,7 +103,9 @@ async def _over_staged(state: State, query: PlannedQuery, staged: Sequence[Row])
     """Return the rows of a query over staged rows."""
     picked = _picked(query.relation)
     if picked is not None:
-        return [tuple([row[index] for index in picked]) for row in staged]
+        return [
+            tuple([row[part.index] if isinstance(part, Column) else part.value for part in picked]) for row in staged
+        ]
     rows: list[Row] = []
     try:
         async for batch in await reading.read(state, query, staged=staged):
@@ -114,14 +117,14 @@ async def _over_staged(state: State, query: PlannedQuery, staged: Sequence[Row])
     return rows
 
 
-def _picked(relation: Relation) -> list[int] | None:
-    """Return the indexes of the staged columns that a relation consists of; None for other relations."""
+def _picked(relation: Relation) -> Sequence[Column | Literal] | None:
+    """Return the staged columns and literals that a relation consists of; None for other relations."""
     match relation:
-        case Get(id=identifier, types=types) if identifier == STAGED:
-            return list(range(len(types)))
+        case Get(id=identifier) if identifier == STAGED:
+            return columns_of(relation)
         case Project(input=Get(id=identifier), expressions=expressions) if identifier == STAGED:
-            columns = [expression.index for expression in expressions if isinstance(expression, Column)]
-            return columns if len(columns) == len(expressions) else None
+            parts = [part for part in expressions if isinstance(part, Column | Literal)]
+            return parts if len(parts) == len(expressions) else None
     return None
 
 

@@ -123,7 +123,7 @@ class _PendingCommit:
     done: asyncio.Future[int]
 
 
-NO_KEYS = KeyIndexes(lambda _: None, lambda _: ())
+NO_KEYS = KeyIndexes(lambda _: None, lambda _: (0, ()))
 """The indexes of tables without keys."""
 
 

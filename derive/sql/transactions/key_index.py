@@ -13,6 +13,7 @@ import marshal
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
+from operator import itemgetter
 from typing import Any
 
 import apsw
@@ -161,7 +162,7 @@ class _TableIndex:
         self.table, self.since = table, since
         self.lock = asyncio.Lock()
         self._database = apsw.Connection("")  # a temporary file, which SQLite removes
-        self._database.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -8000")
+        self._database.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32000")
         for number in range(len(table.keys)):
             self._database.execute(f"CREATE TABLE key{number} (key BLOB PRIMARY KEY, row BLOB) WITHOUT ROWID")
 
@@ -177,7 +178,9 @@ class _TableIndex:
     def _put(self, number: int, pairs: Iterable[tuple[bytes, Row]]) -> None:
         self._database.executemany(
             f"INSERT OR REPLACE INTO key{number} VALUES (?, ?)",
-            ((key, marshal.dumps(row, _FORMAT)) for key, row in pairs),
+            (
+                (key, marshal.dumps(row, _FORMAT)) for key, row in sorted(pairs, key=itemgetter(0))
+            ),  # nearby keys share pages
         )
 
     def apply(self, changes: KeyChanges) -> None:
@@ -217,13 +220,13 @@ class KeyIndexes:
 
     Args:
         table: returns the table of an identifier under the committed names; None without keys.
-        contents: yields the last stored rows of a table, in batches.
+        contents: returns the last time of a table's stored rows, and these rows in batches.
     """
 
     def __init__(
         self,
         table: Callable[[GlobalId], NamedRelation | None],
-        contents: Callable[[NamedRelation], Iterable[Sequence[Row]]],
+        contents: Callable[[NamedRelation], tuple[int, Iterable[Sequence[Row]]]],
     ) -> None:
         self._table, self._contents = table, contents
         self._indexes: dict[GlobalId, _TableIndex] = {}
@@ -246,8 +249,9 @@ class KeyIndexes:
             if self._find(table) is not None:
                 continue
             self.discard([table.id])
-            index = _TableIndex(table, time)
-            await asyncio.to_thread(index.load, self._contents(table))
+            last, batches = self._contents(table)
+            index = _TableIndex(table, max(time, last))
+            await asyncio.to_thread(index.load, batches)
             self._indexes[table.id] = index
 
     def discard(self, ids: Collection[GlobalId]) -> None:
