@@ -211,6 +211,21 @@ def test_read_only_user_can_use_reading_commands(readable: Path, state: str) -> 
     world.store.close()
 
 
+def test_read_only_user_can_read_a_folder_without_the_table_of_binding_shadows(readable: Path) -> None:
+    world = stored(readable)
+    world.store.close()
+    db = sqlite3.connect(world.root / "metadata.db")
+    db.execute("DROP TABLE shadow_binding")
+    db.close()
+    may_only_be_read(world.root)
+
+    status, _, read, _, _, diff = as_another_user(readable, world.root, [*READING, ["diff"]])
+
+    assert (status[0], json.loads(status[1])["state"], status[2]) == (0, "idle", "")
+    assert read == (0, '{"id":1}\n{"id":2}\n', "")
+    assert (diff[0], "there is no shadow" in diff[2]) == (2, True)
+
+
 def test_read_only_user_sees_later_commits(readable: Path) -> None:
     world = stored(readable)
     data = world.root

@@ -42,7 +42,9 @@ class BindingShadow:
 
 
 def read_binding_shadows(db: apsw.Connection) -> list[BindingShadow]:
-    """Return the shadows of bindings, by materialization."""
+    """Return the shadows of bindings, by materialization; none if a read-only database has no such table yet."""
+    if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'shadow_binding'").get:
+        return []
     query = "SELECT task, keys, live, definition, is_held, error FROM shadow_binding ORDER BY task"
     rows: list[Any] = db.execute(query).fetchall()
     return [
