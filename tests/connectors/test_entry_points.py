@@ -140,7 +140,7 @@ def test_catalogs_of_an_external_connector_pass_check_and_test(site: Path) -> No
     assert status == 0, err
     schema = json.loads(on_site(site, blocks("yaml"), "json-schema")[1])
     using = schema["$defs"]["collection"]["properties"]["derive"]["properties"]["using"]
-    assert [*using["properties"]] == ["pick", "sqlite", "typescript"]
+    assert [*using["properties"]] == ["pick", "python", "sqlite", "typescript"]
 
 
 # A fault of the catalog: code, line and message.
