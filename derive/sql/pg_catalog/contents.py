@@ -20,6 +20,7 @@ from derive.sql.pg_catalog.objects import (
     ObjectConstraint,
     ObjectKind,
     ObjectRelation,
+    hashed,
     procedure_name,
 )
 from derive.sql.planner.interfaces import NamedColumn
@@ -250,8 +251,8 @@ def _defaults(relation: ObjectRelation) -> Iterator[CatalogRow]:
     for number, column in enumerate(relation.columns, start=1):
         expression = _generation(column)
         if expression is not None:
-            oid = FIRST_OID + relation.id
-            yield {"oid": oid, "adrelid": oid, "adnum": number, "adbin": expression}
+            oid = FIRST_OID + hashed(relation.id, "default", column.name)
+            yield {"oid": oid, "adrelid": FIRST_OID + relation.id, "adnum": number, "adbin": expression}
 
 
 def _generation(column: NamedColumn) -> str | None:

@@ -196,18 +196,18 @@ def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> Ob
 
 
 _FIRST_HASHED = 1 << 31
-"""First number of indexes and constraints of keys, which have no identifier in the catalog."""
+"""First number of objects without an identifier in the catalog: keys, constraints and defaults."""
 
 
-def _hashed(named: NamedRelation, what: str, name: str) -> int:
-    """Return a number for an object of a table: a 30-bit hash of its name."""
-    return _FIRST_HASHED + (zlib.crc32(f"{what} {named.id} {name}".encode()) >> 2)
+def hashed(relation: int, what: str, name: str) -> int:
+    """Return a number for an object of a relation without an identifier in the catalog: a 30-bit hash of its name."""
+    return _FIRST_HASHED + (zlib.crc32(f"{what} {relation} {name}".encode()) >> 2)
 
 
 def _key_index(named: NamedRelation, schema: str, key: Constraint) -> ObjectIndex:
     text = _definition(named, schema, key.name, key.columns)
     unique = text.replace("CREATE INDEX", "CREATE UNIQUE INDEX", 1)
-    return ObjectIndex(_hashed(named, "index", key.name), key.name, named.indexes(key.columns), unique, key.kind)
+    return ObjectIndex(hashed(named.id, "index", key.name), key.name, named.indexes(key.columns), unique, key.kind)
 
 
 _CLAUSES = {ConstraintKind.PRIMARY_KEY: "PRIMARY KEY", ConstraintKind.UNIQUE: "UNIQUE"}
@@ -217,10 +217,10 @@ def _constraint(named: NamedRelation, constraint: Constraint) -> ObjectConstrain
     index = None
     if constraint.is_key:
         definition = f"{_CLAUSES[constraint.kind]} ({', '.join(map(_quoted, constraint.columns))})"
-        index = _hashed(named, "index", constraint.name)
+        index = hashed(named.id, "index", constraint.name)
     else:
         definition = f"CHECK (({constraint.condition}))"
-    identifier, columns = _hashed(named, "constraint", constraint.name), named.indexes(constraint.columns)
+    identifier, columns = hashed(named.id, "constraint", constraint.name), named.indexes(constraint.columns)
     return ObjectConstraint(
         identifier, constraint.name, constraint.kind, columns, definition, constraint.condition, index
     )

@@ -112,9 +112,19 @@ def test_pg_dump_writes_what_postgresql_restores(server: Address) -> None:
         'CREATE INDEX "Dump idx" ON "Dump/é" ("a b", id)',
         'CREATE VIEW dump_b AS SELECT id, "a b" FROM "Dump/é" WHERE id > 1',
         "CREATE MATERIALIZED VIEW dump_a AS SELECT count(*) AS n FROM dump_b",
+        "CREATE TABLE dump_keys (a int UNIQUE, b text DEFAULT 'x', c int GENERATED ALWAYS AS (a + 1) STORED)",
+        "ALTER TABLE dump_keys ADD CONSTRAINT pk PRIMARY KEY (b, a), ADD CHECK (a > 0)",
+        "INSERT INTO dump_keys (a) VALUES (1), (2)",
     )
     insert = r"""INSERT INTO "Dump/é" VALUES (1, 2, E'\t\\N', '{1,NULL}', '-0'), (2, NULL, NULL, NULL, 'NaN')"""
-    queries = ('SELECT * FROM "Dump/é" ORDER BY id', "SELECT * FROM dump_b", "SELECT * FROM dump_a")
+    of_keys = "WHERE conrelid = 'dump_keys'::regclass AND contype <> 'n' ORDER BY 1"
+    queries = (
+        'SELECT * FROM "Dump/é" ORDER BY id',
+        "SELECT * FROM dump_b",
+        "SELECT * FROM dump_a",
+        "SELECT * FROM dump_keys ORDER BY a",
+        f"SELECT conname FROM pg_constraint {of_keys}",
+    )
     dump = [str(_installation()[1] / "pg_dump"), "-O", "-h", "127.0.0.1", "-p", str(server.port), "-U", "flow", "flow"]
     psql_command = [str(_installation()[1] / "psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1"]
     psql_command += ["-p", str(postgres().port), "-U", "postgres", "-d", "restored"]
@@ -131,7 +141,7 @@ def test_pg_dump_writes_what_postgresql_restores(server: Address) -> None:
                     assert str(restored.execute(query).fetchall()) == str(ours.execute(query).fetchall())
         finally:
             theirs.execute("DROP DATABASE restored")
-        ours.execute('DROP MATERIALIZED VIEW dump_a; DROP VIEW dump_b; DROP TABLE "Dump/é"')
+        ours.execute('DROP MATERIALIZED VIEW dump_a; DROP VIEW dump_b; DROP TABLE "Dump/é", dump_keys')
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "pg8000"])
