@@ -295,7 +295,10 @@ class Sender:
             return failure, _retry_seconds(response.headers.get("Retry-After"))
         if response.status in _DENIED:
             raise DeniedError(f"{self._config.host} denied access: {failure}")
-        raise EndpointError(f"{self._config.host} rejected documents: {failure}")
+        raise EndpointError(
+            f"{self._config.host} rejected documents: {failure}",
+            hint="correct the address or the documents, or let the host accept them; flowctl posts them again",
+        )
 
     def _connected(self) -> Connection:
         if self._connection is None:

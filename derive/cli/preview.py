@@ -150,7 +150,7 @@ def _check_options(
         other = "--limit" if limit is not None else "--from"
         raise UsageError(f"all documents of a fixture are processed, so --fixture cannot be combined with {other}")
     if fixture is not None and compares:
-        raise UsageError("stored results follow from real documents, so --fixture cannot be combined with --diff")
+        raise UsageError("--fixture cannot be combined with --diff: the stored results follow from stored documents")
     if compares and (has_state or begin is not None):
         other = "--show-state" if has_state else "--from"
         raise UsageError(f"--diff shows no single documents, so it cannot be combined with {other}")

@@ -162,7 +162,7 @@ def _source_read(store: Readable, spec: CollectionSpec, options: ReadOptions, re
     if options.as_of is not None:
         if options.as_of >= known.upper:
             raise FrontierError(
-                f"'{spec.name}' is known before {format_rfc3339(known.upper)}, and not yet at"
+                f"'{spec.name}' is known only before {format_rfc3339(known.upper)}, and not yet at"
                 f" {format_rfc3339(options.as_of)}",
                 hint="derive it: flowctl run --until-idle; or read at an earlier time",
             )

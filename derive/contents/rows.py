@@ -102,7 +102,7 @@ def _kept(store: Readable, table: Table, as_of: int) -> Iterator[None]:
         upper = capability.upper()
         if as_of >= upper:
             raise FrontierError(
-                f"'{table.name}' is known before {format_rfc3339(upper)}, and not yet at {format_rfc3339(as_of)}"
+                f"'{table.name}' is known only before {format_rfc3339(upper)}, and not yet at {format_rfc3339(as_of)}"
             )
         store.tables.check_at(present_name(store, table), as_of)
         yield

@@ -427,7 +427,7 @@ def owned(folder: Path, attempt: Attempt) -> Iterator[None]:
         if current_epoch(folder.parent) != attempt.epoch:
             raise _superseded(folder.parent)
         if _newest(descriptor) > attempt:
-            raise OutdatedError(f"a newer attempt at the state in {folder} has begun")
+            raise OutdatedError(f"a newer attempt has opened the state in {folder}")
         # No sync is needed: no attempt outlives a loss of power, and other machines see the record once the lock is
         # free.
         os.pwrite(descriptor, orjson.dumps(attempt.to_json()).ljust(_NOTE_BYTES), 0)

@@ -348,8 +348,9 @@ class Store:
             now = upper if history else self.timeline.advance(db)
             if upper > now:
                 raise FrontierError(
-                    f"'{name}' is final before {format_rfc3339(upper)}, but the time is now {format_rfc3339(now)}",
-                    hint="the collection was loaded with future times; ingest into another collection",
+                    f"'{name}' takes documents only from {format_rfc3339(upper)} on, but the time is now"
+                    f" {format_rfc3339(now)}",
+                    hint="earlier documents have times in the future; ingest into another collection",
                 )
             return acquire(db, "write", name, now)
 

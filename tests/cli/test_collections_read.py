@@ -171,7 +171,7 @@ def test_compacted_history_is_an_error_that_names_since(folder: Path) -> None:
     status, _, err = flowctl(folder, *READ, "--as-of", "1970-01-01T00:00:06Z")
     assert (status, err.splitlines()[0]) == (
         1,
-        "error: 'a/b' is known before 1970-01-01T00:00:05.000001Z, and not yet at 1970-01-01T00:00:06.000000Z",
+        "error: 'a/b' is known only before 1970-01-01T00:00:05.000001Z, and not yet at 1970-01-01T00:00:06.000000Z",
     )
     status, out, _ = flowctl(folder, *READ, "--as-of", "1970-01-01T00:00:05Z")
     assert [orjson.loads(line)["n"] for line in out.splitlines()] == [1 + 3, 2 + 4, 5]

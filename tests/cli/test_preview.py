@@ -254,7 +254,10 @@ def test_diff_of_an_edited_catalog_names_keys_and_places(stored: Path, tmp_path:
             ["--fixture", "flow.yaml", "--limit", "1"],
             "all documents of a fixture are processed, so --fixture cannot be",
         ),
-        (["--fixture", "flow.yaml", "--diff"], "stored results follow from real documents, so --fixture cannot be"),
+        (
+            ["--fixture", "flow.yaml", "--diff"],
+            "--fixture cannot be combined with --diff: the stored results follow from",
+        ),
         (["--collection", "shop/orders"], "--collection needs --fixture"),
         (["--diff", "--show-state"], "--diff shows no single documents, so it cannot be combined with --show-state"),
         (["--diff", "--from", "2024-01-01T00:00:00Z"], "--diff shows no single documents, so it cannot be combined"),

@@ -62,7 +62,9 @@ def test_l2_if_one_collection_cannot_be_written_nothing_is_committed(world: Worl
     early = Segment("t/two", "early.parquet", (), 8_000_000, 8_000_000, 1, 1)
     updates = [CollectionUpdate("t/one", [], 10_000_000), CollectionUpdate("t/two", [early], 10_000_000)]
 
-    with pytest.raises(FrontierError, match="do not fit 't/two'"):
+    with pytest.raises(
+        FrontierError, match="8000000 to 8000000 cannot be added to 't/two': .* at least 9000000, and before"
+    ):
         world.store.commit_task(capability, commit_of(4_000_000), updates)
 
     assert world.store.task(TASK) == before

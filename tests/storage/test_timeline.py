@@ -167,7 +167,8 @@ def test_collection_final_up_to_a_future_time_is_reported(world: World) -> None:
         database.execute("UPDATE collection SET upper = 2871763200000000 WHERE name = 't/events'")
 
     with pytest.raises(
-        FrontierError, match="'t/events' is final before 2061-01-01T00:00:00.000000Z, but the time is now 1970-"
+        FrontierError,
+        match="'t/events' takes documents only from 2061-01-01T00:00:00.000000Z on, but the time is now 1970-",
     ):
         world.ingest("t/events", [{"id": 2}], None)
 

@@ -303,7 +303,7 @@ def _work_out(
     except apsw.Error:
         if watch.take() is None:
             raise
-        raise SlowViewError("the first rows of the view take too long beside other views") from None
+        raise SlowViewError("the hydration of the view takes too long beside other views") from None
     connection.close()
 
 

@@ -317,7 +317,11 @@ def array_of_binary(kind: Type, oid: int, read: Callable[[bytes], Datum], data: 
     if dimensions not in {0, 1}:
         raise SqlError("0A000", "arrays of several dimensions are not supported", hint="Use jsonb.")
     if actual != oid and not (kind is Type.TEXT and actual in _TEXT_OIDS):
-        raise SqlError("42804", f"binary data has array element type {actual} instead of expected {oid}")
+        raise SqlError(
+            "42804",
+            f"binary data has array element type {actual} instead of expected {oid}",
+            hint="The numbers are oids in pg_type. Send the array with elements of the expected type, or as text.",
+        )
     count, begin = _DIMENSION.unpack_from(data, _ARRAY_HEAD.size) if dimensions else (0, 1)
     if begin != 1:
         raise SqlError("0A000", "bounds of arrays are not supported", hint="Arrays begin with 1.")

@@ -397,7 +397,12 @@ class _InsertPlanner:
         new, numbered = writer.set_columns(frame, conflict.assignments, old)
         if numbered:
             offset = conflict.assignments[0].offset
-            raise SqlError("0A000", "DEFAULT of an identity column in ON CONFLICT is not supported", offset=offset)
+            raise SqlError(
+                "0A000",
+                "DEFAULT of an identity column in ON CONFLICT is not supported",
+                offset=offset,
+                hint="Omit the column from DO UPDATE SET: the row keeps its number.",
+            )
         new = writer.completed(new)
         after = writer.source(relation, self._statement.alias, new)
         updated, _ = writer.with_returning(after, (*old, *new), self._statement.returning)

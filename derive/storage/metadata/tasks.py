@@ -232,7 +232,10 @@ def insert_update(db: apsw.Connection, update: CollectionUpdate, frontier: int, 
     high = max((segment.clock_max for segment in segments), default=frontier - 1)
     upper = upper_of(db, name)
     if low < max(upper, frontier) or high >= max(update.frontier, low):
-        raise FrontierError(f"documents at {low} to {high} do not fit '{name}', whose upper is {upper}")
+        raise FrontierError(
+            f"documents with clocks {low} to {high} cannot be added to '{name}': a clock must be at least"
+            f" {max(upper, frontier)}, and before the frontier {update.frontier} of the commit"
+        )
     last = last_clock(db, name) if ascending and segments else None
     if last is not None and low <= last:
         raise FrontierError(f"documents from {low} on are not later than the stored documents of '{name}'")

@@ -63,7 +63,7 @@ def readable(segment: Segment) -> Iterator[None]:
             raise _damaged(segment, str(exc)) from exc
         raise SegmentError(
             f"a file of collection '{segment.collection}' cannot be read: {segment.path}: {os.strerror(exc.errno)}",
-            hint="make it readable for this user, and run the command again",
+            hint="make the file readable for this user, and run the command again",
         ) from exc
     except pa.ArrowException as exc:
         raise _damaged(segment, str(exc)) from exc
