@@ -217,12 +217,12 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Materialization:
-    """Collections that are maintained in an endpoint.
+    """A materialization as its connector sees it: the endpoint, and the collections that the endpoint keeps.
 
     Attributes:
         name: name, for example `acmeBank/warehouse`.
         config: the endpoint's configuration. It may contain secrets.
-        bindings: bindings of the collections.
+        bindings: one for each collection, with the table (or other resource) that keeps its rows.
     """
 
     name: str

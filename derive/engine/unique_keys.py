@@ -35,10 +35,10 @@ _KEYS_ONLY = Selection(columns={0: ()}, has_documents=False)
 
 
 def duplicate_issues(prepared: PreparedMaterialization, store: Readable) -> Iterator[Issue]:
-    """Yield an issue for each binding with one row per key whose table has two rows with the same key.
+    """Yield an issue for each binding that stores one row per key, but reads a table with two rows of one key.
 
-    A run of the materialization stops with the same error. Only a run checks tables of more than `MOST_CHECKED`
-    changes.
+    A run of the materialization stops with the same error. Tables of more than `MOST_CHECKED` changes are skipped here,
+    and checked by the run.
 
     Args:
         prepared: the validated bindings.

@@ -293,7 +293,7 @@ def resolve_operator(symbol: str, types: Sequence[Type], offset: int | None = No
 
 
 def register(connection: apsw.Connection) -> None:
-    """Register at a connection all functions that `sql_of` and `aggregate_sql` name."""
+    """Register on a connection all functions that the SQL of `sql_of` and `aggregate_sql` calls."""
     for function in functions_by_name().values():
         if function.python is not None:
             connection.create_scalar_function(

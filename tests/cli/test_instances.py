@@ -44,7 +44,7 @@ def test_help_states_that_instances_are_on_this_machine(tmp_path: Path) -> None:
         assert {address.strip("'`") for address in addresses} <= {"127.0.0.1"}, page
 
 
-def test_status_reports_instances_by_the_names_of_sql(tmp_path: Path) -> None:
+def test_status_lists_instances_and_dataflows_by_their_sql_names(tmp_path: Path) -> None:
     with serve(tmp_path, "--replicas", "2", "--instance", "127.0.0.1:9") as served:
         with psycopg.connect(served.address, autocommit=True) as connection:
             connection.execute("CREATE TABLE t (a bigint, b bigint)")

@@ -48,7 +48,7 @@ def test_a_parameter_finds_its_field(name: str, found: str | None) -> None:
 
 
 def test_parameter_search_takes_linear_time() -> None:
-    """Twice as many fields, each asked for, take twice as many lines of code, and not four times."""
+    """Law: a search for each of 400 fields executes about twice as many lines as a search for each of 200 fields."""
 
     def lines(count: int) -> int:
         fields = tuple(field(f"c{number}", "integer") for number in range(count))

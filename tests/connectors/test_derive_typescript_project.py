@@ -120,7 +120,9 @@ def test_module_loads_webassembly_beside_it(tmp_path: Path) -> None:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["npm:left-pad@1.3.0", "pad"])
-def test_library_is_fetched_only_ahead_of_time(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_is_fetched_by_generate_and_not_by_a_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DENO_DIR", str(tmp_path / "deno"))
     cache_folder.cache_clear()
     try:

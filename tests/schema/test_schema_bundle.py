@@ -60,7 +60,7 @@ def test_type_anchors_stay_unique() -> None:
     assert found["$defs"]["b"] == {"const": {"$anchor": "There"}}
 
 
-def test_properties_named_like_keywords_are_properties() -> None:
+def test_properties_named_like_keywords_are_bundled_as_properties() -> None:
     found = bundled({"properties": {"default": {"$ref": "bank.yaml#/$defs/id"}, "$ref": {"type": "string"}}})
 
     assert found["properties"]["default"] == {"$ref": "#/$defs/bank.yaml/$defs/id"}

@@ -122,7 +122,7 @@ def test_rows_of_many_commits_become_a_segment(store: Store) -> None:
     assert len(read.appended) == MANY_ROWS // 2
 
 
-def test_a_commit_has_happened_though_its_rows_cannot_become_a_segment(
+def test_commit_succeeds_although_its_rows_cannot_be_written_to_a_segment(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:

@@ -109,7 +109,7 @@ class Operator:
             self.is_applied = True
 
     def go_back(self) -> None:
-        """Discard what is known of tables after their changes were rolled back."""
+        """Discard cached facts about tables, because a rollback has undone the changes of the tables."""
 
     def settle(self, select: str, bindings: Mapping[str, int] | None = None) -> None:
         """Set the rows of a SELECT (columns and `w`) as changes, without rows that cancel out."""

@@ -202,7 +202,7 @@ def downgrade(db: apsw.Connection, identifier: str, frontier: int) -> Capability
 
 
 def clone(db: apsw.Connection, identifier: str) -> Capability:
-    """Copy a capability for this process.
+    """Return a copy of a capability; this process holds the copy, and the original stays.
 
     Raises:
         FencedError: the capability was dropped, or has expired.

@@ -5,13 +5,14 @@ typed columns, and Parquet's statistics describe a file.
 
 A column has one type, but JSON values are more varied: a column of numbers holds both 1 and 1.0, null differs from
 absent, and integers have any size. So the column `flow_exact` has one byte per typed column: a code for the difference
-between the column and the document. `flow_exact` is null for a row whose typed columns are all exact; in such a row,
-null means absent. With these codes, reads of columns equal reads of documents.
+between the column and the document. If all typed columns of a row are exact, `flow_exact` is null, and a null column
+means an absent field. With these codes, reads of columns equal reads of documents.
 
 A field has no column, and is read from the document, in four cases:
 
 - The field may be an array, an object or of several types.
-- The name of the field is the name of a column of every segment, without regard to case (as in Spark and DuckDB).
+- The field has the name of a column that every segment has, such as `flow_exact`. Case is ignored, as in Spark and
+  DuckDB.
 - The field is a logical partition, which the name of the file's folder contains.
 - The limit of columns is reached.
 """
