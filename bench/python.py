@@ -1,7 +1,8 @@
 """The bench of Python: derivations in Python beside the same in SQL, end to end without Spark.
 
-A first pair passes documents through; a second pair keeps the balance of each account, in `self.state` and in a table.
-Rounds of all alternate, and the best of each counts. The exit code is 1 if a ratio is below its floor.
+A first derivation passes documents through; a second keeps the balance of each account, in `self.state` and in a table.
+In Python, each is measured with models of pydantic and with structs of msgspec. Rounds of all alternate, and the best
+of each counts. The exit code is 1 if the ratio of structs is below its floor.
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ collections:
     derive:
       using: {python: {module: pass_through.py}}
       transforms: [{name: transfers, source: b/in, shuffle: any}]
+  b/pass-structs:
+    <<: *transfers
+    derive:
+      using: {python: {module: pass_structs.py, models: msgspec}}
+      transforms: [{name: transfers, source: b/in, shuffle: any}]
   b/balance-sql:
     <<: *transfers
     derive:
@@ -62,6 +68,11 @@ collections:
     <<: *transfers
     derive:
       using: {python: {module: balance.py}}
+      transforms: [{name: transfers, source: b/in, shuffle: {key: [/sender]}}]
+  b/balance-structs:
+    <<: *transfers
+    derive:
+      using: {python: {module: balance_structs.py, models: msgspec}}
       transforms: [{name: transfers, source: b/in, shuffle: {key: [/sender]}}]
 """
 PASS_THROUGH = """
@@ -89,15 +100,17 @@ class Derivation(IDerivation):
 def measure(folder: Path, count: int, rounds: int) -> dict[str, float]:
     """Return the best seconds of each derivation."""
     (folder / "flow.yaml").write_text(CATALOG)
-    (folder / "pass_through.py").write_text(PASS_THROUGH)
-    (folder / "balance.py").write_text(BALANCE)
+    for name, text in (("pass_through", PASS_THROUGH), ("balance", BALANCE)):
+        (folder / f"{name}.py").write_text(text)
+    for name, text in (("pass_structs", PASS_THROUGH), ("balance_structs", BALANCE)):
+        (folder / f"{name}.py").write_text(text.replace("_python", "_structs"))
     catalog = load(folder / "flow.yaml")
     data = folder / "data"
     store = Store(data, durable=False)
     lines = [orjson.dumps(document) for document in transfers(count)]
     Ingestion(store, catalog.collections["b/in"]).load("bench", enumerate(lines, start=1))
     store.close()
-    names = ("b/pass-sql", "b/pass-python", "b/balance-sql", "b/balance-python")
+    names = [f"b/{task}-{way}" for task in ("pass", "balance") for way in ("sql", "python", "structs")]
     fresh = iter(range(len(names) * rounds))
 
     def timed(task: str) -> float:
@@ -119,12 +132,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="flowctl-bench-") as name:
         seconds = measure(Path(name), options.documents, options.rounds)
     slow = False
-    print(f"{'derivation':14}{'documents/s':>14}{'Python':>14}{'ratio':>8}{'floor':>8}")
+    print(f"{'derivation':12}{'way':10}{'documents/s':>14}{'ratio':>8}{'floor':>8}")
     for what, floor in (("pass", PASS), ("balance", BALANCES)):
-        base, ours = seconds[f"b/{what}-sql"], seconds[f"b/{what}-python"]
-        slow = slow or base / ours < floor
-        rates = f"{options.documents / base:14,.0f}{options.documents / ours:14,.0f}"
-        print(f"{what:14}{rates}{base / ours:8.2f}{floor:8.2f}")
+        base = seconds[f"b/{what}-sql"]
+        print(f"{what:12}{'SQL':10}{options.documents / base:14,.0f}")
+        for way in ("python", "structs"):
+            ours = seconds[f"b/{what}-{way}"]
+            slow = slow or (way == "structs" and base / ours < floor)
+            print(f"{what:12}{way:10}{options.documents / ours:14,.0f}{base / ours:8.2f}{floor:8.2f}")
     return int(slow)
 
 

@@ -65,6 +65,7 @@ class PythonConfig:
         config_schema: the value of `spec.configSchema`; true without one.
         interpreter: path of a Python interpreter; empty for the one that runs `flowctl`.
         permissions: permissions that the module asks for.
+        models: library of the models of documents, `pydantic` or `msgspec`.
     """
 
     module: Script
@@ -75,6 +76,7 @@ class PythonConfig:
     config_schema: JSON = True
     interpreter: str = ""
     permissions: Permissions = field(default_factory=Permissions)
+    models: str = "pydantic"
 
 
 def config_of(spec: DerivationSpec) -> PythonConfig:
@@ -150,6 +152,12 @@ SCHEMA = {
             "type": "string",
             "description": "Path of a Python interpreter, 3.11 or later, whose environment has pydantic.",
             "minLength": 1,
+        },
+        "models": {
+            "enum": ["pydantic", "msgspec"],
+            "default": "pydantic",
+            "description": "Library of the models of documents. Structs of msgspec are faster, and omit properties"
+            " that the schema does not name.",
         },
         "permissions": _PERMISSIONS,
     },

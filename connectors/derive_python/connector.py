@@ -90,7 +90,7 @@ class PythonConnector:
             note = f"no file of types is written for '{spec.name}': no folder can have the name '.' or '..'"
             return Generation((), (note,))
         package = root / GENERATED_FOLDER / "python" / package_of(spec.name).replace(".", "/") / "__init__.py"
-        files = [GeneratedFile(package, generate_package(spec, config_of(spec).config_schema))]
+        files = [GeneratedFile(package, generate_package(spec, config_of(spec).config_schema, config_of(spec).models))]
         files += stub_file(module_of(spec), missing, module_stub(spec))
         return Generation(tuple(files))
 

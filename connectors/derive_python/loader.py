@@ -59,6 +59,7 @@ def load_config(at: LocatedValue, files: CatalogFiles) -> PythonConfig | None:
         config_schema=_config_schema(fields),
         interpreter=_interpreter(fields, files),
         permissions=_permissions(fields.get("permissions"), files.url),
+        models=fields["models"].value if "models" in fields else "pydantic",
     )
 
 

@@ -19,7 +19,8 @@ _TAKEN = frozenset(
     {
         "ABC", "Annotated", "Any", "AsyncIterator", "Awaitable", "BaseModel", "ConfigDict", "ConnectorState",
         "Document", "Documents", "EndpointConfig", "Field", "IDerivation", "Integer", "Iterable", "Literal", "Number",
-        "Published", "Request", "Response", "State", "TYPE_CHECKING", "TypeAliasType", "Union",
+        "Published", "Request", "Response", "State", "Struct", "TYPE_CHECKING", "TypeAliasType", "UNSET", "Union",
+        "UnsetType", "convert",
     }
 )  # fmt: skip
 
@@ -97,23 +98,29 @@ def field_of(name: str) -> str:
     return f"{field}_" if is_hidden else field
 
 
-def generate_package(spec: DerivationSpec, config_schema: JSON) -> str:
+def generate_package(spec: DerivationSpec, config_schema: JSON, library: str = "pydantic") -> str:
     """Return the text of the package that a derivation's module imports.
 
     Args:
         spec: the derivation.
         config_schema: schema of the derivation's `config`.
+        library: library of the models of documents, `pydantic` or `msgspec`.
     """
+    declarations = _StructDeclarations if library == "msgspec" else _Declarations
     taken = {*_TAKEN, *(source_of(transform.name) for transform in spec.transforms)}
     parts = [
         _HEAD.format(head=f"# {GENERATED} from the schemas of {spec.name} and of its sources: changes are lost."),
-        *_Declarations(spec.collection.write_schema, "Document", taken).texts(),
+        *([_STRUCTS] if library == "msgspec" else []),
+        *declarations(spec.collection.write_schema, "Document", taken).texts(),
     ]
     reads, methods = [], []
     for transform in spec.transforms:
         source, read = source_of(transform.name), read_of(transform.name)
-        parts += _Declarations(spec.sources[transform.input.source].read_schema, source, taken).texts()
-        reads.append(_READ.format(read=read, source=source))
+        parts += declarations(spec.sources[transform.input.source].read_schema, source, taken).texts()
+        made = (
+            "convert(document, {0})" if library == "msgspec" else "{0}.__pydantic_validator__.validate_python(document)"
+        )
+        reads.append(_READ.format(read=read, source=source, made=made.format(source)))
         methods.append(_METHOD.format(method=method_of(transform.name), read=read))
     parts += _Declarations(config_schema, "EndpointConfig", taken).texts()
     parts.append(_ENVELOPES.format(reads="".join(reads)))
@@ -163,6 +170,13 @@ Integer = Annotated[
 ]
 '''
 
+_STRUCTS = """
+from msgspec import UNSET, Struct, UnsetType, convert
+
+if not TYPE_CHECKING:
+    Integer = Number
+"""
+
 _READ = '''
     class {read}:
         """A document to process, and its times."""
@@ -171,7 +185,7 @@ _READ = '''
         doc: {source}
 
         def __init__(self, document: Any, published: int) -> None:
-            self.doc = {source}.__pydantic_validator__.validate_python(document)
+            self.doc = {made}
             self._published = published
 
         @property
@@ -368,6 +382,47 @@ class _Declarations:
         rest = "Any" if shape.items is None else self._type(shape.items, f"{name}Item")
         kinds = dict.fromkeys([*prefix, rest])
         return f"list[{'Any' if 'Any' in kinds else ' | '.join(kinds)}]"
+
+
+class _StructDeclarations(_Declarations):
+    """The structs of one schema, for msgspec."""
+
+    def _declare(self, name: str, shape: Shape) -> None:
+        if shape.types == frozenset({"object"}) and not shape.properties and not shape.alternatives and not shape.name:
+            self._texts.append(f"class {name}(Struct, kw_only=True):\n{_comment(shape, '    ')}    pass")
+        else:
+            super()._declare(name, shape)
+
+    def _model(self, name: str, shape: Shape) -> None:
+        lines, renamed = list[str](), dict[str, str]()
+        for prop, member in shape.properties.items():
+            field = field_of(prop)
+            while field in renamed:
+                field += "_"
+            renamed[field] = prop
+            kind = self._type(member, name + camel(prop))
+            value = "" if prop in shape.required else " = UNSET"
+            kind += "" if prop in shape.required or kind == "Any" else " | UnsetType"
+            lines.append(f"{_comment(member, '    ')}    {field}: {kind}{value}")
+        others = {field: prop for field, prop in renamed.items() if field != prop}
+        options = "kw_only=True" + (f", rename={others!r}" if others else "")
+        self._texts.append(f"class {name}(Struct, {options}):\n{_comment(shape, '    ')}" + "\n".join(lines))
+
+    def _alternatives(self, shape: Shape, name: str) -> list[str]:
+        """Return the alternatives of a union: msgspec takes one object, one array, and literals only of texts."""
+        kinds = super()._alternatives(shape, name)
+        containers = [kind for kind in kinds if not kind.startswith("Literal") and kind not in _SCALARS.values()]
+        if len(containers) > 1 and not shape.name:
+            return ["Any"]
+        if any(kind.startswith("Literal") and ("True" in kind or "False" in kind) for kind in kinds):
+            return ["Any"]
+        if any(kind.startswith("Literal") for kind in kinds) and "str" in kinds:
+            return [kind for kind in kinds if not kind.startswith("Literal")]
+        return kinds
+
+    def _array(self, shape: Shape, name: str) -> str:
+        text = super()._array(shape, name)
+        return text.removeprefix("Annotated[").removesuffix(", Field(strict=False)]") if "strict" in text else text
 
 
 def _is_model(shape: Shape) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import msgspec
 import pydantic
 import pytest
 from hypothesis import given, settings
@@ -52,7 +53,7 @@ def arrays(
 
 @st.composite
 def objects(
-    draw: st.DrawFn, inner: st.SearchStrategy[tuple[dict[str, Any], st.SearchStrategy[Any]]]
+    draw: st.DrawFn, inner: st.SearchStrategy[tuple[dict[str, Any], st.SearchStrategy[Any]]], *, has_others: bool = True
 ) -> tuple[dict[str, Any], st.SearchStrategy[Any]]:
     names = draw(st.lists(st.sampled_from(NAMES), max_size=4, unique=True))
     parts = {name: draw(inner) for name in names}
@@ -63,25 +64,31 @@ def objects(
     values = {name: part[1] for name, part in parts.items()}
     optional = {name: value for name, value in values.items() if name not in required}
     documents = st.fixed_dictionaries({name: values[name] for name in required}, optional=optional)
-    others = st.dictionaries(st.sampled_from(["other", "x-y"]), st.integers(0, 9), max_size=2)
+    others = st.dictionaries(st.sampled_from(["other", "x-y"]), st.integers(0, 9), max_size=2 if has_others else 0)
     merged = st.builds(lambda document, extra: {**extra, **document}, documents, others)
     return {**schema, "required": required}, merged
 
 
-SCHEMAS = objects(st.recursive(scalars(), lambda inner: arrays(inner) | objects(inner), max_leaves=6))
+def schemas(*, has_others: bool) -> st.SearchStrategy[tuple[dict[str, Any], st.SearchStrategy[Any]]]:
+    """Schemas of documents, with properties that the schema does not name or without them."""
+
+    def larger(inner: st.SearchStrategy[tuple[dict[str, Any], st.SearchStrategy[Any]]]) -> Any:
+        return arrays(inner) | objects(inner, has_others=has_others)
+
+    return objects(st.recursive(scalars(), larger, max_leaves=6), has_others=has_others)
 
 
-def models(schema: dict[str, Any]) -> dict[str, Any]:
+def models(schema: dict[str, Any], library: str = "pydantic") -> dict[str, Any]:
     """Run the generated package of a derivation with this schema, and return its names."""
     module = type(sys)("generated_models")
     sys.modules["generated_models"] = module
     module.__dict__["__name__"] = "generated_models"
-    exec(compile(generate_package(derivation("", schema=schema), True), "models.py", "exec"), module.__dict__)
+    exec(compile(generate_package(derivation("", schema=schema), True, library), "models.py", "exec"), module.__dict__)
     return module.__dict__
 
 
 @settings(max_examples=40, deadline=None)
-@given(SCHEMAS, st.data())
+@given(schemas(has_others=True), st.data())
 def test_models_return_valid_documents_unchanged(
     schema: tuple[dict[str, Any], st.SearchStrategy[Any]], data: st.DataObject
 ) -> None:
@@ -93,6 +100,21 @@ def test_models_return_valid_documents_unchanged(
         written = model.__pydantic_serializer__.to_json(model, by_alias=True, exclude_unset=True)
         assert parse_exact(written) == document
         assert repr(sorted(map(repr, _leaves(parse_exact(written))))) == repr(sorted(map(repr, _leaves(document))))
+
+
+@settings(max_examples=40, deadline=None)
+@given(schemas(has_others=False), st.data())
+def test_structs_return_valid_documents_unchanged(
+    schema: tuple[dict[str, Any], st.SearchStrategy[Any]], data: st.DataObject
+) -> None:
+    names = models(schema[0], "msgspec")
+    text = dump_exact(data.draw(schema[1]))
+    for name in ("Document", "SourceFromIn"):
+        struct = msgspec.convert(parse_exact(text), names[name])
+        assert repr(sorted(map(repr, _leaves(parse_exact(msgspec.json.encode(struct)))))) == repr(
+            sorted(map(repr, _leaves(parse_exact(text))))
+        )
+        assert parse_exact(msgspec.json.encode(struct)) == parse_exact(text)
 
 
 def _leaves(value: Any) -> list[Any]:

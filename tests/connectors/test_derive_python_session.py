@@ -14,7 +14,7 @@ from python_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_ses
 
 from connectors.derive_python.config import Permissions, ProjectFile
 from derive.errors import LambdaError
-from derive.protocol.derive import Level, ReadBatch
+from derive.protocol.derive import Level, PublishedColumns, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document, LambdaLimits
 
 pytestmark = [pytest.mark.xdist_group("python modules"), pytest.mark.usefixtures("empty_pool")]
@@ -274,3 +274,36 @@ def test_long_frames_are_answered_in_parts() -> None:
 def test_waits_end_at_any_time_of_the_loop() -> None:
     body = "import asyncio\nasync def f() -> Any:\n    await asyncio.sleep(1_000_000 + read.doc.id / 7)\n    return {'id': read.doc.id}\nreturn f()"
     assert len(run(lambdas(body), [{"id": number} for number in range(500)])) == 500
+
+
+def test_structs_of_msgspec_are_read_and_published() -> None:
+    schema = {
+        "type": "object",
+        "required": ["id"],
+        "properties": {"id": {"type": "integer"}, "a-b": {"type": "string"}},
+    }
+    body = "doc = read.doc\nreturn [Document(id=doc.id, a_b=doc.a_b), {'id': 7}] if doc.id == 2 else [doc]"
+    text = lambdas(body).connector_config.module.text
+    spec = derivation(text, schema=schema, models="msgspec")
+    documents: list[Document] = [{"id": 1, "a-b": "x"}, {"id": 1.0}, {"id": 2, "other": 1}, {"id": 3, "a-b": "y"}]
+    expected = [
+        (0, {"id": 1, "a-b": "x"}),
+        (1, {"id": 1.0}),
+        (2, {"id": 2}),
+        (2, {"id": 7}),
+        (3, {"id": 3, "a-b": "y"}),
+    ]
+    assert run(spec, documents) == expected
+    session = open_session(spec)
+    clocks = [CLOCK] * 4
+    columns = session.invoke_columns(ReadBatch([0] * 4, clocks, clocks, documents))
+    assert columns is not None
+    published = [
+        pair
+        for part in columns
+        for pair in zip(
+            part.causes, part.columns.documents() if isinstance(part, PublishedColumns) else part.documents, strict=True
+        )
+    ]
+    session.close()
+    assert published == expected

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, Protocol
 
 from pydantic_core import to_json
@@ -75,6 +76,8 @@ def _written(document: Any) -> bytes:
     serializer = getattr(document, "__pydantic_serializer__", None)
     if serializer is not None:
         text: bytes = serializer.to_json(document, by_alias=True, exclude_unset=True)
+    elif hasattr(document, "__struct_fields__"):
+        text = _struct_functions()[1](document)
     elif isinstance(document, dict):
         text = to_json(document, by_alias=True)
     else:
@@ -82,6 +85,14 @@ def _written(document: Any) -> bytes:
     if len(text) > _MOST_DOCUMENT_BYTES:
         raise ValueError(f"the method published a document of {len(text)} bytes; {_MOST_DOCUMENT_BYTES} at most")
     return text
+
+
+@cache
+def _struct_functions() -> tuple[Callable[[Any], tuple[Any, ...]], Callable[[Any], bytes]]:
+    """Return msgspec's functions that return the values of a struct, and its JSON."""
+    import msgspec
+
+    return msgspec.structs.astuple, msgspec.json.encode
 
 
 class ColumnAnswer:
@@ -99,6 +110,8 @@ class ColumnAnswer:
     def add(self, result: Iterable[Any]) -> bool:
         """Add the documents of one result; return False if they have other fields, or values that are no scalars."""
         documents = result if type(result) is list else list(result)
+        if documents and hasattr(documents[0], "__struct_fields__"):
+            return self._add_structs(documents)
         rows = []
         for document in documents:
             kind = type(document)
@@ -121,11 +134,30 @@ class ColumnAnswer:
             if not _SCALARS.issuperset(map(type, row)) or (None in row and kind is not dict):
                 return False
             rows.append(row)
+        self._take(rows, documents)
+        return True
+
+    def _add_structs(self, documents: list[Any]) -> bool:
+        kind = type(documents[0])
+        if self._class is None:
+            self._class, self._names = kind, kind.__struct_encode_fields__
+        as_tuple, _ = _struct_functions()
+        rows = []
+        for document in documents:
+            if type(document) is not self._class:
+                return False
+            row = as_tuple(document)
+            if not row or not _SCALARS.issuperset(map(type, row)):
+                return False
+            rows.append(row)
+        self._take(rows, documents)
+        return True
+
+    def _take(self, rows: list[tuple[Any, ...]], documents: list[Any]) -> None:
         self._rows += rows
         self._results.append(documents)
         self._counts.append(len(documents))
         self.size += _VALUE_BYTES * len(rows) + sum([len(value) for row in rows for value in row if type(value) is str])
-        return True
 
     def text(self) -> bytes:
         """Return a line with the names and the number of documents of each result, and a line for each column."""

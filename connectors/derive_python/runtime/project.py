@@ -44,7 +44,7 @@ def project_files(spec: DerivationSpec) -> dict[str, bytes]:
     return {
         **{f"{AUTHOR}/{file.path}": file.content for file in config.files},
         f"{AUTHOR}/{config.path}": config.module.text.encode(),
-        f"{TYPES}/{types}/__init__.py": generate_package(spec, config.config_schema).encode(),
+        f"{TYPES}/{types}/__init__.py": generate_package(spec, config.config_schema, config.models).encode(),
     }
 
 
