@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -307,3 +308,50 @@ def test_structs_of_msgspec_are_read_and_published() -> None:
     ]
     session.close()
     assert published == expected
+
+
+ESCAPES = """
+import ctypes, fcntl, os, resource, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def called(result: int) -> None:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "")
+parent, file = os.getppid(), os.path.abspath("acme_module.py")
+reader, _ = os.pipe()
+attempts = {
+    "limits": lambda: resource.prlimit(parent, resource.RLIMIT_NOFILE, (9, 9)),
+    "owner": lambda: fcntl.fcntl(reader, fcntl.F_SETOWN, parent),
+    "owner by ioctl": lambda: fcntl.ioctl(reader, 0x8901, struct.pack("i", parent)),
+    "lease": lambda: fcntl.fcntl(os.open(file, os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_RDLCK),
+    "datagrams": lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM),
+    "truncate": lambda: os.truncate(file, 0),
+    "mode": lambda: called(libc.syscall(452, -100, file.encode(), 0o777, 0)),
+    "times": lambda: os.utime(file),
+    "segments": lambda: called(libc.shmctl(999_999, 0, None)),
+    "queues": lambda: called(libc.msgctl(999_999, 0, None)),
+    "semaphores": lambda: called(libc.semctl(999_999, 0, 0)),
+    "watch": lambda: called(libc.inotify_init1(0)),
+    "scheduling": lambda: os.sched_setscheduler(parent, os.SCHED_BATCH, os.sched_param(0)),
+    "session": os.setsid,
+    "memory": lambda: open("/proc/self/mem"),
+    "environment": lambda: open(f"/proc/{parent}/environ"),
+}
+succeeded = []
+for name, attempt in attempts.items():
+    try:
+        attempt()
+    except PermissionError:
+        continue
+    except OSError as error:
+        succeeded.append(f"{name}: {error}")
+    else:
+        succeeded.append(name)
+a, b = socket.socketpair()
+a.send(b"x")
+return {"id": succeeded, "pair": b.recv(1).decode(), "own": len(resource.getrlimit(resource.RLIMIT_NOFILE))}
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Landlock and seccomp")
+def test_sandbox_refuses_calls_that_reach_files_and_other_processes() -> None:
+    assert run(lambdas(ESCAPES), [{"id": 1}]) == [(0, {"id": [], "pair": "x", "own": 2})]

@@ -23,9 +23,11 @@ _RIGHTS_OF_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 <<
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _ALLOW, _REFUSE, _ABSENT = 0x7FFF0000, 0x00050000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
-_LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
-_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16
+_LOAD, _EQUAL, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x45, 0x54, 0x06
+_NUMBER, _ARCH, _FIRST_ARGUMENT, _SECOND_ARGUMENT, _THIRD_ARGUMENT = 0, 4, 16, 24, 32
 _CLONE_THREAD = 0x00010000
+_AF_UNIX, _SOCK_STREAM, _SOCK_TYPES = 1, 1, 0xF
+_SCOPE_SIGNALS, _SCOPE_ABI = 1 << 1, 6
 
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 """The audit number of each architecture, and its column in the table of system calls."""
@@ -83,11 +85,67 @@ _REFUSED = {
     "sethostname": (170, 161),
     "open_by_handle_at": (304, 265),
     "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
     "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
     "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "fchmodat2": (452, 452),
+    "futimesat": (261, None),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "setxattrat": (463, 463),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+    "truncate": (76, 45),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
+    "userfaultfd": (323, 282),
+    "setrlimit": (160, 164),
+    "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
+    "ioprio_set": (251, 30),
+    "setpgid": (109, 154),
+    "setsid": (112, 157),
+    "personality": (135, 92),
+    "kcmp": (312, 272),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+    "open_tree": (428, 428),
+    "fsopen": (430, 430),
+    "mount_setattr": (442, 442),
+    "quotactl": (179, 60),
+    "acct": (163, 89),
+    "syslog": (103, 116),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "kexec_file_load": (320, 294),
+    "setdomainname": (171, 162),
+    "adjtimex": (159, 171),
+    "clock_adjtime": (305, 266),
 }
 _CLONE, _CLONE3 = (56, 220), 435
-_SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131)}
+_KILL, _TKILL, _TGKILL = (62, 129), (200, 130), (234, 131)
+_FCNTL, _IOCTL, _PRLIMIT, _SOCKETPAIR = (72, 25), (16, 29), (302, 261), (53, 199)
+
+_REFUSED_FCNTL = (8, 10, 15, 1024, 1026)
+"""F_SETOWN, F_SETSIG and F_SETOWN_EX send signals to other processes; F_SETLEASE and F_NOTIFY observe them."""
+
+_ALLOWED_IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+"""TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX and FIOCLEX."""
 
 _SYSTEM_FILES = (
     "/lib",
@@ -139,8 +197,9 @@ def _restrict_files(libc: ctypes.CDLL, readable: Sequence[str]) -> bool:
     if abi < 1:
         return False
     handled = _RIGHTS_OF_ABI[max(version for version in _RIGHTS_OF_ABI if version <= abi)]
-    attributes = ctypes.create_string_buffer(struct.pack("Q", handled), 8)
-    ruleset = libc.syscall(_NR_CREATE_RULESET, attributes, ctypes.c_size_t(8), 0)
+    text = struct.pack("QQQ", handled, 0, _SCOPE_SIGNALS) if abi >= _SCOPE_ABI else struct.pack("Q", handled)
+    attributes = ctypes.create_string_buffer(text, len(text))
+    ruleset = libc.syscall(_NR_CREATE_RULESET, attributes, ctypes.c_size_t(len(text)), 0)
     if ruleset < 0:
         return False
     for path in readable:
@@ -161,6 +220,17 @@ def _statement(code: int, value: int, if_true: int = 0, if_false: int = 0) -> by
     return struct.pack("HBBI", code, if_true, if_false, value)
 
 
+def _checked(number: int, decision: Sequence[bytes]) -> list[bytes]:
+    """Return statements that run `decision`, which returns, for one system call."""
+    return [_statement(_EQUAL, number, 0, len(decision)), *decision]
+
+
+def _matched(argument: int, values: Iterable[int], match: bytes, other: bytes) -> list[bytes]:
+    """Return statements that compare the low half of an argument with values."""
+    tests = [part for value in values for part in (_statement(_EQUAL, value, 0, 1), match)]
+    return [_statement(_LOAD, argument), *tests, other]
+
+
 def _program(machine: str, process: int, *, network: bool) -> bytes:
     """Return the filter of system calls; a refused call fails with EPERM."""
     audit, column = _ARCHITECTURES[machine]
@@ -179,24 +249,24 @@ def _program(machine: str, process: int, *, network: bool) -> bytes:
             parts += [_statement(_EQUAL, number, 0, 1), refuse]
     # The C library uses `clone` where `clone3` does not exist. Only the arguments of `clone` can be checked.
     parts += [_statement(_EQUAL, _CLONE3, 0, 1), _statement(_RETURN, _ABSENT | _ENOSYS)]
-    parts += [
-        _statement(_EQUAL, _CLONE[column], 0, 4),
-        _statement(_LOAD, _FIRST_ARGUMENT),
-        _statement(_ANY_BIT, _CLONE_THREAD, 0, 1),
-        allow,
-        refuse,
-    ]
-    for name, numbers in _SIGNALS.items():
-        if name == "tkill":  # names a thread of any process
-            parts += [_statement(_EQUAL, numbers[column], 0, 1), refuse]
-            continue
-        parts += [
-            _statement(_EQUAL, numbers[column], 0, 4),
-            _statement(_LOAD, _FIRST_ARGUMENT),
-            _statement(_EQUAL, process, 0, 1),
-            allow,
-            refuse,
-        ]
+    parts += _checked(
+        _CLONE[column],
+        [_statement(_LOAD, _FIRST_ARGUMENT), _statement(_ANY_BIT, _CLONE_THREAD, 0, 1), allow, refuse],
+    )
+    own = _matched(_FIRST_ARGUMENT, [process], allow, refuse)
+    parts += [*_checked(_KILL[column], own), *_checked(_TGKILL[column], own)]
+    parts += _checked(_TKILL[column], [refuse])  # names a thread of any process
+    parts += _checked(_FCNTL[column], _matched(_SECOND_ARGUMENT, _REFUSED_FCNTL, refuse, allow))
+    parts += _checked(_IOCTL[column], _matched(_SECOND_ARGUMENT, _ALLOWED_IOCTL, allow, refuse))
+    # Limits may be read, and not set: both halves of the pointer to the new limit are zero.
+    reads = [_statement(_LOAD, _THIRD_ARGUMENT), _statement(_EQUAL, 0, 0, 3)]
+    reads += [_statement(_LOAD, _THIRD_ARGUMENT + 4), _statement(_EQUAL, 0, 0, 1), allow, refuse]
+    parts += _checked(_PRLIMIT[column], reads)
+    if not network:  # a pair of another type can send to the sockets of other processes
+        pair = [_statement(_LOAD, _FIRST_ARGUMENT), _statement(_EQUAL, _AF_UNIX, 1, 0), refuse]
+        pair += [_statement(_LOAD, _SECOND_ARGUMENT), _statement(_AND, _SOCK_TYPES)]
+        pair += [_statement(_EQUAL, _SOCK_STREAM, 0, 1), allow, refuse]
+        parts += _checked(_SOCKETPAIR[column], pair)
     return b"".join([*parts, allow])
 
 
