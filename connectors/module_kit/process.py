@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 import orjson
 
-from connectors.module_kit.wire import LOG, QUESTION, Wire
+from connectors.module_kit.wire import LOG, QUESTION, Foreign, Late, Wire
 from derive.document.exact import dump_exact
 from derive.protocol.derive import Level, Log, ReadBatch
 
@@ -196,15 +196,25 @@ class ModuleProcess:
         deadline = time.monotonic() + seconds
         while True:
             kind, text = self._wire.receive(deadline)
-            if kind == QUESTION and self.answer_question is not None:
-                with suppress(OSError):  # the process has ended, which the next read reports
-                    self._write(self._wire.framed(self.answer_question(text), QUESTION))
-                continue
-            if kind != LOG:
+            if kind not in (LOG, QUESTION) or (kind == QUESTION and self.answer_question is None):
                 return text
-            level, message = orjson.loads(text)
-            if level in get_args(Level):
-                self.log(level, str(message))
+            try:
+                if kind == QUESTION:
+                    self._answer(text)
+                else:
+                    level, message = orjson.loads(text)
+                    if level in get_args(Level):
+                        self.log(level, str(message))
+            except (TypeError, ValueError):  # a module has replaced functions of its runtime
+                raise Foreign(text[:100]) from None
+            if time.monotonic() > deadline:  # a module that writes all the time
+                raise Late
+
+    def _answer(self, question: bytes) -> None:
+        assert self.answer_question is not None
+        answer = self.answer_question(question)
+        with suppress(OSError):  # the process has ended, which the next read reports
+            self._write(self._wire.framed(answer, QUESTION))
 
     def end(self, *, explain: bool = False) -> tuple[int, str]:
         """Kill the process if it runs; return its exit status, and the last lines of its standard error.

@@ -357,6 +357,8 @@ class ModuleSession(ABC):
                 causes = np.repeat(np.arange(index, index + len(reply["counts"])), reply["counts"])
                 return index + len(reply["counts"]), AnsweredColumns(causes, tuple(reply["columns"]), tuple(texts))
             error = self._error(process, text, reply)
+            if error["index"] >= most:
+                raise self._gone(process, text)
             self._skipped = True
             raise self._failed(batch, index + error["index"], error["message"], error["stack"])
         if isinstance(reply, list) and 0 < len(reply) <= most and _are_documents(reply):
@@ -380,7 +382,9 @@ class ModuleSession(ABC):
     def _error(self, process: ModuleProcess, text: bytes, reply: dict[str, Any]) -> dict[str, Any]:
         error = reply.get("error")
         if isinstance(error, dict) and {"index", "message", "stack"} <= error.keys():
-            return error
+            index, message, stack = error["index"], error["message"], error["stack"]
+            if type(index) is int and index >= 0 and isinstance(message, str) and isinstance(stack, str):
+                return error
         raise self._gone(process, text)
 
     def _parse(self, process: ModuleProcess, text: bytes) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -355,3 +356,61 @@ return {"id": succeeded, "pair": b.recv(1).decode(), "own": len(resource.getrlim
 @pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Landlock and seccomp")
 def test_sandbox_refuses_calls_that_reach_files_and_other_processes() -> None:
     assert run(lambdas(ESCAPES), [{"id": 1}]) == [(0, {"id": [], "pair": "x", "own": 2})]
+
+
+NOISES = {
+    "threads": """
+        import threading
+        def tell() -> None:
+            for _ in range(50): print("y" * 9000)
+        threads = [threading.Thread(target=tell) for _ in range(3)]
+        for thread in threads: thread.start()
+        tell()
+        for thread in threads: thread.join()
+        """,
+    "one line": "for _ in range(300_000): print('y' * 50, end='')",
+    "replaced functions": "import json, os, sys\njson.dumps = os.write = None\nsys.stdout.writelines(['y'])\nsys.stdout.close()",
+}
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_module_that_writes_much_is_answered(noise: str) -> None:
+    logged: list[str] = []
+    spec = replace(
+        lambdas(f"{textwrap.dedent(NOISES[noise])}\nprint()\nreturn read.doc"), limits=LambdaLimits(python_seconds=20)
+    )
+    assert run(spec, [{"id": 1}], lambda level, message: logged.append(message)) == [(0, {"id": 1})]
+    assert {character for message in logged for character in message} == {"y"}
+
+
+FORGED = [
+    ("L", '"garbage'),
+    ("L", "5"),
+    ("Q", "{"),
+    ("A", '{"error":{"index":9,"message":"","stack":""}}'),
+    ("A", '{"error":{"index":[],"message":"","stack":""}}'),
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), FORGED)
+def test_module_that_forges_frames_stops_its_own_task(kind: str, text: str) -> None:
+    body = f"import sys\nsys.stdout._frames.send({kind.encode()!r}, {text.encode()!r})\nreturn []"
+    with pytest.raises(LambdaError, match="wrote to standard output|sent an unexpected answer"):
+        run(lambdas(body), [{"id": 1}])
+
+
+ERRORS = [
+    (
+        "class E(Exception):\n    def __str__(self): raise ValueError\nraise E",
+        "E: its text cannot be shown (ValueError)",
+    ),
+    ("e, f = ValueError('e'), ValueError('f')\ne.__cause__, f.__cause__ = f, e\nraise e", "ValueError: e"),
+    ("raise ValueError('a\\ud800b')", "ValueError: a?b"),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), ERRORS)
+def test_errors_without_a_text_or_with_cyclic_causes_are_reported(body: str, message: str) -> None:
+    with pytest.raises(LambdaError) as caught:
+        run(lambdas(body), [{"id": 1}])
+    assert caught.value.message.startswith(f"transform 'fromIn' of 'acme/out' failed: {message}; the document")

@@ -7,6 +7,8 @@ error before the module is loaded, so that neither `print` nor a library writes 
 from __future__ import annotations
 
 import os
+import threading
+from collections import deque
 from typing import Final
 
 _TOKEN_BYTES: Final = 16
@@ -29,6 +31,9 @@ class Frames:
         os.close(null)
         os.dup2(2, 1)
         self._held = bytearray()
+        self._sending = threading.RLock()
+        self._is_writing = False
+        self._unsent: deque[memoryview] = deque()
         self._early: list[tuple[bytes, bytes]] = []
         self._token = self._take(_TOKEN_BYTES) or b""
 
@@ -53,10 +58,19 @@ class Frames:
         raise EOFError
 
     def send(self, kind: bytes, text: bytes) -> None:
-        """Write a frame."""
-        rest = memoryview(b"".join((self._token, kind, len(text).to_bytes(6, "big"), text, self._token)))
-        while rest:
-            rest = rest[_write(self._output, rest) :]
+        """Write a frame; threads take turns, and a finalizer that runs during a write adds its frame after it."""
+        self._unsent.append(memoryview(b"".join((self._token, kind, len(text).to_bytes(6, "big"), text, self._token))))
+        with self._sending:
+            if self._is_writing:
+                return
+            self._is_writing = True
+            try:
+                while self._unsent:
+                    rest = self._unsent.popleft()
+                    while rest:
+                        rest = rest[_write(self._output, rest) :]
+            finally:
+                self._is_writing = False
 
     def _frame(self) -> tuple[bytes, bytes] | None:
         head = self._take(_HEAD_BYTES)

@@ -10,6 +10,7 @@ import asyncio
 import faulthandler
 import importlib.util
 import inspect
+import io
 import json
 import logging
 import os
@@ -33,6 +34,7 @@ _PATIENCE_SECONDS = 0.25
 
 _MOST_BYTES = 8 << 20
 _LONGEST_MESSAGE = 10_000
+_MOST_CAUSES = 20
 
 
 class Harness:
@@ -101,7 +103,7 @@ class Harness:
             "startCommit": bool(self._settings["keeps_state"]),
             "reset": self._class.reset is not base.reset,
         }
-        return json.dumps({"opened": abilities}).encode()
+        return to_json({"opened": abilities})
 
     def _load(self) -> None:
         self._types = importlib.import_module(self._settings["package"])
@@ -198,9 +200,18 @@ class Harness:
     def failure(self, error: BaseException) -> bytes:
         """Return the answer to a frame that has failed."""
         index = 0 if self._index is None or self._index < 0 else self._index
-        kind = type(error).__name__
-        message = f"{kind}: {error}" if str(error) else kind
-        return to_json({"error": {"index": index, "message": message, "stack": _stack(error, self._settings)}})
+        answer = {"index": index, "message": _message(error), "stack": _stack(error, self._settings, set())}
+        return b'{"error":' + to_json(answer) + b"}"
+
+
+def _message(error: BaseException) -> str:
+    """Return the class and the text of an error; half characters, which UTF-8 cannot hold, become question marks."""
+    kind = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as other:
+        text = f"its text cannot be shown ({type(other).__name__})"
+    return (f"{kind}: {text}" if text else kind).encode("utf-8", "replace").decode()
 
 
 def _called(function: Callable[..., Any], arguments: list[Any]) -> Any:
@@ -228,8 +239,15 @@ async def _results(result: Any) -> Any:
     return result
 
 
-def _stack(error: BaseException, settings: dict[str, Any]) -> str:
-    """Return the author's frames of a traceback, the innermost one first, each as `path:line:column`."""
+def _stack(error: BaseException, settings: dict[str, Any], seen: set[int]) -> str:
+    """Return the author's frames of a traceback, the innermost one first, each as `path:line:column`.
+
+    Args:
+        error: the error; its causes follow.
+        settings: settings of the harness.
+        seen: identities of errors that precede it; causes may form a cycle.
+    """
+    seen.add(id(error))
     lines = []
     folder = settings["author"] + "/"
     if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(folder):
@@ -238,45 +256,48 @@ def _stack(error: BaseException, settings: dict[str, Any]) -> str:
         if frame.filename.startswith(folder):
             lines.append(f"{frame.filename}:{frame.lineno}:{(frame.colno or 0) + 1} in {frame.name}")
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return "\n".join(lines) + (f"\n{_stack(cause, settings)}" if cause is not None and cause is not error else "")
+    is_new = cause is not None and id(cause) not in seen and len(seen) < _MOST_CAUSES
+    return "\n".join(lines) + (f"\n{_stack(cause, settings, seen)}" if cause is not None and is_new else "")
 
 
-class _Output:
+class _Output(io.TextIOBase):
     """Standard output and standard error of the module: each line becomes a message of the task's log."""
 
     encoding = "utf-8"
     errors = "replace"
 
     def __init__(self, harness: Frames, level: str) -> None:
-        self._frames, self._level, self._line = harness, level, ""
+        self._frames, self._level = harness, level
+        self._parts: list[str] = []
+        self._length = 0
 
     def write(self, text: str) -> int:
-        *lines, self._line = (self._line + text).split("\n")
-        for line in lines:
-            say(self._frames, self._level, line)
+        self._parts.append(text)
+        self._length += len(text)
+        if "\n" in text or self._length > _LONGEST_MESSAGE:
+            *lines, rest = "".join(self._parts).split("\n")
+            if len(rest) > _LONGEST_MESSAGE:
+                lines, rest = [*lines, rest], ""
+            self._parts, self._length = [rest], len(rest)
+            for line in lines:
+                say(self._frames, self._level, line)
         return len(text)
 
     def flush(self) -> None:
-        if self._line:
-            say(self._frames, self._level, self._line)
-            self._line = ""
+        line, self._parts, self._length = "".join(self._parts), [], 0
+        if line:
+            say(self._frames, self._level, line)
 
-    def isatty(self) -> bool:
-        return False
+    def close(self) -> None:
+        """Stay open."""
 
     def writable(self) -> bool:
         return True
 
-    def readable(self) -> bool:
-        return False
-
-    def fileno(self) -> int:
-        raise OSError("the output of a module is the log of its task, which has no descriptor")
-
 
 def say(frames: Frames, level: str, message: str) -> None:
     """Send a message to the log of the task."""
-    frames.send(LOG, json.dumps([level, message[:_LONGEST_MESSAGE]]).encode("utf-8", "replace"))
+    frames.send(LOG, to_json([level, message[:_LONGEST_MESSAGE].encode("utf-8", "replace").decode()]))
 
 
 class _LogHandler(logging.Handler):
