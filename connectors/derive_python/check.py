@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from connectors.derive_python.runtime.project import (
     digest_of,
     place_in,
     project_files,
+    types_package,
 )
 from connectors.module_kit.projects import user_cache, write_project
 from derive.errors import Issue, TaskError
@@ -99,7 +100,8 @@ def _checker(interpreter: str) -> str:
 def _check(spec: DerivationSpec) -> list[Issue]:
     """Return the errors of one module."""
     config = config_of(spec)
-    folder = write_project({**project_files(spec), "pyrefly.toml": _settings(spec)}, PREFIX)
+    project = project_files(spec)
+    folder = write_project({**_hidden_types(spec, project), **project, "pyrefly.toml": _settings(spec)}, PREFIX)
     try:
         files = [f"{AUTHOR}/{config.path}", *(f"{AUTHOR}/{file.path}" for file in config.files if _is_code(file.path))]
         command = [sys.executable, "-m", "pyrefly", "check", "--output-format", "json", *files]
@@ -113,6 +115,16 @@ def _check(spec: DerivationSpec) -> list[Issue]:
         shutil.rmtree(folder, ignore_errors=True)
     issues = [_issue(spec, error) for error in errors if _matters(error)]
     return list(dict.fromkeys(issues))
+
+
+def _hidden_types(spec: DerivationSpec, project: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the package of types at a place below the author's files, if a file of the author's hides the package."""
+    names = types_package(spec).split(".")
+    folders = [f"{AUTHOR}/{'/'.join(names[:count])}" for count in range(1, len(names) + 1)]
+    if not any(path == f"{folders[0]}.py" or path.startswith(f"{folders[0]}/") for path in project):
+        return {}
+    packages = {f"{folder}/__init__.py": b"" for folder in folders if f"{folder}.py" in project}
+    return {**packages, f"{folders[-1]}/__init__.py": project[f"{TYPES}/{'/'.join(names)}/__init__.py"]}
 
 
 def _is_code(path: str) -> bool:
@@ -149,7 +161,10 @@ def _issue(spec: DerivationSpec, error: dict[str, Any]) -> Issue:
     is_types = not error["path"].startswith(f"{AUTHOR}/")
     position = module_of(spec).position if is_types else place_in(spec, path, error["line"], error["column"], length)
     hint = None
-    if error["name"] == _UNKNOWN_LIBRARY:
+    missing, types = re.search(r"module `([\w.]+)`", error["description"]), types_package(spec)
+    if error["name"] == _UNKNOWN_LIBRARY and missing and missing[1].split(".")[0] == types.split(".")[0]:
+        hint = f"the types of '{spec.name}' are the package '{types}'"
+    elif error["name"] == _UNKNOWN_LIBRARY:
         hint = "install the library into the environment that runs flowctl, or name its interpreter with 'python'"
     if error["name"].startswith("bad-override"):
         hint = "a method takes 'read', and yields or returns documents"

@@ -104,7 +104,7 @@ def _listed(at: LocatedValue, root: str, files: CatalogFiles) -> ProjectFile | N
 def _imported(files: CatalogFiles, text: str, path: str, root: str, given: dict[str, ProjectFile]) -> list[ProjectFile]:
     """Return the listed files and all files that they and the module import, sorted by path."""
     loaded = dict(given)
-    pending = list(_candidates(text, path))
+    pending = [*_packages(path), *_candidates(text, path)]
     for file in given.values():
         if file.path.endswith(".py"):
             pending += _candidates(file.content.decode("utf-8", "replace"), file.path)
@@ -122,7 +122,7 @@ def _imported(files: CatalogFiles, text: str, path: str, root: str, given: dict[
             absent.add(candidate)
             continue
         loaded[candidate] = ProjectFile(candidate, content)
-        pending += _candidates(content.decode("utf-8", "replace"), candidate)
+        pending += [*_packages(candidate), *_candidates(content.decode("utf-8", "replace"), candidate)]
     return [loaded[name] for name in sorted(loaded)]
 
 
@@ -142,6 +142,13 @@ def _candidates(text: str, path: str) -> Iterator[str]:
             yield from _files_of(names)
             for alias in node.names:
                 yield from _files_of([*names, alias.name])
+
+
+def _packages(path: str) -> Iterator[str]:
+    """Yield the first files of the packages around a module."""
+    folders = path.split("/")[:-1]
+    for count in range(1, len(folders) + 1):
+        yield f"{'/'.join(folders[:count])}/__init__.py"
 
 
 def _files_of(names: list[str]) -> Iterator[str]:

@@ -32,6 +32,14 @@ _MODEL_MEMBERS = frozenset(
 )  # fmt: skip
 """Members of pydantic's models that no field may hide."""
 
+_ANNOTATIONS = frozenset(
+    {
+        "Annotated", "Any", "Field", "Integer", "Literal", "Number", "TYPE_CHECKING", "bool", "dict", "float", "int",
+        "list", "str", "tuple",
+    }
+)  # fmt: skip
+"""Names in the bodies of models, which no field may hide: Python looks up an annotation among the fields first."""
+
 _SCALARS = {
     "boolean": "bool",
     "integer": "Integer",
@@ -94,7 +102,7 @@ def field_of(name: str) -> str:
     if not field[:1].isidentifier() or field.startswith("_"):
         field = f"m{field}" if field.startswith("_") else f"m_{field}"
     field = _identifier(field, "m_")
-    is_hidden = field in _MODEL_MEMBERS or field.startswith("model_")
+    is_hidden = field in _MODEL_MEMBERS | _ANNOTATIONS or field.startswith("model_")
     return f"{field}_" if is_hidden else field
 
 
@@ -117,9 +125,8 @@ def generate_package(spec: DerivationSpec, config_schema: JSON, library: str = "
     for transform in spec.transforms:
         source, read = source_of(transform.name), read_of(transform.name)
         parts += declarations(spec.sources[transform.input.source].read_schema, source, taken).texts()
-        made = (
-            "convert(document, {0})" if library == "msgspec" else "{0}.__pydantic_validator__.validate_python(document)"
-        )
+        validated = "{0}.__pydantic_validator__.validate_python(document, by_alias=True, by_name=False)"
+        made = "convert(document, {0})" if library == "msgspec" else validated
         reads.append(_READ.format(read=read, source=source, made=made.format(source)))
         methods.append(_METHOD.format(method=method_of(transform.name), read=read))
     parts += _Declarations(config_schema, "EndpointConfig", taken).texts()
@@ -290,6 +297,7 @@ class _Declarations:
         self._texts: list[str] = []
         shapes = named_shapes(schema, name, taken)
         self._endless = endless_names(shapes)
+        self._named = shapes.keys()
         for declared, shape in reversed(list(shapes.items())):
             self._declare(declared, shape)
 
@@ -311,7 +319,7 @@ class _Declarations:
         used = set[str]()
         for prop, part in shape.properties.items():
             field = field_of(prop)
-            while field in used:
+            while field in used or field in self._named:
                 field += "_"
             used.add(field)
             kind = self._type(part, name + camel(prop))

@@ -9,7 +9,7 @@ import pytest
 from python_derivation import HEAD, derivation, lambdas
 
 from connectors.derive_python import PythonConnector
-from connectors.derive_python.config import ProjectFile
+from connectors.derive_python.config import ProjectFile, config_of
 from derive.protocol.specs import DerivationSpec
 
 pytestmark = pytest.mark.xdist_group("python modules")
@@ -33,7 +33,7 @@ def issues(*specs: DerivationSpec) -> list[tuple[str, int, int, str, str | None]
 
 
 # One module with all errors: pyrefly starts once.
-WRONG = f"""{HEAD}import nosuch
+WRONG = f"""{HEAD}import nosuch, acme.others
 class Derivation(IDerivation):
     async def from_in(self, read: Request.ReadFromIn) -> Any:
         read.doc.nam
@@ -53,6 +53,7 @@ def test_errors_have_places_and_hints() -> None:
     constructor = "in function 'acme.out.Document.__init__'"
     assert found == [
         ("E531", 3, 8, "Cannot find module 'nosuch'", library),
+        ("E531", 3, 16, "Cannot find module 'acme.others'", "the types of 'acme/out' are the package 'acme.out'"),
         ("E531", 6, 9, "Object of class 'SourceFromIn' has no attribute 'nam'", "did you mean 'name'?"),
         ("E531", 8, 27, f"Argument 'str | None' is not assignable to parameter 'id' with type 'int' {constructor}", None),
         ("E531", 9, 30, f"Unexpected keyword argument 'nme' {constructor}", None),
@@ -109,3 +110,10 @@ def test_config_is_checked_against_its_schema() -> None:
 def test_transforms_without_a_method_of_their_own_are_refused(transforms: list[str], message: str) -> None:
     spec = replace(derivation("", *transforms))
     assert [issue[3] for issue in issues(spec)] == [message]
+
+
+def test_files_that_hide_the_package_of_types_are_checked() -> None:
+    package = ProjectFile("acme/__init__.py", b"NUMBER = 3\n")
+    beside = lambdas("return {'id': acme.NUMBER}", head="import acme\n", files=(package,))
+    hidden = lambdas("return {'id': 1}")
+    assert issues(beside, replace(hidden, connector_config=replace(config_of(hidden), path="acme.py"))) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -201,3 +202,19 @@ def test_fields_are_identifiers_that_hide_no_member_of_models() -> None:
     assert [field_of(name) for name in NAMES] == [
         "id", "user_name", "m_meta", "class_", "json_", "model_config_", "ünï", "m_1st", "m_", "copy_", "a_b",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["str", "int", "list", "Any", "Field", "Literal", "TYPE_CHECKING", "DocumentAddress"])
+def test_fields_hide_no_name_of_annotations(name: str) -> None:
+    address = {"$anchor": "Address", "type": "object", "properties": {"city": {"type": "string"}}}
+    kinds = {
+        "a": {"type": "string"},
+        "z": {"enum": ["x"]},
+        "b": {"type": "array", "items": {"type": "integer"}},
+        "c": {},
+    }
+    schema = {"type": "object", "properties": {name: {"type": "string"}, **kinds, "d": address}}
+    document = {name: "s", "a": "t", "z": "x", "b": [1], "c": 5, "d": {"city": "u"}}
+    model = models(schema)["Document"].__pydantic_validator__.validate_python(document)
+    assert json.loads(model.__pydantic_serializer__.to_json(model, by_alias=True, exclude_unset=True)) == document
+    assert field_of(name) == f"{name}_" or name == "DocumentAddress"

@@ -14,7 +14,8 @@ import apsw
 import pytest
 from python_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
 
-from connectors.derive_python.config import Permissions, ProjectFile
+from connectors.derive_python import PythonConnector
+from connectors.derive_python.config import Permissions, ProjectFile, config_of
 from derive.errors import LambdaError
 from derive.protocol.derive import Level, PublishedColumns, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document, LambdaLimits
@@ -151,7 +152,6 @@ def commit(session: Any, database: apsw.Connection) -> None:
 
 
 def values(spec: DerivationSpec, database: apsw.Connection, documents: Sequence[Document]) -> list[Any]:
-    from connectors.derive_python import PythonConnector
 
     session = PythonConnector().open(spec, database, lambda level, message: None)
     published = [document["n"] for _, document in invoke(session, documents)]
@@ -197,8 +197,6 @@ def test_state_of_a_module_is_kept(form: str, tmp_path: Path) -> None:
     database = apsw.Connection(str(tmp_path / "shard" / "attempt" / "state.db"))
     spec = lambdas("self.total += read.doc.id\nreturn {'id': read.doc.id, 'n': self.total}\n", STATES[form])
     for expected in ([1, 3], [4, 6]):
-        from connectors.derive_python import PythonConnector
-
         session = PythonConnector().open(spec, database, lambda level, message: None)
         assert session.flushes == (form == "flush")
         documents: list[Document] = [{"id": 1}, {"id": 2}]
@@ -220,7 +218,6 @@ def test_failed_documents_are_undone(tmp_path: Path) -> None:
     """
     spec = lambdas(body)
     spec = replace(spec, transforms=tuple(replace(each, quarantines=True) for each in spec.transforms))
-    from connectors.derive_python import PythonConnector
 
     session = PythonConnector().open(spec, database, lambda level, message: None)
     good: Document = {"id": 1, "bad": False}
@@ -414,3 +411,71 @@ def test_errors_without_a_text_or_with_cyclic_causes_are_reported(body: str, mes
     with pytest.raises(LambdaError) as caught:
         run(lambdas(body), [{"id": 1}])
     assert caught.value.message.startswith(f"transform 'fromIn' of 'acme/out' failed: {message}; the document")
+
+
+def test_l1_normal_values_follow_the_document() -> None:
+    body = "import random\nreturn {'id': [random.gauss(0, 1), random.getstate()[1][0], random.gauss(0, 1), random.gauss(0, 1)]}"
+    documents: list[Document] = [{"id": 1}, {"id": 2}]
+    assert run(lambdas(body), documents)[1][1] == run(lambdas(body), documents[1:])[0][1]
+
+
+NO_JSON = ["{1}", "(1, 2)", "float('nan')", "{1: 2}", "[read.now]", "read.doc"]
+
+
+def test_state_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "shard" / "attempt").mkdir(parents=True)
+    database = apsw.Connection(str(tmp_path / "shard" / "attempt" / "state.db"))
+    text = f"self.state['n'] = [1.0, 10**30, None, {', '.join(NO_JSON)}][read.doc.id]"
+    for number in range(9):
+        session = PythonConnector().open(lambdas(text), database, lambda level, message: None)
+        invoke(session, [{"id": number}])
+        if number < 3:
+            session.prepare_commit()
+        else:
+            with pytest.raises(
+                LambdaError, match=rf"self.state\['n'\] of key \[{number}\] has a value that JSON cannot"
+            ):
+                session.prepare_commit()
+        session.close()
+
+
+UNMENTIONED = [
+    ("getattr(self, 'sta' + 'te')['n'] = 1", "", "self.state"),
+    ("pass", "import lib\nIDerivation: Any = lib.Base\n", "start_commit"),
+]
+
+
+@pytest.mark.parametrize(("body", "head", "name"), UNMENTIONED)
+def test_state_that_no_file_of_the_module_mentions_is_refused(body: str, head: str, name: str) -> None:
+    base = "from acme.out import IDerivation\nclass Base(IDerivation): pass\nsetattr(Base, 'start_' + 'commit', len)\n"
+    spec = lambdas(body, head=head, files=(ProjectFile("lib.py", base.encode()),))
+    with pytest.raises(LambdaError, match=f"the module uses {name}, and none of its files mentions the word 'state'"):
+        run(spec, [{"id": 1}])
+
+
+def test_property_with_the_name_of_a_field_is_another_property() -> None:
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}, "first-name": {"type": "string"}}}
+    documents: list[Document] = [{"id": 1, "first_name": 2}, {"id": 1, "first_name": 2, "first-name": "a"}]
+    published = run(lambdas("return read.doc", schema=schema), documents)
+    assert [document for _, document in published] == documents
+
+
+def test_files_with_the_names_of_other_modules_are_the_authors() -> None:
+    files = (
+        ProjectFile("acme/__init__.py", b"from acme.other import NUMBER\n"),
+        ProjectFile("acme/other.py", b"NUMBER = 3\n"),
+    )
+    spec = lambdas(
+        "return {'id': acme.NUMBER + len(statistics.__all__)}", head="import acme, statistics\n", files=files
+    )
+    config = replace(config_of(spec), path="random.py")
+    import statistics
+
+    assert run(replace(spec, connector_config=config), [{"id": 1}]) == [(0, {"id": 3 + len(statistics.__all__)})]
+
+
+def test_module_that_hides_the_package_of_its_types_is_loaded() -> None:
+    spec = lambdas("return read.doc")
+    assert run(replace(spec, connector_config=replace(config_of(spec), path="acme.py")), [{"id": 1}]) == [
+        (0, {"id": 1})
+    ]

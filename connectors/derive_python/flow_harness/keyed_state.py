@@ -14,6 +14,11 @@ from .frames import Frames
 
 _MISSING = object()
 
+UNMENTIONED = (
+    "the module uses {}, and none of its files mentions the word 'state', so no state is stored: mention it in a"
+    " comment of the module"
+)
+
 
 class KeyedState:
     """Values by shuffle key.
@@ -22,13 +27,14 @@ class KeyedState:
         frames: the pipes, to load values.
         pointers: for each transform, the locations of its shuffle key, as lists of tokens, each with the value of a
             document without it; None if the transform has no key in its documents.
+        is_kept: whether the runtime stores values.
 
     Attributes:
         place: place of the present document in the frame; None without a document.
     """
 
-    def __init__(self, frames: Frames, pointers: list[list[tuple[list[str], Any]] | None]) -> None:
-        self._frames, self._pointers = frames, pointers
+    def __init__(self, frames: Frames, pointers: list[list[tuple[list[str], Any]] | None], *, is_kept: bool) -> None:
+        self._frames, self._pointers, self._is_kept = frames, pointers, is_kept
         self._values: dict[bytes, dict[str, Any]] = {}
         self._loaded: dict[bytes, bytes] = {}
         self._frame: tuple[list[int], list[Any]] = ([], [])
@@ -75,6 +81,8 @@ class KeyedState:
             RuntimeError: no document is processed, or its transform has no key.
         """
         self._is_used = True
+        if not self._is_kept:
+            raise RuntimeError(UNMENTIONED.format("self.state"))
         key = self._key
         if key is None:
             raise RuntimeError(
@@ -93,11 +101,17 @@ class KeyedState:
         self._values[key] = values
 
     def changes(self) -> list[list[str]]:
-        """Return each changed key with its values, both as JSON texts; values without a name are removed."""
+        """Return each changed key with its values, both as JSON texts.
+
+        Raises:
+            TypeError: a value would be another one after the transaction.
+        """
         changes = []
         for key, values in self._values.items():
             text = to_json(values)
             if text != self._loaded[key]:
+                if from_json(text) != values:
+                    _refuse(key, values)
                 self._loaded[key] = text
                 changes.append([key.decode(), text.decode()])
         self._values, self._loaded = {}, {}
@@ -111,6 +125,18 @@ class KeyedState:
             values = from_json(text or "{}")
             self._values[key] = values
             self._loaded[key] = to_json(values)
+
+
+def _refuse(key: bytes, values: dict[str, Any]) -> None:
+    """Raise an error that names a value which JSON cannot hold."""
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise TypeError(f"self.state of key {key.decode()} has the name {name!r}, which is no text")
+        if from_json(to_json(value)) != value:
+            raise TypeError(
+                f"self.state[{name!r}] of key {key.decode()} has a value that JSON cannot hold, such as a set, a tuple,"
+                f" a date or NaN: {value!r:.200}"
+            )
 
 
 def _key_of(pointers: list[tuple[list[str], Any]], document: Any) -> bytes:

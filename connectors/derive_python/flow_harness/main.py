@@ -26,7 +26,7 @@ from pydantic_core import from_json, to_json
 from . import present, sandbox
 from .answers import Answer, ColumnAnswer, DocumentAnswer
 from .frames import ANSWER, LOG, Frames
-from .keyed_state import KeyedState
+from .keyed_state import UNMENTIONED, KeyedState
 from .waiting import EndlessWaitError, Failures, VirtualLoop
 
 _PATIENCE_SECONDS = 0.25
@@ -53,7 +53,7 @@ class Harness:
         self._derivation: Any = None
         self._methods: list[Callable[[Any], Any]] = []
         self._reads: list[Any] = []
-        self._keyed = KeyedState(frames, settings["keys"])
+        self._keyed = KeyedState(frames, settings["keys"], is_kept=settings["keeps_state"])
         self._updates: list[dict[str, Any]] = []
         self._is_broken = False
         self._differ = False  # documents of the batch differ in their properties, so they are no columns
@@ -106,7 +106,8 @@ class Harness:
         return to_json({"opened": abilities})
 
     def _load(self) -> None:
-        self._types = importlib.import_module(self._settings["package"])
+        self._types = _types(self._settings["package"])
+        _add_to_path(self._settings["author"])
         module = self._imported(self._settings["module"])
         derived = getattr(module, "Derivation", None)
         if not isinstance(derived, type):
@@ -116,12 +117,14 @@ class Harness:
                 getattr(derived, name), "__isabstractmethod__", False
             ):
                 raise TypeError(f"the class 'Derivation' has no method '{name}'")
+        if derived.start_commit is not self._types.IDerivation.start_commit and not self._settings["keeps_state"]:
+            raise TypeError(UNMENTIONED.format("start_commit"))
         self._class = derived
 
     def _imported(self, path: str) -> Any:
         """Return the author's module at a path relative to the import root."""
         names = path.removesuffix(".py").removesuffix("/__init__").split("/")
-        if all(name.isidentifier() for name in names):
+        if all(name.isidentifier() for name in names) and names[0] not in sys.stdlib_module_names:
             return importlib.import_module(".".join(names))
         spec = importlib.util.spec_from_file_location("derivation", f"{self._settings['author']}/{path}")
         assert spec is not None
@@ -195,6 +198,8 @@ class Harness:
         value = state.model_dump(mode="json") if isinstance(state, pydantic.BaseModel) else state
         if not isinstance(value, dict) or "updated" not in value:
             raise TypeError("a state is ConnectorState(updated=…, merge_patch=…)")
+        if not self._settings["keeps_state"]:
+            raise TypeError(UNMENTIONED.format("flushed.state"))
         self._updates.append({"updated": value["updated"], "mergePatch": bool(value.get("merge_patch"))})
 
     def failure(self, error: BaseException) -> bytes:
@@ -212,6 +217,21 @@ def _message(error: BaseException) -> str:
     except Exception as other:
         text = f"its text cannot be shown ({type(other).__name__})"
     return (f"{kind}: {text}" if text else kind).encode("utf-8", "replace").decode()
+
+
+def _types(package: str) -> Any:
+    """Return the package of types; packages around it are forgotten, because the author may have them as well."""
+    types = importlib.import_module(package)
+    names = package.split(".")
+    for count in range(1, len(names)):
+        sys.modules.pop(".".join(names[:count]), None)
+    return types
+
+
+def _add_to_path(author: str) -> None:
+    """Add the root of the author's imports, before all libraries but the standard library."""
+    libraries = (place for place, path in enumerate(sys.path) if path.endswith(("site-packages", "dist-packages")))
+    sys.path.insert(next(libraries, len(sys.path)), author)
 
 
 def _called(function: Callable[..., Any], arguments: list[Any]) -> Any:
@@ -322,7 +342,7 @@ def main() -> None:
     faulthandler.enable(all_threads=False)
     frames = Frames()
     libraries = [path for path in sys.path if path != settings["harness"]]
-    sys.path[:] = [settings["author"], settings["types"], *libraries]
+    sys.path[:] = [*libraries, settings["types"]]
     sys.stdout, sys.stderr = _Output(frames, "info"), _Output(frames, "warn")
     logging.basicConfig(level=logging.DEBUG, handlers=[_LogHandler(frames)], format="%(message)s")
     logging.getLogger("asyncio").setLevel(logging.WARNING)

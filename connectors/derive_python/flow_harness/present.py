@@ -109,7 +109,7 @@ class _DocumentRandom(random.Random):
 
     def held(self) -> Callable[[], None]:
         """Return a function that restores the state of the generator."""
-        serial, state = self._serial, self.getstate()
+        serial, state = self._serial, super().getstate()
 
         def restore() -> None:
             self.setstate(state)
@@ -126,6 +126,21 @@ class _DocumentRandom(random.Random):
         """Return a random integer of `k` bits."""
         self._renew()
         return super().getrandbits(k)
+
+    def gauss(self, mu: float = 0.0, sigma: float = 1.0) -> float:
+        """Return a value of the normal distribution, which a call for the previous document has not prepared."""
+        self._renew()
+        return super().gauss(mu, sigma)
+
+    def getstate(self) -> tuple[Any, ...]:
+        """Return the state of the generator for this document."""
+        self._renew()
+        return super().getstate()
+
+    def setstate(self, state: tuple[Any, ...]) -> None:
+        """Set the state of the generator for the rest of the document."""
+        self._serial = present.serial
+        super().setstate(state)
 
     def seed(self, a: Any = None, version: int = 2) -> None:
         """Seed the generator for the rest of the document."""
@@ -194,6 +209,7 @@ def install() -> None:
     time.clock_gettime = lambda clk_id, /: seconds()  # noqa: PLW0108
     time.clock_gettime_ns = lambda clk_id, /: nanoseconds()  # noqa: PLW0108
     time.sleep = lambda seconds, /: None
+    os.times = lambda: os.times_result((0.0, 0.0, 0.0, 0.0, seconds()))
     real_strftime, real_asctime = time.strftime, time.asctime
     time.gmtime, time.localtime = _shown_time(time.gmtime), _shown_time(time.localtime)
     time.strftime = lambda format, t=None, /: real_strftime(format, t or time.gmtime())  # noqa: A006
