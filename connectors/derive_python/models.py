@@ -34,8 +34,8 @@ _MODEL_MEMBERS = frozenset(
 
 _ANNOTATIONS = frozenset(
     {
-        "Annotated", "Any", "Field", "Integer", "Literal", "Number", "TYPE_CHECKING", "bool", "dict", "float", "int",
-        "list", "str", "tuple",
+        "Annotated", "Any", "Field", "Integer", "Literal", "Number", "Struct", "TYPE_CHECKING", "UNSET", "UnsetType",
+        "bool", "dict", "float", "int", "list", "str", "tuple",
     }
 )  # fmt: skip
 """Names in the bodies of models, which no field may hide: Python looks up an annotation among the fields first."""
@@ -405,7 +405,7 @@ class _StructDeclarations(_Declarations):
         lines, renamed = list[str](), dict[str, str]()
         for prop, member in shape.properties.items():
             field = field_of(prop)
-            while field in renamed:
+            while field in renamed or field in self._named:
                 field += "_"
             renamed[field] = prop
             kind = self._type(member, name + camel(prop))
