@@ -117,7 +117,8 @@ class Harness:
                 getattr(derived, name), "__isabstractmethod__", False
             ):
                 raise TypeError(f"the class 'Derivation' has no method '{name}'")
-        if derived.start_commit is not self._types.IDerivation.start_commit and not self._settings["keeps_state"]:
+        commits = getattr(derived, "start_commit", None)
+        if commits is not self._types.IDerivation.start_commit and not self._settings["keeps_state"]:
             raise TypeError(UNMENTIONED.format("start_commit"))
         self._class = derived
 
