@@ -170,7 +170,12 @@ Integer = Annotated[
     int,
     GetPydanticSchema(
         lambda source, handler: core_schema.union_schema(
-            [core_schema.int_schema(strict=True), core_schema.float_schema(strict=True, multiple_of=1.0)],
+            [
+                core_schema.int_schema(strict=True),
+                core_schema.no_info_after_validator_function(
+                    int, core_schema.float_schema(strict=True, multiple_of=1.0, allow_inf_nan=False)
+                ),
+            ],
             mode="left_to_right",
         )
     ),

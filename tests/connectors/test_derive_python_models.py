@@ -218,3 +218,12 @@ def test_fields_hide_no_name_of_annotations(name: str) -> None:
     model = models(schema)["Document"].__pydantic_validator__.validate_python(document)
     assert json.loads(model.__pydantic_serializer__.to_json(model, by_alias=True, exclude_unset=True)) == document
     assert field_of(name) == f"{name}_" or name == "DocumentAddress"
+
+
+def test_integers_with_a_fraction_of_zero_are_integers() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "array", "items": {"type": "integer"}}},
+    }
+    model = models(schema)["Document"].__pydantic_validator__.validate_python({"a": 1.0, "b": [2.0, 3]})
+    assert repr((model.a, model.b)) == "(1, [2, 3])"
