@@ -66,10 +66,11 @@ class ShuffleKeys:
         columns = [self._columns.get(pointer) for pointer in shuffle.key]
         if shuffle.kind != "key" or not columns or None in columns:
             return None
-        components = zip(*map(unpack, keys), strict=True)
+        # The keys of transforms that shuffle by other locations have other numbers of values.
+        own = [values for values in map(unpack, keys) if len(values) == len(columns)]
         return _match(
-            (column, set(values), default)
-            for column, values, default in zip(columns, components, shuffle.key_defaults, strict=True)
+            (column, {values[place] for values in own}, default)
+            for place, (column, default) in enumerate(zip(columns, shuffle.key_defaults, strict=True))
             if column is not None
         )
 

@@ -226,7 +226,9 @@ def test_failed_documents_are_undone(tmp_path: Path) -> None:
     with pytest.raises(LambdaError, match="ValueError: bad"):
         invoke(session, [good, {"id": 1, "bad": True}])
     session.undo()
+    assert session.state() == {"[1]": {"n": 2}}
     assert invoke(session, [good])[0][1]["n"] == 3
+    assert session.state() == {"[1]": {"n": 3}}
     session.close()
 
 

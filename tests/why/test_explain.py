@@ -190,6 +190,16 @@ def test_explanation_gives_the_stored_documents(history: Callable[[str], History
     assert differing(tried.world, "c/out", singly=True) == []
 
 
+def test_explanation_has_causes_of_transforms_with_keys_of_other_lengths(history: Callable[[str], History]) -> None:
+    """Regression: a transform with 'shuffle: any' has the keys of its source, here of two values."""
+    code = "SELECT $id, $who, 0 AS n WHERE $n < 0;"
+    tried = history(
+        catalog("id", PLAIN, TABLE, transform(COUNT) + transform(code, name="b", shuffle="any"), key="who, /id")
+    )
+    tried.add(10)
+    assert_explained(tried.world)
+
+
 EDITS = {
     "the lambda": (SUMMED, SUMMED.replace("$n > 20", "$n > 60")),
     "the lambda, over state": (COUNTED, COUNTED.replace("k = k + 1", "k = k + 2")),

@@ -25,7 +25,7 @@ from connectors.derive_python.runtime.project import (
 from connectors.module_kit.process import Launch, ModuleProcess
 from connectors.module_kit.session import Language, ModuleSession
 from derive.document.exact import dump_exact, parse_exact
-from derive.document.pointer import parse_pointer
+from derive.document.pointer import JSON, parse_pointer
 from derive.position import Position
 from derive.protocol.derive import Log
 from derive.protocol.specs import DerivationSpec, TransformSpec
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 KEYED_TABLE = "flow_python_keys"
 """Table of a shard's database with the values of `self.state`, by shuffle key."""
+
+_HAS_KEYS = f"SELECT 1 FROM sqlite_schema WHERE name = '{KEYED_TABLE}'"
 
 STATE_TABLE = "flow_python"
 """Table of a shard's database with the state that `start_commit` or `flush` returned."""
@@ -158,6 +160,15 @@ class PythonSession(ModuleSession):
             return "a module runs in a sandbox; it may ask for 'permissions' to read files and to use the network"
         return None
 
+    def state(self) -> JSON:
+        """Return the state that the class would commit now, and the values of all shuffle keys by key."""
+        value = super().state()
+        if self._database.execute(_HAS_KEYS).get is None:
+            return value
+        rows = self._database.execute(f"SELECT key, state FROM {KEYED_TABLE} ORDER BY key")
+        keys = {key: parse_exact(text.encode()) for key, text in rows}
+        return {**value, **keys} if isinstance(value, dict) else keys
+
     def _commit(self, committed: Any) -> str:
         """Write the values of keys that have changed, and the state."""
         if committed["keys"]:
@@ -173,7 +184,7 @@ class PythonSession(ModuleSession):
     def _keyed_values(self, question: bytes) -> bytes:
         """Return the stored values of keys as a JSON array of texts; null for a key without values."""
         keys = parse_exact(question)
-        if self._database.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (KEYED_TABLE,)).get is None:
+        if self._database.execute(_HAS_KEYS).get is None:
             return dump_exact([None] * len(keys))
         select = f"SELECT state FROM {KEYED_TABLE} WHERE key = ?"
         return dump_exact([self._database.execute(select, (key,)).get for key in keys])
