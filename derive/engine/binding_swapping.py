@@ -119,11 +119,10 @@ def swap_alone(store: Operable, catalog: CatalogSpec, shadow: BindingShadow) -> 
         return False
     reach("swap.committed")
     note_swap(store, shadow)
-    begun = time.monotonic()
     with closing(open_run(catalog, store, InProcessExecutor(), tasks=[name])) as run:
-        while read_refills(store.root, name) and time.monotonic() - begun < PATIENCE_SECONDS:
-            if not run.step():
-                time.sleep(PAUSE_SECONDS)
+        is_moving = True
+        while is_moving and read_refills(store.root, name):
+            is_moving = run.step()
             if error := run.tasks[name].error:
                 raise error
     return True

@@ -109,7 +109,7 @@ class Materialization:
     @property
     def refills(self) -> Mapping[str, int]:
         """Return, for each binding that is being refilled, the adjusted timestamp at which its refill is complete."""
-        return self._ready.limits if self._ready else {}
+        return self._ready.limits if self._ready else read_refills(self._store.root, self.spec.name)
 
     @property
     def suspended(self) -> Collection[str]:

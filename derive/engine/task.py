@@ -275,7 +275,16 @@ class Task:
         step = choose(by_priority(specs, self.spec.tick), self._checkpoint.position, first, horizon)
         if step is None and inputs.failures:
             raise min(inputs.failures.items())[1]
-        return step
+        return step or self._replacing_step()
+
+    def _replacing_step(self) -> Step | None:
+        """Return a step that replaces the rows of a complete refill and moves no input; None without such a refill."""
+        refills = self._transactor.refills
+        for spec in self.spec.inputs:
+            position = self._checkpoint.position(spec)
+            if refills.get(spec.state_key, END_OF_TIME) <= position:
+                return Step((spec,), position, position)
+        return None
 
     def take(self, inputs: Inputs, step: Step, progress: Callable[[int], None]) -> Committed:
         """Run one transaction: a step, or the part of a step that the limits allow.

@@ -227,6 +227,17 @@ def test_shadow_is_swapped_without_a_run(shop: Shop) -> None:
     shop.check()
 
 
+def test_shadow_is_swapped_without_a_run_and_without_new_documents(shop: Shop) -> None:
+    store = shop.world.store
+    filled = Filled(shop, is_held=True)
+    filled.step()
+    filled.close()
+    store.shadows.let_swap()
+    (shadow,) = store.shadows.bindings()
+    assert swap_alone(store, shop.world.catalog, shadow)
+    assert (dated(shop), shop.others()) == ([(12, 12)], [])
+
+
 def test_shadow_that_is_behind_is_not_swapped(table: Shop) -> None:
     store = table.world.store
     store.shadows.begin_bindings(new_shadows(store, table.world.catalog, is_held=False))
