@@ -153,8 +153,8 @@ def command(
         shadowing = shadowing_of(store, run, reconciler, group, catalog, accepted)
         watching = applying_edits(run, reconciler, load, resources, store.changes.wake)
         applying = stack.enter_context(watching) if watch else None
-        _carry_on(run, threads, applying, shadowing, until_idle=until_idle)
-    if observer.failures:
+        has_failed = _carry_on(run, threads, applying, shadowing, until_idle=until_idle)
+    if observer.failures or has_failed:
         raise click.exceptions.Exit(1)
 
 
@@ -194,8 +194,8 @@ def _carry_on(
     shadowing: Shadowing | BindingShadowing | None,
     *,
     until_idle: bool,
-) -> None:
-    """Run tasks until no work is left or Ctrl-C is pressed."""
+) -> bool:
+    """Run tasks until no work is left or Ctrl-C is pressed; return whether a shadow has failed."""
     from derive.cli.console import note
     from derive.engine.scheduler import Scheduler
 
@@ -211,6 +211,7 @@ def _carry_on(
     except KeyboardInterrupt:
         note("stopped; the next run repeats uncommitted work")
         raise click.exceptions.Exit(0 if not until_idle else 130) from None
+    return shadowing is not None and shadowing.has_failed
 
 
 def _settings(conf: tuple[str, ...]) -> dict[str, str]:

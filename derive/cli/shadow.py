@@ -42,14 +42,19 @@ def drop_command(source: Path, data: Path | None) -> None:
     from derive.errors import UsageError
 
     with closing(open_store(stored_folder(source, data))) as store:
-        names = drop_shadows(store)
-        if bindings := store.shadows.bindings():
+        names, bindings = drop_shadows(store), store.shadows.bindings()
+        if not names and not bindings:
+            raise UsageError("there is no shadow", hint="begin one after an edit: flowctl run --shadow")
+        if names:
+            note(f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} dropped")
+        if bindings:
             from derive.engine.binding_shadow import drop_binding_shadows  # imports gRPC
 
-            names += drop_binding_shadows(store, load_without_tests(source), bindings)
-        if not names:
-            raise UsageError("there is no shadow", hint="begin one after an edit: flowctl run --shadow")
-        note(f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} dropped")
+            catalog = load_without_tests(source)
+            for shadow in bindings:
+                drop_binding_shadows(store, catalog, [shadow])
+                tables = ", ".join(f"'{key}'" for key in shadow.keys.values())
+                note(f"{shadow.task}: the second table of {tables} was dropped", task=shadow.task)
 
 
 @click.command()
@@ -175,7 +180,11 @@ def swap_command(source: Path, data: Path | None, accepted: tuple[str, ...]) -> 
 
     catalog = load_without_tests(source)
     with closing(open_store(stored_folder(source, data))) as store:
-        shadows, bindings = store.shadows.let_swap(), store.shadows.bindings()
+        if bindings := store.shadows.bindings():
+            from derive.engine.binding_shadow import with_shadows  # imports gRPC
+
+            with_shadows(catalog, bindings)  # refuses another edit, before the shadows may swap
+        shadows = store.shadows.let_swap()
         if not shadows and not bindings:
             raise UsageError("there is no shadow", hint="begin one after an edit: flowctl run --shadow")
         if bindings:
@@ -204,15 +213,13 @@ def _swap_bindings(store: Store, catalog: CatalogSpec, bindings: Sequence[Bindin
     """Let shadows of bindings replace the rows of their tables.
 
     Raises:
-        UsageError: the catalog was edited since, or a shadow is not ready.
+        UsageError: a shadow is not ready.
         FlowError: an endpoint fails.
     """
     from derive.cli.console import note
-    from derive.engine.binding_shadow import with_shadows
     from derive.engine.binding_swapping import swap_alone
     from derive.errors import UsageError
 
-    with_shadows(catalog, bindings)
     for shadow in bindings:
         if store.task_capabilities.runs([shadow.task]):
             note(f"{shadow.task}: the running flowctl swaps as soon as the shadow has reached the live rows")

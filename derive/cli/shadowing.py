@@ -96,11 +96,13 @@ def _begin(
         note("no derivation was edited since it ran, and no 'backfill' of a binding was raised, so there is no shadow")
         return catalog, None
     if raised or store.shadows.bindings():
-        names = ", ".join(raised or [shadow.task for shadow in store.shadows.bindings()])
+        present = [shadow.task for shadow in store.shadows.bindings()]
         raise UsageError(
             f"a run fills shadows of derivations or of bindings, but both {', '.join(group.members)} and the bindings"
-            f" of {names} are edited",
-            hint="undo the edit of the bindings; repeat it after the derivations are swapped",
+            f" of {', '.join(present or raised)} are edited",
+            hint="first swap or drop the shadow of the bindings; then edit the derivations"
+            if present
+            else "undo the edit of the bindings; repeat it after the derivations are swapped",
         )
     return _begin_group(store, catalog, group, accepted, is_held=is_held)
 
@@ -216,6 +218,11 @@ class Shadowing:
             note(f"the swap waits for {behind}; continue with: flowctl run --shadow", level="warn")
         return False
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether the swap has failed."""
+        return self._swapping.error is not None
+
     def require_shadow(self) -> None:
         """Raise an error if another process has dropped the shadow, or has swapped it.
 
@@ -266,6 +273,7 @@ class BindingShadowing:
     def __init__(self, store: Store, run: Run, reconciler: TaskReconciler, catalog: CatalogSpec) -> None:
         from derive.engine.binding_swapping import BindingSwapping
 
+        self._store = store
         self._swapping = BindingSwapping(store, run, reconciler, catalog)
         self._told: set[str] = set()
 
@@ -290,9 +298,19 @@ class BindingShadowing:
         is_done = self._swapping.finish(scheduler)
         self._report()
         for name, shadow in self._swapping.present().items():
-            if shadow.is_held:
+            if shadow.error is not None:
+                continue
+            if self._store.shadows.behind(shadow):
+                what = f"the shadow of '{name}' is behind the live rows"
+                note(f"{what}; continue it: flowctl run --shadow", level="warn")
+            elif shadow.is_held:
                 note(f"the shadow of '{name}' is complete; compare it: flowctl diff; bring it into force: flowctl swap")
         return is_done
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether an error has stopped a shadow."""
+        return any(shadow.error for shadow in self._swapping.present().values())
 
     def require_shadow(self) -> None:
         """Raise an error if another process has dropped a shadow, or has swapped it.

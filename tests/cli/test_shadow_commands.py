@@ -309,6 +309,36 @@ def test_run_swaps_a_binding_and_continues(tmp_path: Path) -> None:
     assert orders(folder) == [1, 2, 3]
 
 
+def test_shadow_that_has_stopped_is_not_reported_as_complete(tmp_path: Path) -> None:
+    folder = begin_bound(tmp_path)
+    assert flowctl(folder, "run", "--shadow", "--hold", "--until-idle")[0] == 0
+    (beside,) = second_tables(folder)
+    with closing(sqlite3.connect(folder / "stored.db")) as database:
+        refuse = "BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        database.execute(f"CREATE TRIGGER refuse BEFORE INSERT ON {beside} {refuse}")
+    ingest(folder, 4)
+    status, _, err = flowctl(folder, "run", "--shadow", "--hold", "--until-idle")
+    assert status == 1
+    assert "the shadow of 's/stored' stopped, and its live rows continue" in err
+    assert "is complete" not in err
+    assert orders(folder) == [1, 2, 3, 4]
+
+
+def test_swap_after_another_edit_leaves_the_shadow_held(tmp_path: Path) -> None:
+    folder = begin_bound(tmp_path)
+    assert flowctl(folder, "run", "--shadow", "--hold", "--until-idle")[0] == 0
+    catalog = folder / "flow.yaml"
+    edited = catalog.read_text()
+    catalog.write_text(edited.replace("backfill: 1", "backfill: 2"))
+    status, _, err = flowctl(folder, "swap")
+    assert status == 2
+    assert "the catalog was edited since the shadow began" in err
+    catalog.write_text(edited)
+    assert "replace the live rows after: flowctl swap" in flowctl(folder, "status")[2]
+    assert flowctl(folder, "swap")[0] == 0
+    assert second_tables(folder) == []
+
+
 def test_running_shadow_of_a_binding_is_given_up_by_another_process(tmp_path: Path) -> None:
     folder = begin_bound(tmp_path)
     told = folder / "told"
@@ -317,7 +347,7 @@ def test_running_shadow_of_a_binding_is_given_up_by_another_process(tmp_path: Pa
     wait_for(process, told, lambda: second_tables(folder))
     status, _, err = flowctl(folder, "shadow", "drop")
     assert status == 0, err
-    assert "s/orders -> orders.v1 was dropped" in err
+    assert "s/stored: the second table of 's/orders -> orders' was dropped" in err
     ingest(folder, 5)
     assert process.wait(60) in (1, 2)  # the run may notice that it is fenced before the shadow is gone
     ends = "another process has dropped the shadow of s/stored", "has fenced 's/stored'"
