@@ -136,7 +136,7 @@ def _serve(orders: socket.socket) -> None:
                     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
                     running.unregister(key.fd)
                     os.close(key.fd)
-                    with suppress(BrokenPipeError):  # the process that started it was killed
+                    with suppress(ConnectionError):  # the process that started it was killed, or waits no longer
                         os.write(answer, str(status).encode())
                     os.close(answer)
                     continue

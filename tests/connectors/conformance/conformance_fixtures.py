@@ -38,9 +38,9 @@ def transactional(subject: Subject) -> Subject:
 
 
 @pytest.fixture
-def client(subject: Subject) -> Iterator[Client]:
+def connector_client(subject: Subject) -> Iterator[Client]:
     server = ConnectorServer(subject.connector, "127.0.0.1:0")
-    client = Client(subject, server.address)
-    yield client
-    client.channel.close()
+    connector_client = Client(subject, server.address)
+    yield connector_client
+    connector_client.channel.close()
     server.stop()

@@ -36,10 +36,10 @@ def fenced(stream: Stream) -> str:
     return text
 
 
-def test_open_returns_the_checkpoint_of_the_last_commit(client: Client) -> None:
-    spec = client.materialization()
-    client.apply(spec)
-    stream, checkpoint = client.open(spec)
+def test_open_returns_the_checkpoint_of_the_last_commit(connector_client: Client) -> None:
+    spec = connector_client.materialization()
+    connector_client.apply(spec)
+    stream, checkpoint = connector_client.open(spec)
     assert checkpoint in NOTHING
     commit(stream, b"one", 1)
     commit(stream, bytes(range(256)), 2)
@@ -49,33 +49,33 @@ def test_open_returns_the_checkpoint_of_the_last_commit(client: Client) -> None:
     stream.documents()
     stream.cancel()
 
-    assert client.open(spec)[1] == bytes(range(256))
+    assert connector_client.open(spec)[1] == bytes(range(256))
 
 
-def test_newer_stream_fences_the_older_stream(client: Client, subject: Subject) -> None:
-    spec = client.materialization()
-    client.apply(spec)
-    older, _ = client.open(spec)
+def test_newer_stream_fences_the_older_stream(connector_client: Client, subject: Subject) -> None:
+    spec = connector_client.materialization()
+    connector_client.apply(spec)
+    older, _ = connector_client.open(spec)
     commit(older, b"1", 1)
 
-    newer, checkpoint = client.open(spec)
+    newer, checkpoint = connector_client.open(spec)
     assert checkpoint == b"1"
     assert "test/materialization" in fenced(older)
     commit(newer, b"2", 2)
 
     assert [*subject.rows("things")] == [(1, "a"), (2, "a")]
-    assert client.open(spec)[1] == b"2"
+    assert connector_client.open(spec)[1] == b"2"
 
 
-def test_stream_is_fenced_within_a_transaction(client: Client, subject: Subject) -> None:
-    spec = client.materialization()
-    client.apply(spec)
-    older, _ = client.open(spec)
+def test_stream_is_fenced_within_a_transaction(connector_client: Client, subject: Subject) -> None:
+    spec = connector_client.materialization()
+    connector_client.apply(spec)
+    older, _ = connector_client.open(spec)
     older.send(prepare(b"1"))
     older.documents()
     older.send(older.store([thing(1)]))
 
-    client.open(spec)
+    connector_client.open(spec)
     older.send(COMMIT)
 
     assert older.failure()[0] is grpc.StatusCode.ABORTED
@@ -85,96 +85,99 @@ def test_stream_is_fenced_within_a_transaction(client: Client, subject: Subject)
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize(("begin", "end"), [(0, MIDDLE - 1), (MIDDLE, LAST), (5, 5), (LAST, LAST), (0, 0)])
 def test_narrower_range_fences_the_wider_and_inherits_its_checkpoint(
-    client: Client, subject: Subject, begin: int, end: int
+    connector_client: Client, subject: Subject, begin: int, end: int
 ) -> None:
-    spec = client.materialization()
-    client.apply(spec)
-    older, _ = client.open(spec)
+    spec = connector_client.materialization()
+    connector_client.apply(spec)
+    older, _ = connector_client.open(spec)
     commit(older, b"1", 1)
 
-    newer, checkpoint = client.open(spec, begin=begin, end=end)
+    newer, checkpoint = connector_client.open(spec, begin=begin, end=end)
 
     assert checkpoint == b"1"
     fenced(older)
     commit(newer, b"2", 2)
     assert [*subject.rows("things")] == [(1, "a"), (2, "a")]
-    assert client.open(spec, begin=begin, end=end)[1] == b"2"
+    assert connector_client.open(spec, begin=begin, end=end)[1] == b"2"
 
 
-def test_both_halves_of_a_split_continue(client: Client) -> None:
-    spec = client.materialization()
-    client.apply(spec)
-    whole_range, _ = client.open(spec)
+def test_both_halves_of_a_split_continue(connector_client: Client) -> None:
+    spec = connector_client.materialization()
+    connector_client.apply(spec)
+    whole_range, _ = connector_client.open(spec)
     commit(whole_range, b"1", 1)
 
-    left, left_checkpoint = client.open(spec, end=MIDDLE - 1)
+    left, left_checkpoint = connector_client.open(spec, end=MIDDLE - 1)
     commit(left, b"2", 2)
-    right, right_checkpoint = client.open(spec, begin=MIDDLE)
+    right, right_checkpoint = connector_client.open(spec, begin=MIDDLE)
     commit(right, b"3", 3)
     commit(left, b"4", 4)
 
     assert (left_checkpoint, right_checkpoint) == (b"1", b"1")
-    assert client.open(spec, end=MIDDLE - 1)[1] == b"4"
-    assert client.open(spec, begin=MIDDLE)[1] == b"3"
+    assert connector_client.open(spec, end=MIDDLE - 1)[1] == b"4"
+    assert connector_client.open(spec, begin=MIDDLE)[1] == b"3"
     # a half of a half inherits from the half, which is nearer than all
-    assert client.open(spec, begin=0, end=9)[1] == b"4"
+    assert connector_client.open(spec, begin=0, end=9)[1] == b"4"
 
 
-def test_overlapping_ranges_fence_one_another(client: Client) -> None:
-    spec = client.materialization()
-    client.apply(spec)
-    left, _ = client.open(spec, end=MIDDLE)
+def test_overlapping_ranges_fence_one_another(connector_client: Client) -> None:
+    spec = connector_client.materialization()
+    connector_client.apply(spec)
+    left, _ = connector_client.open(spec, end=MIDDLE)
     commit(left, b"1", 1)
 
-    right, checkpoint = client.open(spec, begin=MIDDLE)
+    right, checkpoint = connector_client.open(spec, begin=MIDDLE)
 
     assert checkpoint in NOTHING
     fenced(left)
     commit(right, b"2", 2)
 
 
-def test_adjacent_ranges_do_not_fence_one_another(client: Client, subject: Subject) -> None:
-    spec = client.materialization()
-    client.apply(spec)
-    left, _ = client.open(spec, end=MIDDLE - 1)
-    right, _ = client.open(spec, begin=MIDDLE)
+def test_adjacent_ranges_do_not_fence_one_another(connector_client: Client, subject: Subject) -> None:
+    spec = connector_client.materialization()
+    connector_client.apply(spec)
+    left, _ = connector_client.open(spec, end=MIDDLE - 1)
+    right, _ = connector_client.open(spec, begin=MIDDLE)
 
     for number in range(1, 6):
         commit(left, b"%d" % number, number)
         commit(right, b"%d" % -number, -number)
 
-    assert client.open(spec, end=MIDDLE - 1)[1] == b"5"
-    assert client.open(spec, begin=MIDDLE)[1] == b"-5"
+    assert connector_client.open(spec, end=MIDDLE - 1)[1] == b"5"
+    assert connector_client.open(spec, begin=MIDDLE)[1] == b"-5"
     assert {identity for identity, _ in subject.rows("things")} == {*range(-5, 6)} - {0}
 
 
-def test_materializations_do_not_fence_one_another(client: Client) -> None:
-    one, other = client.materialization(["one"], name="test/one"), client.materialization(["other"], name="test/other")
-    client.apply(one)
-    client.apply(other)
-    first, _ = client.open(one)
+def test_materializations_do_not_fence_one_another(connector_client: Client) -> None:
+    one, other = (
+        connector_client.materialization(["one"], name="test/one"),
+        connector_client.materialization(["other"], name="test/other"),
+    )
+    connector_client.apply(one)
+    connector_client.apply(other)
+    first, _ = connector_client.open(one)
     commit(first, b"1", 1)
 
-    second, checkpoint = client.open(other)
+    second, checkpoint = connector_client.open(other)
 
     assert checkpoint in NOTHING
     commit(second, b"2", 2)
     commit(first, b"3", 3)
-    assert (client.open(one)[1], client.open(other)[1]) == (b"3", b"2")
+    assert (connector_client.open(one)[1], connector_client.open(other)[1]) == (b"3", b"2")
 
 
-def test_narrower_ranges_are_reported_until_the_next_commit(client: Client) -> None:
+def test_narrower_ranges_are_reported_until_the_next_commit(connector_client: Client) -> None:
     """A range around others has their checkpoints, and once it commits, they count no more."""
-    spec = client.materialization()
-    client.apply(spec)
-    commit(client.open(spec)[0], b"0", 0)
+    spec = connector_client.materialization()
+    connector_client.apply(spec)
+    commit(connector_client.open(spec)[0], b"0", 0)
     for begin, end, checkpoint in ((0, MIDDLE - 1, b"1"), (MIDDLE, LAST, b"2")):
-        commit(client.open(spec, begin=begin, end=end)[0], checkpoint, begin)
+        commit(connector_client.open(spec, begin=begin, end=end)[0], checkpoint, begin)
     for _ in range(2):
-        stream = client.stream(opening(spec), spec.bindings[0].field_selection.values)
+        stream = connector_client.stream(opening(spec), spec.bindings[0].field_selection.values)
         opened = stream.expect("opened")
         if not opened.narrower:
             pytest.skip("it does not report them")
         assert (opened.flow_checkpoint, sorted(opened.narrower)) == (b"0", [b"1", b"2"])
     commit(stream, b"3", 3)
-    assert client.open(spec, begin=MIDDLE, end=LAST)[1] == b"3"
+    assert connector_client.open(spec, begin=MIDDLE, end=LAST)[1] == b"3"

@@ -21,8 +21,8 @@ def refusal(error: pytest.ExceptionInfo[grpc.RpcError]) -> tuple[grpc.StatusCode
     return error.value.code(), error.value.details() or ""
 
 
-def test_spec_returns_schemas_that_accept_its_configurations(client: Client, subject: Subject) -> None:
-    spec = client.spec()
+def test_spec_returns_schemas_that_accept_its_configurations(connector_client: Client, subject: Subject) -> None:
+    spec = connector_client.spec()
 
     for text, value in (
         (spec.endpoint_spec_schema_json, subject.config),
@@ -34,8 +34,8 @@ def test_spec_returns_schemas_that_accept_its_configurations(client: Client, sub
     assert spec.documentation_url
 
 
-def test_every_field_has_a_constraint_with_a_reason(client: Client, subject: Subject) -> None:
-    left, right = client.validate(["left", "right"], delta=not subject.loads).bindings
+def test_every_field_has_a_constraint_with_a_reason(connector_client: Client, subject: Subject) -> None:
+    left, right = connector_client.validate(["left", "right"], delta=not subject.loads).bindings
 
     assert sorted(left.constraints) == sorted([*KEYS, *VALUES, DOCUMENT])
     assert all(constraint.reason for constraint in left.constraints.values())
@@ -47,65 +47,65 @@ def test_every_field_has_a_constraint_with_a_reason(client: Client, subject: Sub
         assert all(left.constraints[key].type in required for key in KEYS)
 
 
-def test_validate_returns_the_requested_delta_updates(client: Client, subject: Subject) -> None:
+def test_validate_returns_the_requested_delta_updates(connector_client: Client, subject: Subject) -> None:
     if not subject.deltas:
         pytest.skip("it has none")
 
-    assert client.validate(["things"], delta=True).bindings[0].delta_updates
+    assert connector_client.validate(["things"], delta=True).bindings[0].delta_updates
 
 
-def test_dry_run_changes_nothing_and_prints_the_plan(client: Client, subject: Subject) -> None:
-    spec = client.materialization()
+def test_dry_run_changes_nothing_and_prints_the_plan(connector_client: Client, subject: Subject) -> None:
+    spec = connector_client.materialization()
 
-    planned = client.apply(spec, dry_run=True)
-    assert planned == client.apply(spec, dry_run=True)
-    assert planned == client.apply(spec)
+    planned = connector_client.apply(spec, dry_run=True)
+    assert planned == connector_client.apply(spec, dry_run=True)
+    assert planned == connector_client.apply(spec)
     assert bool(planned) is subject.applies
     assert "password" not in planned
     # there is nothing more to do
-    assert client.apply(spec, "v2", dry_run=True) == client.apply(spec, "v2") == ""
+    assert connector_client.apply(spec, "v2", dry_run=True) == connector_client.apply(spec, "v2") == ""
 
 
-def test_configurations_that_fail_the_schema_are_refused(client: Client, subject: Subject) -> None:
+def test_configurations_that_fail_the_schema_are_refused(connector_client: Client, subject: Subject) -> None:
     for wrong in subject.wrong:
         with pytest.raises(grpc.RpcError) as validated:
-            client.validate(["things"], config=wrong)
-        spec = client.materialization()
+            connector_client.validate(["things"], config=wrong)
+        spec = connector_client.materialization()
         spec.endpoint_spec_json = json.dumps(wrong)
         with pytest.raises(grpc.RpcError) as applied:
-            client.apply(spec)
+            connector_client.apply(spec)
 
-        for code, text in (refusal(validated), refusal(applied), client.stream(opening(spec)).failure()):
+        for code, text in (refusal(validated), refusal(applied), connector_client.stream(opening(spec)).failure()):
             assert code is grpc.StatusCode.INVALID_ARGUMENT
             assert text.startswith(f"the endpoint's configuration of {subject.connector.name} is not valid: ")
 
 
-def test_resources_that_fail_the_schema_are_refused(client: Client, subject: Subject) -> None:
-    spec = client.materialization(["left", "right"])
+def test_resources_that_fail_the_schema_are_refused(connector_client: Client, subject: Subject) -> None:
+    spec = connector_client.materialization(["left", "right"])
     spec.bindings[1].resource_spec_json = "[]"
 
     with pytest.raises(grpc.RpcError) as applied:
-        client.apply(spec)
+        connector_client.apply(spec)
 
     code, text = refusal(applied)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert text.startswith(f"the resource of binding 1 of {subject.connector.name} is not valid: ")
 
 
-def test_malformed_requests_are_refused(client: Client) -> None:
-    spec = client.materialization()
+def test_malformed_requests_are_refused(connector_client: Client) -> None:
+    spec = connector_client.materialization()
 
     with pytest.raises(grpc.RpcError) as no_version:
-        client.apply(spec, "")
+        connector_client.apply(spec, "")
     assert refusal(no_version) == (grpc.StatusCode.INVALID_ARGUMENT, "'version' of the request is empty")
     spec.bindings[0].field_selection.keys.append("nothing")
     with pytest.raises(grpc.RpcError) as no_field:
-        client.apply(spec)
+        connector_client.apply(spec)
     what = "the field 'nothing' is selected, and 'test/things' has no projection of that name"
     assert refusal(no_field) == (grpc.StatusCode.INVALID_ARGUMENT, what)
     spec.endpoint_spec_json = '{"password": "hidden'
     with pytest.raises(grpc.RpcError) as no_json:
-        client.apply(spec)
+        connector_client.apply(spec)
     code, text = refusal(no_json)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert text.startswith("'endpoint_spec_json' of the request is not JSON")
@@ -130,8 +130,8 @@ def stored(stream: Stream) -> pb.TransactionRequest:
 @pytest.mark.parametrize(
     ("message", "name"), [(load(0, [(1, "a")]), "Load"), (prepare(b"1"), "Prepare"), (COMMIT, "Commit")]
 )
-def test_messages_before_open_are_refused(client: Client, message: pb.TransactionRequest, name: str) -> None:
-    code, text = client.stream(message).failure()
+def test_messages_before_open_are_refused(connector_client: Client, message: pb.TransactionRequest, name: str) -> None:
+    code, text = connector_client.stream(message).failure()
 
     assert (code, text) == (INVALID, f"{name} is not expected: the stream is before Open, which allows Open")
 
@@ -161,51 +161,54 @@ OUT_OF_PLACE: list[tuple[Callable[[Stream], list[pb.TransactionRequest]], str]] 
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize(("messages", "error"), OUT_OF_PLACE)
 def test_messages_out_of_order_are_refused(
-    client: Client, messages: Callable[[Stream], list[pb.TransactionRequest]], error: str
+    connector_client: Client, messages: Callable[[Stream], list[pb.TransactionRequest]], error: str
 ) -> None:
-    stream = client.ready()
+    stream = connector_client.ready()
 
     stream.send(*messages(stream))
 
     assert stream.failure() == (INVALID, error)
 
 
-def test_second_open_is_refused(client: Client) -> None:
-    spec = client.materialization()
-    client.apply(spec)
-    stream, _ = client.open(spec)
+def test_second_open_is_refused(connector_client: Client) -> None:
+    spec = connector_client.materialization()
+    connector_client.apply(spec)
+    stream, _ = connector_client.open(spec)
 
     stream.send(opening(spec))
 
     assert stream.failure() == (INVALID, "Open is not expected: the stream is loading, which allows Load or Prepare")
 
 
-def test_malformed_open_is_refused(client: Client) -> None:
-    spec = client.materialization()
+def test_malformed_open_is_refused(connector_client: Client) -> None:
+    spec = connector_client.materialization()
 
-    assert client.stream(opening(spec, version="")).failure() == (INVALID, "'version' of the request is empty")
-    code, text = client.stream(opening(spec, begin=2, end=1)).failure()
+    assert connector_client.stream(opening(spec, version="")).failure() == (
+        INVALID,
+        "'version' of the request is empty",
+    )
+    code, text = connector_client.stream(opening(spec, begin=2, end=1)).failure()
     assert (code, text) == (INVALID, "key_begin of Open, 0x2, is above key_end, 0x1")
 
 
-def test_unknown_binding_is_refused(client: Client, subject: Subject) -> None:
+def test_unknown_binding_is_refused(connector_client: Client, subject: Subject) -> None:
     known = "the session has 1 bindings, numbered from 0"
-    stream = client.ready()
+    stream = connector_client.ready()
     stream.send(load(1, [(1, "a")]))
     assert stream.failure() == (INVALID, f"Load names an unknown binding, 1: {known}")
 
-    stream = client.open(client.materialization())[0]
+    stream = connector_client.open(connector_client.materialization())[0]
     stream.send(prepare(b"1"), stream.store([thing(1)]), stream.store([thing(1)], binding=7), COMMIT)
     assert stream.failure() == (INVALID, f"Store names an unknown binding, 7: {known}")
     assert subject.rows("things") == {}
 
 
-def test_load_of_delta_updates_is_refused(client: Client, subject: Subject) -> None:
+def test_load_of_delta_updates_is_refused(connector_client: Client, subject: Subject) -> None:
     if not subject.deltas:
         pytest.skip("it has none")
-    spec = client.materialization(delta=True)
-    client.apply(spec)
-    stream, _ = client.open(spec)
+    spec = connector_client.materialization(delta=True)
+    connector_client.apply(spec)
+    stream, _ = connector_client.open(spec)
 
     stream.send(load(0, [(1, "a")]))
 
@@ -267,9 +270,9 @@ STORES = [
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize(("change", "error"), STORES)
 def test_malformed_store_is_refused(
-    client: Client, subject: Subject, change: Callable[[pb.TransactionRequest.Store], None], error: str
+    connector_client: Client, subject: Subject, change: Callable[[pb.TransactionRequest.Store], None], error: str
 ) -> None:
-    stream = client.ready()
+    stream = connector_client.ready()
 
     stream.send(prepare(b"1"), stored(stream), broken(change)(stream), COMMIT)
 
@@ -277,7 +280,7 @@ def test_malformed_store_is_refused(
     assert code is INVALID
     assert text.startswith(error)
     assert subject.rows("things") == {}
-    again = client.open(client.materialization())[0]
+    again = connector_client.open(connector_client.materialization())[0]
     again.transact(b"1", again.store([thing(5)]))
     assert [*subject.rows("things")] == [(5, "a")]
 
@@ -302,8 +305,8 @@ LOADS = [
 @pytest.mark.usefixtures("loading")
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(("message", "error"), LOADS)
-def test_malformed_load_is_refused(client: Client, message: pb.TransactionRequest.Load, error: str) -> None:
-    stream = client.ready()
+def test_malformed_load_is_refused(connector_client: Client, message: pb.TransactionRequest.Load, error: str) -> None:
+    stream = connector_client.ready()
 
     stream.send(pb.TransactionRequest(load=message))
 
@@ -313,13 +316,13 @@ def test_malformed_load_is_refused(client: Client, message: pb.TransactionReques
     assert text.replace(text.partition("'")[2].partition("things'")[0], "", 1) == error
 
 
-def test_stream_may_end_before_open(client: Client) -> None:
-    stream = client.ready()
+def test_stream_may_end_before_open(connector_client: Client) -> None:
+    stream = connector_client.ready()
     stream.end()
 
 
-def test_stream_that_ends_before_commit_stores_nothing(client: Client, subject: Subject) -> None:
-    stream = client.ready()
+def test_stream_that_ends_before_commit_stores_nothing(connector_client: Client, subject: Subject) -> None:
+    stream = connector_client.ready()
     stream.send(prepare(b"1"))
     stream.documents()
     stream.send(stored(stream))
@@ -330,8 +333,8 @@ def test_stream_that_ends_before_commit_stores_nothing(client: Client, subject: 
     assert subject.rows("things") == {}
 
 
-def test_stream_that_ends_during_commit_is_committed_or_not(client: Client, subject: Subject) -> None:
-    stream = client.ready()
+def test_stream_that_ends_during_commit_is_committed_or_not(connector_client: Client, subject: Subject) -> None:
+    stream = connector_client.ready()
     stream.send(prepare(b"1"))
     stream.documents()
     stream.send(stored(stream), COMMIT)
@@ -345,8 +348,8 @@ def test_stream_that_ends_during_commit_is_committed_or_not(client: Client, subj
 
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize("moment", ["open", "loading", "prepared", "storing"])
-def test_a_cancelled_stream_leaves_nothing(client: Client, subject: Subject, moment: str) -> None:
-    stream = client.ready()
+def test_a_cancelled_stream_leaves_nothing(connector_client: Client, subject: Subject, moment: str) -> None:
+    stream = connector_client.ready()
     stream.transact(b"1", stream.store([thing(9)]))
     if moment != "open" and subject.loads:
         stream.send(load(0, [(9, "a")]))
@@ -358,7 +361,7 @@ def test_a_cancelled_stream_leaves_nothing(client: Client, subject: Subject, mom
 
     stream.cancel()
 
-    again, checkpoint = client.open(client.materialization())
+    again, checkpoint = connector_client.open(connector_client.materialization())
     assert checkpoint == (b"1" if subject.transactional else b"")
     assert [*subject.rows("things")] == [(9, "a")]
     # nothing that the first one holds stands in the way

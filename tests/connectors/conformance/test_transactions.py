@@ -19,8 +19,8 @@ def by_key(documents: list[Document]) -> dict[Key, Document]:
     return {key_of(document): document for document in documents}
 
 
-def test_stored_documents_are_loaded_again(client: Client, subject: Subject) -> None:
-    stream = client.ready()
+def test_stored_documents_are_loaded_again(connector_client: Client, subject: Subject) -> None:
+    stream = connector_client.ready()
 
     assert stream.transact(b"1", stream.store(THINGS)) == []
 
@@ -30,9 +30,9 @@ def test_stored_documents_are_loaded_again(client: Client, subject: Subject) -> 
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("how", LAYOUTS)
-def test_documents_are_stored_from_any_arena_layout(client: Client, subject: Subject, how: str) -> None:
+def test_documents_are_stored_from_any_arena_layout(connector_client: Client, subject: Subject, how: str) -> None:
     documents = [thing(index, amount=index / 4, note=f"note {index}") for index in range(300)]
-    stream = client.ready()
+    stream = connector_client.ready()
 
     stream.transact(b"1", stream.store(documents[:1], how=how), stream.store(documents[1:], how=how))
     assert subject.rows("things") == by_key(documents)
@@ -44,8 +44,8 @@ def test_documents_are_stored_from_any_arena_layout(client: Client, subject: Sub
     stream.end()
 
 
-def test_rows_may_share_a_slice_of_the_arena(client: Client, subject: Subject) -> None:
-    stream = client.ready()
+def test_rows_may_share_a_slice_of_the_arena(connector_client: Client, subject: Subject) -> None:
+    stream = connector_client.ready()
     message = stream.store([thing(1, note="same"), thing(2, note="same")])
     message.store.packed_values[1].CopyFrom(message.store.packed_values[0])
 
@@ -55,8 +55,8 @@ def test_rows_may_share_a_slice_of_the_arena(client: Client, subject: Subject) -
 
 
 @pytest.mark.usefixtures("loading")
-def test_documents_are_loaded_updated_and_deleted(client: Client, subject: Subject) -> None:
-    stream = client.ready()
+def test_documents_are_loaded_updated_and_deleted(connector_client: Client, subject: Subject) -> None:
+    stream = connector_client.ready()
     stream.transact(b"1", stream.store(THINGS))
 
     keys = [*map(key_of, THINGS), (4, "a"), (1, "b")]
@@ -78,36 +78,36 @@ def test_documents_are_loaded_updated_and_deleted(client: Client, subject: Subje
 
 
 @pytest.mark.usefixtures("loading")
-def test_deletion_of_missing_keys_does_nothing(client: Client, subject: Subject) -> None:
-    stream = client.ready()
+def test_deletion_of_missing_keys_does_nothing(connector_client: Client, subject: Subject) -> None:
+    stream = connector_client.ready()
 
     stream.transact(b"1", stream.store([thing(1), thing(2)], [False, False], delete=[True, False]))
 
     assert subject.rows("things") == (by_key([thing(2)]) if subject.deletes else by_key([thing(1), thing(2)]))
 
 
-def test_empty_transactions_commit(client: Client, subject: Subject) -> None:
-    stream = client.ready()
+def test_empty_transactions_commit(connector_client: Client, subject: Subject) -> None:
+    stream = connector_client.ready()
 
     for checkpoint in (b"1", b"2", b"3"):
         assert stream.transact(checkpoint) == []
     stream.end()
 
-    _, checkpoint = client.open(client.materialization())
+    _, checkpoint = connector_client.open(connector_client.materialization())
     assert checkpoint == (b"3" if subject.transactional else b"")
     assert subject.rows("things") == {}
 
 
-def test_materialization_without_bindings_commits(client: Client) -> None:
-    stream = client.ready(())
+def test_materialization_without_bindings_commits(connector_client: Client) -> None:
+    stream = connector_client.ready(())
 
     assert stream.transact(b"1") == []
     stream.end()
 
 
 @pytest.mark.usefixtures("loading")
-def test_loads_before_committed_are_answered(client: Client) -> None:
-    stream = client.ready()
+def test_loads_before_committed_are_answered(connector_client: Client) -> None:
+    stream = connector_client.ready()
     stream.transact(b"1", stream.store(THINGS[:2]))
 
     # All of two transactions is sent before anything of the first is known to be committed.
@@ -123,8 +123,8 @@ def test_loads_before_committed_are_answered(client: Client) -> None:
 
 
 @pytest.mark.usefixtures("loading")
-def test_many_transactions_commit_one_after_another(client: Client, subject: Subject) -> None:
-    stream = client.ready()
+def test_many_transactions_commit_one_after_another(connector_client: Client, subject: Subject) -> None:
+    stream = connector_client.ready()
     documents: dict[int, Document] = {}
     stream.send(prepare(b"0"))
     for number in range(1, 13):
@@ -144,8 +144,8 @@ def test_many_transactions_commit_one_after_another(client: Client, subject: Sub
     assert subject.rows("things") == by_key(list(documents.values()))
 
 
-def test_bindings_do_not_mix_their_rows(client: Client, subject: Subject) -> None:
-    stream = client.ready(["left", "right"])
+def test_bindings_do_not_mix_their_rows(connector_client: Client, subject: Subject) -> None:
+    stream = connector_client.ready(["left", "right"])
 
     stream.transact(b"1", stream.store([thing(1)]), stream.store([thing(1, note="r"), thing(2)], binding=1))
     assert subject.rows("left") == by_key([thing(1)])
@@ -160,10 +160,10 @@ def test_bindings_do_not_mix_their_rows(client: Client, subject: Subject) -> Non
 TEXTS = ["", "ä", "日本語", "😀", "a\u2028b", "'\"`;--", "\\", "\t\r\n", "%_", "\ufeff", "null", "\u007f\u0080"]
 
 
-def test_any_text_is_stored_in_keys_values_and_documents(client: Client, subject: Subject) -> None:
+def test_any_text_is_stored_in_keys_values_and_documents(connector_client: Client, subject: Subject) -> None:
     texts = [*TEXTS, *(["a\0b", "\0", "\0\xff"] if subject.holds_nul else [])]
     documents = [thing(1, text, note=text, nested={text: [text]}) for text in texts]
-    stream = client.ready()
+    stream = connector_client.ready()
 
     stream.transact(b"1", stream.store(documents))
     assert subject.rows("things") == by_key(documents)
@@ -177,9 +177,9 @@ def test_any_text_is_stored_in_keys_values_and_documents(client: Client, subject
 NUMBERS = [0, 255, 256, 2**31, 2**53 + 1, 2**63 - 1, -1, -(2**63)]
 
 
-def test_any_integer_is_stored_in_keys(client: Client, subject: Subject) -> None:
+def test_any_integer_is_stored_in_keys(connector_client: Client, subject: Subject) -> None:
     documents = [thing(number, amount=1) for number in NUMBERS]
-    stream = client.ready()
+    stream = connector_client.ready()
 
     stream.transact(b"1", stream.store(documents))
 
@@ -190,9 +190,9 @@ def test_any_integer_is_stored_in_keys(client: Client, subject: Subject) -> None
 
 
 @pytest.mark.sampled(1)
-def test_document_of_16_megabytes_is_stored(client: Client, subject: Subject) -> None:
+def test_document_of_16_megabytes_is_stored(connector_client: Client, subject: Subject) -> None:
     documents = [thing(1, note="x" * (16 << 20)), thing(2), thing(3, note="ü" * (2 << 20))]
-    stream = client.ready()
+    stream = connector_client.ready()
 
     stream.transact(b"1", stream.store(documents))
     assert subject.rows("things") == by_key(documents)
