@@ -158,6 +158,8 @@ def _is_none(value: object) -> bool:
 class _Model(BaseModel):
     """A part of a document. Properties that the schema does not name are kept."""
 
+    __flow_is_partial__ = True  # properties that were not set are omitted
+
     if not TYPE_CHECKING:  # type checkers shall refuse other properties
         model_config = ConfigDict(
             extra="allow", strict=True, validate_by_name=True, validate_by_alias=True, protected_namespaces=()

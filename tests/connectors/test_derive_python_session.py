@@ -481,3 +481,70 @@ def test_module_that_hides_the_package_of_its_types_is_loaded() -> None:
     assert run(replace(spec, connector_config=replace(config_of(spec), path="acme.py")), [{"id": 1}]) == [
         (0, {"id": 1})
     ]
+
+
+def test_l1_time_of_the_event_loop_follows_the_document() -> None:
+    body = """
+        import asyncio
+        async def wait() -> Any:
+            try:
+                await asyncio.wait_for(asyncio.sleep(0.1), 50)
+            finally:
+                return {"id": asyncio.get_running_loop().time()}
+        return wait()
+    """
+    published = run(lambdas(body), [{"id": 1}, {"id": 2}, {"id": 3}])
+    assert len({document["id"] for _, document in published}) == 1
+
+
+def test_task_that_outlives_its_method_has_no_state(tmp_path: Path) -> None:
+    body = """
+        import asyncio
+        async def work() -> None:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            self.state["n"] = 1
+        async def begin() -> None:
+            if read.doc.id == 1:
+                self.task = asyncio.create_task(work())
+            else:
+                await self.task
+        return begin()
+    """
+    (tmp_path / "shard" / "attempt").mkdir(parents=True)
+    session = open_session(lambdas(body), path=str(tmp_path / "shard" / "attempt" / "state.db"))
+    with pytest.raises(LambdaError, match="self.state was used by a task that outlives the method of its document"):
+        invoke(session, [{"id": 1}, {"id": 2}])
+    session.close()
+
+
+def test_models_of_the_author_are_published_with_their_defaults() -> None:
+    head = "import pydantic\nclass Own(pydantic.BaseModel):\n    id: int\n    rate: float = 2.5\n"
+    spec = lambdas("return [Own(id=1), {'id': 2, 'own': Own(id=3)}]", head=head)
+    expected = [(0, {"id": 1, "rate": 2.5}), (0, {"id": 2, "own": {"id": 3, "rate": 2.5}})]
+    assert run(spec, [{"id": 1}]) == expected
+
+
+PUBLICATIONS = {
+    "async generator": "async def each() -> Any:\n    for n in range(3):\n        doc.n = n\n        yield doc\nreturn each()",
+    "generator": "for n in range(3):\n    doc.n = n\n    yield doc",
+    "dict": "some: Any = {'id': 1}\nfor n in range(3):\n    some['n'] = n\n    yield some",
+}
+
+
+@pytest.mark.parametrize("form", PUBLICATIONS)
+def test_document_that_is_changed_after_its_publication_is_another_one(form: str) -> None:
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}, "n": {"type": "integer"}}}
+    spec = lambdas(f"doc = Document(id=1)\n{PUBLICATIONS[form]}", schema=schema)
+    assert run(spec, [{"id": 1}]) == [(0, {"id": 1, "n": number}) for number in range(3)]
+
+
+def test_document_that_is_kept_and_changed_is_published_in_columns() -> None:
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}, "n": {"type": "integer"}}}
+    members = "def __init__(self, open: Any) -> None:\n    self.doc = Document(id=1)\n"
+    spec = lambdas("if read.doc.id == 2: self.doc.n = 5\nreturn self.doc", members, schema=schema)
+    session = open_session(spec)
+    parts = session.invoke_columns(ReadBatch([0, 0], [CLOCK] * 2, [CLOCK] * 2, [{"id": 1}, {"id": 2}]))
+    assert parts is not None
+    assert [document for part in parts for document in part.documents] == [{"id": 1}, {"id": 1, "n": 5}]
+    session.close()

@@ -75,7 +75,8 @@ def _written(document: Any) -> bytes:
     """
     serializer = getattr(document, "__pydantic_serializer__", None)
     if serializer is not None:
-        text: bytes = serializer.to_json(document, by_alias=True, exclude_unset=True)
+        is_partial = getattr(type(document), "__flow_is_partial__", False)  # unlike a model of the author's
+        text: bytes = serializer.to_json(document, by_alias=True, exclude_unset=is_partial)
     elif hasattr(document, "__struct_fields__"):
         text = _struct_functions()[1](document)
     elif isinstance(document, dict):
@@ -120,13 +121,13 @@ class ColumnAnswer:
                 fields: Any = tuple(document)
             else:
                 fields = getattr(document, "__pydantic_fields_set__", None)
-                if fields is None or document.__pydantic_extra__:
+                if fields is None or document.__pydantic_extra__ or not hasattr(kind, "__flow_is_partial__"):
                     return False
                 values = document.__dict__
             if self._class is None:
                 if not fields:
                     return False
-                self._class, self._fields = kind, fields
+                self._class, self._fields = kind, fields if kind is dict else set(fields)
                 self._names = tuple(fields) if kind is dict else tuple(name for name in values if name in fields)
             elif kind is not self._class or fields != self._fields:
                 return False

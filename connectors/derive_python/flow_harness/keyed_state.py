@@ -6,6 +6,7 @@ the commit. A document cannot see the values of another key, so that the number 
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -13,6 +14,9 @@ from pydantic_core import from_json, to_json
 from .frames import Frames
 
 _MISSING = object()
+
+_PLACE: ContextVar[object] = ContextVar("place")
+"""The place of the document whose method started a task; threads have none."""
 
 UNMENTIONED = (
     "the module uses {}, and none of its files mentions the word 'state', so no state is stored: mention it in a"
@@ -40,13 +44,14 @@ class KeyedState:
         self._frame: tuple[list[int], list[Any]] = ([], [])
         self._keys: list[bytes | None] | None = None
         self._is_used = False
+        self._token = object()
         self.place: int | None = None
 
     def begin(self) -> None:
         """Forget all values, for a new session."""
         self._values, self._loaded = {}, {}
         self.prepare([], [])
-        self.place = None
+        self.enter(None)
 
     def serve(self, derivation: Any) -> None:
         """Give an instance of the author's class access to the values."""
@@ -57,6 +62,11 @@ class KeyedState:
         self._frame, self._keys = (transforms, documents), None
         if self._is_used:
             self._take_keys()
+
+    def enter(self, place: int | None) -> None:
+        """Make a document of the frame the present one; tasks of earlier documents have no more values."""
+        self.place, self._token = place, object()
+        _PLACE.set(self._token)
 
     def _take_keys(self) -> list[bytes | None]:
         if self._keys is None:
@@ -83,6 +93,8 @@ class KeyedState:
         self._is_used = True
         if not self._is_kept:
             raise RuntimeError(UNMENTIONED.format("self.state"))
+        if _PLACE.get(self._token) is not self._token:
+            raise RuntimeError("self.state was used by a task that outlives the method of its document")
         key = self._key
         if key is None:
             raise RuntimeError(

@@ -140,23 +140,26 @@ class Harness:
         published = frame.get("published", clocks)
         keyed, set_present, methods, reads = self._keyed, present.set_present, self._methods, self._reads
         keyed.prepare(transforms, documents)
+        loop = asyncio.get_running_loop()
+        renew = loop.renew if isinstance(loop, VirtualLoop) else int
         answer: Answer = ColumnAnswer() if frame.get("columns") and not self._differ else DocumentAnswer()
         sent = present.elapsed()
         self._index = 0
         for place, transform in enumerate(transforms):
-            keyed.place = place
+            keyed.enter(place)
+            renew()
             if transform == len(methods):
                 set_present(clocks[place], transform, b"", has_chance=False)
-                keyed.place = None
-                result = await self._flush()
+                keyed.enter(None)
+                result = list(map(_held, await self._flush()))
             else:
                 document = documents[place]
                 set_present(clocks[place], transform, document)
                 result = methods[transform](reads[transform](document, published[place]))
                 if type(result) is AsyncGeneratorType:
-                    result = [document async for document in result]
-                elif type(result) is not list:
-                    result = await _results(result)
+                    result = [_held(document) async for document in result]
+                else:
+                    result = list(map(_held, result if type(result) is list else await _results(result)))
             self._failures.check()
             if not answer.add(result):
                 answer = DocumentAnswer(answer.documents())
@@ -183,7 +186,7 @@ class Harness:
 
     async def _commit(self) -> bytes:
         present.set_present(0, -1, b"", has_chance=False)
-        self._keyed.place = None
+        self._keyed.enter(None)
         types = self._types
         if self._class.start_commit is not types.IDerivation.start_commit:
             request = types.Request.StartCommit()
@@ -247,10 +250,19 @@ async def _awaited(result: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
+def _held(document: Any) -> Any:
+    """Return a copy of a published document, because the author may change the document and publish it again."""
+    kind = type(document)
+    if kind is dict:
+        return document.copy()
+    copied = getattr(kind, "__copy__", None)
+    return document if copied is None else copied(document)
+
+
 async def _results(result: Any) -> Any:
     """Return the documents that a method returns or yields, in any of the forms that it may have."""
     if isinstance(result, AsyncIterator):
-        return [document async for document in result]
+        return [_held(document) async for document in result]
     if inspect.isawaitable(result):
         result = await result
     if result is None:

@@ -46,6 +46,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Return the time of the loop in seconds."""
         return self._seconds
 
+    def renew(self) -> None:
+        """Begin at the time 0 again, for the next document, unless a task still waits for a timer."""
+        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        if self._seconds and all(timer.cancelled() for timer in timers):
+            for timer in timers:
+                timer._scheduled = False  # type: ignore[attr-defined]
+            timers.clear()
+            self._timer_cancelled_count = 0
+            self._seconds = 0.0
+
     def skip(self, seconds: float) -> None:
         """Move the time forward."""
         # a timer is due only after its time, so the time moves by the least possible amount more
