@@ -45,7 +45,6 @@ FORBIDDEN_TERMS = {
 }
 """Words that no module, class or function has in its name, and the terms to use instead."""
 SMALL_MODULES = {
-    "connectors/derive_python/flow_harness/waiting.py": "leaf: runs in the process of a module",
     "connectors/derive_sqlite/config.py": "leaf: read without SQLite",
     "connectors/module_kit/projects.py": "leaf: shared by languages",
     "derive/catalog/check.py": "entry point: a catalog with its code",

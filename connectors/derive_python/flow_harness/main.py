@@ -58,10 +58,14 @@ class Harness:
         self._is_broken = False
         self._differ = False  # documents of the batch differ in their properties, so they are no columns
         self._index: int | None = None
+        self._renew: Callable[[], object] = int  # begins the time of the event loop again
 
     async def serve(self) -> None:
         """Answer frames until the input ends."""
-        asyncio.get_running_loop().set_exception_handler(self._failures.note)
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._failures.note)
+        if isinstance(loop, VirtualLoop):
+            self._renew = loop.renew
         sys.set_asyncgen_hooks(None, None)  # the loop would list each generator of documents, to close it at the end
         while (text := self._frames.receive()) is not None:
             frame = from_json(text, cache_strings="keys")
@@ -140,18 +144,14 @@ class Harness:
         published = frame.get("published", clocks)
         keyed, set_present, methods, reads = self._keyed, present.set_present, self._methods, self._reads
         keyed.prepare(transforms, documents)
-        loop = asyncio.get_running_loop()
-        renew = loop.renew if isinstance(loop, VirtualLoop) else int
         answer: Answer = ColumnAnswer() if frame.get("columns") and not self._differ else DocumentAnswer()
         sent = present.elapsed()
         self._index = 0
         for place, transform in enumerate(transforms):
             keyed.enter(place)
-            renew()
+            self._renew()
             if transform == len(methods):
-                set_present(clocks[place], transform, b"", has_chance=False)
-                keyed.enter(None)
-                result = list(map(_held, await self._flush()))
+                result = await self._flush(clocks[place])
             else:
                 document = documents[place]
                 set_present(clocks[place], transform, document)
@@ -177,9 +177,12 @@ class Harness:
             self._failures.check()
         return answer.text()
 
-    async def _flush(self) -> Any:
+    async def _flush(self, clock: int) -> list[Any]:
+        """Return the documents of `flush` at the end of a tick."""
+        present.set_present(clock, len(self._methods), b"", has_chance=False)
+        self._keyed.enter(None)
         flushed = self._types.Response.Flushed()
-        result = await _results(_called(self._derivation.flush, [self._updates, flushed]))
+        result = list(map(_held, await _results(_called(self._derivation.flush, [self._updates, flushed]))))
         if flushed.state is not None:
             self._update(flushed.state)
         return result
