@@ -143,7 +143,7 @@ def until_maintained(connection: Connection, views: int) -> float:
 
     def is_maintained() -> bool:
         states = connection.execute("SHOW MAINTENANCE").fetchall()
-        return len(states) == views and all(upper and int(upper) > present for _, upper, _ in states)
+        return len(states) == views and all(upper and int(upper) > present for _, upper, *_ in states)
 
     return until(is_maintained, "all views are maintained")
 

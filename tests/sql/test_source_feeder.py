@@ -243,7 +243,7 @@ class Sources(RuleBasedStateMachine):
             other = sorted(self.lines[self.sources[name].path])
             self.loop.run_until_complete(until(self.client, name, "55000" if name in followers else other))
         rows = self.loop.run_until_complete(self.client("SHOW MAINTENANCE"))
-        failures = {name for name, _, error, _ in rows if error and error.startswith("SqlError: ")}
+        failures = {name for name, _, error, *_ in rows if error and error.startswith("SqlError: ")}
         assert failures == set(followers)
         path.write_bytes(content)
         self.look()
