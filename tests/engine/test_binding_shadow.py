@@ -489,7 +489,7 @@ def test_killed_shadow_is_swapped_once(step: int, first: int, server: CrashServe
             folder.require_one_version()
             if status:
                 killed.add(failpoint)
-                assert folder.do("shadow_bindings") == 0
+                assert folder.do("shadow_bindings") == 0, failpoint
             folder.require_complete()
     assert killed.issuperset(NAMED)
     assert killed > set(NAMED)
