@@ -37,6 +37,8 @@ from derive.time import BEGINNING
 def find_raised(store: View, catalog: CatalogSpec) -> dict[str, dict[str, str]]:
     """Return the bindings whose `backfill` was raised since they ran, by materialization.
 
+    A binding whose rows are already being replaced, perhaps by a run that was killed, is not among them.
+
     Returns:
         For each materialization, the state key of the live binding by the state key of the raised binding.
     """
@@ -45,11 +47,13 @@ def find_raised(store: View, catalog: CatalogSpec) -> dict[str, dict[str, str]]:
         state, text = store.task(spec.name), store.applied(spec.name)
         if state is None or text is None or spec.disabled:
             continue
-        stored = restored_bindings(text)
+        stored, decided = restored_bindings(text), read_refills(store.root, spec.name)
         keys = {
             binding.input.state_key: stored[binding.name].input.state_key
             for binding in spec.bindings
-            if binding.name in stored and _is_raised(binding, stored[binding.name], state)
+            if binding.input.state_key not in decided
+            and binding.name in stored
+            and _is_raised(binding, stored[binding.name], state)
         }
         if keys:
             raised[spec.name] = keys
