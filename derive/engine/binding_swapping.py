@@ -63,7 +63,8 @@ class BindingSwapping:
     def finish(self, scheduler: Scheduler, sleep: Callable[[float], None] = time.sleep) -> bool:
         """Swap the shadows of an idle run, and let them replace the rows; return whether all shadows are swapped.
 
-        A shadow is not swapped if it has failed, if it waits for a person, or if nothing moves for half a minute.
+        A shadow is not swapped if it or its materialization has failed, if it waits for a person, or if nothing moves
+        for half a minute.
         """
         moved_at = time.monotonic()
         while self.advance(scheduler) or self._waits():
@@ -77,8 +78,14 @@ class BindingSwapping:
 
     def _waits(self) -> bool:
         """Return whether the run itself will bring a shadow to its swap, or a swapped shadow to its rows."""
-        is_filled = any(not shadow.is_held and shadow.error is None for shadow in self.present().values())
+        shadows = self.present().values()
+        is_filled = any(not (one.is_held or one.error or self._has_stopped(one.task)) for one in shadows)
         return is_filled or any(map(self._is_replacing, self.swapped))
+
+    def _has_stopped(self, name: str) -> bool:
+        """Return whether a permanent error has stopped a materialization with its live bindings."""
+        task = self._run.tasks.get(name)
+        return task is None or (task.error is not None and not task.error.heals)
 
     def _is_replacing(self, name: str) -> bool:
         """Return whether the rows of a swapped shadow have yet to replace the former rows."""
@@ -86,7 +93,10 @@ class BindingSwapping:
         return task is not None and task.error is None and bool(read_refills(self._store.root, name))
 
     def _is_ready(self, shadow: BindingShadow) -> bool:
-        return not shadow.is_held and shadow.error is None and not self._store.shadows.behind(shadow)
+        task = self._run.tasks.get(shadow.task)
+        if shadow.is_held or shadow.error or task is None or task.error:
+            return False
+        return not self._store.shadows.behind(shadow)
 
     def _swap(self, name: str) -> None:
         reach("swap.committing")

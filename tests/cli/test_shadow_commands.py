@@ -324,6 +324,20 @@ def test_shadow_that_has_stopped_is_not_reported_as_complete(tmp_path: Path) -> 
     assert orders(folder) == [1, 2, 3, 4]
 
 
+def test_shadow_of_a_stopped_materialization_is_not_swapped(tmp_path: Path) -> None:
+    folder = begin_bound(tmp_path)
+    assert flowctl(folder, "run", "--shadow", "--hold", "--until-idle")[0] == 0
+    assert flowctl(folder, "collections", "truncate", "--collection", "s/orders")[0] == 0
+    status, _, err = flowctl(folder, "run", "--shadow", "--until-idle")
+    assert status == 1
+    assert "s/stored stopped" in err
+    assert "the second table replace the former rows" not in err
+    assert len(second_tables(folder)) == 1
+    assert flowctl(folder, "shadow", "drop")[0] == 0
+    assert second_tables(folder) == []
+    assert orders(folder) == [1, 2, 3]
+
+
 def test_swap_after_another_edit_leaves_the_shadow_held(tmp_path: Path) -> None:
     folder = begin_bound(tmp_path)
     assert flowctl(folder, "run", "--shadow", "--hold", "--until-idle")[0] == 0
