@@ -225,7 +225,7 @@ State = ConnectorState
 
 
 class Request:
-    """What the runtime gives to the class."""
+    """Messages of the runtime to the class."""
 
     class Open(BaseModel):
         """The begin of a transaction."""
@@ -238,7 +238,7 @@ class Request:
 {reads}
 
 class Response:
-    """What the class returns to the runtime."""
+    """Answers of the class to the runtime."""
 
     class Flushed(BaseModel):
         """The end of a tick; `state` is stored with the transaction."""

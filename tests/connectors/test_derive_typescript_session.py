@@ -190,7 +190,7 @@ def test_console_output_is_logged_with_its_level(capfd: pytest.CaptureFixture[st
     assert capfd.readouterr() == ("", "")
 
 
-# What a method does wrong, and what is said about it; test_derive_typescript_json.py has values that JSON cannot hold.
+# Errors of methods, and their messages; test_derive_typescript_json.py has values that JSON cannot hold.
 WRONG = [
     ("return [{ id: read.doc.sum.total }];", "TypeError: Cannot read properties of undefined (reading 'total')", 4),
     ("throw new RangeError('too much');", "RangeError: too much", 4),

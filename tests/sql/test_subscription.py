@@ -208,7 +208,7 @@ async def test_subscription_cancelled_at_its_start_leaves_nothing(
     await follower("BEGIN")
     await follower("SELECT * FROM t")  # its time is known, so what comes next is the lease
     with closing(Metadata(world.data / "metadata.db")) as metadata, metadata.transaction():
-        # Nobody else writes, so the lease is waited for.
+        # No other session writes, so the cursor waits for the lease.
         subscribing = asyncio.create_task(follower("DECLARE c CURSOR FOR SUBSCRIBE t"))
         await asyncio.sleep(0.2)
         follower.session.cancel()
