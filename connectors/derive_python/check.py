@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import re
@@ -18,13 +19,14 @@ import jsonschema_rs
 import orjson
 
 from connectors.derive_python.config import config_of, module_of
-from connectors.derive_python.models import RESERVED, method_of
+from connectors.derive_python.models import RESERVED, method_of, read_of
 from connectors.derive_python.runtime.project import (
     AUTHOR,
     PREFIX,
     TYPES,
     authored,
     digest_of,
+    member_position,
     place_in,
     project_files,
     types_package,
@@ -37,6 +39,15 @@ _CACHED = "checked"
 """Folder of the user's caches with an empty file for each module without errors."""
 
 _UNKNOWN_LIBRARY = "missing-import"
+
+_CLASS_CHECK = """
+import {package} as _flow_types
+_flow_base: type[_flow_types.IDerivation] = Derivation
+class _FlowWhole(Derivation):
+    def __init__(self) -> None: ...
+_FlowWhole()
+"""
+"""Lines after the module's text that check the class as a whole; an error of the checker there is one of the class."""
 
 
 def check_names(spec: DerivationSpec) -> list[Issue]:
@@ -101,7 +112,8 @@ def _check(spec: DerivationSpec) -> list[Issue]:
     """Return the errors of one module."""
     config = config_of(spec)
     project = project_files(spec)
-    folder = write_project({**_hidden_types(spec, project), **project, "pyrefly.toml": _settings(spec)}, PREFIX)
+    checked = {f"{AUTHOR}/{config.path}": _with_class_check(spec), "pyrefly.toml": _settings(spec)}
+    folder = write_project({**_hidden_types(spec, project), **project, **checked}, PREFIX)
     try:
         files = [f"{AUTHOR}/{config.path}", *(f"{AUTHOR}/{file.path}" for file in config.files if _is_code(file.path))]
         command = [sys.executable, "-m", "pyrefly", "check", "--output-format", "json", *files]
@@ -113,8 +125,47 @@ def _check(spec: DerivationSpec) -> list[Issue]:
             raise TaskError(f"pyrefly cannot check the module of '{spec.name}': {said}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    issues = [_issue(spec, error) for error in errors if _matters(error)]
-    return list(dict.fromkeys(issues))
+    last = config.module.text.count("\n") + 1
+    of_class = [error for error in errors if error["path"] == f"{AUTHOR}/{config.path}" and error["line"] > last]
+    issues = [_issue(spec, error) for error in errors if error not in of_class and _matters(error)]
+    return list(dict.fromkeys([*issues, *_class_issues(spec, of_class)]))
+
+
+def _with_class_check(spec: DerivationSpec) -> bytes:
+    """Return the module, with lines that check its class unless the module has an error of syntax."""
+    text = module_of(spec).text
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return text.encode()
+    return (text + "\n" + _CLASS_CHECK.format(package=types_package(spec)).lstrip("\n")).encode()
+
+
+def _class_issues(spec: DerivationSpec, errors: Sequence[dict[str, Any]]) -> list[Issue]:
+    """Return the issues of errors in the lines that check the class."""
+    package, position = types_package(spec), member_position(spec, "Derivation")
+    names = {error["name"] for error in errors}
+    hint = f"write 'class Derivation(IDerivation):' after 'from {package} import IDerivation'"
+    if "unknown-name" in names:
+        return [Issue("E531", "the module defines no class 'Derivation'", module_of(spec).position, hint)]
+    if "bad-assignment" in names:
+        return [Issue("E531", "'Derivation' does not extend the class 'IDerivation'", position, hint)]
+    abstract = {name for error in errors if error["name"] == "bad-instantiation" for name in _quoted(error)}
+    return [
+        Issue(
+            "E531",
+            f"class 'Derivation' has no method '{method_of(transform.name)}' for transform '{transform.name}'",
+            position,
+            f"write 'async def {method_of(transform.name)}(self, read: Request.{read_of(transform.name)})"
+            " -> AsyncIterator[Document]:'",
+        )
+        for transform in spec.transforms
+        if method_of(transform.name) in abstract
+    ]
+
+
+def _quoted(error: dict[str, Any]) -> list[str]:
+    return re.findall(r"`([^`]*)`", error["description"])
 
 
 def _hidden_types(spec: DerivationSpec, project: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -292,12 +292,12 @@ class ModuleSession(ABC):
             raise self._refused(reply["error"], f"{self._what} cannot start", self._module.position)
         process.abilities = reply["opened"]
         if process.abilities["startCommit"] and not self._state.place:
+            method = self.language.commit_method
             raise LambdaError(
-                f"'{self._spec.name}' keeps state, but its module does not declare '{self.language.commit_method}', so"
-                " no shard keeps the state",
+                f"the class of '{self._spec.name}' inherits '{method}' from another file, and its module does not"
+                " contain this word, so no shard would store the state",
                 position=self._module.position,
-                hint=f"declare '{self.language.commit_method}' in the class of the module, so that its state is stored"
-                " with each commit; or shuffle by a key, so that each shard keeps the state of its own keys",
+                hint=f"define '{method}' in the module, or add a comment with it, such as '{method} is inherited'",
             )
         self._unanswered = False
         return process

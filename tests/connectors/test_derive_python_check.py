@@ -65,6 +65,34 @@ def test_errors_have_places_and_hints() -> None:
     ]  # fmt: skip
 
 
+def test_class_without_methods_is_refused_at_the_class() -> None:
+    text = f"{HEAD}class Derivation(IDerivation):\n    def from_in(self, read: Any) -> Any: ..."
+    assert issues(derivation(text, "fromIn", "fromOther", "fromThird", schema=SCHEMA)) == [
+        (
+            "E531", 3, 7, f"class 'Derivation' has no method 'from_{name.lower()}' for transform 'from{name}'",
+            f"write 'async def from_{name.lower()}(self, read: Request.ReadFrom{name}) -> AsyncIterator[Document]:'",
+        )
+        for name in ("Other", "Third")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "message"),
+    [
+        ("class Derivation:\n    pass\n", (1, 7), "'Derivation' does not extend the class 'IDerivation'"),
+        ("\nclass Other:\n    pass\n", (1, 1), "the module defines no class 'Derivation'"),
+    ],
+)
+def test_class_that_extends_no_base_is_refused(text: str, at: tuple[int, int], message: str) -> None:
+    hint = "write 'class Derivation(IDerivation):' after 'from acme.out import IDerivation'"
+    assert issues(derivation(text)) == [("E531", *at, message, hint)]
+
+
+def test_module_with_an_error_of_syntax_has_this_error_only() -> None:
+    found = issues(derivation(f"{HEAD}class Derivation(IDerivation:\n    x = (\n"))
+    assert [issue[:3] for issue in found] == [("E531", 3, 29), ("E531", 5, 1)]
+
+
 RIGHT = f"""{HEAD}from helper import double
 class Derivation(IDerivation):
     def __init__(self, open: Request.Open):

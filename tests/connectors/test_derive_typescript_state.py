@@ -255,8 +255,8 @@ def test_start_commit_may_return_no_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.deno
-def test_state_of_a_module_without_start_commit_is_an_error() -> None:
+def test_state_of_an_inherited_start_commit_is_an_error() -> None:
     session = TypeScriptConnector().open(derivation(PLAIN), apsw.Connection(":memory:"), lambda _, message: None)
-    with pytest.raises(LambdaError, match="'acme/out' keeps state, but its module does not declare 'startCommit'"):
+    with pytest.raises(LambdaError, match="'acme/out' inherits 'startCommit' from another file"):
         counted(session, "a")
     session.close()

@@ -116,6 +116,8 @@ class Harness:
         derived = getattr(module, "Derivation", None)
         if not isinstance(derived, type):
             raise TypeError("the module defines no class 'Derivation'")
+        if not issubclass(derived, self._types.IDerivation):
+            raise TypeError("'Derivation' does not extend the class 'IDerivation'")
         for name in self._settings["methods"]:
             if not callable(getattr(derived, name, None)) or getattr(
                 getattr(derived, name), "__isabstractmethod__", False

@@ -122,9 +122,9 @@ def located(module: Script, line: int, column: int, length: int = 0) -> Position
 
 
 def member_position(spec: DerivationSpec, name: str) -> Position:
-    """Return the position of the definition of a method; the module's beginning if it is not places."""
+    """Return the position of the definition of a method or a class; the module's beginning if it has none."""
     module = module_of(spec)
-    member = re.search(rf"\bdef\s+({re.escape(name)})\b", module.text)
+    member = re.search(rf"^\s*(?:async\s+)?(?:def|class)\s+({re.escape(name)})\b", module.text, re.MULTILINE)
     return module.locate(member.start(1), len(name)) if member else module.position
 
 
