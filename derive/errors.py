@@ -245,6 +245,16 @@ class SlowViewError(FlowError):
     """A maintained view takes too long beside other views, and is maintained alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """The constraint of a table that rows violate: a named constraint, or NOT NULL of a column."""
+
+    table: str
+    constraint: str | None = None
+    column: str | None = None
+    schema: str = "public"
+
+
 class SqlError(FlowError):
     """A SQL statement that cannot be executed.
 
@@ -252,6 +262,7 @@ class SqlError(FlowError):
         sqlstate: five characters, as in PostgreSQL.
         offset: place of the cause in the statement's text, in characters from 0; None if unknown.
         detail: additional text about the cause; None for none.
+        violation: the violated constraint; None for other errors.
     """
 
     def __init__(
@@ -262,11 +273,13 @@ class SqlError(FlowError):
         hint: str | None = None,
         offset: int | None = None,
         detail: str | None = None,
+        violation: Violation | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.sqlstate = sqlstate
         self.offset = offset
         self.detail = detail
+        self.violation = violation
 
     def to_json(self) -> dict[str, Any]:
         """Return this error as JSON, with its SQLSTATE."""

@@ -10,15 +10,15 @@ import psycopg
 from psycopg import Connection
 from sql_world import Client, SqlWorld
 
-from derive.errors import SqlError
+from derive.errors import SqlError, Violation
 from derive.sql.coordinator import Coordinator
 
 Outcome: TypeAlias = tuple[str, list[tuple[str | None, ...]]]
-"""A tag and rows; or a SQLSTATE, with message and detail for violated constraints, and no rows."""
+"""A tag and rows; or a SQLSTATE, with message, detail and violation for violated constraints, and no rows."""
 
 
-def _failure(sqlstate: str, message: str | None, detail: str | None) -> Outcome:
-    return (f"{sqlstate} {message} | {detail}" if sqlstate.startswith("23") else sqlstate, [])
+def _failure(sqlstate: str, message: str | None, detail: str | None, violation: Violation | None) -> Outcome:
+    return (f"{sqlstate} {message} | {detail} | {violation}" if sqlstate.startswith("23") else sqlstate, [])
 
 
 def in_postgres(connection: Connection, texts: Sequence[str]) -> list[Outcome]:
@@ -31,7 +31,9 @@ def in_postgres(connection: Connection, texts: Sequence[str]) -> list[Outcome]:
         try:
             cursor = connection.execute(text.encode())
         except psycopg.Error as error:
-            outcomes.append(_failure(error.sqlstate or "", error.diag.message_primary, error.diag.message_detail))
+            said = error.diag
+            violation = Violation(said.table_name, said.constraint_name, said.column_name) if said.table_name else None
+            outcomes.append(_failure(error.sqlstate or "", said.message_primary, said.message_detail, violation))
             continue
         result = cursor.pgresult
         assert result
@@ -54,7 +56,7 @@ async def in_ours(coordinator: Coordinator, texts: Sequence[str]) -> list[Outcom
         try:
             rows, tag = await client.run(text)
         except SqlError as error:
-            outcomes.append(_failure(error.sqlstate, error.message, error.detail))
+            outcomes.append(_failure(error.sqlstate, error.message, error.detail, error.violation))
         else:
             outcomes.append((tag, rows))
     return outcomes

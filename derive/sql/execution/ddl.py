@@ -12,7 +12,7 @@ from dataclasses import replace
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Row
 from derive.compute.protocol.transport import place_of
-from derive.errors import SqlError, UsageError
+from derive.errors import SqlError, UsageError, Violation
 from derive.event_loop import settled
 from derive.sql.catalog.items import LOCAL, Item, ReplicaPlace, is_provisional, is_replica_name
 from derive.sql.catalog.snapshot import PUBLIC, DdlTransaction, Objects, RecordedNames, provisional_id
@@ -280,9 +280,11 @@ class _Definer:
         assert table is not None
         planned = plan_alteration(table, actions, self._objects, self._objects.is_taken)
         notices = tuple(_missing_constraint(name, item.name) for name in planned.missing)
-        if (planned.table.columns, planned.table.constraints) == (item.columns, item.constraints):
+        is_same = (planned.table.columns, planned.table.constraints) == (item.columns, item.constraints)
+        if is_same and not planned.converts:
             return notices
-        is_in_place = not self._state.is_explicit and self._keeps_rows(item, planned.table)
+        keeps_rows = not planned.converts and self._keeps_rows(item, planned.table)
+        is_in_place = keeps_rows and not self._state.is_explicit
         if not is_in_place and (users := self._objects.users([item.id])):
             depending = ", ".join(f"{user.kind.value} {user.name}" for user in users)
             raise SqlError(
@@ -296,7 +298,7 @@ class _Definer:
         rows = [row async for batch in await read(self._state, query) for row in batch]
         columns, rows = await self._with_numbers(planned.table.columns, rows)
         altered = replace(planned.table, columns=columns)
-        await asyncio.to_thread(check_altered, table, altered, rows)
+        await asyncio.to_thread(check_altered, None if planned.converts else table, altered, rows)
         changed = replace(item, columns=columns, constraints=altered.constraints)
         if is_in_place:
             self._change(changed)
@@ -498,8 +500,13 @@ def _missing_constraint(name: str, table: str) -> Notice:
     return Notice("NOTICE", "00000", f'constraint "{name}" of relation "{table}" does not exist, skipping')
 
 
-def check_altered(before: NamedRelation, table: NamedRelation, rows: Sequence[Row]) -> None:
-    """Check that the rows of an altered table fit its constraints; the rows have booleans for the checks.
+def check_altered(before: NamedRelation | None, table: NamedRelation, rows: Sequence[Row]) -> None:
+    """Check that the rows of an altered table fit its constraints.
+
+    Args:
+        before: the table before, whose rows fit its keys; None if values of columns have changed.
+        table: the altered table.
+        rows: its rows, with booleans for the checks.
 
     Raises:
         SqlError: a NOT NULL column has a NULL (23502), a check is false (23514), or two rows have one key (23505).
@@ -508,14 +515,14 @@ def check_altered(before: NamedRelation, table: NamedRelation, rows: Sequence[Ro
     for index in required:
         if any(row[index] is None for row in rows):
             message = f'column "{table.columns[index].name}" of relation "{table.name}" contains null values'
-            raise SqlError("23502", message)
+            raise SqlError("23502", message, violation=Violation(table.name, column=table.columns[index].name))
     width = len(table.columns)
     for at, check in enumerate(table.checks, start=width):
         if any(row[at] is not None and not row[at] for row in rows):
             message = f'check constraint "{check.name}" of relation "{table.name}" is violated by some row'
-            raise SqlError("23514", message)
+            raise SqlError("23514", message, violation=Violation(table.name, check.name))
     for key in table.keys:
-        if key not in before.constraints or before.columns != table.columns:
+        if before is None or key not in before.constraints or before.columns != table.columns:
             _check_key(table, key, rows)
 
 
@@ -524,8 +531,9 @@ def _check_key(table: NamedRelation, key: Constraint, rows: Sequence[Row]) -> No
     for row in rows:
         value = packer(row)
         if value in seen:
-            detail = shown_key(table, key, row)
-            raise SqlError("23505", f'could not create unique index "{key.name}"', detail=f"{detail} is duplicated.")
+            message = f'could not create unique index "{key.name}"'
+            detail = f"{shown_key(table, key, row)} is duplicated."
+            raise SqlError("23505", message, detail=detail, violation=Violation(table.name, key.name))
         if value is not None:
             seen.add(value)
 

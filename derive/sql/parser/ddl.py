@@ -37,6 +37,7 @@ from derive.sql.parser.statement import (
     RenameConstraint,
     SetDefault,
     SetNullable,
+    SetType,
     TableAction,
 )
 from derive.sql.parser.tokens import TokenKind, TokenReader
@@ -547,7 +548,7 @@ def _renamed_part(reader: TokenReader) -> RenameColumn | RenameConstraint:
     return RenameColumn(name, offset, *reader.located_name())
 
 
-def _altered_column(reader: TokenReader, queries: QueryParser) -> SetDefault | SetNullable:
+def _altered_column(reader: TokenReader, queries: QueryParser) -> SetDefault | SetNullable | SetType:
     reader.expect_word("alter")
     reader.accept_word("column")
     name, offset = reader.located_name()
@@ -560,7 +561,10 @@ def _altered_column(reader: TokenReader, queries: QueryParser) -> SetDefault | S
             return SetDefault(name, offset, _default(reader, queries))
         reader.expect_word("default")
         return SetDefault(name, offset, None)
-    hint = "Add a column of that type, fill it by UPDATE, drop the old one, and rename the new one."
+    if reader.accept_word("type") or reader.accept_words("set", "data", "type"):
+        kind = parse_type(reader)
+        return SetType(name, offset, kind, queries.expressions.parse() if reader.accept_word("using") else None)
+    hint = "Supported are TYPE, and SET and DROP of DEFAULT and NOT NULL."
     raise SqlError("0A000", "this change of a column is not supported", hint=hint, offset=reader.offset)
 
 

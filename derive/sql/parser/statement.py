@@ -259,6 +259,16 @@ class SetNullable:
 
 
 @dataclass(frozen=True, slots=True)
+class SetType:
+    """`ALTER [COLUMN] name TYPE type [USING expression]`; `using` is None without an expression."""
+
+    name: str
+    offset: int
+    type: TypeName
+    using: SyntaxNode | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AddConstraint:
     """`ADD [CONSTRAINT name] …` of ALTER TABLE."""
 
@@ -286,7 +296,15 @@ class RenameConstraint:
 
 
 TableAction: TypeAlias = (
-    AddColumn | DropColumn | RenameColumn | SetDefault | SetNullable | AddConstraint | DropConstraint | RenameConstraint
+    AddColumn
+    | DropColumn
+    | RenameColumn
+    | SetDefault
+    | SetNullable
+    | SetType
+    | AddConstraint
+    | DropConstraint
+    | RenameConstraint
 )
 """A change of a table's columns or constraints."""
 

@@ -119,6 +119,8 @@ def error(failure: SqlError, severity: str = "ERROR", begin: int = 0) -> bytes:
         "H": failure.hint,
         "P": position,
     }
+    if (violation := failure.violation) is not None:
+        fields |= {"s": violation.schema, "t": violation.table, "c": violation.column, "n": violation.constraint}
     return _report(b"E", fields)
 
 

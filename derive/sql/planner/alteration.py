@@ -9,9 +9,12 @@ from derive.algebra.expression import Column, Expression
 from derive.algebra.relation import Finishing
 from derive.algebra.rewrite import mentions, rewritten
 from derive.errors import SqlError
+from derive.functions.scalar.text import quoted_name
+from derive.sql.parser.ast import ColumnReference, TypeCast
 from derive.sql.parser.statement import (
     AddColumn,
     AddConstraint,
+    ColumnDefinition,
     ConstraintKind,
     DropColumn,
     DropConstraint,
@@ -19,13 +22,16 @@ from derive.sql.parser.statement import (
     RenameConstraint,
     SetDefault,
     SetNullable,
+    SetType,
     TableAction,
 )
 from derive.sql.planner.building import columns_of, projected
+from derive.sql.planner.coercion import ParameterTypes
 from derive.sql.planner.constraints import (
     check_generation,
     mentioned,
     plan_checks,
+    plan_conversion,
     plan_generated,
     renamed_in,
     with_constraints,
@@ -35,6 +41,7 @@ from derive.sql.planner.dependencies import needs_context
 from derive.sql.planner.dml import column_named, default_of, plan_default
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, Names
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
+from derive.sql.planner.queries import QueryPlanner
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +51,13 @@ class Alteration:
     Attributes:
         table: the table with its new columns and constraints; new identity columns have no counters.
         query: its rows, followed by a boolean for each check; identity columns that are new are NULL.
+        converts: whether USING gives values to existing columns.
         missing: names of constraints that do not exist, and whose removal is no error.
     """
 
     table: NamedRelation
     query: PlannedQuery
+    converts: bool
     missing: tuple[str, ...] = ()
 
 
@@ -59,7 +68,7 @@ def plan_alteration(
 
     Args:
         table: the table before.
-        actions: changes of its columns and constraints, in order.
+        actions: changes of its columns and constraints.
         names: names of relations.
         is_taken: whether a relation has a name.
 
@@ -69,9 +78,20 @@ def plan_alteration(
             54011, the columns are too many; and others.
     """
     planner = _AlterPlanner(table, names, is_taken)
-    for action in actions:
+    for action in sorted(actions, key=_pass_of):
         planner.apply(action)
     return planner.finish()
+
+
+def _pass_of(action: TableAction) -> int:
+    """Return a number that orders the changes of one statement as PostgreSQL does: removals, types, additions."""
+    match action:
+        case DropColumn() | DropConstraint() | SetDefault(default=None) | SetNullable(is_nullable=True):
+            return 0
+        case SetType():
+            return 1
+        case _:
+            return 2
 
 
 class _AlterPlanner:
@@ -79,6 +99,7 @@ class _AlterPlanner:
         self._before, self._names, self._is_taken = table, names, is_taken
         self._table = replace(table, definition=None)
         self._values: list[Expression] = list(columns_of(table.relation))
+        self._converts = False
         self._missing: list[str] = []
 
     def apply(self, action: TableAction) -> None:
@@ -93,6 +114,8 @@ class _AlterPlanner:
                 self._set_default(action)
             case SetNullable():
                 self._set_nullable(action)
+            case SetType():
+                self._set_type(action)
             case AddConstraint(constraint):
                 self._table = with_constraints(self._table, [constraint], self._names, self._is_taken)
             case DropConstraint():
@@ -119,7 +142,7 @@ class _AlterPlanner:
         finishing = Finishing((), None, 0, tuple(range(len(relation.types))))
         of_session, context = mentions(relation, is_of_session), needs_context(relation)
         query = PlannedQuery(relation, finishing, shown, is_of_session=of_session, needs_context=context)
-        return Alteration(table, query, tuple(self._missing))
+        return Alteration(table, query, self._converts, tuple(self._missing))
 
     def _with_column(self, index: int, column: NamedColumn) -> None:
         columns = list(self._table.columns)
@@ -206,6 +229,55 @@ class _AlterPlanner:
         if action.is_nullable and any(column.name in key.columns for key in keys):
             raise SqlError("42P16", f'column "{column.name}" is in a primary key', offset=action.offset)
         self._with_column(index, replace(column, is_nullable=action.is_nullable))
+
+    def _set_type(self, action: SetType) -> None:
+        index = column_named(self._table, action.name, action.offset)
+        before = self._table.columns[index]
+        for column in self._table.columns:
+            if column.generated is not None and self._needs(column.generated, action.name):
+                message = "cannot alter type of a column used by a generated column"
+                detail = f'Column "{action.name}" is used by generated column "{column.name}".'
+                raise SqlError("0A000", message, offset=action.offset, detail=detail)
+        definition = ColumnDefinition(before.name, action.type, before.is_nullable, action.offset)
+        (typed,) = columns_of_definitions([replace(definition, identity=before.identity)], self._names)
+        column = replace(before, type=typed.type, modifier=typed.modifier)
+        self._values[index] = self._converted(action, column)
+        self._converts = self._converts or action.using is not None
+        if before.default is not None:
+            default = default_of(before, self._names)
+            message = f'default for column "{column.name}" cannot be cast automatically to type {column.type.value}'
+            self._assigned(default, column, message, action.offset)
+            default_of(column, self._names)
+        self._with_column(index, column)
+
+    def _converted(self, action: SetType, column: NamedColumn) -> Expression:
+        """Return the value of a column as another type."""
+        table, offset = replace(self._before, definition=None), action.offset
+        if action.using is None:
+            value: Expression = columns_of(table.relation)[column_named(table, column.name, offset)]
+            message = f'column "{column.name}" cannot be cast automatically to type {column.type.value}'
+            hint = f'You might need to specify "USING {quoted_name(column.name)}::{column.type.value}".'
+            self._assigned(value, column, message, offset, hint)
+            cast = TypeCast(ColumnReference((column.name,), offset), replace(action.type, modifiers=()), offset)
+            return self._assigned(plan_conversion(cast, table, self._names), column, message, offset)
+        if column.generated is not None:
+            message = "cannot specify USING when altering type of generated column"
+            detail = f'Column "{column.name}" is a generated column.'
+            raise SqlError("42611", message, offset=action.offset, detail=detail)
+        value = plan_conversion(action.using, table, self._names)
+        message = f'result of USING clause for column "{column.name}" cannot be cast automatically'
+        hint = "You might need to add an explicit cast."
+        return self._assigned(value, column, f"{message} to type {column.type.value}", offset, hint)
+
+    def _assigned(
+        self, value: Expression, column: NamedColumn, message: str, offset: int, hint: str | None = None
+    ) -> Expression:
+        """Return a value as a column of its type and modifier stores it."""
+        coercion = QueryPlanner(self._names, ParameterTypes()).coercion
+        cast = coercion.cast(value, column.type, offset, "assignment")
+        if cast is None:
+            raise SqlError("42804", message, offset=offset, hint=hint)
+        return coercion.fitted(cast, column.modifier)
 
     def _drop_constraint(self, action: DropConstraint) -> None:
         constraints = self._table.constraints

@@ -25,6 +25,7 @@ from derive.sql.planner.scope import Clause, Frame, Source, VisibleColumn, Visib
 
 _CHECK = Clause("check constraints")
 _GENERATION = Clause("column generation expressions")
+_CONVERSION = Clause("transform expressions")
 _SUFFIXES = {
     ConstraintKind.PRIMARY_KEY: "pkey",
     ConstraintKind.UNIQUE: "key",
@@ -47,6 +48,9 @@ class _RowPlanner:
         self._queries = QueryPlanner(names, self._parameters)
         self._frame = Frame(Source(relation, (VisibleTable(table.name, None, columns),), columns), None, clause)
         self._expressions = ExpressionPlanner(self._queries, self._frame)
+
+    def conversion(self, node: SyntaxNode) -> Expression:
+        return self._checked(self._expressions.plan(node), node, "transform expression")
 
     def condition(self, node: SyntaxNode) -> Expression:
         return self._checked(self._expressions.boolean(node, "CHECK"), node, "check constraint")
@@ -95,6 +99,11 @@ def plan_generated(table: NamedRelation, names: Names) -> dict[int, Expression]:
         for index, column in enumerate(table.columns)
         if column.generated is not None
     }
+
+
+def plan_conversion(node: SyntaxNode, table: NamedRelation, names: Names) -> Expression:
+    """Plan the USING expression of a column's new type, over the columns of the table's rows."""
+    return _RowPlanner(table, names, _CONVERSION).conversion(node)
 
 
 def check_generation(node: SyntaxNode, column: NamedColumn, table: NamedRelation, names: Names) -> None:

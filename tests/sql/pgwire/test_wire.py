@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from derive.sql.pgwire.messages import ConnectionEnded, Wire
+from derive.errors import SqlError, Violation
+from derive.sql.pgwire.messages import ConnectionEnded, Wire, error
 
 SYNC = b"S\x00\x00\x00\x04"
 
@@ -51,3 +52,10 @@ async def test_receive_ends_with_the_connection() -> None:
     wire.connection_lost(None)
     with pytest.raises(ConnectionEnded):
         await task
+
+
+def test_error_response_names_the_violated_constraint() -> None:
+    named = error(SqlError("23505", "duplicate", violation=Violation("t", "t_pkey")))
+    unnamed = error(SqlError("23502", "null", violation=Violation("t", column="a")))
+    assert named[5:].split(b"\0")[4:] == [b"spublic", b"tt", b"nt_pkey", b"", b""]
+    assert unnamed[5:].split(b"\0")[4:] == [b"spublic", b"tt", b"ca", b"", b""]
