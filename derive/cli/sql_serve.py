@@ -305,7 +305,7 @@ def _user(name: str, passwords: Passwords | None) -> User:
     if passwords is None:
         return User(name)
     reads_files, changes_replicas = (passwords.has_mark(name, mark) for mark in (READS_FILES, CHANGES_REPLICAS))
-    return User(name, reads_files=reads_files, changes_replicas=changes_replicas)
+    return User(name, reads_files=reads_files, changes_replicas=changes_replicas, names=passwords.names)
 
 
 async def _serve(server: Server, host: str, port: int, announce: Callable[[str], None], stopped: asyncio.Event) -> None:

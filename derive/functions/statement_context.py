@@ -66,12 +66,14 @@ class CatalogObject:
         definition: query of a view, or CREATE INDEX of an index; None for others.
         comment: comment on it.
         is_visible: whether its name needs no schema.
+        comments: comments on its columns.
     """
 
     columns: tuple[str, ...] = ()
     definition: str | None = None
     comment: str | None = None
     is_visible: bool = True
+    comments: tuple[str | None, ...] = ()
 
 
 class CatalogNames(Protocol):

@@ -263,7 +263,7 @@ async def test_lock_table_refuses_relations_as_postgresql_does(client: Client) -
         ("EXPLAIN ANALYZE SELECT 1", "EXPLAIN TIMESTAMP"),
         ("EXPLAIN (ANALYZE, FORMAT TEXT) SELECT 1", "EXPLAIN TIMESTAMP"),
         ("LOCK TABLE t IN EXCLUSIVE MODE", "40001"),
-        ("COMMENT ON TABLE t IS 'x'", "Omit the statement"),
+        ("COMMENT ON ROLE t IS 'x'", "tables, views"),
         ("CREATE TEMP TABLE t (a int)", "drop it afterwards"),
         ("WITH x AS (DELETE FROM t RETURNING a) SELECT * FROM x", "Write WITH before"),
         ("VACUUM ANALYZE t", "automatically"),

@@ -65,7 +65,7 @@ _UNKNOWN = """
     pg_get_partkeydef pg_get_triggerdef pg_get_ruledef pg_get_serial_sequence
     pg_get_function_result pg_get_function_arguments pg_get_function_identity_arguments pg_get_functiondef
     pg_get_function_sqlbody pg_get_statisticsobjdef_columns pg_get_statisticsobjdef pg_get_partition_constraintdef
-    pg_get_replica_identity_index pg_tablespace_location shobj_description col_description inet_client_addr
+    pg_get_replica_identity_index pg_tablespace_location shobj_description inet_client_addr
     inet_server_addr inet_client_port inet_server_port pg_describe_object
 """
 _SIZES = """
@@ -145,6 +145,7 @@ def _add_objects() -> None:
     _of_object("pg_table_is_visible", (_O,), _B, lambda target, _: int(target.is_visible))
     _of_object("obj_description", (_O,), _T, lambda target, _: target.comment)
     _of_object("obj_description", (_O, _T), _T, lambda target, _: target.comment)
+    _of_object("col_description", (_O, _I), _T, _column_comment)
     _of_statement("pg_get_userbyid", (_O,), _T, _user)
 
 
@@ -245,6 +246,12 @@ def _index_column(index: CatalogObject, arguments: tuple[Any, ...]) -> str | Non
     if number == 0:
         return index.definition
     return index.columns[number - 1] if 1 <= number <= len(index.columns) else ""
+
+
+def _column_comment(relation: CatalogObject, arguments: tuple[Any, ...]) -> str | None:
+    """Return the comment on a column, counted from 1."""
+    number = arguments[0]
+    return relation.comments[number - 1] if 1 <= number <= len(relation.comments) else None
 
 
 def _finding(kind: Type) -> Callable[[str], int | None]:

@@ -69,6 +69,7 @@ class Item:
         origin: for a source, where its rows come from; for a table, the time from which its rows have its columns.
         alters: for a table altered by an uncommitted transaction, the identifier of the original table; else None.
         constraints: constraints of a table.
+        comment: text of COMMENT ON; None without one.
     """
 
     id: GlobalId
@@ -84,6 +85,7 @@ class Item:
     origin: Mapping[str, JSON] = field(default_factory=dict)
     alters: GlobalId | None = None
     constraints: tuple[Constraint, ...] = ()
+    comment: str | None = None
 
     def rebound(self, ids: Mapping[GlobalId, GlobalId]) -> Item:
         """Return this item with some identifiers replaced."""
@@ -190,7 +192,10 @@ def _description(item: Item) -> str:
         "indexed": item.indexed,
         "origin": dict(item.origin),
     }
-    parts = {"identities": identities, "generated": generated, "constraints": constraints}
+    comments = {column.name: column.comment for column in item.columns if column.comment is not None}
+    parts = {"identities": identities, "generated": generated, "constraints": constraints, "comments": comments}
+    if item.comment is not None:
+        parts["comment"] = item.comment
     described |= {name: part for name, part in parts.items() if part}
     return orjson.dumps(described).decode()
 
@@ -206,7 +211,7 @@ def _column_description(column: NamedColumn) -> list[Any]:
 
 def _columns(described: Mapping[str, Any]) -> tuple[NamedColumn, ...]:
     defaults, generated = described.get("defaults", {}), described.get("generated", {})
-    identities = described.get("identities", {})
+    identities, comments = described.get("identities", {}), described.get("comments", {})
     columns = []
     for name, kind, is_nullable, *modifier in described["columns"]:
         identity, counter = identities.get(name, (None, 0))
@@ -220,6 +225,7 @@ def _columns(described: Mapping[str, Any]) -> tuple[NamedColumn, ...]:
                 Identity(identity) if identity else None,
                 counter,
                 generated.get(name),
+                comments.get(name),
             )
         )
     return tuple(columns)
@@ -249,4 +255,5 @@ def item_of(stored: StoredItem) -> Item:
         tuple(described["indexed"]),
         described["origin"],
         constraints=tuple(_constraint(*constraint) for constraint in described.get("constraints", ())),
+        comment=described.get("comment"),
     )

@@ -451,8 +451,10 @@ class DdlTransaction:
 
 
 def _is_changed(item: Item, before: Item | None) -> bool:
-    """Return whether an item has other columns or constraints than before."""
-    return before is not None and (item.columns, item.constraints) != (before.columns, before.constraints)
+    """Return whether an item has other columns, constraints or another comment than before."""
+    if before is None:
+        return False
+    return (item.columns, item.constraints, item.comment) != (before.columns, before.constraints, before.comment)
 
 
 def _conflict(what: str) -> SqlError:

@@ -24,6 +24,7 @@ from derive.sql.parser.ast import QualifiedName, Query
 from derive.sql.parser.statement import (
     AddConstraint,
     AlterTable,
+    Comment,
     ConstraintDefinition,
     ConstraintKind,
     CreateIndex,
@@ -49,6 +50,7 @@ from derive.sql.planner.ddl import (
     require_stored,
 )
 from derive.sql.planner.dependencies import ids_of, require_maintainable
+from derive.sql.planner.dml import column_named
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, RelationKind
 from derive.sql.planner.plan import PlannedView, plan_view
 from derive.sql.preparation import rows_of_view
@@ -150,7 +152,7 @@ def _meant(computing: ComputeInstances, name: str) -> str | None:
     return f'Did you mean "{nearest}"?' if nearest else None
 
 
-Definition = CreateTable | CreateView | CreateIndex | CreateSource | CreateSchema | Drop | Rename | AlterTable
+Definition = CreateTable | CreateView | CreateIndex | CreateSource | CreateSchema | Drop | Rename | AlterTable | Comment
 
 
 async def define(state: State, statement: Definition) -> Result:
@@ -234,6 +236,8 @@ class _Definer:
                 return await self._alter_table(statement)
             case Rename():
                 return self._rename(statement)
+            case Comment():
+                return self._comment(statement)
 
     # Tables and views
 
@@ -352,6 +356,7 @@ class _Definer:
 
     async def _create_index(self, statement: CreateIndex) -> Result:
         named = relation_named(statement.relation, self._objects)
+        indexes_of(named, statement.included)
         indexed = [named.columns[index].name for index in indexes_of(named, statement.columns)]
         name = statement.name.name if statement.name else self._free_name(f"{named.name}_{'_'.join(indexed)}_idx")
         if statement.name:
@@ -465,6 +470,25 @@ class _Definer:
             raise SqlError("42P07", message, offset=statement.new_offset)
         self._change(renamed={item.id: statement.new_name})
         return Result(lambda _: tag)
+
+    def _comment(self, statement: Comment) -> Result:
+        name, text = statement.name, statement.text or None
+        if statement.column is None:
+            assert statement.kind is not None
+            item = self._item(name, statement.kind, is_missing_welcome=False)
+            assert item is not None
+            self._change(replace(item, comment=text))
+            return Result(lambda _: "COMMENT")
+        named = relation_named(name, self._objects)
+        index = column_named(named, statement.column, name.offset)
+        item = self._objects.items.get(named.id)
+        if item is None:
+            hint = "Edit its description in the catalog, flow.yaml."
+            raise SqlError("42809", f'"{name.name}" is not defined in SQL', offset=name.offset, hint=hint)
+        columns = list(item.columns)
+        columns[index] = replace(columns[index], comment=text)
+        self._change(replace(item, columns=tuple(columns)))
+        return Result(lambda _: "COMMENT")
 
     def _item(self, name: QualifiedName, kind: ObjectKind, *, is_missing_welcome: bool) -> Item | None:
         """Return the item of a name and kind; None if the item is missing and IF EXISTS allows this."""

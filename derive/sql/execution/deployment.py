@@ -127,7 +127,8 @@ class _Deployment:
             for item_id, new_name in change.renamed.items()
             for id_, name in _tables(replace(items[item_id], name=new_name))
         }
-        altered = {item.id: tuple(map(stored_column, item.columns)) for item in change.altered}
+        tables = (item for item in change.altered if item.kind is ObjectKind.TABLE)
+        altered = {item.id: tuple(map(stored_column, item.columns)) for item in tables}
         return Definitions(items_change(change), tuple(self._created(change)), dropped, renamed, altered)
 
     def _created(self, change: Change) -> Iterator[NewTable]:

@@ -13,6 +13,7 @@ from derive.sql.parser.session_statements import SHOWN_OBJECTS
 from derive.sql.parser.statement import (
     Begin,
     Commit,
+    Grant,
     ObjectKind,
     ReleaseSavepoint,
     Rollback,
@@ -26,6 +27,7 @@ from derive.sql.parser.statement import (
 )
 from derive.sql.planner.ddl import relation_named
 from derive.sql.planner.dependencies import ids_of
+from derive.sql.planner.interfaces import RelationKind
 from derive.sql.preparation import boolean_of, isolation_of, shown_columns
 from derive.sql.results import Notice, Result, of_rows
 from derive.sql.transactions.transaction import Isolation
@@ -135,3 +137,40 @@ def _show(state: State, name: str, offset: int) -> Result:
 
 def _notice(sqlstate: str, message: str) -> Notice:
     return Notice("WARNING", sqlstate, message)
+
+
+def refresh(state: State, name: QualifiedName) -> Result:
+    """Execute REFRESH MATERIALIZED VIEW, which has no effect: reads see the present rows.
+
+    Raises:
+        SqlError: the relation does not exist (42P01), or is a table (0A000) or another relation (42809).
+    """
+    kind = relation_named(name, state.objects).kind
+    if kind is not RelationKind.MATERIALIZED_VIEW:
+        sqlstate = "0A000" if kind is RelationKind.TABLE else "42809"
+        raise SqlError(sqlstate, f'"{name.name}" is not a materialized view', offset=name.offset)
+    return Result(lambda _: "REFRESH MATERIALIZED VIEW")
+
+
+_ROLES = frozenset({"public", "current_user", "session_user", "current_role"})
+
+
+def grant(state: State, statement: Grant) -> Result:
+    """Execute GRANT, which has no effect because all users have all rights; and REVOKE, which warns that it has none.
+
+    Raises:
+        SqlError: a relation or a role does not exist (42P01 or 42704).
+    """
+    for name in statement.relations:
+        relation_named(name, state.objects)
+    known = state.user.names
+    for role, offset in statement.roles:
+        if known is not None and role not in known | _ROLES:
+            hint = "The password file names the users."
+            raise SqlError("42704", f'role "{role}" does not exist', offset=offset, hint=hint)
+    if not statement.is_revoked:
+        return Result(lambda _: "GRANT")
+    message = "no privileges could be revoked"
+    what = [f'{message} for "{name.name}"' for name in statement.relations] or [message]
+    hint = "All users have the same rights. The password file names the users who may connect."
+    return Result(lambda _: "REVOKE", notices=tuple(Notice("WARNING", "01006", text, hint) for text in what))

@@ -119,11 +119,13 @@ class User:
         name: name that the client has sent.
         reads_files: whether the user may create sources from files of the server.
         changes_replicas: whether the user may create and drop replicas.
+        names: names of all users; None if every name may connect.
     """
 
     name: str = "flow"
     reads_files: bool = True
     changes_replicas: bool = True
+    names: frozenset[str] | None = None
 
 
 LOCAL_USER = User()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from derive.errors import SqlError
-from derive.sql.parser.ast import TypeName
+from derive.sql.parser.ast import QualifiedName, TypeName
 from derive.sql.parser.expressions import OTHER, parse_type
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.statement import (
@@ -15,6 +15,7 @@ from derive.sql.parser.statement import (
     AlterTable,
     CollectionSource,
     ColumnDefinition,
+    Comment,
     ConstraintDefinition,
     ConstraintKind,
     CounterSource,
@@ -30,8 +31,10 @@ from derive.sql.parser.statement import (
     DropConstraint,
     DropReplica,
     FileSource,
+    Grant,
     Identity,
     ObjectKind,
+    Refresh,
     Rename,
     RenameColumn,
     RenameConstraint,
@@ -484,14 +487,11 @@ def _index(reader: TokenReader) -> CreateIndex:
         if method not in {"btree", "arrangement"}:
             raise SqlError("42704", f'access method "{method}" does not exist', offset=where)
     columns = () if is_default else reader.in_parentheses(lambda: _index_column(reader))
-    if reader.is_word("where", "include"):
-        raise SqlError(
-            "0A000",
-            f"{reader.token.value.upper()} of an index is not supported",
-            offset=reader.offset,
-            hint="Create a view with the rows and columns, and an index on the view.",
-        )
-    return CreateIndex(name, relation, columns, if_not_exists, is_unique)
+    included = reader.in_parentheses(reader.located_name) if reader.accept_word("include") else ()
+    if reader.is_word("where"):
+        hint = "Create a view with the rows, and an index on the view."
+        raise SqlError("0A000", "WHERE of an index is not supported", offset=reader.offset, hint=hint)
+    return CreateIndex(name, relation, columns, if_not_exists, is_unique, included)
 
 
 def _index_column(reader: TokenReader) -> tuple[str, int]:
@@ -534,6 +534,98 @@ def parse_alter(reader: TokenReader, queries: QueryParser) -> Rename | AlterTabl
     reader.expect_words("rename", "to")
     new_name, offset = reader.located_name()
     return Rename(kind, name, new_name, offset, if_exists)
+
+
+def parse_comment(reader: TokenReader) -> Comment:
+    """Read a `COMMENT ON` statement."""
+    reader.expect_words("comment", "on")
+    if reader.accept_word("column"):
+        offset = reader.offset
+        *qualifier, relation, column = _parts_of_column(reader, offset)
+        name = QualifiedName(qualifier[-1] if qualifier else None, relation, offset)
+        return Comment(None, name, _comment(reader), column)
+    kind = _kind(reader, "described by a comment")
+    return Comment(kind, reader.qualified_name(), _comment(reader))
+
+
+def _parts_of_column(reader: TokenReader, offset: int) -> list[str]:
+    parts = [reader.name()]
+    while reader.accept_symbol("."):
+        parts.append(reader.any_name())
+    if len(parts) < 2:
+        raise SqlError("42601", "column name must be qualified", offset=offset, hint="Write table.column.")
+    if len(parts) > 4:
+        message = f"improper qualified name (too many dotted names): {'.'.join(parts)}"
+        raise SqlError("42601", message, offset=offset)
+    return parts
+
+
+def _comment(reader: TokenReader) -> str | None:
+    reader.expect_word("is")
+    return None if reader.accept_word("null") else reader.string()
+
+
+def parse_refresh(reader: TokenReader) -> Refresh:
+    """Read a `REFRESH MATERIALIZED VIEW` statement."""
+    reader.expect_words("refresh", "materialized", "view")
+    reader.accept_word("concurrently")
+    refreshed = Refresh(reader.qualified_name())
+    if reader.is_words("with", "no", "data"):
+        hint = "Omit WITH NO DATA: a materialized view always has its rows."
+        raise SqlError("0A000", "WITH NO DATA is not supported", offset=reader.offset, hint=hint)
+    reader.accept_words("with", "data")
+    return refreshed
+
+
+def parse_grant(reader: TokenReader) -> Grant:
+    """Read a `GRANT` or `REVOKE` of privileges."""
+    is_revoked = reader.expect_word("grant", "revoke").value == "revoke"
+    if is_revoked:
+        reader.accept_words("grant", "option", "for")
+    reader.list_of(lambda: _privilege(reader))
+    reader.expect_word("on")
+    relations: tuple[QualifiedName, ...] = ()
+    if reader.accept_word("all"):
+        reader.expect_word("tables", "sequences", "functions", "procedures", "routines")
+        reader.expect_words("in", "schema")
+        reader.list_of(reader.name)
+    elif reader.accept_word("schema", "database"):
+        reader.list_of(reader.name)
+    else:
+        reader.accept_word("table")
+        relations = reader.list_of(reader.qualified_name)
+    reader.expect_word("from" if is_revoked else "to")
+    roles = reader.list_of(lambda: _role(reader))
+    if not is_revoked:
+        reader.accept_words("with", "grant", "option")
+    if reader.accept_words("granted", "by"):
+        _role(reader)
+    if is_revoked:
+        reader.accept_word("cascade", "restrict")
+    return Grant(relations, roles, is_revoked)
+
+
+_PRIVILEGES = (
+    "select insert update delete truncate references trigger maintain usage create connect temporary temp execute"
+)
+
+
+def _privilege(reader: TokenReader) -> None:
+    if reader.accept_word("all"):
+        reader.accept_word("privileges")
+    elif not reader.accept_word(*_PRIVILEGES.split()):
+        hint = "All users have the same rights. The password file names the users."
+        raise SqlError("0A000", "roles cannot be granted", offset=reader.offset, hint=hint)
+    if reader.is_symbol("("):
+        reader.in_parentheses(reader.name)
+
+
+def _role(reader: TokenReader) -> tuple[str, int]:
+    reader.accept_word("group")
+    offset = reader.offset
+    if word := reader.accept_word("current_user", "session_user", "current_role"):
+        return word, offset
+    return reader.located_name()
 
 
 def _renamed_part(reader: TokenReader) -> RenameColumn | RenameConstraint:

@@ -25,7 +25,7 @@ from derive.sql.parser.data_statements import (
     parse_truncate,
     parse_update,
 )
-from derive.sql.parser.ddl import parse_alter, parse_create, parse_drop
+from derive.sql.parser.ddl import parse_alter, parse_comment, parse_create, parse_drop, parse_grant, parse_refresh
 from derive.sql.parser.expressions import parse_type
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.session_statements import SESSION_STATEMENTS
@@ -128,23 +128,18 @@ def _meant(token: Token, sought: Set[str]) -> str | None:
 
 
 _UPKEEP = "Omit the statement: tables and indexes are maintained automatically."
-_RIGHTS = "Omit the statement: all users have the same rights. A password file names the users who may connect."
 _UNSUPPORTED = {
     "analyze": _UPKEEP,
     "call": "Procedures are not supported: send their statements.",
     "checkpoint": "Omit the statement: committed data are on disk.",
     "cluster": _UPKEEP,
-    "comment": "Omit the statement: comments are not stored.",
     "do": "Procedures are not supported: send their statements.",
-    "grant": _RIGHTS,
     "import": None,
     "listen": "Use SUBSCRIBE, which sends the updates of a relation.",
     "load": None,
     "merge": "Write INSERT, UPDATE and DELETE in one transaction.",
     "notify": "Use SUBSCRIBE, which sends the updates of a relation.",
-    "refresh": "Omit the statement: a materialized view is always up to date.",
     "reindex": _UPKEEP,
-    "revoke": _RIGHTS,
     "security": None,
     "vacuum": _UPKEEP,
 }
@@ -171,6 +166,9 @@ class StatementParser:
             "drop": lambda: parse_drop(reader),
             "alter": lambda: parse_alter(reader, self._queries),
             **{word: partial(parse, reader, self._queries) for word, parse in _WRITING.items()},
+            "comment": lambda: parse_comment(reader),
+            "refresh": lambda: parse_refresh(reader),
+            **dict.fromkeys(("grant", "revoke"), lambda: parse_grant(reader)),
             "truncate": lambda: parse_truncate(reader),
             "lock": lambda: parse_lock(reader),
             "copy": lambda: parse_copy(reader, self._queries),

@@ -126,7 +126,7 @@ class CreateView:
 
 @dataclass(frozen=True, slots=True)
 class CreateIndex:
-    """`CREATE [UNIQUE] INDEX [name] ON relation (columns)`.
+    """`CREATE [UNIQUE] INDEX [name] ON relation (columns) [INCLUDE (columns)]`.
 
     `name` is None without a name; each column has its offset.
     """
@@ -136,6 +136,7 @@ class CreateIndex:
     columns: tuple[tuple[str, int], ...]
     if_not_exists: bool = False
     is_unique: bool = False
+    included: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +328,35 @@ class Rename:
     new_name: str
     new_offset: int
     if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """`COMMENT ON kind name IS text`; `column` is the column of COMMENT ON COLUMN, and `text` None for NULL."""
+
+    kind: ObjectKind | None
+    name: QualifiedName
+    text: str | None
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """`REFRESH MATERIALIZED VIEW name`."""
+
+    name: QualifiedName
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """`GRANT privileges ON … TO roles`, or `REVOKE`; each role has its offset.
+
+    `relations` is empty for privileges of other objects.
+    """
+
+    relations: tuple[QualifiedName, ...]
+    roles: tuple[tuple[str, int], ...]
+    is_revoked: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -663,6 +693,9 @@ Statement: TypeAlias = (
     | Drop
     | AlterTable
     | Rename
+    | Comment
+    | Refresh
+    | Grant
     | Insert
     | Update
     | Delete

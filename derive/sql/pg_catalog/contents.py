@@ -156,8 +156,13 @@ def schemas_of(objects: CatalogObjects) -> dict[str, int]:
 
 
 def _comments(relation: ObjectRelation) -> Iterator[CatalogRow]:
-    if relation.comment:
-        yield {"objoid": FIRST_OID + relation.id, "classoid": _RELATIONS, "description": relation.comment}
+    oid = FIRST_OID + relation.id
+    described = [(oid, 0, relation.comment)]
+    described += [(FIRST_OID + index.id, 0, index.comment) for index in relation.indexes]
+    described += [(oid, number, column.comment) for number, column in enumerate(relation.columns, start=1)]
+    for target, number, comment in described:
+        if comment:
+            yield {"objoid": target, "classoid": _RELATIONS, "objsubid": number, "description": comment}
 
 
 def _rules(relation: ObjectRelation) -> Iterator[CatalogRow]:

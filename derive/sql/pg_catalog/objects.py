@@ -68,6 +68,7 @@ class ObjectIndex:
         columns: indexes of the relation's columns, from 0.
         definition: CREATE INDEX statement.
         key: kind of the key that the index stands for; None for an index that CREATE INDEX made.
+        comment: text of COMMENT ON.
     """
 
     id: int
@@ -75,6 +76,7 @@ class ObjectIndex:
     columns: tuple[int, ...]
     definition: str
     key: ConstraintKind | None = None
+    comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,7 @@ def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> Ob
         named.columns,
         f"{item.definition};" if item and item.definition else None,
         keys + tuple(_index(named, index) for index in indexes),
-        _COMMENTS.get(named.kind),
+        (item and item.comment) or _COMMENTS.get(named.kind),
         tuple(sorted(item.uses)) if item and item.definition else (),
         tuple(
             _constraint(named, constraint)
@@ -229,7 +231,8 @@ def _constraint(named: NamedRelation, constraint: Constraint) -> ObjectConstrain
 def _index(named: NamedRelation, index: Item) -> ObjectIndex:
     names = [column.name for column in named.columns]
     columns = tuple(names.index(name) for name in index.indexed if name in names)
-    return ObjectIndex(index.id, index.name, columns, _definition(named, index.schema, index.name, index.indexed))
+    definition = _definition(named, index.schema, index.name, index.indexed)
+    return ObjectIndex(index.id, index.name, columns, definition, comment=index.comment)
 
 
 def _definition(named: NamedRelation, schema: str, name: str, columns: Sequence[str]) -> str:

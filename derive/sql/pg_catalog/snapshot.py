@@ -67,11 +67,12 @@ class CatalogSnapshot:
         self._oids: dict[tuple[str, str], int] = {}
         for relation in sorted(objects.relations, key=lambda one: one.schema == "public"):
             columns = tuple(column.name for column in relation.columns)
-            target = CatalogObject(columns, relation.definition, relation.comment, relation.schema == "public")
+            is_visible, comments = relation.schema == "public", tuple(column.comment for column in relation.columns)
+            target = CatalogObject(columns, relation.definition, relation.comment, is_visible, comments)
             self._add(FIRST_OID + relation.id, relation.schema, relation.name, target)
             for index in relation.indexes:
                 names = tuple(quoted_name(columns[at]) for at in index.columns)
-                target = CatalogObject(names, index.definition, None, relation.schema == "public")
+                target = CatalogObject(names, index.definition, index.comment, is_visible)
                 self._add(FIRST_OID + index.id, relation.schema, index.name, target)
             for constraint in relation.constraints:
                 self._objects[FIRST_OID + constraint.id] = CatalogObject((), constraint.definition)

@@ -183,6 +183,11 @@ class Passwords:
         salt = hmac.digest(self._nobody, user.encode(), "sha256")[:16]
         return self._verifiers.get(user) or Verifier(salt, ROUNDS, token_bytes(32), token_bytes(32))
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the names of all users."""
+        return frozenset(self._verifiers)
+
     def has_mark(self, user: str, mark: str) -> bool:
         """Return whether a user has a mark, which gives a right beyond SQL."""
         return mark in self._marks.get(user, ())

@@ -59,6 +59,7 @@ class NamedColumn:
         identity: how the column gets numbers; None for an ordinary column.
         counter: identifier of the counter of these numbers, permanent and unique.
         generated: text of the expression of a generated column.
+        comment: text of COMMENT ON COLUMN.
     """
 
     name: str
@@ -69,6 +70,7 @@ class NamedColumn:
     identity: Identity | None = None
     counter: int = 0
     generated: str | None = None
+    comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
