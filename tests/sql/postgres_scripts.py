@@ -62,12 +62,39 @@ async def in_ours(coordinator: Coordinator, texts: Sequence[str]) -> list[Outcom
     return outcomes
 
 
+def maintained(
+    definitions: Sequence[str], queries: Sequence[str], changes: Sequence[str], postgres: Connection, folder: Path
+) -> tuple[list[tuple[str, str, Outcome]], list[tuple[str, str, Outcome]]]:
+    """Return the rows of queries after each change: here of maintained views, in PostgreSQL of plain views.
+
+    Args:
+        definitions: statements that define tables.
+        queries: queries of the views.
+        changes: statements that change the tables.
+        postgres: connection to a PostgreSQL server.
+        folder: empty data folder.
+    """
+    steps = [*definitions]
+    steps += [f"CREATE VIEW v{number} AS {query}" for number, query in enumerate(queries)]
+    for change in changes:
+        steps += [change, *(f"TABLE v{number}" for number in range(len(queries)))]
+    own = [step.replace("CREATE VIEW", "CREATE MATERIALIZED VIEW", 1) for step in steps]
+    ours, theirs = outcomes(own, postgres, folder, steps)
+    begin = len(definitions) + len(queries)
+
+    def labelled(results: list[tuple[str, Outcome]]) -> list[tuple[str, str, Outcome]]:
+        labels = [(change, query) for change in changes for query in ("", *queries)]
+        return [(*label, outcome) for label, (_, outcome) in zip(labels, results[begin:], strict=True)]
+
+    return labelled(ours), labelled(theirs)
+
+
 def outcomes(
-    texts: Sequence[str], postgres: Connection, folder: Path
+    texts: Sequence[str], postgres: Connection, folder: Path, others: Sequence[str] | None = None
 ) -> tuple[list[tuple[str, Outcome]], list[tuple[str, Outcome]]]:
-    """Return the statements with their outcomes here and in PostgreSQL; rows are sorted."""
+    """Return the statements with their outcomes here and in PostgreSQL, which gets `others`; rows are sorted."""
     ours = SqlWorld(folder).within(lambda coordinator: in_ours(coordinator, texts))
-    return _sorted(texts, ours), _sorted(texts, in_postgres(postgres, texts))
+    return _sorted(texts, ours), _sorted(texts, in_postgres(postgres, others or texts))
 
 
 def _sorted(texts: Sequence[str], results: Sequence[Outcome]) -> list[tuple[str, Outcome]]:

@@ -10,8 +10,7 @@ from derive.algebra.expression import Call, Column, Expression, Literal
 from derive.algebra.expression_parts import columns_read, conjuncts, is_atomic, is_unnest, replaced, walk
 from derive.algebra.relation import Aggregate, GlobalId, Relation, SetOperator
 from derive.algebra.types import Row, Type
-from derive.functions.scalar.logic import equality
-from derive.functions.types.type_info import INFO_OF
+from derive.functions.scalar.logic import equality, has_equal_data
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +283,7 @@ def equated(predicate: Expression) -> tuple[Expression, Expression] | None:
     """Return the two sides of an equation that implies equal data; None for anything else."""
     if isinstance(predicate, Call) and len(predicate.arguments) == 2:
         left, right = predicate.arguments
-        has_equal_data = INFO_OF[left.type].compared_bytes is None
-        if left.type is right.type and has_equal_data and predicate.function == equality(left.type):
+        if left.type is right.type and has_equal_data(left.type) and predicate.function == equality(left.type):
             return left, right
     return None
 

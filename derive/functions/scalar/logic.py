@@ -22,41 +22,50 @@ def infix(symbol: str) -> SqlForm:
 
 def sort_key(argument: str, kind: Type) -> str:
     """Return SQL of a value's sort key."""
-    return f"{registered_name(_key_name(kind))}({argument})" if INFO_OF[kind].sort_key else argument
+    if INFO_OF[kind].sort_key:
+        return f"{registered_name(key_function(kind))}({argument})"
+    most = INFO_OF[kind].compared_bytes
+    return argument if most is None else f"substr({argument}, 1, {most})"
 
 
-def _key_name(kind: Type) -> str:
+def key_function(kind: Type) -> str:
+    """Return the name of the function of a type's sort keys."""
     return f"{word_of(kind)}_sort_key"
 
 
-def _equation(sql: str, kind: Type) -> SqlForm:
-    """Return the form of an equation: it compares the bytes of the data that equal values have in common."""
-    form, most = infix(sql), INFO_OF[kind].compared_bytes
-    if most is None:
-        return form
-    return lambda arguments, kinds: form([f"substr({argument}, 1, {most})" for argument in arguments], kinds)
+def has_equal_data(kind: Type) -> bool:
+    """Return whether equal values of a type have equal data."""
+    return INFO_OF[kind].compared_bytes is None
 
 
-def _comparison(symbol: str, kind: Type) -> SqlForm:
-    if symbol in {"=", "<>"} or INFO_OF[kind].sort_key is None:
-        return _equation(symbol, kind)
+def _comparison(symbol: str, kind: Type, *, is_equation: bool = False) -> SqlForm:
     form = infix(symbol)
+    if is_equation and has_equal_data(kind):
+        return form
     return lambda arguments, kinds: form([sort_key(argument, kind) for argument in arguments], kinds)
+
+
+def _sort_key_form(kind: Type) -> SqlForm:
+    return lambda arguments, _: sort_key(arguments[0], kind)
 
 
 def _add_comparisons() -> None:
     for kind in COMPARABLE:
         info = INFO_OF[kind]
         if info.sort_key:
-            name, key = _key_name(kind), over_data(info.sort_key, (None,), Type.BYTEA)
+            name, key = key_function(kind), over_data(info.sort_key, (None,), Type.BYTEA)
             FUNCTIONS.add(Function(name, f"{name}()", (kind,), Type.BYTEA, key, can_fail=False))
+        elif not has_equal_data(kind):
+            name, form = key_function(kind), _sort_key_form(kind)
+            FUNCTIONS.add(Function(name, f"{name}()", (kind,), Type.BYTEA, None, form, can_fail=False))
         for symbol, word in COMPARISONS.items():
-            FUNCTIONS.native(symbol, (kind, kind), Type.BOOLEAN, _comparison(symbol, kind), word=word)
+            comparison = _comparison(symbol, kind, is_equation=symbol in {"=", "<>"})
+            FUNCTIONS.native(symbol, (kind, kind), Type.BOOLEAN, comparison, word=word)
         for symbol, word, sql in (
             ("is distinct from", "is_distinct", "IS NOT"),
             ("is not distinct from", "is_not_distinct", "IS"),
         ):
-            FUNCTIONS.native(symbol, (kind, kind), Type.BOOLEAN, _equation(sql, kind), word=word)
+            FUNCTIONS.native(symbol, (kind, kind), Type.BOOLEAN, _comparison(sql, kind, is_equation=True), word=word)
 
 
 def _postfix(words: str) -> SqlForm:

@@ -16,6 +16,7 @@ from derive.errors import SqlError
 from derive.functions.aggregates.aggregate_functions import ORDERED_SETS
 from derive.functions.aggregates.library import is_aggregate, is_window_function
 from derive.functions.registry import resolve_aggregate, resolve_function, resolve_window
+from derive.functions.scalar.logic import has_equal_data
 from derive.functions.scalar.row_functions import EXPANDED
 from derive.sql.parser.ast import (
     FrameBound,
@@ -26,6 +27,7 @@ from derive.sql.parser.ast import (
     WindowFrame,
     WindowReference,
 )
+from derive.sql.planner.equal_values import compared
 from derive.sql.planner.interfaces import Expressions
 from derive.sql.planner.output import orders_of, start_of
 from derive.sql.planner.scope import AGGREGATES, GROUPINGS, WINDOWS, Clause, Frame
@@ -224,7 +226,9 @@ class CallPlanner:
             return self._keyword(node)
         resolution = resolve_function(name, [value.type for value in values], node.offset)
         arguments = self._coercion.arguments(values, resolution.argument_types, offsets)
-        if name == "nullif" and values[0].type not in {Type.UNKNOWN, resolution.result_type}:
+        if name == "nullif" and (
+            values[0].type not in {Type.UNKNOWN, resolution.result_type} or not has_equal_data(resolution.result_type)
+        ):
             # The result has the type of the first argument, even if the comparison casts both arguments.
             equality = self._expressions.operation("=", values, offsets, node.offset)
             return Case(((equality, Literal(None, values[0].type)),), values[0], values[0].type)
@@ -353,6 +357,7 @@ class CallPlanner:
             partition, order, window_frame = self._windows.plan(node)
         finally:
             frame.clause = outside
+        partition = tuple(map(compared, partition))
         function = WindowFunction(name, arguments, kind, partition, order, window_frame)
         if function not in frame.windows:
             frame.windows.append(function)

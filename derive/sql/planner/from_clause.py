@@ -47,6 +47,7 @@ from derive.algebra.rewrite import (
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import resolve_operator
+from derive.functions.scalar.logic import has_equal_data
 from derive.sql.parser.ast import (
     Alias,
     DerivedTable,
@@ -214,7 +215,8 @@ def _past(column: Column, width: int, count: int) -> Expression:
 
 
 def _same(left: Expression, right: Expression) -> Expression:
-    function = resolve_operator("is not distinct from", (left.type, right.type)).function
+    kind = left.type if has_equal_data(left.type) else Type.BYTEA  # equal values with several data are several rows
+    function = resolve_operator("is not distinct from", (kind, kind)).function
     return Call(function, (left, right), Type.BOOLEAN)
 
 

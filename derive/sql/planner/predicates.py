@@ -25,6 +25,7 @@ from derive.sql.parser.ast import (
     Test,
 )
 from derive.sql.planner.building import among
+from derive.sql.planner.equal_values import compared
 from derive.sql.planner.interfaces import Expressions
 from derive.sql.planner.output import start_of
 
@@ -128,7 +129,7 @@ class PredicatePlanner:
             if kind is not None and kind is not Type.UNKNOWN:
                 resolve_operator("=", (kind, kind), node.offset)
                 alike = self._coercion.arguments(values, [kind] * len(values), offsets)
-                return Call("in", alike, Type.BOOLEAN)
+                return Call("in", tuple(map(compared, alike)), Type.BOOLEAN)
         equalities = [
             self._expressions.operation("=", [values[0], value], [offsets[0], offset], node.offset)
             for value, offset in zip(values[1:], offsets[1:], strict=True)
@@ -147,7 +148,8 @@ class PredicatePlanner:
             resolution = resolve_operator("=", (operand.type, column.type), node.offset)
             offsets = (start_of(item), node.offset)
             operand, columns[index] = self._coercion.arguments((operand, column), resolution.argument_types, offsets)
-            planned.append(operand)
+            planned.append(compared(operand))
+            columns[index] = compared(columns[index])
         if tuple(column.type for column in columns) != relation.types:
             relation = Project(relation, tuple(columns))
         inside = Subquery(SubqueryKind.IN, relation, tuple(planned), Type.BOOLEAN)

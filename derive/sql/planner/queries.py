@@ -11,19 +11,18 @@ from derive.algebra.expression import Column, Expression, Literal, OuterColumn
 from derive.algebra.modifier_inference import constant_modifiers
 from derive.algebra.relation import (
     Constant,
-    Distinct,
     Project,
     Recurring,
     Recursion,
     Reduce,
     Relation,
-    SetOperation,
     SetOperator,
     UnionAll,
 )
 from derive.algebra.rewrite import inputs_of, rewritten_relation
 from derive.algebra.types import Type
 from derive.errors import SqlError
+from derive.functions.scalar.logic import has_equal_data
 from derive.sql.parser.ast import (
     ColumnReference,
     CommonTable,
@@ -42,6 +41,7 @@ from derive.sql.parser.ast import (
 )
 from derive.sql.planner.building import columns_of, has_subquery, projected
 from derive.sql.planner.coercion import Coercion, ParameterTypes
+from derive.sql.planner.equal_values import distinct_rows, set_operation
 from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.from_clause import with_outer_rows
 from derive.sql.planner.interfaces import Body, CommonRelation, Names, Queries
@@ -64,11 +64,12 @@ def combined(coercion: Coercion, node: SetQuery, left: Body, right: Body) -> Bod
     inputs = [retyped(coercion, body.relation, types, body.offsets) for body in (left, right)]
     if node.operator != "UNION":
         operator = SetOperator(node.operator.lower())
-        return Body(SetOperation(operator, node.is_all, inputs[0], inputs[1]), left.names, offsets=left.offsets)
+        relation = set_operation(operator, inputs[0], inputs[1], is_all=node.is_all)
+        return Body(relation, left.names, offsets=left.offsets)
     if isinstance(inputs[0], UnionAll):
         inputs[:1] = inputs[0].inputs
     union = UnionAll(tuple(inputs))
-    return Body(union if node.is_all else Distinct(union), left.names, offsets=left.offsets)
+    return Body(union if node.is_all else distinct_rows(union), left.names, offsets=left.offsets)
 
 
 def retyped(coercion: Coercion, relation: Relation, types: Sequence[Type], offsets: Sequence[int]) -> Relation:
@@ -183,6 +184,9 @@ def recursive(queries: Queries, table: CommonTable, parent: Frame | None, level:
             hint = "Cast the output of the non-recursive term to the correct type."
             raise SqlError("42804", f"{message} but type {other.value} overall", hint=hint, offset=base.offsets[index])
     assert isinstance(both, UnionAll)
+    if not (united.is_all or all(map(has_equal_data, both.types))):
+        hint = "Write UNION ALL, or cast the interval to text."
+        raise SqlError("0A000", "UNION of intervals in WITH RECURSIVE is not supported", offset=table.offset, hint=hint)
     *first, last = both.inputs
     relation = Recursion(recurring.id, first[0] if len(first) == 1 else UnionAll(tuple(first)), last, not united.is_all)
     offset = next(_references(united.right, name, None))[0].offset

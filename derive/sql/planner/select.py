@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.expression import Call, Column, Expression, Literal, OuterColumn
-from derive.algebra.relation import Distinct, Filter, Order, Project, Reduce, Relation, TopK, UnionAll, Window
+from derive.algebra.relation import Filter, Order, Project, Relation, TopK, UnionAll, Window
 from derive.algebra.rewrite import deepened, rewritten, rewritten_window, with_columns
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import resolve_operator
 from derive.sql.parser.ast import ColumnReference, Groups, Select, SelectItem, SortItem, Star, SyntaxNode
 from derive.sql.planner.building import filtered, projected
+from derive.sql.planner.equal_values import compared, distinct_rows, grouped
 from derive.sql.planner.from_clause import TablePlanner
 from derive.sql.planner.interfaces import Body, Queries
 from derive.sql.planner.output import name_of, ordinal_of, output_named, start_of
@@ -117,7 +118,7 @@ def grouped_by_sets(
     """
     united = []
     for indexes in sets:
-        reduced = Reduce(relation, tuple(keys[index] for index in indexes), tuple(frame.aggregates))
+        reduced = grouped(relation, [keys[index] for index in indexes], frame.aggregates)
         places = {index: Column(place, keys[index].type) for place, index in enumerate(indexes)}
         shown: list[Expression] = [places.get(index) or Literal(None, key.type) for index, key in enumerate(keys)]
         for place, aggregate in enumerate(frame.aggregates, start=len(indexes)):
@@ -320,10 +321,7 @@ class SelectPlanner:
         frame = self._frame
         if not (keys or frame.aggregates or frame.groupings or having or self._select.groups is not None):
             return relation
-        if sets:
-            relation = grouped_by_sets(relation, frame, keys, sets)
-        else:
-            relation = Reduce(relation, tuple(keys), tuple(frame.aggregates))
+        relation = grouped_by_sets(relation, frame, keys, sets) if sets else grouped(relation, keys, frame.aggregates)
         grouping = Grouping(frame, keys, has_sets=bool(sets))
         for target in self._targets:
             target.expression = grouping.over_groups(target.expression, target.references)
@@ -369,9 +367,9 @@ class SelectPlanner:
 
     def _distinct(self, relation: Relation, names: tuple[str, ...], order: tuple[Order, ...], keys: list[int]) -> Body:
         if self._select.is_distinct:
-            return Body(Distinct(relation), names, order)
+            return Body(distinct_rows(relation), names, order)
         if keys:
-            columns = tuple(Column(index, relation.types[index]) for index in keys)
+            columns = tuple(compared(Column(index, relation.types[index])) for index in keys)
             return Body(TopK(relation, columns, order, 1), names, order)
         return Body(relation, names, order)
 

@@ -1,0 +1,93 @@
+"""Equal values with several data, such as `24:00:00` and `1 day`, in queries and in maintained views, as in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from postgres_scripts import maintained, outcomes
+from postgres_server import server
+from psycopg import Connection
+
+TABLE = (
+    "CREATE TABLE t (i interval, n int)",
+    "INSERT INTO t VALUES ('24 hours', 1), ('1 day', 2), ('30 days', 3), ('1 mon', 4), (NULL, 5), (NULL, 6)",
+)
+# A group shows one of its equal values, and which one is not specified, so these queries show the value in seconds.
+QUERIES = (
+    "SELECT extract(epoch FROM i)::int AS seconds, count(*), sum(n) FROM t GROUP BY i",
+    "SELECT count(*) FROM (SELECT DISTINCT i FROM t) x",
+    "SELECT count(*) FROM (SELECT DISTINCT i, n > 2 FROM t) x",
+    "SELECT count(DISTINCT i), max(i) = '1 mon', sum(DISTINCT i) = '31 days' FROM t",
+    "SELECT count(*) FROM (SELECT i FROM t UNION SELECT i + '0' FROM t WHERE n > 2) x",
+    "SELECT count(*), min(n) FROM t GROUP BY GROUPING SETS ((i, n > 3), (i), ())",
+    "SELECT count(*) FROM (SELECT i FROM t INTERSECT SELECT i * 30 FROM t) x",
+    "SELECT count(*) FROM (SELECT i FROM t INTERSECT ALL SELECT i * 30 FROM t) x",
+    "SELECT extract(epoch FROM i)::int AS seconds FROM (SELECT i FROM t EXCEPT SELECT i * 30 FROM t) x",
+    "SELECT extract(epoch FROM i)::int AS seconds FROM (SELECT i FROM t EXCEPT ALL SELECT i FROM t WHERE n % 2 = 0) x",
+    "SELECT DISTINCT ON (i) n FROM t ORDER BY i, n",
+    "SELECT n, rank() OVER (ORDER BY i) AS a, dense_rank() OVER (ORDER BY i DESC) AS b FROM t",
+    "SELECT n, sum(n) OVER (PARTITION BY i) AS a, row_number() OVER (PARTITION BY i ORDER BY n) AS b FROM t",
+    "SELECT n FROM t ORDER BY i DESC, n LIMIT 3",
+    "SELECT a.n, b.n AS m FROM t a JOIN t b ON a.i = b.i",
+    "SELECT a.n, b.n AS m FROM t a FULL JOIN t b ON a.i = b.i AND b.n > 2",
+    "SELECT a.n, b.n AS m FROM t a JOIN t b USING (i)",
+    "SELECT n FROM t WHERE i = '1 day'",
+    "SELECT n FROM t WHERE i IN ('1 day', '1 mon')",
+    "SELECT n FROM t WHERE i BETWEEN '1 day' AND '720 hours'",
+    "SELECT n FROM t WHERE i IN (SELECT i FROM t WHERE n = 1)",
+    "SELECT n FROM t a WHERE NOT EXISTS (SELECT 1 FROM t b WHERE b.i = a.i AND b.n > a.n)",
+    "SELECT n, (SELECT count(*) FROM t b WHERE b.i = a.i) AS c FROM t a",
+    "SELECT a.n, x.c FROM t a, LATERAL (SELECT a.i::text AS c, count(*) FROM t b WHERE b.i = a.i) x",
+    "SELECT nullif(i, '1 day') IS NULL AS a, CASE i WHEN '24 hours' THEN 1 END AS b FROM t",
+)
+CHANGES = (
+    "INSERT INTO t VALUES ('1440 min', 7), ('2 days', 8), ('48 hours', 9), (NULL, 10)",
+    "UPDATE t SET i = '24:00' WHERE n IN (3, 8)",
+    "DELETE FROM t WHERE i = '1 day' AND n < 3",
+    "DELETE FROM t WHERE i IN ('24 hours')",
+)
+SCRIPT = (
+    *TABLE,
+    *QUERIES,
+    "CREATE INDEX ON t (i)",
+    "SELECT n FROM t WHERE i = '24 hours'",
+    "SELECT n FROM t WHERE i IN ('1 day', '3 days')",
+    "UPDATE t SET n = n + 10 WHERE i IN ('1 day') RETURNING n",
+    "CREATE TABLE k (i interval PRIMARY KEY, n int)",
+    "INSERT INTO k VALUES ('24 hours', 1)",
+    "INSERT INTO k VALUES ('1 day', 1)",
+    "SELECT n FROM k WHERE i IN ('1 day', '2 days')",
+    "INSERT INTO k VALUES ('1 day', 2), ('2 days', 2) ON CONFLICT (i) DO UPDATE SET n = excluded.n",
+    "DELETE FROM t WHERE i = ANY (SELECT i FROM k) RETURNING n",
+    "WITH RECURSIVE r AS (SELECT interval '1 day' AS i UNION ALL SELECT i + '1 day' FROM r WHERE i < '3 days') TABLE r",
+    "SELECT (interval '24 hours', 1) IN (SELECT interval '1 day', 1), interval '24 hours' NOT IN ('1 day', NULL)",
+    "SELECT array_agg(n ORDER BY i, n) FROM (VALUES (interval '24 hours', 1), ('1 day', 0)) v (i, n)",
+)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Connection]:
+    with server().connect() as connection:
+        connection.autocommit = True
+        yield connection
+
+
+def test_queries_of_intervals_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
+    ours, theirs = outcomes(SCRIPT, postgres, tmp_path)
+    assert ours == theirs
+
+
+def test_maintained_views_of_intervals_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
+    ours, theirs = maintained(TABLE, QUERIES, CHANGES, postgres, tmp_path)
+    assert ours == theirs
+
+
+def test_group_shows_its_least_datum_in_any_order_of_rows(postgres: Connection, tmp_path: Path) -> None:
+    texts = [
+        f"SELECT i FROM (VALUES (interval '{one}'), ('{other}')) v (i) GROUP BY i"
+        for one, other in (("1 day", "24 hours"), ("24 hours", "1 day"))
+    ]
+    (_, (_, first)), (_, (_, second)) = outcomes(texts, postgres, tmp_path)[0]
+    assert first == second
