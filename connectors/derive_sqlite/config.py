@@ -8,7 +8,7 @@ from derive.position import Script
 from derive.protocol.authoring import CODE_OR_FILE, CatalogFiles, LocatedValue
 from derive.protocol.specs import DerivationSpec
 
-SCHEMA = {
+CONFIG_SCHEMA = {
     "title": "SQLite",
     "description": "Lambdas are SQL, run on a SQLite database of each shard.",
     "type": ["object", "null"],

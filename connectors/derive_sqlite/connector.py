@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from connectors.derive_sqlite.config import SCHEMA, SqliteConfig, load_config, migrations_of
+from connectors.derive_sqlite.config import CONFIG_SCHEMA, SqliteConfig, load_config, migrations_of
 from derive.document.pointer import JSON
 from derive.errors import Issue, LambdaError
 from derive.protocol.authoring import CatalogFiles, Generation, LocatedValue
@@ -27,7 +27,7 @@ class SqliteConnector:
 
     def config_schema(self) -> JSON:
         """Return the JSON Schema of the value below `sqlite`."""
-        return SCHEMA
+        return CONFIG_SCHEMA
 
     def configure(self, at: LocatedValue, files: CatalogFiles) -> SqliteConfig:
         """Return the configuration with its migrations."""

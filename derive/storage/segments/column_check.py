@@ -52,7 +52,7 @@ class WrongValue(NamedTuple):
     expected: JSON
 
 
-_KINDS: dict[pa.DataType, Kind] = {arrow: kind for kind, arrow in ARROW.items()}
+_KIND_OF_ARROW: dict[pa.DataType, Kind] = {arrow: kind for kind, arrow in ARROW.items()}
 
 
 def wrong_values(root: Path, segment: Segment) -> Iterator[WrongValue]:
@@ -91,7 +91,7 @@ def _differences(
     array: pa.Array, codes: Codes | None, pointer: str, documents: Sequence[Document]
 ) -> Iterator[tuple[int, JSON, JSON]]:
     """Yield the row, the value and the expected value of each difference; an inexact value differs by its code, too."""
-    expected, expected_codes = encode(_KINDS[array.type], compile_values(pointer)(documents))
+    expected, expected_codes = encode(_KIND_OF_ARROW[array.type], compile_values(pointer)(documents))
     count = len(array)
     told = [0] * count if codes is None else codes.tolist()
     should = [0] * count if expected_codes is None else expected_codes.tolist()
