@@ -29,7 +29,7 @@ from bench.process import end, has_ended
 from bench.report import Column, Report, Value
 from bench.sql import Connection, connect, percentile
 from derive.compute.dataflow.database import NAME
-from derive.sql.maintenance.instance_options import PROCESSES
+from derive.sql.maintenance.controller.remote import PROCESSES
 from derive.sql.maintenance.instances import FOLDER
 from derive.storage.task_log import recent_entries
 

@@ -28,7 +28,7 @@ from bench.instances import (
 )
 from bench.report import Column, Report, Value
 from bench.sql import Connection, connect, percentile
-from derive.sql.maintenance.instance_options import PROCESSES
+from derive.sql.maintenance.controller.remote import PROCESSES
 
 MOST_RATIO = 1.5
 """Maximum ratio of the median lookup while a replica joins to that before."""

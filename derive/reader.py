@@ -82,7 +82,7 @@ class DataFolder:
         Raises:
             UsageError: the name is unknown, or nothing is stored in the collection yet.
         """
-        from derive.suggest import suggest
+        from derive.errors import suggest
 
         source = self._store.tables.find(name) or self._specs.get(name)
         if source is None:

@@ -45,10 +45,7 @@ FORBIDDEN_TERMS = {
 }
 """Words that no module, class or function has in its name, and the terms to use instead."""
 SMALL_MODULES = {
-    "connectors/derive_sqlite/config.py": "leaf: read without SQLite",
     "connectors/module_kit/projects.py": "leaf: shared by languages",
-    "derive/catalog/check.py": "entry point: a catalog with its code",
-    "derive/catalog/report.py": "leaf: collector of issues",
     "derive/cli/backup.py": "two commands",
     "derive/cli/pipes.py": "leaf: loaded by every command",
     "derive/cli/prepare.py": "a command",
@@ -61,16 +58,12 @@ SMALL_MODULES = {
     "derive/materialize/parent_watchdog.py": "entry point: runs without this package",
     "derive/materialize/stages.py": "seam: derivations and materializations",
     "derive/recently_used.py": "leaf: bounded caches",
-    "derive/reduce/reducer.py": "protocol: the compiled form of a strategy",
     "derive/relations/arrow.py": "keeps Arrow out of the columns of relations",
     "derive/spark/daemon.py": "entry point: the process that forks Spark's Python workers",
     "derive/sql/backends.py": "leaf: sessions of a server",
-    "derive/sql/transactions/counters.py": "leaf: numbers of identity columns",
     "derive/storage/disk_errors.py": "leaf: messages of errors of the disk",
     "derive/storage/segments/clocks.py": "keeps Arrow out of the start",
     "derive/storage/table_compaction.py": "keeps Arrow out of the start of SQL",
-    "derive/suggest.py": "leaf: suggestions for misspelt names",
-    "derive/value_count.py": "leaf: limits of JSON texts",
 }
 """Modules under 80 lines, and why each is not part of another one."""
 NO_SUBJECTS = {

@@ -24,11 +24,10 @@ from typing import Any
 
 import apsw
 
-from connectors.derive_sqlite.config import migrations_of
 from connectors.derive_sqlite.console import Console
-from connectors.derive_sqlite.program import SCHEMA, Program, Step, compile_program, place_of
+from connectors.derive_sqlite.program import SCHEMA, Program, Step, compile_program, migrations_of, place_of
 from connectors.derive_sqlite.session import apply_migrations
-from derive.errors import Issue, LambdaError
+from derive.errors import Issue, LambdaError, distance, suggest
 from derive.lambda_sql.determinism import Chance
 from derive.lambda_sql.guard import Guard
 from derive.lambda_sql.parameter import find_projection
@@ -38,7 +37,6 @@ from derive.protocol.derive import STATE_TABLES
 from derive.protocol.specs import DerivationSpec, ProjectionSpec
 from derive.schema.redaction import Redactor
 from derive.schema.shape import Shape, infer, locate
-from derive.suggest import distance, suggest
 
 _SHUFFLE_HINT = "shuffle by the fields that are the key of the table: shuffle: {key: [/field]}"
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from connectors.derive_sqlite.config import CONFIG_SCHEMA, SqliteConfig, load_config, migrations_of
+from connectors.derive_sqlite.program import CONFIG_SCHEMA, SqliteConfig, load_config, migrations_of
 from derive.document.pointer import JSON
 from derive.errors import Issue, LambdaError
 from derive.protocol.authoring import CatalogFiles, Generation, LocatedValue

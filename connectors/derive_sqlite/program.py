@@ -1,4 +1,4 @@
-"""Programs: a transform's block of SQL, compiled to run for each document.
+"""Programs: a transform's block of SQL, compiled to run for each document; and the configuration of lambdas in SQL.
 
 For RETURNING, SQLite creates a temporary table and a statement journal on each run, which takes longer than the insert
 of a row. If one row is inserted and only parameters are returned, a SELECT with `changes()` returns the same row.
@@ -29,7 +29,49 @@ from derive.lambda_sql.parameter import (
 from derive.lambda_sql.resource_limits import FAILURES
 from derive.lambda_sql.statements import Statement, outer_tokens, parameters_of, read_block, shorten
 from derive.position import Position, Script
+from derive.protocol.authoring import CODE_OR_FILE, CatalogFiles, LocatedValue
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
+
+CONFIG_SCHEMA = {
+    "title": "SQLite",
+    "description": "Lambdas are SQL, run on a SQLite database of each shard.",
+    "type": ["object", "null"],
+    "properties": {
+        "migrations": {
+            "type": "array",
+            "description": "SQL that builds the tables, run once each and in order. Add to the end; never edit one.",
+            "items": {"type": "string", "description": f"SQL statements. {CODE_OR_FILE}", "title": "Migration"},
+        }
+    },
+    "patternProperties": {"^x-": True},
+    "additionalProperties": False,
+}
+"""The JSON Schema of a catalog's value below `using: {sqlite: …}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteConfig:
+    """The configuration of a derivation in SQL, apart from its lambdas.
+
+    Attributes:
+        migrations: SQL blocks that build the tables, in order.
+    """
+
+    migrations: tuple[Script, ...] = ()
+
+
+def load_config(at: LocatedValue, files: CatalogFiles) -> SqliteConfig:
+    """Return the configuration below `sqlite`, with the migrations that can be loaded."""
+    fields = dict(at.items()) if at.value else {}
+    written = fields["migrations"].elements() if "migrations" in fields else ()
+    scripts = [files.script(migration, "the migration") for migration in written]
+    return SqliteConfig(tuple(script for script in scripts if script))
+
+
+def migrations_of(spec: DerivationSpec) -> tuple[Script, ...]:
+    """Return the migrations of a derivation in SQL."""
+    config: SqliteConfig = spec.connector_config
+    return config.migrations
 
 
 def place_of(script: Script, statement: Statement, column: str, number: int = 0) -> Position:

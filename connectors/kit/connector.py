@@ -16,9 +16,8 @@ from connectors.kit.requests import (
     Validation,
     Value,
 )
-from derive.errors import TaskError
+from derive.errors import TaskError, suggest
 from derive.protocol.entry_points import entry_points_of, load
-from derive.suggest import suggest
 
 BEGIN_FROM_NOTHING = b"\xf8\xff\xff\xff\x0f\x01"
 """The checkpoint with which a session lets the runtime start from nothing, without its recorded positions."""

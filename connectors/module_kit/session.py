@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from connectors.module_kit.process import POOL, ModuleProcess, send_batch
+from connectors.module_kit.process import POOL, Foreign, Late, ModuleProcess, send_batch
 from connectors.module_kit.published import (
     AnsweredColumns,
     AnsweredDocuments,
@@ -21,7 +21,6 @@ from connectors.module_kit.published import (
     gathered,
 )
 from connectors.module_kit.state import State
-from connectors.module_kit.wire import Foreign, Late
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON
 from derive.errors import FlowError, Issue, LambdaError, LostError, Rejection

@@ -10,7 +10,7 @@
 - `schemas` examines the schemas of collections.
 - `rules` checks keys, transforms, selectors and tests.
 
-All parts add issues to a `report`.
+All parts add issues to a `Report` of `definitions`.
 """
 
 from derive.catalog.build import load, load_without_tests

@@ -27,6 +27,7 @@ from derive.catalog.definitions import (
     DeriveDef,
     LoadedSchema,
     MaterializationDef,
+    Report,
     SourceDef,
     StepDef,
     TestDef,
@@ -35,10 +36,9 @@ from derive.catalog.definitions import (
 from derive.catalog.language.structure import check_structure, settings_without_effect
 from derive.catalog.language.yaml import Located, YamlFile, parse_yaml
 from derive.catalog.language.yaml import Path as Place
-from derive.catalog.report import Report
 from derive.document.clock import parse_duration
 from derive.document.pointer import JSON, parse_pointer
-from derive.errors import CatalogError, Issue, SchemaError
+from derive.errors import CatalogError, Issue, SchemaError, suggest
 from derive.position import Position, Script, is_remote, reason_of, resolve, show, too_large
 from derive.protocol.authoring import LocatedValue
 from derive.protocol.entry_points import find_authoring
@@ -46,7 +46,6 @@ from derive.schema.bundle import bundle_documents
 from derive.schema.dialect import NAMED, has_redactions
 from derive.schema.redaction import RedactionError, redacted_schema
 from derive.schema.validator import is_schema
-from derive.suggest import suggest
 
 _ROOTS = ("flow.yaml", "flow.yml", "flow.json")
 

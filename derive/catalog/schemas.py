@@ -15,12 +15,12 @@ from functools import cached_property
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+from derive.catalog.definitions import Report
 from derive.catalog.language.structure import is_pointer
 from derive.catalog.language.yaml import Located
 from derive.catalog.loading import Resources
-from derive.catalog.report import Report
 from derive.document.pointer import JSON, escape, parse_pointer, unescape
-from derive.errors import CatalogError, FlowError, Issue, SchemaError
+from derive.errors import CatalogError, FlowError, Issue, SchemaError, suggest
 from derive.position import resolve
 from derive.reduce.combiner import Combiner
 from derive.reduce.reduce_keyword import STRATEGIES, Annotation, parse_annotation
@@ -29,7 +29,6 @@ from derive.schema.dialect import KEYWORDS
 from derive.schema.projection import project
 from derive.schema.shape import ALL, ANYTHING, Shape, infer, intersect, locate
 from derive.schema.validator import ASSERTED, compile_part, compile_validator
-from derive.suggest import suggest
 
 Location: TypeAlias = tuple[str, ...]
 """Property names and indices (as text) from the root of a document, or `OTHERS`, `ITEMS` and `MATCHING`."""

@@ -40,7 +40,7 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     Example:
       flowctl check --source examples/flow.yaml -o json
     """
-    from derive.catalog.check import check_catalog, with_issues
+    from derive.catalog.build import check_catalog, with_issues
     from derive.cli.console import describe_error, note, print_rows
     from derive.errors import CatalogError
 

@@ -15,8 +15,7 @@ from typing import Any
 import click
 
 from derive.cli.pipes import discard_unread, discard_unwritable, open_missing
-from derive.errors import FlowError, UsageError
-from derive.suggest import suggest
+from derive.errors import FlowError, UsageError, suggest
 
 _COMMANDS = {
     "backup": "Back up a data folder while tasks run.",

@@ -218,8 +218,8 @@ def open_store(folder: Path, *, reading: bool = False) -> Store:
 
 def _meant(folder: Path, default: Path) -> Path | None:
     """Return the data folder that the user of a wrong path probably meant; None without a guess."""
+    from derive.errors import suggest
     from derive.storage.metadata.opening import is_data_folder
-    from derive.suggest import suggest
 
     if is_data_folder(folder / default.name):
         return folder / default.name

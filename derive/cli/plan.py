@@ -16,7 +16,7 @@ from derive.cli.options import catalog_options, open_store, output_option, store
 
 if TYPE_CHECKING:
     from derive.document.pointer import JSON
-    from derive.planning.change import Change, TaskPlan
+    from derive.planning.differences import Change, TaskPlan
     from derive.protocol.specs import CatalogSpec
     from derive.storage.roles import Maintainable
 

@@ -86,11 +86,10 @@ def command(
       flowctl preview --task shop/spending --diff
       flowctl preview --task shop/shipments --fixture orders.yaml --collection shop/orders
     """
-    from derive.catalog.check import require_sound
+    from derive.catalog.build import require_sound
     from derive.cli.console import note
     from derive.errors import UsageError
-    from derive.preview.run import Options, preview, sources_of, with_cycles
-    from derive.preview.sources import read_fixture
+    from derive.preview.run import Options, preview, read_fixture, sources_of, with_cycles
 
     _check_options(limit, begin, fixture, collection, has_state=has_state, compares=compares)
     catalog = limited_catalog(source, lambda_limits, with_tests=False)

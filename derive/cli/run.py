@@ -118,8 +118,7 @@ def command(
       flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
     """
     from derive.catalog.loading import Resources
-    from derive.cli.acceptance import ask_acceptance
-    from derive.cli.applying import applying_edits, report_accepted, report_new, report_superseded
+    from derive.cli.applying import applying_edits, ask_acceptance, report_accepted, report_new, report_superseded
     from derive.cli.console import Progress
     from derive.cli.shadowing import choose_catalog, refuse_options, shadowing_of
     from derive.engine.task_reconciler import open_changing_run
@@ -162,7 +161,7 @@ def _load(
     source: Path, lambda_limits: LambdaLimits, tasks: tuple[str, ...] | None, resources: Resources
 ) -> CatalogSpec:
     """Load a catalog, and check the code of the selected tasks."""
-    from derive.catalog.check import require_sound
+    from derive.catalog.build import require_sound
 
     catalog = limited_catalog(source, lambda_limits, resources, with_tests=False)
     require_sound(catalog, tasks)

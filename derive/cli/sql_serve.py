@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from derive.sql.backends import Backends
     from derive.sql.coordinator import Coordinator
     from derive.sql.execution.state import User
-    from derive.sql.maintenance.instance_options import Instances
+    from derive.sql.maintenance.controller.remote import Instances
     from derive.sql.pgwire.connection import OpenSession
     from derive.sql.pgwire.passwords import Passwords
     from derive.sql.pgwire.server import Server
@@ -236,7 +236,7 @@ def _instances(
     from derive.cli.compute import security_of
     from derive.compute.protocol.transport import place_named, place_of
     from derive.errors import UsageError
-    from derive.sql.maintenance.instance_options import Instances
+    from derive.sql.maintenance.controller.remote import Instances
 
     security = security_of(compute_token_file, compute_tls_certificate, compute_tls_key, compute_tls_authority)
     for address in addresses:

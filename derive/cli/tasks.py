@@ -61,7 +61,7 @@ def split_command(source: Path, data: Path | None, tasks: tuple[str, ...], shard
     """
     from derive.catalog import load_without_tests
     from derive.cli.console import note
-    from derive.engine.split import split, split_up_to
+    from derive.engine.reset import split, split_up_to
 
     catalog = load_without_tests(source)
     names = [catalog.find_task(name).name for name in tasks]

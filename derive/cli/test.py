@@ -37,7 +37,7 @@ def command(
       flowctl test
       flowctl test --source examples/acmebank/flow.yaml --name acmeBank/tests/balances
     """
-    from derive.catalog.check import require_sound
+    from derive.catalog.build import require_sound
     from derive.cli.console import note
     from derive.testing import run_tests
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from derive.cli.console import Progress as Shown
     from derive.protocol.specs import DerivationSpec, LambdaLimits
     from derive.storage.roles import Readable
-    from derive.storage.segments.column_check import WrongValue
+    from derive.storage.segments.columns import WrongValue
     from derive.why.audit import Difference
 
 _COLUMNS = ["kind", "path", "collection", "task", "what"]

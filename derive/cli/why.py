@@ -361,7 +361,7 @@ def _hint_of_unknown_key(store: Readable, spec: CollectionSpec, key: bytes, end:
     from itertools import islice
 
     from derive.document.key import show_key, unpack
-    from derive.suggest import suggest
+    from derive.errors import suggest
     from derive.why.scan import Match, ScanBounds, scan
 
     later = scan(store, spec, ScanBounds(begin=end, match=Match.of_keys([key])))

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias, TypeVar
 import apsw
 
 from derive.algebra.expression import Column, Literal, OuterColumn
-from derive.algebra.expression_parts import has_subquery
 from derive.algebra.relation import Constant, Filter, Finishing, Get, GlobalId, Project, Recurring, Recursion, Relation
+from derive.algebra.rewrite import has_subquery
 from derive.algebra.types import Datum, Row
 from derive.compute.sqlite import connect, finished_select, names, select_of, translated
 from derive.errors import SqlError

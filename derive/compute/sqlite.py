@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 import apsw
 
 from derive.algebra.expression import Column, Expression, OuterColumn, Subquery, SubqueryKind
-from derive.algebra.expression_parts import columns_read, conjuncts, has_subquery, is_atomic
 from derive.algebra.relation import (
     Aggregate,
     Bound,
@@ -44,6 +43,7 @@ from derive.algebra.relation import (
     Window,
     WindowFunction,
 )
+from derive.algebra.rewrite import columns_read, conjuncts, has_subquery, is_atomic
 from derive.algebra.types import Datum, Row
 from derive.errors import BusyError, FlowError, SqlError, StorageError
 from derive.functions.registry import aggregate_sql, can_fail, elements_sql, register, sort_key, sql_of, sql_of_datum

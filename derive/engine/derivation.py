@@ -14,10 +14,10 @@ from derive.engine.executor import Executor
 from derive.engine.rereading import carried_over, find_rereadings, renaming_of
 from derive.engine.transactor import Opened, Prepared, Transaction
 from derive.errors import FlowError, OwnedError, StorageError, TaskError
+from derive.protocol.collection import quarantine_name, quarantine_spec
 from derive.protocol.definition_text import Definition, definition_of
 from derive.protocol.derive import AppliesMigrations
 from derive.protocol.entry_points import find_runtime
-from derive.protocol.quarantine import quarantine_name, quarantine_spec
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.shard.plan import Plan, Shape
 from derive.shard.progress import Message, progress_folder

@@ -19,9 +19,9 @@ from derive.document.clock import format_rfc3339
 from derive.document.exact import dump_exact
 from derive.document.key import compile_keys
 from derive.document.pointer import JSON
-from derive.errors import HeldError, TaskError, UsageError
+from derive.errors import HeldError, TaskError, UsageError, suggest
 from derive.failpoint import reach
-from derive.protocol.quarantine import quarantine_name, quarantine_spec, retried_name
+from derive.protocol.collection import quarantine_name, quarantine_spec, retried_name
 from derive.protocol.specs import DerivationSpec, Document, SelectorSpec, TransformSpec
 from derive.storage.disk_errors import translated
 from derive.storage.metadata.quarantine import Decision
@@ -29,7 +29,6 @@ from derive.storage.roles import Decidable, Readable
 from derive.storage.segments.partition import INGESTED, compile_labels
 from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.writer import SegmentWriter
-from derive.suggest import suggest
 
 _BATCH = 1_000
 

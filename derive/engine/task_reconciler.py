@@ -30,8 +30,8 @@ from derive.catalog.graph import cycles
 from derive.engine.cycle_transaction import CycleTransaction
 from derive.engine.derivation import Derivation, default_shards, has_feedback
 from derive.engine.executor import Executor
+from derive.engine.reset import SPLIT
 from derive.engine.run import Observer, Run, TaskGraph
-from derive.engine.split import SPLIT
 from derive.engine.task import Task
 from derive.engine.task_opening import open_task
 from derive.engine.wakeups import Cycle

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from derive.algebra.types import Type
-from derive.errors import SqlError
+from derive.errors import SqlError, suggest
 from derive.functions.function import Function, word_of
 from derive.functions.scalar.array import SIGNATURES, ArraySignature, actual
 from derive.functions.scalar.casts import resolve_cast
 from derive.functions.types.type_info import INFO_OF
-from derive.suggest import suggest
 
 CATEGORIES = {kind: info.category for kind, info in INFO_OF.items()}
 """Category of each type that overload resolution distinguishes."""

@@ -20,11 +20,10 @@ from typing import Any, TypeAlias
 from derive.document.clock import format_rfc3339
 from derive.document.exact import dump_exact
 from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
-from derive.errors import Issue
+from derive.errors import Issue, suggest
 from derive.lambda_sql.statements import Statement
 from derive.position import Script
 from derive.protocol.specs import Document, ProjectionSpec, TransformSpec
-from derive.suggest import suggest
 
 _CANONICAL = re.compile(r"[\w\s\-/]+")
 _EXPLICIT = re.compile(r"p::\((.*)\)", re.DOTALL)

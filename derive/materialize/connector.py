@@ -19,7 +19,7 @@ import grpc
 
 from connectors.kit.connector import installed_materialize_connectors
 from connectors.kit.requests import Applied, Difference
-from derive.errors import EndpointGoneError, FlowError, ProtocolError, TaskError
+from derive.errors import EndpointGoneError, FlowError, ProtocolError, TaskError, suggest
 from derive.materialize.process import ConnectorProcess, guarded_command, installed_command, installed_env
 from derive.materialize.schemas import ConnectorSchemas, parse_schemas
 from derive.position import is_remote
@@ -27,7 +27,6 @@ from derive.protocol.driver import BEGUN, DriverClient, error_of, open_channel
 from derive.protocol.secrets import hide
 from derive.protocol.specs import AddressEndpoint, ConnectorEndpoint, EndpointSpec, LocalEndpoint
 from derive.protocol.stubs import materialize_pb2 as pb
-from derive.suggest import suggest
 
 _PREFIX = "materialize-"
 _ASK_SECONDS = 120.0

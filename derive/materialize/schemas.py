@@ -17,11 +17,10 @@ from typing import Any
 import orjson
 
 from derive.document.pointer import JSON, escape
-from derive.errors import Issue, ProtocolError
+from derive.errors import Issue, ProtocolError, suggest
 from derive.position import Position
 from derive.protocol.secrets import HIDDEN
 from derive.protocol.stubs import materialize_pb2 as pb
-from derive.suggest import suggest
 
 _OF_TEXTS = ("pattern", "format", "minLength", "maxLength", "enum", "const")
 """Keywords that a reference to a secret need not satisfy; only the secret's value must satisfy them."""

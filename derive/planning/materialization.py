@@ -16,8 +16,7 @@ from derive.errors import CatalogError, FlowError
 from derive.materialize.connector import Connectors
 from derive.materialize.preparation import PreparedMaterialization, prepare
 from derive.materialize.restarts import last_reset
-from derive.planning.change import Change, Effect, json_differences
-from derive.planning.differences import changed_policy, changed_reads
+from derive.planning.differences import Change, Effect, changed_policy, changed_reads, json_differences
 from derive.protocol.materialization import connector_of
 from derive.protocol.specs import BindingSpec, MaterializationSpec
 from derive.reduce.reduce_keyword import annotated_locations

@@ -19,8 +19,7 @@ from derive.engine.following import way_to
 from derive.engine.inputs import find_pending
 from derive.engine.task_opening import error_of_reread
 from derive.errors import FlowError, OwnedError, SourceReplacedError
-from derive.planning.change import Change, TaskPlan, TaskStatus
-from derive.planning.differences import Facts, find_differences
+from derive.planning.differences import Change, Facts, TaskPlan, TaskStatus, find_differences
 from derive.planning.pending import find_edits, find_unaccepted, measured_rate, present_positions, present_state
 from derive.protocol.definition_text import definition_of, definition_of_materialization
 from derive.protocol.specs import CatalogSpec, DerivationSpec, InputSpec, MaterializationSpec

@@ -13,9 +13,17 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from derive.document.clock import format_duration
 from derive.document.pointer import JSON
-from derive.errors import UsageError
+from derive.errors import UsageError, suggest
 from derive.position import Position, Script
-from derive.protocol.collection import CollectionKind, CollectionSpec, Document, InputSpec, SelectorSpec
+from derive.protocol.collection import (
+    CollectionKind,
+    CollectionSpec,
+    Document,
+    InputSpec,
+    SelectorSpec,
+    quarantine_spec,
+    task_of,
+)
 from derive.protocol.materialization import (
     AddressEndpoint,
     BindingSpec,
@@ -26,9 +34,7 @@ from derive.protocol.materialization import (
     LocalEndpoint,
     MaterializationSpec,
 )
-from derive.protocol.quarantine import quarantine_spec, task_of
 from derive.schema.projection import ProjectionSpec
-from derive.suggest import suggest
 
 __all__ = [
     "AddressEndpoint",

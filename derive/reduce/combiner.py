@@ -12,7 +12,7 @@ from derive.document.exact import dump_exact, parse_exact
 from derive.document.key import show_key
 from derive.document.pointer import JSON, MISSING
 from derive.errors import ReductionError
-from derive.reduce.reducer import NotAssociative
+from derive.reduce.reduction import NotAssociative
 from derive.reduce.strategies import DocumentReducer, compile_schema
 
 __all__ = ["Combiner", "NotAssociative", "key_failure"]

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from derive.document.key import compare
 from derive.document.pointer import JSON, MISSING, compile_pointer
-from derive.reduce.reducer import Reduce, ReductionFailed, reduce_at, take_right
+from derive.reduce.reduction import Reduce, ReductionFailed, reduce_at, take_right
 
 KeyOrder: TypeAlias = Callable[[JSON, JSON], int]
 """Function that compares the keys of two values: it returns -1 if the first key sorts before the second, 0 or 1."""

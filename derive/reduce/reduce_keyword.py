@@ -15,8 +15,7 @@ from urllib.parse import unquote
 import orjson
 
 from derive.document.pointer import JSON, compile_pointer, escape
-from derive.errors import SchemaError
-from derive.suggest import suggest
+from derive.errors import SchemaError, suggest
 
 STRATEGIES: Mapping[str, frozenset[str]] = {
     "append": frozenset(),

@@ -28,8 +28,19 @@ from derive.errors import ReductionError
 from derive.reduce.applicable_schemas import Condition, Part
 from derive.reduce.keyed import KeyOrder, compile_set, join, order_by, sorted_by
 from derive.reduce.reduce_keyword import Annotation
-from derive.reduce.reducer import NotAssociative, Reduce, ReductionFailed, reduce_at, take_right
-from derive.reduce.reduction import Choice, Location, Reduction, ReductionBuilder, keeps_single, takes_last
+from derive.reduce.reduction import (
+    Choice,
+    Location,
+    NotAssociative,
+    Reduce,
+    Reduction,
+    ReductionBuilder,
+    ReductionFailed,
+    keeps_single,
+    reduce_at,
+    take_right,
+    takes_last,
+)
 from derive.schema.shape import infer, serialize, union
 
 

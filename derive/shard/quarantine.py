@@ -14,8 +14,7 @@ from types import TracebackType
 from derive.document.clock import format_rfc3339
 from derive.document.exact import parse_exact
 from derive.document.key import compile_keys, unpack
-from derive.protocol.collection import is_of_sql, owner_of_version
-from derive.protocol.quarantine import quarantine_spec
+from derive.protocol.collection import is_of_sql, owner_of_version, quarantine_spec
 from derive.protocol.specs import Document
 from derive.shard.invoke import Rejected
 from derive.shard.plan import Plan

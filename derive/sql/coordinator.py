@@ -1,10 +1,15 @@
-"""The coordinator: the state that all sessions of a process share, in one event loop."""
+"""The coordinator: the state that all sessions of a process share, in one event loop.
+
+Each number of an identity column is given once, also by processes that are killed. Numbers are reserved in the metadata
+database in blocks, before the commit of the rows that have them. A reservation needs no sync, because commits reach the
+disk in order. Numbers of a block that no row has got are lost at the end of the process.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +24,7 @@ from derive.protocol.specs import CatalogSpec
 from derive.relations.columns import Source
 from derive.sql.catalog.items import ReplicaPlace
 from derive.sql.catalog.snapshot import Objects, stored_objects
-from derive.sql.maintenance.instance_options import HERE, Instances
+from derive.sql.maintenance.controller.remote import HERE, Instances
 from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.maintenance.recording import LOG, Described, Recording, described
 from derive.sql.maintenance.view_maintenance import Maintenance
@@ -31,7 +36,6 @@ from derive.sql.sources.followed_file import ALL_FILES, FileAccess
 from derive.sql.sources.source_feeder import SourceFeeder
 from derive.sql.transactions.advisory_locks import AdvisoryLocks
 from derive.sql.transactions.altered_table import stored_column
-from derive.sql.transactions.counters import Counters
 from derive.sql.transactions.group_commit import GroupCommit, Shape, shape_of
 from derive.sql.transactions.key_index import KeyIndexes
 from derive.sql.transactions.ownership import Ownership
@@ -42,6 +46,43 @@ from derive.storage.store import Store
 from derive.storage.table_types import Table
 from derive.storage.task_log import TaskLog
 from derive.time import END_OF_TIME
+
+_BLOCK = 32
+"""Least number of reserved numbers, as PostgreSQL reserves them."""
+
+
+class Counters:
+    """The counters of one data folder, for the process that writes its tables.
+
+    Args:
+        reserve: reserves numbers of a counter durably; returns the first one.
+        restart: lets a counter begin with 1 again.
+    """
+
+    def __init__(self, reserve: Callable[[int, int], int], restart: Callable[[int], None]) -> None:
+        self._reserve, self._restart = reserve, restart
+        self._blocks: dict[int, tuple[int, int]] = {}  # the next number and the end of the block
+        self._lock = asyncio.Lock()
+
+    async def take(self, counter: int, count: int) -> int:
+        """Return the first of some consecutive numbers."""
+        async with self._lock:
+            begin, end = self._blocks.get(counter, (0, 0))
+            if end - begin < count:
+                size = max(count, _BLOCK)
+                first = await asyncio.to_thread(self._reserve, counter, size)
+                if first != end:
+                    begin = first
+                end = first + size
+            self._blocks[counter] = begin + count, end
+            return begin
+
+    async def restart(self, counter: int) -> None:
+        """Let a counter begin with 1 again."""
+        async with self._lock:
+            self._blocks.pop(counter, None)
+            await asyncio.to_thread(self._restart, counter)
+
 
 RETENTION = 60_000_000
 """Retention of history, in microseconds."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from derive.algebra.relation import Finishing, GlobalId
 from derive.algebra.types import Type
 from derive.compute.protocol import messages
-from derive.errors import SqlError
+from derive.errors import SqlError, suggest
 from derive.functions.scalar.catalog import SERVER_VERSION
 from derive.functions.types.pg_type import OID_OF, UNKNOWN_OID, oid_of, type_of_oid
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
@@ -43,7 +43,6 @@ from derive.sql.planner.plan import PlannedView, plan_query, plan_view
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, PlannedWrite
 from derive.sql.results import Prepared, ResultColumn
 from derive.sql.transactions.transaction import Isolation
-from derive.suggest import suggest
 
 _UNITS = {"": 1, "us": 0.001, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*")

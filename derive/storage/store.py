@@ -15,7 +15,7 @@ import apsw
 
 from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError, HeldError, StorageError
-from derive.protocol.quarantine import retried_specs
+from derive.protocol.collection import retried_specs
 from derive.protocol.specs import CollectionSpec, SelectorSpec, TransformSpec
 from derive.storage.blobs import blobs_of, is_there
 from derive.storage.capability.capabilities import Capabilities, TaskCapabilities
@@ -63,17 +63,9 @@ from derive.storage.metadata.descriptions import (
     TaskState,
 )
 from derive.storage.metadata.identity import disown_files, read_commits
-from derive.storage.metadata.ingestions import (
-    Load,
-    LoadedFile,
-    find_load,
-    loads_of_content,
-    read_loads,
-    record_load,
-)
+from derive.storage.metadata.ingestions import Load, LoadedFile, find_load, loads_of_content, read_loads, record_load
 from derive.storage.metadata.opening import Host, open_metadata, this_host
 from derive.storage.metadata.owner import Door, Owner, owner_of, require_ingested, require_open
-from derive.storage.metadata.past import read_applied, read_past
 from derive.storage.metadata.quarantine import (
     Retried,
     decided_entries,
@@ -88,6 +80,8 @@ from derive.storage.metadata.tasks import (
     forget_task,
     insert_update,
     move_task,
+    read_applied,
+    read_past,
     read_task,
     read_tasks,
     rewind_task,

@@ -22,7 +22,7 @@ from derive.shard.fields import UnparsedDocuments, reading_of_documents
 from derive.shard.invoke import SourceBatch, with_ends
 from derive.shard.tick_combiner import TickCombiner
 from derive.storage.roles import Readable
-from derive.storage.segments.column_check import WrongValue, wrong_values
+from derive.storage.segments.columns import WrongValue, wrong_values
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, ReadRows
 from derive.storage.segments.sorter import Spill

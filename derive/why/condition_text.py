@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from derive.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn, Subquery
-from derive.algebra.expression_parts import columns_read
 from derive.algebra.relation import Constant
+from derive.algebra.rewrite import columns_read
 from derive.algebra.types import Datum, Type
 from derive.functions.registry import function_named
 from derive.functions.types.type_info import text_of

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from derive.algebra.expression import Call, Column, Expression, Literal, OuterColumn, Subquery, SubqueryKind
-from derive.algebra.expression_parts import columns_read, conjuncts, has_subquery, mentions_outer_column
 from derive.algebra.relation import (
     Constant,
     Distinct,
@@ -40,7 +39,19 @@ from derive.algebra.relation import (
     Unnest,
     Window,
 )
-from derive.algebra.rewrite import deepened, inputs_of, rewritten, shifted, with_columns, with_gets, with_inputs
+from derive.algebra.rewrite import (
+    columns_read,
+    conjuncts,
+    deepened,
+    has_subquery,
+    inputs_of,
+    mentions_outer_column,
+    rewritten,
+    shifted,
+    with_columns,
+    with_gets,
+    with_inputs,
+)
 from derive.algebra.types import Datum, Row, Type
 from derive.functions.registry import can_fail, resolve_operator
 

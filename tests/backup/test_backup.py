@@ -22,8 +22,7 @@ from backed_up import BASE, SECOND, go_on, in_child, take, world_of, wrong, wron
 from sql_world import Client
 
 from derive.backup import back_up, read_manifest, restore
-from derive.engine.reset import reset
-from derive.engine.split import split
+from derive.engine.reset import reset, split
 from derive.errors import StorageError, UsageError
 from derive.shard import state
 from derive.shard.state import epochs_lock, locked, shard_folder, still

@@ -13,8 +13,7 @@ from conftest import World, write_catalog
 
 from derive.backup import restore
 from derive.catalog import load
-from derive.engine.reset import reset
-from derive.engine.split import split
+from derive.engine.reset import reset, split
 from derive.errors import TaskError
 from derive.materialize.worker import close_all
 

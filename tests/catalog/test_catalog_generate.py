@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from derive.catalog.build import build
-from derive.catalog.check import check_catalog
+from derive.catalog.build import build, check_catalog
 from derive.catalog.generate import Changes, plan_changes, write_changes
 from derive.catalog.loading import project_root
 from derive.errors import FlowError

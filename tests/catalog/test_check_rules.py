@@ -10,8 +10,7 @@ import pytest
 from conftest import write_catalog
 
 from derive.catalog import load, load_without_tests
-from derive.catalog.build import build
-from derive.catalog.check import check_catalog, require_sound
+from derive.catalog.build import build, check_catalog, require_sound
 from derive.catalog.language.json_schema import NO_EFFECT, catalog_schema
 from derive.errors import CatalogError
 from derive.protocol.specs import AdvanceStep

@@ -9,7 +9,7 @@ import pytest
 from conftest import write_catalog
 
 from derive.catalog import load
-from derive.catalog.check import check_catalog
+from derive.catalog.build import check_catalog
 from derive.document.clock import parse_rfc3339
 from derive.protocol.specs import TestSpec
 

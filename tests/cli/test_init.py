@@ -9,7 +9,7 @@ from forked_flowctl import flowctl
 from reduction_oracle import contents_in_memory
 
 from derive.catalog import load
-from derive.catalog.check import require_sound
+from derive.catalog.build import require_sound
 from derive.cli.init import FILES, write_files
 from derive.contents.reads import ReadOptions, read_rows
 from derive.errors import FlowError, UsageError

@@ -28,7 +28,7 @@ from psycopg.types import TypeInfo
 
 from derive.compute.dataflow.database import NAME
 from derive.errors import FencedError
-from derive.sql.maintenance.instance_options import PROCESSES
+from derive.sql.maintenance.controller.remote import PROCESSES
 from derive.sql.maintenance.instances import FOLDER
 from derive.sql.transactions.ownership import FILE
 from derive.storage.metadata.definitions import Definitions, ItemChanges

@@ -18,8 +18,8 @@ from trade_rows import COLUMNS, TableChange
 from trade_rows import Row as TableRow
 from typing_extensions import override
 
-from derive.algebra.expression_parts import gets_of
 from derive.algebra.relation import Finishing, Get, GlobalId, Relation
+from derive.algebra.rewrite import gets_of
 from derive.algebra.types import Row, Type
 from derive.compute.instance import Instance
 from derive.compute.oneshot import evaluate

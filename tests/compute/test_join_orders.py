@@ -19,7 +19,7 @@ from derive.algebra.relation import Filter, Get, Join, Project, Reduce, Relation
 from derive.algebra.types import Row, Type
 from derive.compute.instance import Instance
 from derive.compute.oneshot import evaluate
-from derive.compute.operators.join_order import Equation, JoinGraph, Statistics, sampled
+from derive.compute.operators.joins import Equation, JoinGraph, Statistics, sampled
 from derive.compute.plans import planning
 from derive.compute.plans.plan import Linear, Plan, inputs_of
 from derive.compute.plans.planning import plan_of

@@ -12,8 +12,8 @@ from changing import Changing
 from relations_sample import shown
 from report_views import DeclaredNames, columns_of, relation_of
 
-from derive.algebra.expression_parts import gets_of
 from derive.algebra.relation import Get
+from derive.algebra.rewrite import gets_of
 from derive.algebra.types import Row
 from derive.compute.instance import Instance
 from derive.compute.oneshot import evaluate

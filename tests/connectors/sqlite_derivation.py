@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 
 from connectors.derive_sqlite import SqliteConnector
-from connectors.derive_sqlite.config import SqliteConfig
+from connectors.derive_sqlite.program import SqliteConfig
 from connectors.derive_sqlite.session import SqliteSession
 from derive.errors import LambdaError
 from derive.position import Position, Script

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from connectors.derive_typescript.declaration import declare, described, typescript_type
+from connectors.derive_typescript.author_files import declare, described, typescript_type
 from derive.document.pointer import JSON
 from derive.schema.shape import infer
 

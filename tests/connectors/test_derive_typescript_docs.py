@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import World, write_catalog
 
-from derive.catalog.check import check_catalog
+from derive.catalog.build import check_catalog
 from derive.document.clock import parse_rfc3339
 
 pytestmark = pytest.mark.deno

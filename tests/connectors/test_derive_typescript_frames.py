@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from typescript_derivation import HEAD, derivation, invoke, open_session, run
 
 from connectors.derive_typescript.runtime.project import bundle
-from connectors.module_kit.wire import ANSWER, LOG, Foreign, Late, Wire
+from connectors.module_kit.process import ANSWER, LOG, Foreign, Late, Wire
 from derive.document.pointer import JSON
 from derive.errors import LambdaError
 from derive.protocol.specs import LambdaLimits

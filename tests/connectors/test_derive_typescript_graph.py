@@ -10,7 +10,7 @@ from conftest import World, write_catalog
 
 from connectors.derive_typescript.runtime.project import cache_modules
 from derive.catalog import load
-from derive.catalog.check import check_catalog
+from derive.catalog.build import check_catalog
 from derive.errors import Issue, LambdaError, TaskError
 
 pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]

@@ -14,7 +14,7 @@ from connectors.derive_typescript.runtime.command import cache_folder
 from connectors.derive_typescript.runtime.project import cache_modules
 from connectors.module_kit.process import POOL
 from derive.catalog import load
-from derive.catalog.check import check_catalog
+from derive.catalog.build import check_catalog
 from derive.errors import CatalogError, LambdaError, TaskError
 from derive.protocol.specs import CatalogSpec, LambdaLimits
 

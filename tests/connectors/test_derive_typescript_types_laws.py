@@ -15,7 +15,7 @@ from conftest import examples
 from hypothesis import HealthCheck, Phase, given, settings
 from typed_schemas import Batch, Case, batches
 
-from connectors.derive_typescript.declaration import declare
+from connectors.derive_typescript.author_files import declare
 from connectors.derive_typescript.runtime.command import deno, environment
 from derive.schema.validator import compile_validator
 

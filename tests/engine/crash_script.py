@@ -10,8 +10,7 @@ from pathlib import Path
 
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.engine.reset import reset
-from derive.engine.split import split
+from derive.engine.reset import reset, split
 from derive.engine.task_reconciler import open_run
 from derive.protocol.specs import CatalogSpec
 from derive.storage.compaction import compact

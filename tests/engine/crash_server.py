@@ -27,10 +27,9 @@ from derive.engine.binding_shadow import drop_binding_shadows, new_shadows, with
 from derive.engine.binding_swapping import BindingSwapping
 from derive.engine.executor import InProcessExecutor
 from derive.engine.quarantine import Choice, decide
-from derive.engine.reset import reset
+from derive.engine.reset import reset, split
 from derive.engine.run import Run
 from derive.engine.shadow import begin_shadow, drop_shadows, find_group
-from derive.engine.split import split
 from derive.engine.swapping import Swapping
 from derive.engine.task_reconciler import open_changing_run
 from derive.errors import FencedError

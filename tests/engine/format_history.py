@@ -22,7 +22,7 @@ from typing import Any
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.split import split
+from derive.engine.reset import split
 from derive.engine.task_reconciler import open_run
 from derive.protocol.specs import CatalogSpec
 from derive.storage.ingest import Ingestion

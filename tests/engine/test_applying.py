@@ -14,9 +14,8 @@ from edited_catalogs import BASE, HEAD, Waits, catalog_of, changing, go_on, text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from derive.engine.reset import reset
+from derive.engine.reset import SPLIT, reset
 from derive.engine.scheduler import Scheduler
-from derive.engine.split import SPLIT
 from derive.engine.task_reconciler import Change, is_same_definition, open_changing_run
 from derive.errors import FencedError, StorageError
 

@@ -31,8 +31,7 @@ from stateful_catalogs import Derived, text_of
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.reset import reset
-from derive.engine.split import split
+from derive.engine.reset import reset, split
 from derive.engine.task_reconciler import open_run
 
 BASE, SECOND = 1_700_000_000_000_000, 1_000_000

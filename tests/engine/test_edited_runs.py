@@ -25,8 +25,7 @@ from hypothesis import strategies as st
 from stateful_catalogs import Derived, text_of
 
 from derive.engine.inputs import settle
-from derive.engine.reset import reset
-from derive.engine.split import split
+from derive.engine.reset import reset, split
 from derive.errors import FencedError
 from derive.protocol.specs import CatalogSpec
 

@@ -13,7 +13,7 @@ from forked_flowctl import BARE, flowctl
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
-from derive.engine.split import split
+from derive.engine.reset import split
 from derive.errors import FlowError, LambdaError, SchemaViolation, StorageError, UnacceptedError
 from derive.planning.plan import plan_tasks
 

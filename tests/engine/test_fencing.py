@@ -21,9 +21,8 @@ from derive import failpoint
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.engine.reset import reset
+from derive.engine.reset import reset, split
 from derive.engine.run import Run
-from derive.engine.split import split
 from derive.engine.task_reconciler import open_run
 from derive.errors import FencedError, StorageError
 from derive.materialize.stages import AnyPlan

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339, parse_rfc3339
+from derive.engine.reset import split
 from derive.engine.run import Run
-from derive.engine.split import split
 
 pytestmark = pytest.mark.deno
 

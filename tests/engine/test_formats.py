@@ -14,8 +14,7 @@ from conftest import World
 from format_history import FORMATS, after, documents, write_catalog
 
 from derive.catalog import load
-from derive.engine.reset import reset
-from derive.engine.split import split
+from derive.engine.reset import reset, split
 from derive.storage.compaction import compact
 from derive.storage.metadata.database import FORMAT
 

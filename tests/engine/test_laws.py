@@ -22,7 +22,7 @@ from derive.catalog import load
 from derive.contents.reads import ReadOptions, read_rows
 from derive.document.clock import format_duration, format_rfc3339, parse_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.engine.split import split
+from derive.engine.reset import split
 from derive.engine.task_reconciler import open_run
 from derive.protocol.specs import Document, IngestStep, TestStep, VerifyStep
 from derive.spark.executor import SparkExecutor

@@ -18,8 +18,7 @@ from connectors.kit.connector import Session
 from connectors.kit.requests import Opening
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.catalog import load
-from derive.engine.reset import reset, undo
-from derive.engine.split import split
+from derive.engine.reset import reset, split, undo
 from derive.errors import EndpointGoneError, StorageError
 from derive.materialize import stream
 from derive.materialize.worker import close_streams

@@ -14,7 +14,7 @@ from test_flush import CATALOG, SECOND, inputs
 
 from derive.catalog import load
 from derive.document.clock import parse_rfc3339
-from derive.engine.split import split
+from derive.engine.reset import split
 
 pytestmark = pytest.mark.xdist_group("python modules")
 

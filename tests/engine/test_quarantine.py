@@ -19,7 +19,7 @@ from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.engine.quarantine import Choice, decide, open_entries
 from derive.engine.reset import reset
 from derive.errors import HeldError, LambdaError, SchemaViolation, TaskError
-from derive.protocol.quarantine import quarantine_spec
+from derive.protocol.collection import quarantine_spec
 from derive.protocol.specs import LambdaLimits
 from derive.spark.executor import SparkExecutor
 from derive.storage.metadata.quarantine import Decision

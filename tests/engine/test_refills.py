@@ -22,8 +22,7 @@ from sql_databases import DATABASES
 from connectors.kit import ConnectorSpec
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.engine import materialization
-from derive.engine.reset import start_over
-from derive.engine.split import split
+from derive.engine.reset import split, start_over
 from derive.errors import EndpointGoneError
 from derive.materialize import stream
 from derive.materialize.restarts import read_refills

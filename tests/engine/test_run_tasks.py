@@ -11,9 +11,8 @@ from failing_executor import FailsFirst
 
 from derive.backoff import Retries
 from derive.catalog import load
-from derive.engine.reset import reset
+from derive.engine.reset import reset, split, split_up_to
 from derive.engine.run import RETRY_BACKOFF, Run
-from derive.engine.split import split, split_up_to
 from derive.engine.task_reconciler import open_run
 from derive.errors import StorageError, TaskError, UsageError
 from derive.shard.state import task_folder

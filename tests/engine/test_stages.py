@@ -12,8 +12,7 @@ from conftest import World
 from edited_catalogs import BASE, Waits, catalog_of, go_on, text_of
 from watched_edit import Edits
 
-from derive.cli.acceptance import AcceptanceQuestions
-from derive.cli.applying import Applying
+from derive.cli.applying import AcceptanceQuestions, Applying
 from derive.engine.edits import find_wait
 from derive.engine.scheduler import Scheduler
 from derive.engine.task_reconciler import find_waiting, open_changing_run, stage

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing_extensions import override
 
 from derive import failpoint
-from derive.cli.acceptance import AcceptanceQuestions
-from derive.cli.applying import Applying, CatalogWatch, Edit
+from derive.cli.applying import AcceptanceQuestions, Applying, CatalogWatch, Edit
 from derive.engine.executor import InProcessExecutor
 from derive.engine.scheduler import Scheduler
 from derive.engine.task_reconciler import open_changing_run

@@ -9,8 +9,7 @@ from conftest import write_catalog
 
 from derive.catalog import load
 from derive.document.exact import parse_exact
-from derive.planning.change import Change, json_differences, text_diff
-from derive.planning.differences import Facts, find_differences
+from derive.planning.differences import Change, Facts, find_differences, json_differences, text_diff
 from derive.protocol.definition_text import definition_of
 
 CATALOG = """

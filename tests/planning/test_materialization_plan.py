@@ -13,7 +13,7 @@ from derive.catalog import load
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.errors import UnacceptedError
-from derive.planning.change import TaskPlan
+from derive.planning.differences import TaskPlan
 from derive.planning.plan import plan_tasks
 from derive.protocol.definition_text import definition_of_materialization
 

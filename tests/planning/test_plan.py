@@ -21,7 +21,7 @@ from derive.engine.inputs import settle
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.errors import UnacceptedError
-from derive.planning.change import TaskPlan
+from derive.planning.differences import TaskPlan
 from derive.planning.plan import plan_tasks
 from derive.protocol.specs import CatalogSpec
 

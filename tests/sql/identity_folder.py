@@ -28,7 +28,7 @@ from derive.errors import FencedError, OwnedError, SourceReplacedError, SqlError
 from derive.materialize.worker import close_streams, connectors
 from derive.protocol.specs import CatalogSpec
 from derive.sql.coordinator import Coordinator
-from derive.sql.maintenance.instance_options import HERE, Instances
+from derive.sql.maintenance.controller.remote import HERE, Instances
 from derive.storage.metadata.owner import Owner
 from derive.storage.segments.consolidation import with_deletions
 from derive.storage.store import Store

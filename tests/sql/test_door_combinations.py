@@ -30,8 +30,7 @@ from derive.contents.reads import ReadOptions, read_rows, subscribe_at
 from derive.contents.reduced import read_reduced, reduced_locally
 from derive.contents.shares import rows_of_share, shares_at
 from derive.engine.executor import InProcessExecutor
-from derive.engine.reset import reset
-from derive.engine.split import split
+from derive.engine.reset import reset, split
 from derive.engine.task_reconciler import open_run
 from derive.errors import CatalogError, FencedError, FlowError, OwnedError, SqlError, TaskError, UsageError
 from derive.protocol.specs import CollectionSpec

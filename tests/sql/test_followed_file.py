@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from derive.algebra.types import Row, Type
 from derive.errors import SqlError
+from derive.functions.types.jsonb import most_values
 from derive.sql.sources.followed_file import WHOLE, FileFormat, FilePosition, FollowedFile, header_of
-from derive.value_count import most_values
 
 MOST_VALUES = most_values(128 << 20)
 COLUMNS = (("name", Type.TEXT), ("amount", Type.DOUBLE), ("is big", Type.BOOLEAN), ("rest", Type.JSONB))

@@ -15,7 +15,7 @@ from derive.compute.protocol.messages import Command, CreateDataflows, FrontierU
 from derive.errors import DiskFullError
 from derive.sql.coordinator import Coordinator
 from derive.sql.maintenance.controller.controller import Controller, DataflowCapabilities
-from derive.sql.maintenance.instance_options import Instances
+from derive.sql.maintenance.controller.remote import Instances
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.storage.table_types import TableColumn, TableUpdate

@@ -37,8 +37,8 @@ from derive.errors import SqlError
 from derive.sql.catalog.items import ReplicaPlace
 from derive.sql.coordinator import Coordinator
 from derive.sql.maintenance.controller.reads import PendingPeek
+from derive.sql.maintenance.controller.remote import Instances
 from derive.sql.maintenance.controller.replica import Replica
-from derive.sql.maintenance.instance_options import Instances
 from derive.sql.transactions.ownership import Ownership
 
 _PROGRAM = """

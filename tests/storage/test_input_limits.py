@@ -21,15 +21,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from derive import value_count
 from derive.document.exact import parse_exact
 from derive.errors import DocumentError
+from derive.functions.types import jsonb
+from derive.functions.types.jsonb import FEW_VALUES
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.csv_rows import csv_rows
 from derive.storage.inputs.line import Line, json_lines, too_many_values, unpacked
 from derive.storage.inputs.parquet_rows import parquet_rows
-from derive.value_count import FEW_VALUES
 
 CATALOG = """
 collections:
@@ -225,7 +225,7 @@ def test_values_are_counted_outside_of_strings(document: Any, is_spaced: bool) -
     """Commas and brackets in strings are no values, whatever is escaped there; an empty array counts as two."""
     text = json.dumps(document, separators=(", ", ": ") if is_spaced else (",", ":"), ensure_ascii=False)
 
-    assert value_count._count_values(text.encode()) == marks(document)
+    assert jsonb._count_values(text.encode()) == marks(document)
 
 
 def marks(value: Any) -> int:
@@ -237,8 +237,8 @@ def marks(value: Any) -> int:
 
 
 def test_a_string_across_parts_is_one_string(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(value_count, "_PART_BYTES", 3)
-    assert value_count._count_values(b'["a,b,[{\\"",[1,"]"],{}]') == 6
+    monkeypatch.setattr(jsonb, "_PART_BYTES", 3)
+    assert jsonb._count_values(b'["a,b,[{\\"",[1,"]"],{}]') == 6
 
 
 @pytest.mark.parametrize("make", [lambda text: text, lambda text: b'"k","v"\n1,"%b"\n' % text.replace(b'"', b'""')])

@@ -16,8 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from derive.catalog import load
 from derive.cli.check import owner_issues
 from derive.engine.executor import InProcessExecutor
-from derive.engine.reset import reset
-from derive.engine.split import split
+from derive.engine.reset import reset, split
 from derive.engine.task_reconciler import open_run
 from derive.errors import FlowError, OwnedError, TaskError, UsageError
 from derive.protocol.specs import CatalogSpec

@@ -19,7 +19,6 @@ from derive.document.key import pack
 from derive.document.pointer import JSON, MISSING, compile_pointer
 from derive.position import Position
 from derive.protocol.specs import CollectionSpec, Document, ProjectionSpec
-from derive.storage.segments.column_check import wrong_values
 from derive.storage.segments.columns import (
     LOOK,
     NULL,
@@ -31,6 +30,7 @@ from derive.storage.segments.columns import (
     pack_codes,
     typed_columns,
     unpack_codes,
+    wrong_values,
 )
 from derive.storage.segments.fold import copy_rows
 from derive.storage.segments.reader import Selection, all_columns, read_sorted

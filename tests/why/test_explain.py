@@ -14,8 +14,7 @@ from explained import BASE, SECOND, advance, assert_explained, audited, differin
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.document.key import pack
-from derive.engine.reset import reset
-from derive.engine.split import split
+from derive.engine.reset import reset, split
 from derive.relations.table_rows import TableRows
 from derive.storage.compaction import compact
 from derive.storage.table_types import TableColumn

@@ -1,7 +1,7 @@
 """Frames between the harness and `flowctl`, over pipes that the author's module does not know.
 
-`connectors.module_kit.wire` describes a frame. Descriptor 0 becomes the null device and descriptor 1 becomes standard
-error before the module is loaded, so that neither `print` nor a library writes between frames.
+`connectors.module_kit.process` describes a frame. Descriptor 0 becomes the null device and descriptor 1 becomes
+standard error before the module is loaded, so that neither `print` nor a library writes between frames.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from typing import Any
 
 from derive.catalog.language.json_schema import LINE, NO_EFFECT, Schema, catalog_schema
 from derive.catalog.language.yaml import Located, Path, YamlFile
-from derive.errors import Issue
-from derive.suggest import suggest
+from derive.errors import Issue, suggest
 
 _TOKEN = r"(?:[^\W_]|[-_.])+"
 _NAME = re.compile(rf"{_TOKEN}(/{_TOKEN})*")

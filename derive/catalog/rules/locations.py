@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from derive.catalog.definitions import CollectionDef
+from derive.catalog.definitions import CollectionDef, Report
 from derive.catalog.language.structure import collisions, is_field, is_pointer, is_token
 from derive.catalog.language.yaml import Located
-from derive.catalog.report import Report
 from derive.catalog.schemas import ExaminedSchema
 from derive.document.pointer import parse_pointer
+from derive.errors import suggest
 from derive.schema.projection import Declared, project
 from derive.schema.shape import Shape, locate
-from derive.suggest import suggest
 
 SCALARS = ("boolean", "integer", "string")
 """Permitted types of a key component, apart from null."""

@@ -8,12 +8,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from derive.catalog.definitions import BindingDef, MaterializationDef
+from derive.catalog.definitions import BindingDef, MaterializationDef, Report
 from derive.catalog.language.yaml import Located
 from derive.catalog.loading import Resources
-from derive.catalog.report import Report
 from derive.catalog.rules.transforms import build_input
-from derive.errors import CatalogError, Issue
+from derive.errors import CatalogError, Issue, suggest
 from derive.position import Position, is_remote, reason_of, resolve, show
 from derive.protocol.materialization import ENCRYPTED
 from derive.protocol.specs import (
@@ -26,7 +25,6 @@ from derive.protocol.specs import (
     FieldsSpec,
     LocalEndpoint,
 )
-from derive.suggest import suggest
 
 _SHOWN = 12
 

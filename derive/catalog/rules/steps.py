@@ -13,10 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from urllib.parse import urlsplit
 
-from derive.catalog.definitions import AdvanceDef, StepDef
+from derive.catalog.definitions import AdvanceDef, Report, StepDef
 from derive.catalog.language.yaml import Located
 from derive.catalog.loading import Resources
-from derive.catalog.report import Report
 from derive.catalog.rules.transforms import build_selector
 from derive.document.clock import format_rfc3339, parse_duration, parse_rfc3339
 from derive.document.key import compile_key

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from derive.catalog.definitions import CollectionDef, SourceDef, TransformDef
+from derive.catalog.definitions import CollectionDef, Report, SourceDef, TransformDef
 from derive.catalog.language.structure import collisions, is_token
 from derive.catalog.language.yaml import Located
-from derive.catalog.report import Report
 from derive.catalog.rules.locations import SCALARS, defaults, scalar_type
 from derive.document.clock import parse_rfc3339
 from derive.document.pointer import JSON, parse_pointer
+from derive.errors import suggest
 from derive.position import Position
 from derive.protocol.specs import (
     CollectionSpec,
@@ -23,7 +23,6 @@ from derive.protocol.specs import (
     TransformSpec,
 )
 from derive.schema.shape import Shape, locate, type_of
-from derive.suggest import suggest
 
 
 def build_selector(at: Located | None, source: CollectionSpec, report: Report) -> SelectorSpec:

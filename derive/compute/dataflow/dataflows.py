@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import apsw
 
-from derive.algebra.expression_parts import gets_of
 from derive.algebra.relation import GlobalId, Relation
+from derive.algebra.rewrite import gets_of
 from derive.algebra.types import Datum
 from derive.compute.dataflow.database import unpacked
 from derive.compute.dataflow.dataflow_group import ChainedInput, DataflowGroup, reachable

@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 import apsw
 
 from derive.algebra.expression import Column, Parameter
-from derive.algebra.expression_parts import gets_of
 from derive.algebra.relation import Finishing, Get, GlobalId, Relation
+from derive.algebra.rewrite import gets_of
 from derive.algebra.types import Datum, Row
 from derive.compute.dataflow.database import open_reader
 from derive.compute.oneshot import BATCH_ROWS, size_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from derive.algebra.expression import Call, Column, Expression, Literal
-from derive.algebra.expression_parts import columns_read, conjuncts, is_atomic, is_unnest, replaced, walk
 from derive.algebra.relation import Aggregate, GlobalId, Relation, SetOperator
+from derive.algebra.rewrite import columns_read, conjuncts, is_atomic, is_unnest, replaced, walk
 from derive.algebra.types import Row, Type
 from derive.functions.scalar.logic import equality, has_equal_data
 

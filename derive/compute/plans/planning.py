@@ -12,17 +12,6 @@ from itertools import accumulate
 from typing import TypeAlias
 
 from derive.algebra.expression import Call, Column, Expression, Literal, OuterColumn, Subquery, SubqueryKind
-from derive.algebra.expression_parts import (
-    columns_read,
-    conjuncts,
-    gets_of,
-    has_subquery,
-    is_unnest,
-    mentions_outer_column,
-    replaced,
-    rewritten,
-    walk,
-)
 from derive.algebra.relation import (
     Constant,
     Distinct,
@@ -42,6 +31,17 @@ from derive.algebra.relation import (
     UnionAll,
     Unnest,
     Window,
+)
+from derive.algebra.rewrite import (
+    columns_read,
+    conjuncts,
+    gets_of,
+    has_subquery,
+    is_unnest,
+    mentions_outer_column,
+    replaced,
+    rewritten_parts,
+    walk,
 )
 from derive.algebra.types import Type
 from derive.compute.plans.plan import (
@@ -257,7 +257,7 @@ def with_scalars_joined(
             return None
         columns[subquery] = Column(len(term.outputs), subquery.type)
         term = product(term, all_of(planned(subquery.relation)))
-    return term, [rewritten(expression, columns.get) for expression in expressions]
+    return term, [rewritten_parts(expression, columns.get) for expression in expressions]
 
 
 def _has_one_row(relation: Relation) -> bool:
@@ -364,7 +364,7 @@ def keyed_by_subquery(source: Plan, predicate: Expression, planned: Planned) -> 
     core, keys, relation = correlated
     inner, outer = tuple(pair[0] for pair in keys), tuple(pair[1] for pair in keys)
     own = replace(subquery, relation=relation)
-    keyed = Filter(Get(-1, source.types), rewritten(predicate, lambda part: own if part == subquery else None))
+    keyed = Filter(Get(-1, source.types), rewritten_parts(predicate, lambda part: own if part == subquery else None))
     is_closed = {get.id for get in gets_of(keyed)} == {-1, -2} and not mentions_outer_column(keyed)
     if not is_closed or any(map(can_fail, (*inner, *outer))):
         return None
@@ -418,7 +418,7 @@ def _correlation(predicate: Expression) -> tuple[Expression, Expression] | None:
         references = [part for part in walk(outer) if isinstance(part, OuterColumn)]
         is_outer = not columns_read(outer) and all(reference.depth == 1 for reference in references)
         if is_outer and not mentions_outer_column(inner):
-            return inner, rewritten(outer, _as_column)
+            return inner, rewritten_parts(outer, _as_column)
     return None
 
 

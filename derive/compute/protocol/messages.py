@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
-from derive.algebra.expression_parts import gets_of
 from derive.algebra.relation import Finishing, GlobalId, Relation
+from derive.algebra.rewrite import gets_of
 from derive.algebra.types import Datum, Row
 from derive.compute.instance import Progress
 from derive.errors import FlowError

@@ -12,7 +12,7 @@ from dataclasses import replace
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Row
 from derive.compute.protocol.transport import place_of
-from derive.errors import SqlError, UsageError, Violation
+from derive.errors import SqlError, UsageError, Violation, suggest
 from derive.event_loop import settled
 from derive.sql.catalog.items import LOCAL, Item, ReplicaPlace, is_provisional, is_replica_name
 from derive.sql.catalog.snapshot import PUBLIC, DdlTransaction, Objects, RecordedNames, provisional_id
@@ -58,7 +58,6 @@ from derive.sql.results import Notice, Result
 from derive.sql.sources import definitions
 from derive.sql.sources.followed_file import require_right
 from derive.sql.transactions.key_index import KeyPacker, shown_key
-from derive.suggest import suggest
 
 
 async def change_replicas(state: State, statement: CreateReplica | DropReplica) -> Result:

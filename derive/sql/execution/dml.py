@@ -1,32 +1,266 @@
-"""INSERT, UPDATE, DELETE and TRUNCATE; COPY, for rows of a query to a client, and of a client into a table."""
+"""INSERT, UPDATE, DELETE and TRUNCATE; COPY, for rows of a query to a client, and of a client into a table.
+
+The rows that a statement deletes and inserts are computed in up to three steps, and checked. The query of the statement
+gives staged rows. Identity columns get their numbers, and the completion computes generated columns, RETURNING and
+checks from the staged rows. ON CONFLICT looks up the rows with the same keys, and computes the rows that replace them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TypeAlias
 
-from derive.algebra.expression import Literal
-from derive.algebra.relation import GlobalId
-from derive.algebra.types import Datum, Row
+from derive.algebra.expression import Column, Literal
+from derive.algebra.relation import Get, GlobalId, Project, Relation
+from derive.algebra.types import Datum, Row, Type
+from derive.compute import oneshot
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
 from derive.functions.types.pg_type import oid_of
+from derive.sql.catalog.items import is_provisional
 from derive.sql.copy_format import BinaryCopyIn, CopyIn, copy_out
 from derive.sql.execution import query, subscribe
+from derive.sql.execution import query as reading
 from derive.sql.execution.state import State
-from derive.sql.execution.write_rows import bound_write, check_keys, completed, written_rows
 from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.statement import Copy, SelectStatement, Subscribe
+from derive.sql.planner.building import columns_of
 from derive.sql.planner.ddl import copied_columns, copied_table
+from derive.sql.planner.dependencies import ids_of
 from derive.sql.planner.dml import default_of, plan_completion
-from derive.sql.planner.interfaces import NamedRelation
-from derive.sql.planner.planned import PlannedWrite, WriteKind, Written, in_session
+from derive.sql.planner.interfaces import STAGED, NamedRelation
+from derive.sql.planner.planned import PlannedQuery, PlannedWrite, WriteKind, Written, in_session
 from derive.sql.preparation import Plan, result_columns
-from derive.sql.results import Result, ResultColumn, of_rows
+from derive.sql.results import Result, ResultColumn, in_thread, of_rows
 from derive.sql.transactions.group_commit import Shape, shape_of
+from derive.sql.transactions.key_index import KeyChanges, KeyPacker
 from derive.sql.transactions.timeline import Write
+
+_LARGEST = {Type.SMALLINT: (1 << 15) - 1, Type.INTEGER: (1 << 31) - 1, Type.BIGINT: (1 << 63) - 1}
+
+
+def bound_write(state: State, planned: PlannedWrite, arguments: Sequence[Datum]) -> PlannedWrite:
+    """Return a planned write with its arguments and session values bound."""
+    completion, conflict = planned.completion, planned.conflict
+    if conflict is not None and conflict.update is not None:
+        conflict = replace(conflict, update=state.bound(conflict.update, arguments))
+    if completion is not None:
+        completion = state.bound(completion, arguments)
+    query = state.bound(planned.query, arguments)
+    return replace(planned, query=query, completion=completion, conflict=conflict)
+
+
+async def written_rows(state: State, planned: PlannedWrite, *, is_short: bool, is_alone: bool) -> list[Written]:
+    """Return the rows that a bound write deletes and inserts.
+
+    Args:
+        state: state of the session.
+        planned: the write.
+        is_short: whether the query may run on the event loop.
+        is_alone: whether the caller excludes other writers of tables.
+    """
+    rows = await _evaluated(state, planned.query, is_short=is_short)
+    if planned.completion is not None:
+        rows = await completed(state, planned, rows)
+    planned.check(rows)
+    parts = list(map(planned.parts, rows))
+    if planned.conflict is None:
+        return parts
+    if is_alone:
+        return await _without_conflicts(state, planned, parts)
+    async with state.coordinator.commits.exclusive():
+        return await _without_conflicts(state, planned, parts)
+
+
+async def _evaluated(state: State, query: PlannedQuery, *, is_short: bool) -> list[Row]:
+    """Return the rows of the query of a write."""
+    rows: list[Row] = []
+    if ids_of(query.relation) or query.needs_context:
+        batches = await reading.read(state, query)
+    else:
+        if is_short:
+            try:  # Long work is restarted in a thread; this is cheaper than a thread for each statement.
+                return [row for batch in _computed(state, query, lambda: True) for row in batch]
+            except SqlError as error:
+                if error.sqlstate != "57014":
+                    raise
+        batches = in_thread(_computed(state, query, lambda: state.is_stopped), state.stop)
+    try:
+        async for batch in batches:
+            rows += batch
+            await asyncio.sleep(0)
+    except SqlError as error:
+        if error.sqlstate == "57014":
+            state.check_stopped()  # raises the reason of the cancellation
+        raise
+    return rows
+
+
+def _computed(state: State, query: PlannedQuery, is_over: Callable[[], bool]) -> Iterator[list[Row]]:
+    """Return the rows of a query that reads no relations."""
+    return oneshot.evaluate(query.relation, query.finishing, lambda *_: iter(()), state.most_bytes, is_over)
+
+
+async def completed(state: State, planned: PlannedWrite, staged: list[Row]) -> list[Row]:
+    """Return the complete rows of staged rows: with numbers, generated columns, RETURNING and checks."""
+    assert planned.completion is not None
+    staged = await _numbered(state, planned, staged)
+    return await _over_staged(state, planned.completion, staged)
+
+
+async def _over_staged(state: State, query: PlannedQuery, staged: Sequence[Row]) -> list[Row]:
+    """Return the rows of a query over staged rows."""
+    picked = _picked(query.relation)
+    if picked is not None:
+        return [
+            tuple([row[part.index] if isinstance(part, Column) else part.value for part in picked]) for row in staged
+        ]
+    rows: list[Row] = []
+    try:
+        async for batch in await reading.read(state, query, staged=staged):
+            rows += batch
+    except SqlError as error:
+        if error.sqlstate == "57014":
+            state.check_stopped()  # raises the reason of the cancellation
+        raise
+    return rows
+
+
+def _picked(relation: Relation) -> Sequence[Column | Literal] | None:
+    """Return the staged columns and literals that a relation consists of; None for other relations."""
+    match relation:
+        case Get(id=identifier) if identifier == STAGED:
+            return columns_of(relation)
+        case Project(input=Get(id=identifier), expressions=expressions) if identifier == STAGED:
+            parts = [part for part in expressions if isinstance(part, Column | Literal)]
+            return parts if len(parts) == len(expressions) else None
+    return None
+
+
+async def _numbered(state: State, planned: PlannedWrite, staged: list[Row]) -> list[Row]:
+    """Return staged rows with the numbers of identity columns."""
+    for index, place, flag in planned.numbered:
+        column = planned.table.columns[index]
+        count = sum(1 for row in staged if row[flag])
+        if not count:
+            continue
+        number = await state.coordinator.counters.take(column.counter, count)
+        if number + count - 1 > _LARGEST[column.type]:
+            name = f"{planned.table.name}_{column.name}_seq"
+            message = f'nextval: reached maximum value of sequence "{name}" ({_LARGEST[column.type]})'
+            raise SqlError("2200H", message)
+        rows = []
+        for row in staged:
+            if row[flag]:
+                row = (*row[:place], number, *row[place + 1 :])  # noqa: PLW2901
+                number += 1
+            rows.append(row)
+        staged = rows
+    return staged
+
+
+# Conflicts of keys
+
+
+async def _without_conflicts(state: State, planned: PlannedWrite, proposed: list[Written]) -> list[Written]:
+    """Return the inserted rows without conflicts, and the rows updated by DO UPDATE; other writers are excluded."""
+    assert planned.conflict is not None
+    table, update = planned.table, planned.conflict.update
+    present = await _PresentRows.read(state, table)
+    keys = list(table.keys)
+    numbers = [keys.index(key) for key in planned.conflict.arbiters] or list(range(len(keys)))
+    existing = await present.of(numbers, proposed)
+    packers = [KeyPacker(table, key) for key in keys]
+    touched: set[tuple[int, bytes]] = set()
+    inserted: list[Written] = []
+    conflicting: list[Row] = []
+    for part in proposed:
+        new = part[1]
+        assert new is not None
+        own = [(number, key) for number in numbers if (key := packers[number](new)) is not None]
+        old = next((existing[key] for key in own if key in existing), None)
+        if old is None and touched.isdisjoint(own):
+            inserted.append(part)
+        elif update is None:
+            continue
+        elif old is None or not touched.isdisjoint(own):
+            hint = "Ensure that no rows proposed for insertion within the same command have duplicate"
+            message = "ON CONFLICT DO UPDATE command cannot affect row a second time"
+            raise SqlError("21000", message, hint=f"{hint} constrained values.")
+        else:
+            conflicting.append((*old, *new))
+        touched.update(own)
+    if update is None or not conflicting:
+        return inserted
+    updated = await _over_staged(state, update, conflicting)
+    planned.check(updated, WriteKind.UPDATE)
+    return inserted + [planned.parts(row, WriteKind.UPDATE) for row in updated]
+
+
+class _PresentRows:
+    """The rows of a table as a transaction sees them, by keys."""
+
+    def __init__(self, state: State, table: NamedRelation, changes: KeyChanges) -> None:
+        self._state, self._table, self._changes = state, table, changes
+
+    @classmethod
+    async def read(cls, state: State, table: NamedRelation) -> _PresentRows:
+        """Read a table, while other writers are excluded.
+
+        Raises:
+            SqlError: the transaction reads at an earlier time, and the table was written since then (40001).
+        """
+        coordinator, transaction = state.coordinator, state.transaction
+        if not is_provisional(table.id):
+            await reading.time_of(state, [table.id], None)
+            basis = transaction.latest_basis([table.id])
+            if basis is not None:
+                coordinator.commits.check_unwritten(basis)
+            await coordinator.commits.load_keys_alone(coordinator.commits.keys.keyed([table.id]))
+        return cls(state, table, transaction.key_changes(table))
+
+    async def of(self, numbers: Iterable[int], parts: Sequence[Written]) -> dict[tuple[int, bytes], Row]:
+        """Return the present rows that have the keys of new rows, by number and value of the key."""
+        index = self._state.coordinator.commits.keys
+        rows: dict[tuple[int, bytes], Row] = {}
+        for number in numbers:
+            packer = KeyPacker(self._table, self._table.keys[number])
+            keys = {key for _, new, _ in parts if new is not None and (key := packer(new)) is not None}
+            committed = await index.rows(self._table, number, keys)
+            for key in keys:
+                if (key in committed) + self._changes.count(number, key) > 0:
+                    own = self._changes.row(number, key)
+                    rows[number, key] = committed[key] if own is None else own
+        return rows
+
+
+async def check_keys(state: State, table: NamedRelation, writes: Sequence[Write]) -> None:
+    """Check that the keys of a table stay unique after writes of the transaction, which are not added yet.
+
+    An error in an explicit transaction is a read of the table, because the client learns that a row exists.
+
+    Raises:
+        SqlError: two rows would have one key (23505), or a row was written after the reads of the transaction (40001).
+    """
+    if not table.keys:
+        return
+    commits, transaction = state.coordinator.commits, state.transaction
+    changes = KeyChanges(table)
+    changes.add((row, diff) for _, row, diff in writes)
+    await commits.load_keys([table.id])
+    violation = await commits.keys.violation(changes, transaction.key_changes(table))
+    if violation is None:
+        return
+    if state.is_explicit and not is_provisional(table.id):
+        async with commits.exclusive():
+            await _PresentRows.read(state, table)
+            violation = await commits.keys.violation(changes, transaction.key_changes(table))
+    if violation is not None:
+        raise violation
+
 
 _MOST_TRIES = 3
 """Greatest number of attempts of a statement; the last attempt excludes other writers."""

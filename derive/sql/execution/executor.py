@@ -12,7 +12,7 @@ from derive.functions.registry import evaluate
 from derive.functions.types.pg_type import OID_OF
 from derive.recently_used import MOST_CHARACTERS
 from derive.sql.catalog.snapshot import Objects
-from derive.sql.execution import ddl, dml, show_and_explain, subscribe
+from derive.sql.execution import ddl, dml, session_statements, subscribe
 from derive.sql.execution import query as reading
 from derive.sql.execution.ddl import change_replicas
 from derive.sql.execution.session_statements import control, grant, lock, refresh
@@ -109,16 +109,16 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
 
 def _shown(state: State, statement: ShowObjects) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
     coordinator = state.coordinator
-    return show_and_explain.shown(statement, state.objects, coordinator.maintenance, coordinator.source_feeder)
+    return session_statements.shown(statement, state.objects, coordinator.maintenance, coordinator.source_feeder)
 
 
 async def _explain(state: State, begun: Plan, statement: Explain) -> Result:
     inner = plan_statement(replace(begun, statement=statement.statement), state.objects)
     if statement.explanation is Explanation.TIMESTAMP:
         with state.interruptible():
-            rows = await show_and_explain.timed(state, inner)
+            rows = await session_statements.timed(state, inner)
     else:
-        rows = show_and_explain.explained(state, inner)
+        rows = session_statements.explained(state, inner)
     return Result(lambda _: "EXPLAIN", (text_column("Explanation"),), of_rows(rows))
 
 

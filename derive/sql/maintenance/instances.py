@@ -25,9 +25,8 @@ from derive.sql.maintenance.controller.controller import (
     lag_of,
     replica_states,
 )
-from derive.sql.maintenance.controller.remote import RemoteReplica, ReplicaProcess
+from derive.sql.maintenance.controller.remote import PROCESSES, Instances, RemoteReplica, ReplicaProcess
 from derive.sql.maintenance.controller.replica import ReplicaState
-from derive.sql.maintenance.instance_options import PROCESSES, Instances
 from derive.sql.maintenance.recording import LOG
 from derive.storage.folder_id import folder_id
 from derive.storage.store import Store

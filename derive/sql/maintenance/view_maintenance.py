@@ -19,10 +19,9 @@ from derive.relations.columns import Source
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.controller.controller import Controller
 from derive.sql.maintenance.controller.replica import ReplicaState
-from derive.sql.maintenance.desired_dataflows import desired_dataflows
 from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.maintenance.recording import LOG
-from derive.sql.maintenance.view_state import Maintained
+from derive.sql.maintenance.view_state import Maintained, desired_dataflows
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import ids_of
 from derive.storage.store import Store

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from derive.errors import SqlError
+from derive.errors import SqlError, distance
 from derive.recently_used import cached_by_text
 from derive.sql.parser.ast import SyntaxNode
 from derive.sql.parser.data_statements import (
@@ -47,7 +47,6 @@ from derive.sql.parser.statement import (
     Update,
 )
 from derive.sql.parser.tokens import Token, TokenKind, TokenReader, tokens_of
-from derive.suggest import distance
 
 _MOST_CHARACTERS = 100_000
 """Greatest length of a statement that is parsed again, in characters; longer statements are mostly data."""

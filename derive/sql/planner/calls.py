@@ -12,7 +12,7 @@ from derive.algebra.relation import Aggregate, Bound, FrameUnit, Order, WindowFu
 from derive.algebra.relation import Frame as RowFrame
 from derive.algebra.rewrite import Replacement, rewritten_aggregate
 from derive.algebra.types import Type
-from derive.errors import SqlError
+from derive.errors import SqlError, suggest
 from derive.functions.aggregates.aggregate_functions import ORDERED_SETS
 from derive.functions.aggregates.library import is_aggregate, is_window_function
 from derive.functions.registry import resolve_aggregate, resolve_function, resolve_window
@@ -32,7 +32,6 @@ from derive.sql.planner.interfaces import Expressions
 from derive.sql.planner.output import orders_of, start_of
 from derive.sql.planner.scope import AGGREGATES, GROUPINGS, WINDOWS, Clause, Frame
 from derive.sql.planner.set_returning import check_no_rows, is_row_function, row_target
-from derive.suggest import suggest
 
 PlannedWindow: TypeAlias = tuple[tuple[Expression, ...], tuple[Order, ...], RowFrame | None]
 

@@ -10,13 +10,12 @@ from typing import TypeAlias
 from derive.algebra.expression import Call, Expression, Literal, Parameter
 from derive.algebra.modifier_inference import modifier_of
 from derive.algebra.types import REGISTERED, ModifiedType, Type, TypeModifier
-from derive.errors import SqlError
+from derive.errors import SqlError, suggest
 from derive.functions.registry import common_type, evaluate, function_named, resolve_cast
 from derive.functions.scalar.casts import fitting_function
 from derive.functions.types.formats import scale_of_text
 from derive.functions.types.type_info import INFOS, datum_of_text
 from derive.sql.parser.ast import TypeName
-from derive.suggest import suggest
 
 _TYPES = {
     "bool": Type.BOOLEAN,

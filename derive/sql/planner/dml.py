@@ -9,7 +9,7 @@ from derive.algebra.modifier_inference import modifiers_of
 from derive.algebra.relation import Finishing, Get, Project, Relation, TopK, Window, WindowFunction
 from derive.algebra.rewrite import mentions, rewritten, shifted
 from derive.algebra.types import Type
-from derive.errors import SqlError
+from derive.errors import SqlError, suggest
 from derive.sql.parser.ast import Alias, DefaultMarker, QualifiedName, SelectItem, Star, SyntaxNode, Values
 from derive.sql.parser.parse import parse_expression, too_complex
 from derive.sql.parser.statement import Assignment, ConstraintKind, Delete, Identity, Insert, OnConflict, Update
@@ -38,7 +38,6 @@ from derive.sql.planner.planned import (
 )
 from derive.sql.planner.queries import QueryPlanner, rows_of
 from derive.sql.planner.scope import NO_SOURCE, VALUES, WHERE, Clause, Frame, Source, VisibleColumn, VisibleTable
-from derive.suggest import suggest
 
 _DEFAULT = Clause("DEFAULT expressions")
 

@@ -45,7 +45,7 @@ from derive.algebra.rewrite import (
     with_columns,
 )
 from derive.algebra.types import Type
-from derive.errors import SqlError
+from derive.errors import SqlError, suggest
 from derive.functions.registry import resolve_operator
 from derive.functions.scalar.logic import has_equal_data
 from derive.sql.parser.ast import (
@@ -63,7 +63,6 @@ from derive.sql.planner.interfaces import EMPTY_FUNCTIONS, FUNCTIONS, NamedRelat
 from derive.sql.planner.predicates import connected
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source, VisibleColumn, VisibleTable
 from derive.sql.planner.set_returning import rows_of_function
-from derive.suggest import suggest
 
 ON = Clause("JOIN conditions")
 TRUE = Literal(1, Type.BOOLEAN)

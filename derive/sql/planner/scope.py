@@ -10,9 +10,8 @@ from derive.algebra.modifier_inference import modifier_of, modifiers_of
 from derive.algebra.relation import Aggregate, Constant, Relation, WindowFunction
 from derive.algebra.rewrite import deepened, shifted
 from derive.algebra.types import Type, TypeModifier
-from derive.errors import SqlError
+from derive.errors import SqlError, suggest
 from derive.sql.parser.ast import ColumnReference, WindowDefinition
-from derive.suggest import suggest
 
 AGGREGATES = 1 << 20
 """First index of placeholder columns for aggregates, until the query's groups are known."""

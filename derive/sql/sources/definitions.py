@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Row, Type
 from derive.document.pointer import JSON
-from derive.errors import SqlError
+from derive.errors import SqlError, suggest
 from derive.functions.types.type_info import datum_of_text, text_of
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects
@@ -19,7 +19,6 @@ from derive.sql.planner.ddl import columns_of_definitions, refuse_constraints
 from derive.sql.planner.interfaces import NamedColumn, RelationKind
 from derive.sql.sources import followed_file
 from derive.sql.sources.followed_file import FileAccess, FileFormat, FilePosition, FollowedFile
-from derive.suggest import suggest
 
 COUNTER_COLUMNS = (("counter", Type.BIGINT),)
 """Name and type of the source's column."""

@@ -9,6 +9,7 @@ from typing import BinaryIO
 from derive.document.exact import parse_exact
 from derive.document.pointer import JSON
 from derive.errors import DocumentError
+from derive.functions.types.jsonb import FEW_VALUES
 from derive.protocol.specs import CollectionSpec
 from derive.schema.shape import infer
 from derive.storage.inputs.line import (
@@ -19,7 +20,6 @@ from derive.storage.inputs.line import (
     too_large,
     too_many_values,
 )
-from derive.value_count import FEW_VALUES
 
 _OTHER_THAN_TEXT = frozenset({"integer", "fractional", "boolean", "object", "array"})
 _LARGEST_CELL = (1 << 31) - 1

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO, TypeAlias
 
 from derive.document.exact import dump_exact
 from derive.errors import DocumentError, UsageError
+from derive.functions.types.jsonb import FEW_VALUES, exceeds_values, most_values
 from derive.protocol.specs import Document
-from derive.value_count import FEW_VALUES, exceeds_values, most_values
 
 FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
 """Seconds since 1970 of the beginning of year 1 and the end of year 9999, the range of RFC 3339 and Python."""

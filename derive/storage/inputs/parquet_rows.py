@@ -32,6 +32,7 @@ from pyarrow import types
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON
 from derive.errors import DocumentError
+from derive.functions.types.jsonb import FEW_VALUES, exceeds_values, most_values
 from derive.protocol.specs import CollectionSpec
 from derive.schema.redaction import Redactor
 from derive.schema.shape import ALL, ANYTHING, NUMBER, Shape, infer
@@ -46,7 +47,6 @@ from derive.storage.inputs.line import (
     too_large,
     too_many,
 )
-from derive.value_count import FEW_VALUES, exceeds_values, most_values
 
 _MICROS = 1_000_000
 

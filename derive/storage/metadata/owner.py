@@ -19,8 +19,7 @@ from enum import Enum
 import apsw
 
 from derive.errors import OwnedError
-from derive.protocol.collection import POSITION_PREFIX, SQL_PREFIX, is_of_sql
-from derive.protocol.quarantine import task_of
+from derive.protocol.collection import POSITION_PREFIX, SQL_PREFIX, is_of_sql, task_of
 
 
 class Owner(Enum):

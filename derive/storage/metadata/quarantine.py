@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import apsw
 import orjson
 
-from derive.protocol.quarantine import internal_patterns, quarantine_name
+from derive.protocol.collection import internal_patterns, quarantine_name
 from derive.storage.timeline import wall_clock
 from derive.time.source_read import Segment
 

@@ -18,9 +18,8 @@ import apsw
 import orjson
 
 from derive.errors import FlowError
-from derive.protocol.collection import version_name
+from derive.protocol.collection import quarantine_name, version_name
 from derive.protocol.definition_text import Definition
-from derive.protocol.quarantine import quarantine_name
 from derive.storage.capability.table import release_run, rewind_inputs
 from derive.storage.metadata.collection import (
     delete_collection,
@@ -29,9 +28,8 @@ from derive.storage.metadata.collection import (
     new_identifier,
     upper_of,
 )
-from derive.storage.metadata.past import forget_past, insert_definition
 from derive.storage.metadata.quarantine import internal_collections
-from derive.storage.metadata.tasks import epoch_of, forget_task, read_task, rewind_task
+from derive.storage.metadata.tasks import epoch_of, forget_past, forget_task, insert_definition, read_task, rewind_task
 from derive.storage.metadata.versions import begin_version, describe_version, versions_of
 from derive.storage.timeline import wall_clock
 from derive.time import BEGINNING

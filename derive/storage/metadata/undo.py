@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 import apsw
 
 from derive.document.clock import format_rfc3339
-from derive.errors import StorageError, UsageError
+from derive.errors import StorageError, UsageError, suggest
 from derive.protocol.collection import owner_of_version
 from derive.storage.capability.table import Capability, read_capabilities, release_expired, run_capability
 from derive.storage.metadata.ingestions import Load, find_load, mark_undone, read_loads
@@ -26,7 +26,6 @@ from derive.storage.metadata.segment import read_segments, replace_segments
 from derive.storage.metadata.tables import name_of
 from derive.storage.metadata.tasks import read_tasks
 from derive.storage.segments.partition import INGESTED
-from derive.suggest import suggest
 from derive.time import BEGINNING
 
 

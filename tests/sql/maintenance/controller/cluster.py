@@ -19,7 +19,7 @@ from proxy import Network, Proxy
 from torture_sql import Server
 
 from derive.compute.dataflow.database import NAME
-from derive.sql.maintenance.instance_options import PROCESSES
+from derive.sql.maintenance.controller.remote import PROCESSES
 from derive.sql.transactions.ownership import FILE
 from derive.storage.store import Store
 
