@@ -224,8 +224,10 @@ class Coordinator:
 
     def _dropped(self, identifier: GlobalId) -> str | None:
         """Return the name of a dropped table; None if the table exists."""
-        if identifier in self.objects.items:
-            return None
+        return None if identifier in self.objects.items else self.dropped(identifier)
+
+    def dropped(self, identifier: GlobalId) -> str | None:
+        """Return the name of a relation of SQL that was dropped, even if this process has not observed the commit."""
         table = self.store.tables.table(identifier)
         if table is None or table.upper >= END_OF_TIME:
             return dropped_name(self.store, identifier)

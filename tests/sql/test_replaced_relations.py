@@ -6,12 +6,16 @@ Law: all reads of a transaction are of one state, and what it commits follows fr
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from sql_world import Client, SqlWorld, derive_all, ingest
 
 from derive.engine.reset import reset
+from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
+from derive.sql.execution.executor import planned
+from derive.sql.execution.query import rows_at
 
 SPENT = 'SELECT customer, spent FROM "shop/spending"'
 Change = Callable[[SqlWorld, Coordinator, Client], Awaitable[None]]
@@ -122,3 +126,20 @@ async def test_rows_for_an_altered_table_are_refused(coordinator: Coordinator) -
     await other("ALTER TABLE t ADD COLUMN n int")
     assert await client.fails("COMMIT") == "40001"
     assert await other("SELECT * FROM t") == []
+
+
+def test_read_names_a_table_that_is_dropped_before_its_rows_are_read(tmp_path: Path) -> None:
+    async def read(coordinator: Coordinator) -> None:
+        reader, other = Client(coordinator), Client(coordinator)
+        await other.script("CREATE TABLE v AS SELECT 1 AS n")
+        await reader("TABLE v")
+        state = reader.session._state
+        query = planned(state, "SELECT n + 1 FROM v", ()).query
+        assert query is not None
+        rows = rows_at(state, query, coordinator.timeline.latest)
+        await other("DROP TABLE v")
+        with pytest.raises(SqlError, match="was dropped") as raised:
+            list(rows)
+        assert raised.value.sqlstate == "42P01"
+
+    SqlWorld(tmp_path).within(read)

@@ -23,7 +23,7 @@ from derive.compute import oneshot
 from derive.compute.protocol.messages import PeekResponse, Query
 from derive.contents.rows import contents_at
 from derive.document.clock import parse_rfc3339
-from derive.errors import FlowError, SqlError
+from derive.errors import FlowError, FrontierError, SqlError
 from derive.event_loop import Handover
 from derive.functions.registry import evaluate
 from derive.functions.statement_context import CatalogNames, StatementContext, each_in_context
@@ -502,6 +502,7 @@ def rows_at(
         else:
             source, bound = sources[identifier], bounds.get(identifier)
             batches = contents_at(coordinator.store, source, time, None if changes else desired, bound)
+            batches = _unless_dropped(coordinator, identifier, batches)
         return _with_changes(batches, changes) if changes else batches
 
     is_over = cancelled or (lambda: state.is_stopped)
@@ -509,6 +510,22 @@ def rows_at(
     if catalog is None:
         return rows
     return each_in_context(context_of(state, UserCatalog(catalog, state.user.name)), rows)
+
+
+def _unless_dropped(
+    coordinator: Coordinator, identifier: GlobalId, batches: Iterator[list[Row]]
+) -> Iterator[list[Row]]:
+    """Yield the rows of a relation.
+
+    Raises:
+        SqlError: another session has dropped the relation (42P01).
+    """
+    try:
+        yield from batches
+    except FrontierError as error:
+        if (name := coordinator.dropped(identifier)) is None:
+            raise
+        raise SqlError("42P01", f"relation {name} was dropped") from error
 
 
 def _with_changes(batches: Iterator[list[Row]], changes: Mapping[Row, int]) -> Iterator[list[Row]]:
