@@ -15,6 +15,7 @@ import click
 
 from derive.cli.options import (
     catalog_options,
+    catalog_with_shadows,
     clock_of,
     local_option,
     open_store,
@@ -187,16 +188,21 @@ def read_command(
     from derive.catalog import load_without_tests
     from derive.contents.reads import ReadOptions
     from derive.contents.reduced import Versions
+    from derive.protocol.collection import owner_of_version
+    from derive.protocol.quarantine import task_of
 
     _check_follow(as_of, reduced=reduced, follow=follow, progress=progress)
     if history:
         _check_history(keys, partitions, reduced=reduced, uuid=uuid)
-    spec = load_without_tests(source).find_collection(collection)
+    catalog = load_without_tests(source)
+    if owner_of_version(task_of(collection) or collection) is None:
+        catalog.find_collection(collection)  # before the wait for a data folder
     begin, at = clock_of("--since", since), clock_of("--as-of", as_of)
     show = _with_time if history else _with_uuid if uuid else _as_it_is
-    printer = _Printer(_Chosen(spec, where, begin if history else None, limit), show)
     with ExitStack() as stack:
         store = stack.enter_context(closing(_opened(stored_folder(source, data), waits=follow)))
+        spec = catalog_with_shadows(store, catalog, [collection]).find_collection(collection)
+        printer = _Printer(_Chosen(spec, where, begin if history else None, limit), show)
         stored = store.read_as(store.tables.as_stored(spec), at)
         options = ReadOptions(None if history else begin, at, _selector(stored, partitions), _keys(stored, keys))
         versions = Versions(stored) if history else None

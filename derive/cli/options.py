@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -214,6 +214,39 @@ def open_store(folder: Path, *, reading: bool = False) -> Store:
     from derive.storage.store import Store
 
     return Store(folder, reading=reading)
+
+
+def catalog_with_shadows(store: Store, catalog: CatalogSpec, names: Collection[str]) -> CatalogSpec:
+    """Return the catalog, with the derivations of present shadows if a name belongs to a shadow, such as `shop/sums@2`.
+
+    Args:
+        store: the data folder.
+        catalog: the catalog.
+        names: names of derivations or collections from a user.
+
+    Raises:
+        UsageError: a name belongs to a shadow that does not exist, or the catalog was edited since the shadows began.
+    """
+    from derive.errors import UsageError
+    from derive.protocol.collection import owner_of_version
+    from derive.protocol.quarantine import task_of
+
+    others = {task_of(name) or name for name in names if owner_of_version(task_of(name) or name)}
+    if not others:
+        return catalog
+    shadows = store.shadows.members()
+    present = [shadow.name for shadow in shadows]
+    for name in sorted(others.difference(present)):
+        raise UsageError(
+            f"there is no shadow '{name}'",
+            hint=f"the present shadows are: {', '.join(present)}"
+            if present
+            else f"a shadow exists from flowctl run --shadow until its swap; the version in force is"
+            f" '{owner_of_version(name)}'",
+        )
+    from derive.engine.shadow import running_catalog
+
+    return running_catalog(store, shadows, catalog)
 
 
 def _meant(folder: Path, default: Path) -> Path | None:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from derive.cli.options import catalog_options, open_store, output_option, stored_folder, wide_option
+from derive.cli.options import (
+    catalog_options,
+    catalog_with_shadows,
+    open_store,
+    output_option,
+    stored_folder,
+    wide_option,
+)
 
 if TYPE_CHECKING:
     from derive.engine.quarantine import Choice
@@ -45,7 +52,7 @@ _SPARE = ("clock", "task", "transform")
 
 @command.command("list")
 @catalog_options
-@click.option("--task", help="Only documents of this derivation.")
+@click.option("--task", help="Only documents of this derivation; NAME@N is a shadow.")
 @_choice_options
 @output_option
 @wide_option
@@ -77,10 +84,11 @@ def list_command(
     from derive.engine.quarantine import open_entries
 
     catalog = load_without_tests(source)
-    specs = list(catalog.derivations.values()) if task is None else [catalog.find_derivation(task)]
     choice = _choice(transform, keys, ids)
     rows: list[dict[str, Any]] = []
     with closing(open_store(stored_folder(source, data), reading=True)) as store:
+        catalog = catalog if task is None else catalog_with_shadows(store, catalog, [task])
+        specs = list(catalog.derivations.values()) if task is None else [catalog.find_derivation(task)]
         for spec in specs:
             if task is None and transform is not None and transform not in {item.name for item in spec.transforms}:
                 continue
@@ -162,9 +170,23 @@ def drop_command(
 
 
 def _derivation(source: Path, task: str) -> DerivationSpec:
-    from derive.catalog import load_without_tests
+    """Return a derivation of the catalog, whose entries are decided about.
 
-    return load_without_tests(source).find_derivation(task)
+    Raises:
+        UsageError: the name is unknown, or belongs to a shadow.
+    """
+    from derive.catalog import load_without_tests
+    from derive.errors import UsageError
+    from derive.protocol.collection import owner_of_version
+
+    catalog = load_without_tests(source)
+    if owner_of_version(task) in catalog.derivations:
+        raise UsageError(
+            f"documents of the shadow '{task}' are neither retried nor dropped, because a retry would be a document of"
+            " one version only",
+            hint="decide after the swap; or correct the catalog, and begin another shadow: flowctl shadow drop",
+        )
+    return catalog.find_derivation(task)
 
 
 def _choice(transform: str | None, keys: Sequence[str], ids: Sequence[str]) -> Choice:

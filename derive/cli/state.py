@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from derive.cli.options import catalog_options, open_store, output_option, stored_folder, wide_option
+from derive.cli.options import (
+    catalog_options,
+    catalog_with_shadows,
+    open_store,
+    output_option,
+    stored_folder,
+    wide_option,
+)
 
 if TYPE_CHECKING:
     from derive.document.pointer import JSON
@@ -26,7 +33,7 @@ _LISTED = ("table", "shards", "rows", "columns")
 
 @click.command()
 @catalog_options
-@click.option("--task", required=True, metavar="NAME", help="The derivation.")
+@click.option("--task", required=True, metavar="NAME", help="The derivation; NAME@N is a shadow.")
 @click.option(
     "--key", metavar="JSON", help="Only the shard that owns this shuffle key: a value, or an array of values."
 )
@@ -85,15 +92,16 @@ def command(
     from derive.shard.inspection import StateQuery, copied_states, shard_of_key, state_of
 
     catalog = load_without_tests(source)
-    if catalog.find_task(task).name not in catalog.derivations:
-        raise UsageError(
-            f"'{task}' is a materialization: its state is in its endpoint", hint="query the tables of the endpoint"
-        )
-    spec = catalog.derivations[task]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the copies are removed, as at Ctrl-C
     folder = stored_folder(source, data)
     with ExitStack() as stack:
         store = stack.enter_context(closing(open_store(folder, reading=True)))
+        catalog = catalog_with_shadows(store, catalog, [task])
+        if catalog.find_task(task).name not in catalog.derivations:
+            raise UsageError(
+                f"'{task}' is a materialization: its state is in its endpoint", hint="query the tables of the endpoint"
+            )
+        spec = catalog.derivations[task]
         shard = None if key is None else shard_of_key(spec, _parsed(key), state_of(store, task).shards)
         copies = stack.enter_context(copied_states(store, store.root, task, shard))
         query = stack.enter_context(closing(StateQuery(spec, copies, timeout, memory)))

@@ -11,6 +11,7 @@ import click
 
 from derive.cli.options import (
     catalog_options,
+    catalog_with_shadows,
     limit_options,
     limited_catalog,
     open_store,
@@ -43,7 +44,12 @@ _COLUMNS = ["kind", "path", "collection", "task", "what"]
 @click.option(
     "--replay", is_flag=True, help="Derive all documents again, and compare them with the stored ones instead."
 )
-@click.option("--collection", "collections", multiple=True, help="With --replay, a derived collection.  [default: all]")
+@click.option(
+    "--collection",
+    "collections",
+    multiple=True,
+    help="With --replay, a derived collection; NAME@N is a shadow.  [default: all]",
+)
 @limit_options
 def command(
     source: Path,
@@ -137,10 +143,11 @@ def _replay(
     catalog = limited_catalog(source, lambda_limits, with_tests=False)
     names = list(dict.fromkeys(collections)) or list(catalog.derivations)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder is removed, as at Ctrl-C
-    for name in names:
-        catalog.find_derivation(name)
     rows: list[dict[str, Any]] = []
     with Progress() as progress, closing(open_store(stored_folder(source, data), reading=True)) as store:
+        catalog = catalog_with_shadows(store, catalog, names)
+        for name in names:
+            catalog.find_derivation(name)
         for name in names:
             rows += _audited(store, catalog.derivations[name], progress)
     if rows or output == "table":

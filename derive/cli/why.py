@@ -13,6 +13,7 @@ import click
 from derive.cli.console import visible
 from derive.cli.options import (
     catalog_options,
+    catalog_with_shadows,
     clock_of,
     limit_options,
     limited_catalog,
@@ -35,7 +36,7 @@ FORMS = ("dot", "mermaid", "svg")
 
 @click.command()
 @catalog_options
-@click.option("--collection", help="The collection of the document.")
+@click.option("--collection", help="The collection of the document; NAME@N is a shadow.")
 @click.option("--key", "key_text", metavar="JSON", help="The document's key, as a JSON array.")
 @click.option("--view", metavar="NAME", help="The view of SQL that has the row, in place of --collection.")
 @click.option("--row", "row_text", metavar="JSON", help="Values of some of the row's columns, as a JSON object.")
@@ -115,6 +116,7 @@ def command(
             is_equal = _is_equal(*row)
         else:
             assert catalog is not None
+            catalog = catalog_with_shadows(store, catalog, [collection or ""])
             explained = _explain_document(store, catalog, Path(scratch), collection or "", key_text or "", clock, depth)
             _print((explained, {}), output)
             is_equal = explained.is_equal

@@ -37,7 +37,8 @@ from derive.time import BEGINNING
 def find_raised(store: View, catalog: CatalogSpec) -> dict[str, dict[str, str]]:
     """Return the bindings whose `backfill` was raised since they ran, by materialization.
 
-    A binding whose rows are already being replaced, perhaps by a run that was killed, is not among them.
+    A binding that has progress, or whose rows are being replaced, is not among them: the swap of its shadow was
+    decided, perhaps by a run that was then killed, so the next run replaces the rows.
 
     Returns:
         For each materialization, the state key of the live binding by the state key of the raised binding.
@@ -47,11 +48,11 @@ def find_raised(store: View, catalog: CatalogSpec) -> dict[str, dict[str, str]]:
         state, text = store.task(spec.name), store.applied(spec.name)
         if state is None or text is None or spec.disabled:
             continue
-        stored, decided = restored_bindings(text), read_refills(store.root, spec.name)
+        stored, decided = restored_bindings(text), read_refills(store.root, spec.name).keys()
         keys = {
             binding.input.state_key: stored[binding.name].input.state_key
             for binding in spec.bindings
-            if binding.input.state_key not in decided
+            if binding.input.state_key not in decided | state.positions.keys()
             and binding.name in stored
             and _is_raised(binding, stored[binding.name], state)
         }

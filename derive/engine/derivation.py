@@ -97,6 +97,10 @@ class Derivation:
         """Return no refills: a derivation publishes to one collection only, which starts over at once."""
         return {}
 
+    def complete(self, positions: Mapping[str, int]) -> tuple[str, ...]:
+        """Return no inputs: a derivation has no refills."""
+        return ()
+
     @property
     def suspended(self) -> tuple[str, ...]:
         """Return no inputs: an error of one input stops all of them."""

@@ -35,7 +35,7 @@ from derive.materialize.binding import StoredBinding
 from derive.materialize.fields import REFUSED
 from derive.materialize.plan import StorePlan
 from derive.materialize.preparation import PreparedMaterialization, prepare
-from derive.materialize.restarts import last_reset, note_refills, read_refills, refill_limit, settle
+from derive.materialize.restarts import complete_refills, last_reset, note_refills, read_refills, refill_limit, settle
 from derive.materialize.worker import close_streams, connectors
 from derive.protocol.collection import InputSpec
 from derive.protocol.definition_text import definition_of_materialization
@@ -110,6 +110,11 @@ class Materialization:
     def refills(self) -> Mapping[str, int]:
         """Return, for each binding that is being refilled, the adjusted timestamp at which its refill is complete."""
         return self._ready.limits if self._ready else read_refills(self._store.root, self.spec.name)
+
+    def complete(self, positions: Mapping[str, int]) -> Collection[str]:
+        """Return the state keys of the refills that can replace their rows at the given positions."""
+        limits = self.refills
+        return complete_refills(limits, positions, last_reset(self._store.root, self.spec.name)) if limits else ()
 
     @property
     def suspended(self) -> Collection[str]:
@@ -318,7 +323,7 @@ class Materialization:
         """Replace the rows of bindings whose refills are complete; all shards must have committed."""
         positions = {item.state_key: transaction.checkpoint.position(item) for item in self.spec.inputs}
         positions |= {self.spec.inputs[read.index].state_key: transaction.end for read in transaction.reads}
-        completed = [key for key, limit in ready.limits.items() if positions[key] >= limit]
+        completed = self.complete(positions)
         if not completed:
             return
         close_streams(self.spec.name)

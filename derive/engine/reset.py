@@ -164,7 +164,9 @@ def start_over(
 
 @contextmanager
 def restarting(store: Maintainable, parts: Mapping[str, Sequence[str]], ticks: Collection[int]) -> Iterator[None]:
-    """Let bindings start over in a metadata transaction of the block, which rewinds them; without it, nothing happens.
+    """Let bindings start over by a swap, in a metadata transaction of the block; without it, nothing happens.
+
+    The transaction rewinds the bindings. Those of a materialization replace their rows together.
 
     Args:
         store: the data folder.
@@ -176,7 +178,7 @@ def restarting(store: Maintainable, parts: Mapping[str, Sequence[str]], ticks: C
             state = store.task(name)
             settle(store.root, name, state)
             uppers = _uppers(store, state, ticks) if state else {}
-            announce(store.root, name, next_reset(store.root, name, state, keys, uppers))
+            announce(store.root, name, next_reset(store.root, name, state, keys, uppers, is_swap=True))
         yield
         for name in parts:
             settle(store.root, name, store.task(name))

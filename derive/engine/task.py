@@ -279,10 +279,12 @@ class Task:
 
     def _replacing_step(self) -> Step | None:
         """Return a step that replaces the rows of a complete refill and moves no input; None without such a refill."""
-        refills = self._transactor.refills
+        complete = self._transactor.complete(
+            {spec.state_key: self._checkpoint.position(spec) for spec in self.spec.inputs}
+        )
         for spec in self.spec.inputs:
-            position = self._checkpoint.position(spec)
-            if refills.get(spec.state_key, END_OF_TIME) <= position:
+            if spec.state_key in complete:
+                position = self._checkpoint.position(spec)
                 return Step((spec,), position, position)
         return None
 

@@ -193,6 +193,9 @@ class Transactor(Protocol):
     def refills(self) -> Mapping[str, int]:
         """Return, for each refilled input (by `state_key`), the adjusted timestamp at which the refill is complete."""
 
+    def complete(self, positions: Mapping[str, int]) -> Collection[str]:
+        """Return the inputs (by `state_key`) whose refills can replace their rows at the given positions."""
+
     @property
     def suspended(self) -> Collection[str]:
         """Return the inputs (by `state_key`) that are not read now, because of an error of theirs alone."""

@@ -16,8 +16,8 @@ After shards were split and merged again, an endpoint may return an old checkpoi
 of the bindings.
 
 A refill is complete when its progress reaches the progress of the rows that it replaces, so that readers never see
-fewer documents than before. The time of the replacement does not change the resulting rows, because checkpoints
-contain the identity of their rows.
+fewer documents than before. Refills of one swap replace their rows together, so that readers see one version. The time
+of the replacement does not change the resulting rows, because checkpoints contain the identity of their rows.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ from derive.storage.metadata.descriptions import TaskState
 from derive.time import BEGINNING
 
 _NAME, _ANNOUNCED = "restart", "restart.announced"
+
+_SWAP = "swap-"
+"""Prefix of the name of a reset by a swap of derivations."""
 
 KEPT = frozenset({_NAME, _ANNOUNCED})
 """Files of a materialization's folder that a reset does not delete."""
@@ -78,6 +81,8 @@ def next_reset(
     state: TaskState | None,
     keys: Collection[str] = (),
     uppers: Mapping[str, int] | None = None,
+    *,
+    is_swap: bool = False,
 ) -> ResetMarker:
     """Return the marker for a reset of a materialization.
 
@@ -88,6 +93,7 @@ def next_reset(
         keys: state keys of the bindings to reset; empty for all.
         uppers: for each source (by name) that may be another relation now, the timestamp below which the new relation
             has documents with keys that were stored from the former relation.
+        is_swap: whether the reset is a swap of derivations, so that its refills replace their rows together.
     """
     last = last_reset(root, task)
     ends = dict(last.ends)  # the materialization may not have run after the previous reset
@@ -97,7 +103,7 @@ def next_reset(
         clock = max(stored, (uppers or {}).get(source, BEGINNING))
         former, before = ends.get(key, (source, clock))
         ends[key] = (source, max(clock, before) if former == source else clock)
-    name = str(uuid.uuid4())
+    name = f"{_SWAP if is_swap else ''}{uuid.uuid4()}"
     if not keys:
         return ResetMarker(name, ends)
     parts = {**last.parts, **{binding_of(key): name for key in keys}}
@@ -188,6 +194,22 @@ def refill_limit(spec: InputSpec, restart: ResetMarker, state: TaskState | None,
         if source == spec.source and binding_of(other) == binding_of(key)
     ]
     return max(clocks, default=present)
+
+
+def complete_refills(limits: Mapping[str, int], positions: Mapping[str, int], restart: ResetMarker) -> list[str]:
+    """Return the state keys of the refills that can replace their rows now.
+
+    A refill of a swap waits for the other refills of this swap.
+
+    Args:
+        limits: for each refill (by state key), the timestamp up to which it must be stored.
+        positions: the timestamp up to which each refill is stored.
+        restart: the last reset of the materialization.
+    """
+    resets = {key: restart.of(binding_of(key)) for key in limits}
+    behind = {key for key, limit in limits.items() if positions.get(key, BEGINNING) < limit}
+    waiting = {resets[key] for key in behind if resets[key].startswith(_SWAP)}
+    return [key for key in limits if key not in behind and resets[key] not in waiting]
 
 
 def note_refills(root: Path, task: str, limits: Mapping[str, int]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import write_catalog
-from forked_flowctl import Flowctl, flowctl
+from forked_flowctl import BARE, Flowctl, flowctl
 
 CATALOG = """
 collections:
@@ -115,6 +115,14 @@ def test_held_shadow_is_shown_and_replaces_after_swap(folder: Path) -> None:
     assert "the shadows replace the live version after: flowctl swap" in err
     assert '"task":"s/sums@2"' in flowctl(folder, "logs")[1]
     assert '"task":"s/sums"' not in flowctl(folder, "logs", "--task", "s/sums@2")[1]
+    status, out, err = flowctl(folder, "why", "--collection", "s/sums@2", "--key", '["even"]')
+    assert status == 0, err
+    explained = json.loads(out)
+    assert (explained["value"], explained["equal"]) == ({"k": "even", "sum": 20}, True)
+    assert flowctl(folder, "verify", "--replay", "--collection", "s/sums@2")[0] == 0
+    out = flowctl(folder, "collections", "read", "--collection", "s/sums@2", "--reduce")[1]
+    assert [json.loads(line)["sum"] for line in out.splitlines()] == [20, 40]
+    assert flowctl(folder, "state", "--task", "s/sums@2")[0] == 0
     status, _, err = flowctl(folder, "run", "--until-idle")
     assert status == 2
     assert "a run without it would apply the edit at once" in err
@@ -127,11 +135,23 @@ def test_held_shadow_is_shown_and_replaces_after_swap(folder: Path) -> None:
     }
     assert "s/sums: at least 1 key of the contents at 20" in err
     assert sums(folder) == stored(folder) == {"odd": 4, "even": 2}
-    assert flowctl(folder, "swap")[0] == 0
+    status, _, err = flowctl(folder, "swap")
+    assert status == 0, err
+    at = err.partition("in force from ")[2].split()[0]
     ingest(folder, 5)
     assert flowctl(folder, "run", "--until-idle")[0] == 0
+    why = ("why", "--collection", "s/sums", "--key", '["even"]', "--as-of")
+    status, _, err = flowctl(folder, *why, "2020-01-01T00:00:00Z")
+    assert status == 2
+    assert f"the contents of 's/sums' before {at} belong to a former version" in err
+    assert json.loads(flowctl(folder, *why, at)[1])["equal"]
     assert sums(folder) == stored(folder) == {"odd": 90, "even": 20}
     assert flowctl(folder, "verify", "--replay")[0] == 0
+    for command in ("why", "--key", '["even"]'), ("collections read",), ("verify", "--replay"):
+        status, _, err = flowctl(folder, *command[0].split(), "--collection", "s/sums@2", *command[1:])
+        assert status == 2
+        assert "there is no shadow 's/sums@2'" in err
+        assert "the version in force is 's/sums'" in err
 
 
 def test_delta_updates_are_not_sent_again_unless_accepted(tmp_path: Path) -> None:
@@ -376,3 +396,17 @@ def test_endpoint_without_tables_refuses_a_shadow(tmp_path: Path) -> None:
     assert status == 2
     assert "'s/stored' cannot fill a table beside that of 's/orders -> orders': delta updates are not replaced" in err
     assert "let the next run apply the edit: flowctl run" in err
+
+
+def test_decided_swap_is_not_held_after_a_kill(tmp_path: Path) -> None:
+    folder = begin_bound(tmp_path)
+    hold = ("run", "--shadow", "--hold", "--until-idle")
+    assert flowctl(folder, *hold)[0] == 0
+    killed = flowctl(folder, "swap", env={**BARE, "FLOW_FAILPOINT": "swap.committed"})
+    assert killed[0] == -signal.SIGKILL
+    assert len(second_tables(folder)) == 1
+    status, _, err = flowctl(folder, *hold)
+    assert status == 0, err
+    assert "is complete; compare it" not in err
+    assert second_tables(folder) == []
+    assert orders(folder) == [1, 2, 3]

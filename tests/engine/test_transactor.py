@@ -59,6 +59,9 @@ class Ledger:
     entries: list[str] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
 
+    def complete(self, positions: Mapping[str, int]) -> tuple[str, ...]:
+        return ()
+
     def open(self, *, if_free: bool = False) -> Opened:
         capability, state = self.store.acquire_task(self.spec.name, shards=1, if_free=if_free)
         places = {spec.state_key: Place(spec.source, offset_of(spec, self.spec.tick)) for spec in self.spec.inputs}

@@ -10,7 +10,7 @@ from stored_documents import binding, collection
 
 from derive.errors import ProtocolError
 from derive.materialize.checkpoint import FROM_NOTHING, ShardCheckpoint, ShardData, merge_patch, resume
-from derive.materialize.restarts import ResetMarker, announce, last_reset, next_reset, settle
+from derive.materialize.restarts import ResetMarker, announce, complete_refills, last_reset, next_reset, settle
 from derive.storage.metadata.descriptions import TaskState
 from derive.time.positions import Place
 
@@ -136,3 +136,13 @@ def test_announced_reset_is_valid_if_nothing_was_stored_since(
         assert last_reset(tmp_path, "a/view") == (second if counts else first)
     settle(tmp_path, "a/view", None)
     assert last_reset(tmp_path, "a/view") == (second if counts else first)
+
+
+def test_refills_of_a_swap_replace_their_rows_together(tmp_path: Path) -> None:
+    announce(tmp_path, "a/view", next_reset(tmp_path, "a/view", None, ["b0", "b1.v2"], is_swap=True))
+    settle(tmp_path, "a/view", None)
+    restart = next_reset(tmp_path, "a/view", None, ["b2", "b3"])
+    limits = dict.fromkeys(["b0", "b1.v2", "b2", "b3"], 10)
+
+    assert complete_refills(limits, {"b0": 10, "b1.v2": 9, "b2": 10, "b3": 9}, restart) == ["b2"]
+    assert complete_refills(limits, {"b0": 10, "b1.v2": 10}, restart) == ["b0", "b1.v2"]
