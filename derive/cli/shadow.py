@@ -179,6 +179,8 @@ def swap_command(source: Path, data: Path | None, accepted: tuple[str, ...]) -> 
     from derive.storage.shadows import other_edit
 
     catalog = load_without_tests(source)
+    for name in accepted:
+        catalog.find_task(name)
     with closing(open_store(stored_folder(source, data))) as store:
         if bindings := store.shadows.bindings():
             from derive.engine.binding_shadow import with_shadows  # imports gRPC

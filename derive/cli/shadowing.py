@@ -60,8 +60,8 @@ def choose_catalog(
         hold: whether the swap waits for `flowctl swap`.
 
     Raises:
-        UsageError: the data folder has shadows of other definitions; a run without shadows has one of their tasks; or a
-            binding that reads the group cannot replace its rows.
+        UsageError: the data folder has shadows of other definitions; a run without shadows has one of their tasks; a
+            binding that reads the group cannot replace its rows; or a run with shadows accepts an unknown task.
     """
     from derive.engine.shadow import require_no_shadow
 
@@ -85,6 +85,8 @@ def _begin(
     from derive.errors import UsageError
     from derive.storage.shadows import other_edit
 
+    for name in accepted:
+        catalog.find_task(name)
     group = find_group(store, catalog)
     if group is None and store.shadows.members():
         raise other_edit()

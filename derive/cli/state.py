@@ -86,7 +86,7 @@ def command(
       flowctl state --task shop/totals "SELECT key, value FROM state WHERE field = 'totals'"
     """
     from derive.catalog import load_without_tests
-    from derive.cli.console import print_rows
+    from derive.cli.console import note, print_rows
     from derive.document.exact import dump_exact
     from derive.errors import UsageError
     from derive.shard.inspection import StateQuery, copied_states, shard_of_key, state_of
@@ -115,6 +115,8 @@ def command(
             _print(query.rows(f"SELECT * FROM {query.keyed} WHERE key = ?", (text,)), output, wide=wide)
         else:
             print_rows(_LISTED, list(_tables(query)), output, wide=wide)
+            if not query.tables:
+                note(f"'{task}' has no tables: its lambdas keep no state, or no document was processed yet")
 
 
 def _parsed(key: str) -> JSON:

@@ -163,6 +163,7 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
     store = open_store(folder, reading=True)
     try:
         shadows, bindings = store.shadows.members(), store.shadows.bindings()
+        uppers = {name: store.upper(name) for shadow in shadows for name in (shadow.task, shadow.name)}
         positions = {one.task: task.positions for one in bindings if (task := store.task(one.task))}
         catalog, outdated = _running(store, shadows, bindings, catalog)
         rows = [_row(store, spec) for spec in (catalog.tasks.values() if catalog else ())]
@@ -179,7 +180,7 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
             " this machine's clock, which was set back; the data folder's time continues from there",
             level="warn",
         )
-    _report_shadows(shadows, {row["task"]: row for row, _ in rows})
+    _report_shadows(shadows, uppers)
     _report_binding_shadows(bindings, positions)
     if outdated is not None:
         print_error(outdated)
@@ -226,14 +227,21 @@ def _report_tasks(rows: Sequence[tuple[dict[str, Any], FlowError | None]]) -> No
             print_error(error)
 
 
-def _report_shadows(shadows: Sequence[Shadow], rows: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print how far each shadow is, and for what the swap waits."""
+def _report_shadows(shadows: Sequence[Shadow], uppers: Mapping[str, int]) -> None:
+    """Print how far each shadow is, and for what the swap waits.
+
+    Args:
+        shadows: the shadows.
+        uppers: `upper` of each shadow and of each live collection.
+    """
     from derive.cli.console import note
+    from derive.document.clock import format_rfc3339
+    from derive.time import BEGINNING
 
     for shadow in shadows:
-        row, live = rows.get(shadow.name), rows.get(shadow.task)
-        at = f"is at {row['upper']}" if row and row["upper"] else "has derived nothing yet"
-        beside = f", and '{shadow.task}' at {live['upper']}" if live and live["upper"] else ""
+        own, live = uppers[shadow.name], uppers[shadow.task]
+        at = f"is at {format_rfc3339(own)}" if own > BEGINNING else "has derived nothing yet"
+        beside = f", and '{shadow.task}' at {format_rfc3339(live)}" if live > BEGINNING else ""
         note(f"{shadow.name}: the shadow of '{shadow.task}' {at}{beside}", task=shadow.name)
     if any(shadow.is_held for shadow in shadows):
         note("the shadows replace the live version after: flowctl swap")

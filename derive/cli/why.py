@@ -233,6 +233,7 @@ def _explain_row(
     depth: int,
 ) -> tuple[ExplainedRow, _Above]:
     """Explain a row of a view, and the documents of derived collections from which it follows."""
+    from derive.cli.console import note
     from derive.cli.sql import place_in
     from derive.errors import SqlError
     from derive.sql.catalog.snapshot import stored_objects
@@ -249,8 +250,13 @@ def _explain_row(
         raise
     above: _Above = {}
     for index, source in enumerate(explained.sources):
-        is_present = explained.as_of >= _beginning(store, source.name)
-        if depth > 0 and is_present and catalog is not None and source.name in catalog.derivations:
+        if depth == 0 or catalog is None or source.name not in catalog.derivations:
+            continue
+        if explained.as_of < (begins := _beginning(store, source.name)):
+            note(
+                f"documents of '{source.name}' before {_time(begins)} belong to a former version, and are not explained"
+            )
+        else:
             explainer = Explainer(catalog, store, scratch / str(index))
             keys = [source.key(row) for row in source.rows]
             above[index] = [
@@ -331,7 +337,10 @@ def _key_of(spec: CollectionSpec, text: str) -> bytes:
         value = parse_exact(text.encode())
     except ValueError as exc:
         if len(spec.key) > 1 or text[:1] in ("[", "{", '"'):
-            raise UsageError(f"--key is not JSON: {exc}", hint=f"the key of '{spec.name}' is [{pointers}]") from exc
+            raise UsageError(
+                f"--key is not JSON: {exc}",
+                hint=f"a key is a JSON array with a value for each of [{pointers}]; texts have quotes: '[\"ann\", 7]'",
+            ) from exc
         value = text
     components = value if isinstance(value, list) else [value]
     scalars = all(item is None or isinstance(item, bool | int | str) for item in components)

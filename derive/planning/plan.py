@@ -40,6 +40,13 @@ _NOT_APPLIED = (
 )
 
 
+_SHADOW = "a shadow of the task exists, so a run without --shadow refuses the task"
+_OF_SHADOWS = (
+    ("flowctl run --shadow", "to continue the shadow"),
+    ("flowctl shadow drop", "to give the shadow up"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Task:
     """A task of the catalog that has run, and the findings of the run's own checks.
@@ -115,6 +122,9 @@ def _plan(store: Maintainable, spec: DerivationSpec | MaterializationSpec, remov
         changes.append(_refused(error))
     status = _status(changes, error, unaccepted)
     commands = _commands(task, changes)
+    if _has_shadow(store, spec.name):
+        commands = _OF_SHADOWS
+        notes += (_SHADOW,)
     if commands or any(change.effect == "from the start" for change in changes):
         notes += tuple(_compactions(store, spec))
     return TaskPlan(
@@ -126,6 +136,12 @@ def _plan(store: Maintainable, spec: DerivationSpec | MaterializationSpec, remov
         rate=measured_rate(store.root, spec.name),
         commands=commands,
     )
+
+
+def _has_shadow(store: Maintainable, name: str) -> bool:
+    """Return whether a task, or a binding of a task, has a present shadow."""
+    shadows = store.shadows
+    return name in {*(one.task for one in shadows.members()), *(one.task for one in shadows.bindings())}
 
 
 def count_stored(store: Maintainable, spec: DerivationSpec | MaterializationSpec, item: InputSpec) -> int:

@@ -136,3 +136,18 @@ def test_check_refuses_another_policy(tmp_path: Path) -> None:
     _, err = called(tmp_path, "check", status=1)
     assert "onViolation" in err
     assert "quarantine" in err
+
+
+def test_documents_that_a_shadow_puts_aside_are_listed(folder: Path) -> None:
+    catalog = folder / "flow.yaml"
+    catalog.write_text(CATALOG.replace("$n / 2.0", "$n / 4.0"))
+    called(folder, "run", "--shadow", "--hold", "--until-idle", "--local-documents", "1000")
+    _, err = called(folder, "status")
+    assert "flowctl quarantine list --task q/halves@2" in err
+    assert [entry["key"] for entry in listed(folder, "--task", "q/halves@2")] == [[1], [2], [3]]
+    out, _ = called(folder, "collections", "read", "--collection", "q/halves@2@quarantine")
+    assert len(out.splitlines()) == 3
+    _, err = called(folder, "quarantine", "retry", "--task", "q/halves@2", status=2)
+    assert "decide after the swap" in err
+    called(folder, "swap")
+    assert [entry["key"] for entry in listed(folder)] == [[1], [2], [3]]

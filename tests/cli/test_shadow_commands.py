@@ -138,6 +138,10 @@ def test_held_shadow_is_shown_and_replaces_after_swap(folder: Path) -> None:
     status, _, err = flowctl(folder, "swap")
     assert status == 0, err
     at = err.partition("in force from ")[2].split()[0]
+    assert flowctl(folder, "sql", "-c", 'CREATE VIEW v AS SELECT * FROM "s/sums"')[0] == 0
+    status, _, err = flowctl(folder, "why", "--view", "v", "--row", '{"k": "even"}')
+    assert status == 0
+    assert f"documents of 's/sums' before {at} belong to a former version, and are not explained" in err
     ingest(folder, 5)
     assert flowctl(folder, "run", "--until-idle")[0] == 0
     why = ("why", "--collection", "s/sums", "--key", '["even"]', "--as-of")
@@ -152,6 +156,27 @@ def test_held_shadow_is_shown_and_replaces_after_swap(folder: Path) -> None:
         assert status == 2
         assert "there is no shadow 's/sums@2'" in err
         assert "the version in force is 's/sums'" in err
+
+
+def test_status_and_plan_report_a_shadow_after_another_edit(folder: Path) -> None:
+    hold = ("run", "--shadow", "--hold", "--until-idle")
+    status, _, err = flowctl(folder, *hold, "--accept", "s/store")
+    assert status == 2
+    assert "did you mean 's/stored'?" in err
+    assert "there is no shadow" in flowctl(folder, "diff")[2]
+    assert flowctl(folder, *hold)[0] == 0
+    write_catalog(folder, text_of(*SQLITE, factor=" * 7"))
+    _, _, err = flowctl(folder, "status")
+    assert "s/sums@2: the shadow of 's/sums' is at 20" in err
+    assert "the shadow is outdated" in err
+    plan = json.loads(flowctl(folder, "plan", "--task", "s/sums")[1])
+    assert plan["notes"] == ["a shadow of the task exists, so a run without --shadow refuses the task"]
+    assert [one["command"] for one in plan["commands"]] == ["flowctl run --shadow", "flowctl shadow drop"]
+    write_catalog(folder, text_of(*SQLITE, factor=" * 10"))
+    status, _, err = flowctl(folder, "swap", "--accept", "s/store")
+    assert status == 2
+    assert "did you mean 's/stored'?" in err
+    assert flowctl(folder, "swap")[0] == 0
 
 
 def test_delta_updates_are_not_sent_again_unless_accepted(tmp_path: Path) -> None:

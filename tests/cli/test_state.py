@@ -193,6 +193,12 @@ def test_key_of_a_shard_may_be_a_number_beyond_a_double() -> None:
         shard_of_key(spec, 1.5, 1)
 
 
+def test_state_without_tables_says_so(stored: Path) -> None:
+    status, out, err = flowctl(stored, "state", "--task", "shop/copies")
+    assert (status, out) == (0, "")
+    assert "'shop/copies' has no tables" in err
+
+
 def test_state_needs_a_task_with_state(stored: Path, tmp_path: Path) -> None:
     (tmp_path / "flow.yaml").write_text(CATALOG)
     ingest(tmp_path, 1)
@@ -271,3 +277,49 @@ def test_state_of_a_module_is_shown_by_key(tmp_path: Path) -> None:
         ]
     last = rows(tmp_path, "state", "--task", "shop/totals", "--key", '"tea"', "SELECT * FROM state WHERE key IS NULL")
     assert [(row["field"], orjson.loads(str(row["value"])) in ITEMS) for row in last] == [("last", True)]
+
+
+PYTHON = """\
+  shop/counts:
+    key: [/item]
+    schema: {type: object, required: [item], properties: {item: {type: string}, total: {type: integer}}}
+    derive:
+      using: {python: {module: counts.py}}
+      transforms: [{name: fromDeliveries, source: shop/deliveries, shuffle: {key: [/item]}}]
+"""
+COUNTS = """\
+from collections.abc import AsyncIterator
+
+from shop.counts import Document, IDerivation, Request
+
+
+class Derivation(IDerivation):
+    async def from_deliveries(self, read: Request.ReadFromDeliveries) -> AsyncIterator[Document]:
+        self.state = {"total": self.state.get("total", 0) + read.doc.count}
+        print("counted", read.doc.item)
+        yield Document(item=read.doc.item, total=self.state["total"])
+"""
+
+
+def test_state_and_previews_of_a_python_module(tmp_path: Path) -> None:
+    (tmp_path / "flow.yaml").write_text(CATALOG + PYTHON)
+    (tmp_path / "counts.py").write_text(COUNTS)
+    ingest(tmp_path, 1)
+    ingest(tmp_path, 11)
+    status, _, err = flowctl(tmp_path, *RUN, "--task", "shop/counts")
+    assert status == 0, err
+
+    task = ("--task", "shop/counts")
+    assert rows(tmp_path, "state", *task, "--key", '"rye"') == [
+        {"flow_shard": OWNERS["rye"], "key": "rye", "keys": '["rye"]', "state": '{"total":16}'}
+    ]
+    tables = rows(tmp_path, "state", *task)
+    assert [(row["table"], row["rows"], row["shards"]) for row in tables] == [
+        ("state", 0, "0, 1, 2, 3"),
+        ("keys", len(ITEMS), "0, 1, 2, 3"),
+    ]
+    assert rows(tmp_path, "preview", *task, "--diff") == []
+    (shown,) = rows(tmp_path, "preview", *task, "--show-state", "--limit", "1")
+    assert shown["published"] == [{"item": "tea", "total": 1}]
+    assert shown["state"] == [{"table": "state", "at": '/["tea"]', "new": {"total": 1}}]
+    assert shown["log"] == [{"level": "info", "message": "counted tea"}]
