@@ -188,8 +188,7 @@ def read_command(
     from derive.catalog import load_without_tests
     from derive.contents.reads import ReadOptions
     from derive.contents.reduced import Versions
-    from derive.protocol.collection import owner_of_version
-    from derive.protocol.quarantine import task_of
+    from derive.protocol.collection import owner_of_version, task_of
 
     _check_follow(as_of, reduced=reduced, follow=follow, progress=progress)
     if history:

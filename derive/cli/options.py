@@ -228,8 +228,7 @@ def catalog_with_shadows(store: Store, catalog: CatalogSpec, names: Collection[s
         UsageError: a name belongs to a shadow that does not exist, or the catalog was edited since the shadows began.
     """
     from derive.errors import UsageError
-    from derive.protocol.collection import owner_of_version
-    from derive.protocol.quarantine import task_of
+    from derive.protocol.collection import owner_of_version, task_of
 
     others = {task_of(name) or name for name in names if owner_of_version(task_of(name) or name)}
     if not others:
