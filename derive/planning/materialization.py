@@ -65,7 +65,7 @@ def binding_changes(spec: MaterializationSpec, state: TaskState, rereads: dict[s
             meaning = f"a new binding: stores all documents of '{binding.collection.name}'"
             yield Change(binding.name, "from the start", meaning, None, "added", (), key, rereads[key])
         elif key in state.fingerprints:
-            yield from _reductions(binding, StoredParts.from_text(state.fingerprints[key]))
+            yield from _binding_reductions(binding, StoredParts.from_text(state.fingerprints[key]))
 
 
 def definition_changes(before: Any, after: Any) -> Iterator[Change]:
@@ -125,7 +125,7 @@ def _binding(name: str, before: Any, after: Any) -> Iterator[Change]:
         yield Change(f"{name}: fields{pointer}", "endpoint", meaning, old, new)
 
 
-def _reductions(binding: BindingSpec, before: StoredParts) -> Iterator[Change]:
+def _binding_reductions(binding: BindingSpec, before: StoredParts) -> Iterator[Change]:
     """Yield changes of reductions that do not wait for acceptance."""
     for location, now in annotated_locations(binding.collection.read_schema).items():
         was = before.reductions.get(location)

@@ -53,7 +53,7 @@ def stages_of(plan: Plan) -> Stages:
     """Return the stages of a derivation's transaction."""
     if plan.shape != "sharded" or plan.is_small:
         return Stages(plan.tasks, 1, (partial(_alone, plan),))
-    combined = (partial(_shuffle, plan), partial(run_lambdas, plan), partial(_combine, plan))
+    combined = (partial(_shuffle, plan), partial(run_lambdas, plan), partial(_combined, plan))
     stages = Stages(len(plan.slices) - 1, plan.shards, combined)
     if not plan.is_conflict_free:
         return stages
@@ -86,7 +86,7 @@ def _shuffle(plan: Plan, number: int, _: Iterator[pa.RecordBatch], attempt: int)
     return run_shuffle(plan, number)
 
 
-def _combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
+def _combined(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
     for message in run_combine(plan, number, packets, attempt):
         yield message_batch([message])
 

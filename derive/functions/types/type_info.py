@@ -13,9 +13,16 @@ from typing import Any
 
 from derive.algebra.types import ARRAYS, Datum, Type, TypeModifier
 from derive.errors import SqlError
-from derive.functions.types import datetime, formats, jsonb, network, numbers, object_id
+from derive.functions.types import datetime, formats, jsonb, network, numbers
 from derive.functions.types.array import array_of, elements_of
 from derive.functions.types.formats import binary_of_numeric, read_binary
+from derive.functions.types.object_id import (
+    binary_of_oid,
+    oid_of_binary,
+    oid_of_text,
+    registered_of_text,
+    text_of_registered,
+)
 
 _UUID_SIZE = 16
 _UUID = re.compile(r"\{(?P<braced>(?:[0-9a-f]{4}-?){7}[0-9a-f]{4})\}|(?P<plain>(?:[0-9a-f]{4}-?){7}[0-9a-f]{4})", re.I)
@@ -123,10 +130,10 @@ def _registered(kind: Type, oid: int, array: int) -> TypeInfo:
         kind.value,
         4,
         "N",
-        partial(object_id.registered_of_text, kind),
-        partial(object_id.text_of_registered, kind),
-        object_id.oid_of_binary,
-        object_id.binary_of_oid,
+        partial(registered_of_text, kind),
+        partial(text_of_registered, kind),
+        oid_of_binary,
+        binary_of_oid,
     )
 
 
@@ -278,7 +285,7 @@ INFOS: Mapping[Type, TypeInfo] = {
         829, 1040, "macaddr", 6, "U", network.mac_of_text, network.text_of_mac, network.mac_of_binary, bytes
     ),
     Type.OID: TypeInfo(
-        26, 1028, "oid", 4, "N", object_id.oid_of_text, str, object_id.oid_of_binary, object_id.binary_of_oid
+        26, 1028, "oid", 4, "N", oid_of_text, str, oid_of_binary, binary_of_oid
     ),
     Type.REGPROC: _registered(Type.REGPROC, 24, 1008),
     Type.REGCLASS: _registered(Type.REGCLASS, 2205, 2210),

@@ -14,7 +14,7 @@ from derive.sql.planner.interfaces import FIRST_SYSTEM_ID, FUNCTIONS, NamedColum
 PG_CATALOG = "pg_catalog"
 
 _NAME = TypeModifier(ModifiedType.NAME, 0)
-_KINDS: Mapping[str, tuple[Type, TypeModifier | None]] = {
+_TYPES: Mapping[str, tuple[Type, TypeModifier | None]] = {
     "bool": (Type.BOOLEAN, None),
     "bool[]": (Type.BOOLEAN_ARRAY, None),
     "bytea": (Type.BYTEA, None),
@@ -138,5 +138,5 @@ def system_name(identifier: GlobalId) -> str:
 def _column(text: str) -> NamedColumn:
     name, _, kind = text.partition(":")
     default = (Type.TEXT_ARRAY if kind.endswith("[]") else Type.TEXT, None)
-    column_type, modifier = _KINDS.get(kind, default)
+    column_type, modifier = _TYPES.get(kind, default)
     return NamedColumn(name, column_type, modifier=modifier)
