@@ -17,8 +17,7 @@ from bench.memory import PeakMemory
 from bench.report import Column, Report, Value
 from bench.transfers import CATALOG, Transfers
 from derive.catalog import load
-from derive.engine.executor import Executor
-from derive.engine.hybrid_executor import CostModel, HybridExecutor
+from derive.engine.executor import CostModel, Executor, HybridExecutor
 from derive.engine.task_reconciler import open_run
 from derive.engine.transactor import Committed
 from derive.spark.executor import SparkExecutor

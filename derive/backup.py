@@ -55,7 +55,7 @@ from derive.shard.state import (
     still,
     task_folder,
 )
-from derive.storage.disk_errors import translated
+from derive.storage.blobs import translated
 from derive.storage.folder_id import RESTORED, write_folder_id
 from derive.storage.folder_id import identity_of as folder_identity
 from derive.storage.metadata.database import Metadata
@@ -67,7 +67,7 @@ from derive.storage.metadata.tasks import read_task, read_tasks
 from derive.storage.segments.partition import FOLDER, own_path
 from derive.storage.segments.segment_file import check_segments
 from derive.storage.store import Store
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 MANIFEST = "backup.json"
 _FORM = 1

@@ -29,7 +29,7 @@ from derive.contents.reads import ReadOptions, read_rows
 from derive.engine.executor import Executor, InProcessExecutor
 from derive.engine.run import Run
 from derive.engine.task_reconciler import open_changing_run
-from derive.lambda_sql.resource_limits import HEAP
+from derive.lambda_sql.guard import HEAP
 from derive.protocol.specs import CatalogSpec, Document
 from derive.spark.executor import SparkExecutor
 from derive.storage.capability.table import Capability

@@ -9,8 +9,7 @@ from derive.document.exact import parse_exact
 from derive.document.pointer import MISSING
 from derive.protocol.specs import CollectionSpec, Document
 from derive.reduce.combiner import Combiner
-from derive.storage.segments.consolidation import Consolidation, times_present
-from derive.storage.segments.rows import ReadRows
+from derive.storage.segments.rows import Consolidation, ReadRows, times_present
 
 
 def contents_in_memory(spec: CollectionSpec, parts: Iterable[ReadRows]) -> list[tuple[bytes, Document]]:

@@ -29,9 +29,8 @@ from connectors.derive_sqlite.program import SCHEMA, Program, Step, compile_prog
 from connectors.derive_sqlite.session import apply_migrations
 from derive.errors import Issue, LambdaError, distance, suggest
 from derive.lambda_sql.determinism import Chance
-from derive.lambda_sql.guard import Guard
+from derive.lambda_sql.guard import Guard, Watch
 from derive.lambda_sql.parameter import find_projection
-from derive.lambda_sql.resource_limits import Watch
 from derive.lambda_sql.statements import Statement, Token, tokens_of
 from derive.protocol.derive import STATE_TABLES
 from derive.protocol.specs import DerivationSpec, ProjectionSpec

@@ -13,7 +13,7 @@ import apsw
 
 from derive.document.exact import dump_exact
 from derive.lambda_sql.determinism import CONSOLE_LOG
-from derive.lambda_sql.resource_limits import show_document
+from derive.lambda_sql.guard import show_document
 from derive.protocol.derive import Log
 from derive.protocol.specs import Document
 

@@ -16,7 +16,7 @@ import apsw
 
 from connectors.derive_sqlite.row import MakeDocument, RowLayout, compile_layout, compile_row, property_names
 from derive.errors import Issue
-from derive.lambda_sql.guard import Guard
+from derive.lambda_sql.guard import FAILURES, Guard
 from derive.lambda_sql.parameter import (
     PUBLISHED_AT,
     Binding,
@@ -26,7 +26,6 @@ from derive.lambda_sql.parameter import (
     mentioned_projections,
     named_fields,
 )
-from derive.lambda_sql.resource_limits import FAILURES
 from derive.lambda_sql.statements import Statement, outer_tokens, parameters_of, read_block, shorten
 from derive.position import Position, Script
 from derive.protocol.authoring import CODE_OR_FILE, CatalogFiles, LocatedValue

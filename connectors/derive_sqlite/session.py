@@ -29,17 +29,18 @@ from connectors.derive_sqlite.row import FEW, PART, Gathered, Row, RowLayout
 from derive.document.pointer import JSON
 from derive.errors import Issue, LambdaError, Rejection
 from derive.lambda_sql.determinism import Chance, calls_chance
-from derive.lambda_sql.guard import MIGRATIONS, Guard
-from derive.lambda_sql.parameter import find_projection, is_converted
-from derive.lambda_sql.resource_limits import (
+from derive.lambda_sql.guard import (
     ENVIRONMENT,
     FAILURES,
+    MIGRATIONS,
+    Guard,
     Watch,
     exceeds_limit,
     hint_of,
     reason_of,
     show_document,
 )
+from derive.lambda_sql.parameter import find_projection, is_converted
 from derive.lambda_sql.statements import first_issue, read_block
 from derive.position import Position, Script
 from derive.protocol.derive import Log, PublishedColumns, ReadBatch

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from derive.document.columns import Columns, WrittenColumn
+from derive.document.columns import Columns, WrittenColumn, spare_pandas
 from derive.document.exact import parse_exact
 from derive.document.pointer import JSON
-from derive.document.without_pandas import spare_pandas
 from derive.protocol.derive import PublishedColumns, PublishedDocuments
 from derive.protocol.specs import Document
 

@@ -47,7 +47,7 @@ def ask_acceptance(
     """
     from derive.cli.console import is_interactive, print_error
     from derive.engine.edits import refusal_of, reset_command
-    from derive.planning.pending import find_waiting_tasks
+    from derive.planning.plan import find_waiting_tasks
 
     if not is_interactive():
         return []
@@ -361,8 +361,6 @@ def applying_edits(
     wake: Callable[[], None],
 ) -> Iterator[Applying]:
     """Watch a catalog while the block runs; see `Applying` and `CatalogWatch`."""
-    from derive.cli.applying import CatalogWatch
-
     with CatalogWatch(load, resources, wake) as watch:
         yield Applying(run, reconciler, watch, AcceptanceQuestions(run.tasks, wake))
 

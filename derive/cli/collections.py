@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from derive.storage.roles import Maintainable, Readable
     from derive.storage.segments.rows import ContentRows, ReadRows
     from derive.storage.store import Store
-    from derive.time.source_read import SourceRead
+    from derive.time.positions import SourceRead
 
 Show: TypeAlias = "Callable[[ContentRows | ReadRows], str]"
 """A function that formats documents as lines of text."""
@@ -478,7 +478,7 @@ def _versions(
 
 def _history(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ReadRows]:
     from derive.contents.reads import read_rows
-    from derive.storage.segments.consolidation import with_deletions
+    from derive.storage.segments.rows import with_deletions
 
     for rows in read_rows(store, spec, options):
         yield with_deletions(rows)
@@ -528,7 +528,7 @@ def _follow(
     from derive.cli.console import note
     from derive.contents.reads import subscribe_at
     from derive.document.clock import format_rfc3339
-    from derive.storage.segments.consolidation import with_deletions
+    from derive.storage.segments.rows import with_deletions
 
     noted = 0
     upper: int | None = None

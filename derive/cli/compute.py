@@ -77,8 +77,7 @@ def command(
     from contextlib import closing
 
     from derive.compute.protocol.transport import place_of
-    from derive.compute.replica.serving import InstanceServer
-    from derive.compute.replica.worker import Worker, locked
+    from derive.compute.replica.worker import InstanceServer, Worker, locked
     from derive.storage.store import Store
 
     security = security_of(token_file, tls_certificate, tls_key, tls_authority)

@@ -256,8 +256,7 @@ class _Hashed(io.RawIOBase):
 @contextmanager
 def _documents(file: _File, form: str | None, spec: CollectionSpec, most_bytes: int) -> Iterator[Iterator[Line]]:
     from derive.errors import UsageError
-    from derive.storage.inputs.csv_rows import csv_rows
-    from derive.storage.inputs.line import SUFFIXES, json_lines
+    from derive.storage.inputs.line import SUFFIXES, csv_rows, json_lines
     from derive.storage.inputs.parquet_rows import parquet_rows
 
     name = file.name

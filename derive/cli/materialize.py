@@ -54,7 +54,7 @@ def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output
     from derive.cli.console import print_error
     from derive.errors import CatalogError, FlowError
     from derive.materialize.connector import Connectors
-    from derive.planning.materialization import plan_endpoint
+    from derive.planning.differences import plan_endpoint
 
     catalog = load_without_tests(source)
     folder = stored_folder(source, data)

@@ -112,7 +112,7 @@ def _with_endpoints(
     if not any(plan.name in specs and plan.status != "disabled" for plan in plans):
         return plans
     from derive.materialize.connector import Connectors
-    from derive.planning.materialization import endpoint_changes
+    from derive.planning.differences import endpoint_changes
     from derive.planning.plan import with_endpoint
 
     planned = []

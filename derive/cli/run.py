@@ -173,7 +173,7 @@ def _executors(
 ) -> tuple[SparkExecutor, Executor]:
     """Return Spark, and the executor of transactions: Spark alone, or this process until Spark is ready."""
     from derive.cli.console import note
-    from derive.engine.hybrid_executor import CostModel, HybridExecutor
+    from derive.engine.executor import CostModel, HybridExecutor
     from derive.spark.executor import SparkExecutor
     from derive.spark.session import remember_start, start_seconds
 

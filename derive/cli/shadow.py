@@ -13,7 +13,7 @@ from derive.cli.options import catalog_options, clock_of, open_store, stored_fol
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CatalogSpec
-    from derive.storage.metadata.binding_shadow import BindingShadow
+    from derive.storage.metadata.swap import BindingShadow
     from derive.storage.store import Store
 
 _EXAMPLES = 20

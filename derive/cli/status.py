@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from derive.errors import FlowError, UsageError
     from derive.protocol.specs import CatalogSpec, DerivationSpec, InputSpec, MaterializationSpec
     from derive.sql.maintenance.recording import Record
-    from derive.storage.metadata.binding_shadow import BindingShadow
     from derive.storage.metadata.descriptions import Edit, TaskState
-    from derive.storage.metadata.swap import Shadow
+    from derive.storage.metadata.swap import BindingShadow, Shadow
     from derive.storage.roles import Maintainable, View
     from derive.time.positions import Place
 
@@ -298,7 +297,7 @@ def _described(
     from derive.engine.edits import refusal_of, reset_command
     from derive.engine.inputs import find_pending
     from derive.errors import FlowError, SourceReplacedError, StorageError
-    from derive.planning.pending import find_edits, find_unaccepted, measured_rate, present_positions, present_state
+    from derive.planning.plan import find_edits, find_unaccepted, measured_rate, present_positions, present_state
 
     task, reset = present_state(store, spec), reset_command(store, spec.name)
     error = FlowError.from_json(orjson.loads(task.error)) if task and task.error else None

@@ -304,7 +304,7 @@ def _print(explained: tuple[Trace | ExplainedRow, _Above], output: str | None) -
     one, above = explained
     if output in FORMS:
         from derive.cli.graph import render
-        from derive.cli.why_picture import row_graph, trace_graph
+        from derive.cli.why_tree import row_graph, trace_graph
 
         graph = trace_graph(one) if isinstance(one, Trace) else row_graph(one, above)
         click.echo(visible(render(graph, output, title="")), nl=False)

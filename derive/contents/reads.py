@@ -22,7 +22,7 @@ from derive.storage.segments.reader import Condition, read_sorted
 from derive.storage.segments.rows import KEY, ReadRows
 from derive.storage.table_types import GlobalId
 from derive.time import BEGINNING, END_OF_TIME
-from derive.time.source_read import SourceRead
+from derive.time.positions import SourceRead
 
 
 @dataclass(frozen=True, slots=True)

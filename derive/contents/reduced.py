@@ -28,14 +28,13 @@ from derive.errors import ReductionError, UsageError
 from derive.protocol.specs import CollectionSpec, Document
 from derive.reduce.combiner import Combiner, key_failure
 from derive.storage.roles import Readable
-from derive.storage.segments.consolidation import times_present
 from derive.storage.segments.partition import NO_PARTITION
 from derive.storage.segments.reader import Condition, read_segment
-from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, ContentRows, ReadRows, StoredRows, concat
+from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, ContentRows, ReadRows, StoredRows, concat, times_present
 from derive.storage.segments.sorter import Sorter, Spill
 from derive.storage.segments.texts import write_texts
 from derive.time.extent import size_of
-from derive.time.source_read import SourceRead
+from derive.time.positions import SourceRead
 
 PER_KEY: tuple[str, ...] = (KEY, CLOCK, SEQ)
 """Sort order of this fold: by key, and rows of a key in storage order."""

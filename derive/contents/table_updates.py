@@ -11,7 +11,7 @@ from derive.storage.metadata.tables import TableRead
 from derive.storage.roles import Readable
 from derive.storage.table_types import GlobalId, RowUpdate
 from derive.time import BEGINNING, END_OF_TIME
-from derive.time.source_read import SourceRead
+from derive.time.positions import SourceRead
 
 _IDLE_SECONDS = 0.2
 """Interval between calls of `is_idle` while nothing is new."""
@@ -56,7 +56,7 @@ def table_contents(store: Readable, table: GlobalId, as_of: int) -> dict[tuple[s
     Raises:
         StorageError: a row has more retractions than insertions.
     """
-    from derive.storage.segments.consolidation import times_present
+    from derive.storage.segments.rows import times_present
 
     counts: Counter[tuple[str, bytes]] = Counter()
     for update in read_updates(store, table, BEGINNING, as_of + 1):

@@ -4,14 +4,21 @@ Most published texts and numbers are only packed into keys, stored in typed colu
 written. Python objects are created for their values on demand only.
 
 A check of a whole column (for example, that it has only texts) replaces a check of each value.
+
+`spare_pandas` lets Arrow work without pandas, whose import takes longer than most commands. Before it creates an array,
+Arrow checks for pandas values, and imports pandas if it is installed, as PySpark requires. This runtime has no values
+of pandas. The check is therefore run once while pandas cannot be imported, and Arrow caches its result. Later imports
+of pandas succeed, and Arrow's conversions to pandas work.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from operator import countOf, itemgetter
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, final, overload
 
 from derive.document.pointer import JSON, MISSING, compile_pointer, escape
@@ -187,3 +194,26 @@ def are_finite(column: Sequence[JSON], kinds: Kinds) -> bool:
         return isfinite(sum(column if kinds <= _NUMBERS else [value for value in column if type(value) is float]))
     except OverflowError:
         return False
+
+
+class _NoPandas:
+    """An import finder that reports pandas as missing."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        """Raise the error of a missing module for pandas, and leave other modules to the other finders."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError(name=fullname)
+
+
+def spare_pandas() -> None:
+    """Make Arrow create arrays without pandas from now on, unless pandas is already imported."""
+    if "pandas" in sys.modules:
+        return
+    import pyarrow as pa
+
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([])
+    finally:
+        sys.meta_path.remove(finder)

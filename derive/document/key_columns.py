@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from derive.document.columns import Columns, Kinds, WrittenColumn
+from derive.document.columns import Columns, Kinds, WrittenColumn, spare_pandas
 from derive.document.key import pack_column, pack_value
 from derive.document.pointer import JSON, MISSING, parse_pointer
-from derive.document.without_pandas import spare_pandas
 
 spare_pandas()  # must precede the first scalar
 

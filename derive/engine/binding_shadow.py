@@ -27,8 +27,8 @@ from derive.protocol.definition_text import StoredBinding, definition_of_materia
 from derive.protocol.secrets import redacted
 from derive.protocol.specs import BindingSpec, CatalogSpec, MaterializationSpec
 from derive.shard.state import publish_epoch
-from derive.storage.metadata.binding_shadow import BindingShadow
 from derive.storage.metadata.descriptions import TaskState
+from derive.storage.metadata.swap import BindingShadow
 from derive.storage.roles import Maintainable, Runnable, View
 from derive.storage.shadows import other_edit
 from derive.time import BEGINNING

@@ -15,7 +15,7 @@ from derive.engine.task_reconciler import TaskReconciler, open_run
 from derive.failpoint import reach
 from derive.materialize.restarts import note_refills, read_refills
 from derive.protocol.specs import CatalogSpec
-from derive.storage.metadata.binding_shadow import BindingShadow
+from derive.storage.metadata.swap import BindingShadow
 from derive.storage.roles import Operable
 
 

@@ -32,8 +32,7 @@ from derive.storage.segments.writer import SegmentWriter
 from derive.storage.table_types import GlobalId, RowUpdate, Table, in_order
 from derive.storage.tables import appended_rows, pieces_of
 from derive.time import BEGINNING, END_OF_TIME, tick_begin
-from derive.time.positions import Place, Switch, offset_of
-from derive.time.source_read import Segment
+from derive.time.positions import Place, Segment, Switch, offset_of
 
 _INVERTIBLE = frozenset({"merge", "sum", "lastWriteWins"})
 """Reductions that a later document can undo."""

@@ -14,8 +14,17 @@ from derive.storage.capability.table import TaskCapability
 from derive.storage.roles import Maintainable, Runnable
 from derive.storage.segments.clocks import count_documents, first_clock
 from derive.time import BEGINNING, END_OF_TIME
-from derive.time.positions import KeptHistory, Place, arrived_places, current_positions, needs, offset_of
-from derive.time.source_read import Segment, SourceRead, read_input
+from derive.time.positions import (
+    KeptHistory,
+    Place,
+    Segment,
+    SourceRead,
+    arrived_places,
+    current_positions,
+    needs,
+    offset_of,
+    read_input,
+)
 
 
 def acquire_inputs(

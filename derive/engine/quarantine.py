@@ -23,7 +23,7 @@ from derive.errors import HeldError, TaskError, UsageError, suggest
 from derive.failpoint import reach
 from derive.protocol.collection import quarantine_name, quarantine_spec, retried_name
 from derive.protocol.specs import DerivationSpec, Document, SelectorSpec, TransformSpec
-from derive.storage.disk_errors import translated
+from derive.storage.blobs import translated
 from derive.storage.metadata.quarantine import Decision
 from derive.storage.roles import Decidable, Readable
 from derive.storage.segments.partition import INGESTED, compile_labels

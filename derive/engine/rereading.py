@@ -26,8 +26,7 @@ from derive.storage.metadata.descriptions import Renamed, TaskState
 from derive.storage.roles import View
 from derive.storage.segments.clocks import count_documents, first_clock
 from derive.time import BEGINNING, END_OF_TIME
-from derive.time.positions import Place, current_positions, offset_of
-from derive.time.source_read import read_input
+from derive.time.positions import Place, current_positions, offset_of, read_input
 
 
 @dataclass(frozen=True, slots=True)

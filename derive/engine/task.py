@@ -29,8 +29,7 @@ from derive.storage.task_log import TaskLog
 from derive.time import BEGINNING, END_OF_TIME, tick_begin
 from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step, next_step_per_input
 from derive.time.extent import Limits, Pace, choose_end, is_one_tick, size_of
-from derive.time.positions import Place, needs
-from derive.time.source_read import Segment, SourceRead
+from derive.time.positions import Place, Segment, SourceRead, needs
 
 _logger = logging.getLogger(__name__)
 

@@ -18,8 +18,7 @@ from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edit, TaskCommit, TaskState
 from derive.time import BEGINNING
 from derive.time.extent import Limits, Size
-from derive.time.positions import Place
-from derive.time.source_read import Segment, SourceRead
+from derive.time.positions import Place, Segment, SourceRead
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from derive.storage.roles import Readable
 from derive.storage.segments.reader import Selection, read_sorted
 from derive.storage.table_types import Table
 from derive.time import BEGINNING
-from derive.time.source_read import SourceRead
+from derive.time.positions import SourceRead
 
 DUPLICATES = "E714"
 """Code of the issue that a table has two rows of one key where the endpoint stores one row per key."""

@@ -12,9 +12,8 @@ import apsw
 from derive.document.pointer import JSON
 from derive.errors import Issue, LambdaError
 from derive.lambda_sql.determinism import PER_DOCUMENT, Chance, calls_chance
-from derive.lambda_sql.guard import Guard
+from derive.lambda_sql.guard import FAILURES, Guard, Watch, hint_of, reason_of, show_document
 from derive.lambda_sql.parameter import Binding, named_fields
-from derive.lambda_sql.resource_limits import FAILURES, Watch, hint_of, reason_of, show_document
 from derive.lambda_sql.statements import Statement, first_issue, read_block
 from derive.position import Position, Script
 from derive.protocol.derive import ReadBatch

@@ -27,7 +27,7 @@ from derive.materialize.binding import StoredBinding
 from derive.materialize.restarts import ResetMarker, binding_of
 from derive.shard.plan import Attempt
 from derive.shard.state import owned
-from derive.storage.disk_errors import translated
+from derive.storage.blobs import translated
 from derive.storage.folder_id import FolderIdentity
 from derive.time import BEGINNING, END_OF_TIME
 

@@ -19,7 +19,7 @@ from derive.protocol.materialization import MaterializationSpec
 from derive.shard.plan import Attempt, Shape
 from derive.storage.segments.rows import ReadRows, concat
 from derive.time import END_OF_TIME
-from derive.time.source_read import SourceRead
+from derive.time.positions import SourceRead
 
 MOST_DOCUMENTS, MOST_BYTES = 50_000, 24 << 20
 

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from derive.shard.plan import Plan
 from derive.shard.progress import Message
-from derive.shard.stages import Stages, message_batch
-from derive.shard.stages import stages_of as derivation_stages
-from derive.shard.worker import run_alone
+from derive.shard.worker import Stages, message_batch, run_alone
+from derive.shard.worker import stages_of as derivation_stages
 
 if TYPE_CHECKING:
     from derive.materialize.plan import StorePlan

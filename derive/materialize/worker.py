@@ -41,7 +41,7 @@ from derive.shard.owners import owners_of_keys, pack_message, pack_rows, unpack_
 from derive.shard.progress import Counter, Message
 from derive.shard.session import failed
 from derive.shard.state import current_epoch, owned, shard_folder, task_folder
-from derive.storage.disk_errors import translated
+from derive.storage.blobs import translated
 from derive.storage.folder_id import identity_of
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows

@@ -2,34 +2,140 @@
 
 A plan is read-only. It calls the same functions as a run: a run does not start a task that the plan shows as waiting,
 and runs a task that the plan shows as unchanged without a note.
+
+The pending edits of a task are the edits that the next run applies, and the edits that wait for acceptance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from derive.contents.reads import compacted_before
 from derive.document.clock import format_rfc3339
 from derive.document.exact import parse_exact
 from derive.engine.derivation import check_migrations, misplaced
-from derive.engine.edits import Unaccepted, fingerprints_of, name_of, name_of_binding, reset_command
+from derive.engine.edits import Unaccepted, edits_of, fingerprints_of, name_of, name_of_binding, reset_command
 from derive.engine.following import way_to
 from derive.engine.inputs import find_pending
+from derive.engine.rereading import carried_over, find_rereadings, renaming_of
 from derive.engine.task_opening import error_of_reread
 from derive.errors import FlowError, OwnedError, SourceReplacedError
 from derive.planning.differences import Change, Facts, TaskPlan, TaskStatus, find_differences
-from derive.planning.pending import find_edits, find_unaccepted, measured_rate, present_positions, present_state
 from derive.protocol.definition_text import definition_of, definition_of_materialization
 from derive.protocol.specs import CatalogSpec, DerivationSpec, InputSpec, MaterializationSpec
-from derive.storage.metadata.descriptions import PastPart, TaskState
+from derive.storage.metadata.descriptions import Edit, PastPart, TaskState
 from derive.storage.metadata.owner import Door
-from derive.storage.roles import Maintainable
+from derive.storage.roles import Maintainable, View
 from derive.storage.segments.clocks import count_documents
+from derive.storage.task_log import recent_entries
 from derive.time import BEGINNING, END_OF_TIME
-from derive.time.positions import Place, arrived_places, current_places
-from derive.time.source_read import read_input
+from derive.time.positions import Place, arrived_places, current_places, current_positions, read_input
+
+_RECENT = 10
+"""Number of transactions over which the rate is averaged."""
+
+
+def present_state(store: View, spec: DerivationSpec | MaterializationSpec) -> TaskState | None:
+    """Return the state of a task, with the present names of its transforms; None if the task has never run."""
+    state = store.task(spec.name)
+    renamed = renaming_of(spec, state) if state and isinstance(spec, DerivationSpec) else None
+    return carried_over(state, renamed) if state and renamed else state
+
+
+def present_positions(
+    store: View, spec: DerivationSpec | MaterializationSpec, state: TaskState | None
+) -> Mapping[str, int]:
+    """Return the position of each input of a task, in microseconds; empty if the task has never run."""
+    if state is None:
+        return {}
+    known = {name: collection.relation for name in spec.sources if (collection := store.collection(name))}
+    places = arrived_places(state.places, state.positions)
+    return current_positions(spec.inputs, spec.tick, state.positions, places, known)
+
+
+def find_unaccepted(
+    store: View, spec: DerivationSpec | MaterializationSpec, state: TaskState | None
+) -> tuple[Unaccepted, ...]:
+    """Return the edits of a task that wait for acceptance.
+
+    Args:
+        store: the data folder.
+        spec: the task.
+        state: state of the task, from `present_state`.
+
+    Raises:
+        SegmentError: a file of a source cannot be read.
+    """
+    if state is None:
+        return ()
+    if isinstance(spec, DerivationSpec):
+        return find_rereadings(store, spec, state)
+    from derive.engine.stored_bindings import find_stored_edits  # imports gRPC
+
+    return find_stored_edits(spec, state)
+
+
+def find_edits(
+    spec: DerivationSpec | MaterializationSpec,
+    state: TaskState | None,
+    reset: str,
+    unaccepted: Collection[Unaccepted],
+) -> tuple[Edit, ...]:
+    """Return the edits that are older than some results: recorded edits, and edits that the next run applies.
+
+    Args:
+        spec: the task.
+        state: state of the task, from `present_state`.
+        reset: the command that starts the task over.
+        unaccepted: the edits that wait for acceptance; they are not repeated.
+    """
+    if state is None:
+        return ()
+    if isinstance(spec, DerivationSpec):
+        told = {edit.former for edit in unaccepted if edit.former is not None}
+        return edits_of(spec, state, reset=reset, told=told)
+    from derive.engine.stored_bindings import remembered_edits  # imports gRPC
+
+    return remembered_edits(spec, state)
+
+
+def find_waiting_tasks(
+    store: View, catalog: CatalogSpec, names: Iterable[str] | None = None
+) -> dict[str, tuple[Unaccepted, ...]]:
+    """Return the tasks that the next run does not start because of their edits, each with these edits.
+
+    Args:
+        store: the data folder.
+        catalog: the catalog.
+        names: names of the tasks to run; None for all.
+
+    Raises:
+        SegmentError: a file of a source cannot be read.
+    """
+    chosen = [catalog.tasks[name] for name in (catalog.tasks if names is None else names) if name in catalog.tasks]
+    waiting = {
+        spec.name: find_unaccepted(store, spec, present_state(store, spec)) for spec in chosen if not spec.disabled
+    }
+    return {name: edits for name, edits in waiting.items() if edits}
+
+
+def measured_rate(root: Path, task: str) -> float | None:
+    """Return source documents per second over the last transactions that read documents; None if no transaction did.
+
+    Transactions before a reset do not count. Rates below 100 are rounded to tenths.
+    """
+    entries = list(recent_entries(root, task))
+    begin = max((number for number, entry in enumerate(entries, start=1) if entry.get("reset")), default=0)
+    done = [entry for entry in entries[begin:] if entry.get("documents_in")][-_RECENT:]
+    seconds = sum(entry["seconds"] for entry in done)
+    if not seconds:
+        return None
+    rate: float = sum(entry["documents_in"] for entry in done) / seconds
+    return round(rate) if rate >= 100 else round(rate, 1)
+
 
 _NO_DEFINITION = (
     "the definition under which it ran is not stored, because it ran before data folders stored definitions: only"
@@ -207,7 +313,7 @@ def _changes(task: _Task, past: Sequence[PastPart]) -> tuple[list[Change], tuple
     """Return the changes of a task that has run, without regard to acceptance, and notes."""
     spec, state = task.spec, task.state
     if isinstance(spec, MaterializationSpec):
-        from derive.planning.materialization import binding_changes, definition_changes  # imports gRPC
+        from derive.planning.differences import binding_changes, definition_changes  # imports gRPC
 
         changes = list(binding_changes(spec, state, dict(task.rereads)))
         applied, present = task.store.applied(spec.name), definition_of_materialization(spec).text

@@ -33,10 +33,9 @@ from derive.storage.ingest import Ingestion
 from derive.storage.metadata.owner import Door
 from derive.storage.roles import Readable
 from derive.storage.segments.columns import compile_fields
-from derive.storage.segments.consolidation import with_deletions
 from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.reader import read_sorted
-from derive.storage.segments.rows import ReadRows, WrittenRows
+from derive.storage.segments.rows import ReadRows, WrittenRows, with_deletions
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.store import Store
 from derive.testing import Difference, VirtualTime, differences

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from derive.algebra.types import Row, Type
-from derive.document.without_pandas import spare_pandas
+from derive.document.columns import spare_pandas
 from derive.functions.types.array import elements_of
 from derive.functions.types.type_info import INFOS, text_of
 from derive.relations.columns import RelationColumn

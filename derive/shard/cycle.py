@@ -32,7 +32,7 @@ from derive.shard.published import Combined, Content, Documents, Published, RowM
 from derive.shard.quarantine import QuarantineWriter
 from derive.shard.session import failed, open_session, open_spill
 from derive.shard.tick_combiner import TickCombiner
-from derive.storage.disk_errors import translated
+from derive.storage.blobs import translated
 from derive.storage.folder_id import redactor_of
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows, WrittenRows, concat

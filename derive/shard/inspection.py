@@ -23,7 +23,7 @@ from derive.document.exact import dump_exact
 from derive.document.key import pack_column
 from derive.document.pointer import JSON
 from derive.errors import BusyError, UsageError
-from derive.lambda_sql.resource_limits import HEAP
+from derive.lambda_sql.guard import HEAP
 from derive.position import Position
 from derive.protocol.derive import ShowsState
 from derive.protocol.entry_points import find_runtime

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from derive.protocol.specs import DerivationSpec
-from derive.time.source_read import SourceRead
+from derive.time.positions import SourceRead
 
 
 @dataclass(frozen=True, slots=True, order=True)

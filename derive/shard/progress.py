@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import orjson
 
 from derive.storage.segments.partition import own_path
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 
 @dataclass(frozen=True, slots=True)

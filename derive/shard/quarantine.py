@@ -22,7 +22,7 @@ from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.writer import SegmentWriter
 from derive.time import BEGINNING
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 _MOST_BUFFERED = 1_000
 _SHOWN = 2_000

@@ -20,7 +20,7 @@ from derive.protocol.specs import DerivationSpec
 from derive.shard.plan import Plan
 from derive.shard.progress import Message, Watched
 from derive.shard.state import open_scratch, open_state, shard_folder
-from derive.storage.disk_errors import translated
+from derive.storage.blobs import translated
 from derive.storage.segments.sorter import Spill
 from derive.storage.task_log import TaskLog, internal
 

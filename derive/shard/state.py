@@ -33,7 +33,7 @@ from derive.errors import FencedError, HeldError, OutdatedError, StorageError
 from derive.failpoint import reach
 from derive.protocol.collection import version_name
 from derive.shard.plan import Attempt
-from derive.storage.disk_errors import translated
+from derive.storage.blobs import translated
 from derive.storage.metadata.process import has_open, is_stopped, lock_holder, ways_to_release
 from derive.storage.segments.partition import own_path
 

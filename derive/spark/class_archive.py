@@ -21,7 +21,7 @@ from derive.durable import sync
 from derive.errors import TaskError
 from derive.spark.executor import SparkExecutor
 from derive.spark.session import archive_folder, class_archive, ensure_java, forget_starts, java_options
-from derive.storage.disk_errors import translated
+from derive.storage.blobs import translated
 
 _TRAIN = """
 import sys

@@ -32,7 +32,7 @@ from derive.errors import (
 from derive.materialize.stages import AnyPlan, stages_of
 from derive.shard.owners import DELIVERED, OWNER, PACKETS, RANK
 from derive.shard.progress import Message, Progress, progress_folder
-from derive.shard.stages import MESSAGE, MESSAGES, Stage, Stages, carry_out
+from derive.shard.worker import MESSAGE, MESSAGES, Stage, Stages, carry_out
 from derive.spark.session import end_start, start_session
 from derive.storage.folder_id import FILE, folder_id
 from derive.time.extent import Limits, Load

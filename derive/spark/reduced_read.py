@@ -16,7 +16,7 @@ from derive.spark.executor import SparkExecutor, spark_columns
 from derive.storage.segments.rows import KEY, ContentRows, StoredRows
 from derive.storage.segments.segment_file import check_segments
 from derive.time.extent import size_of
-from derive.time.source_read import SourceRead
+from derive.time.positions import SourceRead
 
 _ROWS, _ERROR = "rows", "error"
 _REDUCED = pa.schema([(_ROWS, pa.binary()), (_ERROR, pa.string())])

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from derive.algebra.types import Row, Type
-from derive.contents.shares import (
+from derive.contents.rows import (
     Share,
     rows_of_share,
     shares_at,

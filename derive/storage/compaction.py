@@ -27,8 +27,8 @@ import orjson
 from derive.errors import FlowError
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
+from derive.storage.blobs import translated
 from derive.storage.capability.table import Capability
-from derive.storage.disk_errors import translated
 from derive.storage.history import GRACE
 from derive.storage.roles import Maintainable
 from derive.storage.segments.fold import FOLD_SIZES, Fold, FoldSizes, by_partition, copy_rows
@@ -37,7 +37,7 @@ from derive.storage.segments.segment_file import are_valid, read_clocks
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.timeline import wall_clock
 from derive.time import BEGINNING, END_OF_TIME
-from derive.time.source_read import Segment, SourceRead
+from derive.time.positions import Segment, SourceRead
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from derive.storage.metadata.tables import forget_unread
 from derive.storage.metadata.versions import Version, drop_versions, readable_names, versions_of
 from derive.storage.segments.partition import COMPACTED, FOLDER, INGESTED, collection_folder
 from derive.storage.timeline import wall_clock
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 
 class History:

@@ -22,8 +22,8 @@ from derive.document.pointer import JSON, MISSING, compile_pointer
 from derive.errors import DocumentError, FencedError, FrontierError, StorageError
 from derive.protocol.specs import CollectionSpec, Document
 from derive.schema.validator import compile_validator
+from derive.storage.blobs import translated
 from derive.storage.capability.table import RENEW_SECONDS, Capability
-from derive.storage.disk_errors import translated
 from derive.storage.folder_id import redactor_of
 from derive.storage.inputs.line import NOTHING_INGESTED, Line
 from derive.storage.metadata.ingestions import LoadedFile, require_new
@@ -34,7 +34,7 @@ from derive.storage.segments.partition import INGESTED, compile_labels
 from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.texts import write_texts
 from derive.storage.segments.writer import SegmentWriter
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 SKEW = 60_000_000
 """Tolerance for a document's own time after the present, microseconds, because clocks of machines differ."""

@@ -32,7 +32,7 @@ from derive.storage.shadows import Shadows
 from derive.storage.tables import Tables
 from derive.storage.timeline import Timeline
 from derive.time import BEGINNING
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 
 class Folder(Protocol):

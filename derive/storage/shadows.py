@@ -11,27 +11,25 @@ from derive.protocol.collection import owner_of_version
 from derive.protocol.definition_text import Definition
 from derive.storage.capability.table import release_expired
 from derive.storage.history import Garbage
-from derive.storage.metadata.binding_shadow import (
-    BindingShadow,
-    begin_binding_shadow,
-    behind,
-    drop_binding_shadow,
-    hold_binding_shadows,
-    note_shadow_error,
-    read_binding_shadows,
-    swap_binding_shadow,
-)
 from derive.storage.metadata.collection import delete_collection, frontiers_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.quarantine import internal_collections
 from derive.storage.metadata.swap import (
+    BindingShadow,
     Meeting,
     Shadow,
+    begin_binding_shadow,
     begin_shadows,
+    behind,
+    drop_binding_shadow,
     drop_shadows,
     find_meeting,
+    hold_binding_shadows,
     hold_shadows,
+    note_shadow_error,
+    read_binding_shadows,
     read_shadows,
+    swap_binding_shadow,
     swap_shadows,
 )
 from derive.storage.metadata.tasks import read_task

@@ -39,7 +39,6 @@ from derive.storage.capability.table import (
 )
 from derive.storage.changes import Changes
 from derive.storage.history import Garbage, History
-from derive.storage.metadata.binding import bind, check_partitions, find_conflict
 from derive.storage.metadata.collection import (
     advance_upper,
     delete_collection,
@@ -74,7 +73,7 @@ from derive.storage.metadata.quarantine import (
     record_decisions,
 )
 from derive.storage.metadata.segment import begin_writer, read_segments, segment_paths
-from derive.storage.metadata.tables import has_appended
+from derive.storage.metadata.tables import bind, check_partitions, find_conflict, has_appended
 from derive.storage.metadata.tasks import (
     begin_epoch,
     forget_task,
@@ -94,7 +93,7 @@ from derive.storage.sql_catalog import Fence, SqlCatalog
 from derive.storage.tables import Tables
 from derive.storage.timeline import Elapsed, Timeline, assign_up_to, wall_clock
 from derive.time import BEGINNING
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 
 class Store:

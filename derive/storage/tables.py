@@ -55,7 +55,7 @@ from derive.storage.segments.partition import INGESTED, NO_PARTITION
 from derive.storage.table_types import AppendedRow, GlobalId, RowUpdate, Table, TableColumn, TableUpdate, in_order
 from derive.storage.timeline import Timeline, assign_up_to
 from derive.time import BEGINNING, END_OF_TIME
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 if TYPE_CHECKING:
     from derive.storage.segments.writer import SegmentWriter

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from derive.time import tick_begin, tick_end
-from derive.time.source_read import SourceRead
+from derive.time.positions import SourceRead
 
 
 @dataclass(frozen=True, slots=True)

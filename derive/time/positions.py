@@ -1,4 +1,4 @@
-"""Positions of a task's inputs, in adjusted time, and the history that the task still needs.
+"""Positions of a task's inputs, in adjusted time, the history that the task still needs, and the reads of its sources.
 
 An input reads documents by their *adjusted timestamp*: the timestamp plus the `readDelay`, plus one tick for a feedback
 read. Only `offset_of` computes this sum. The position of an input is the adjusted timestamp below which the input has
@@ -7,6 +7,8 @@ processed all documents; it is stored by the input's `state_key`.
 An input needs all documents from its position, less its read delay, on: the input has not processed these documents. A
 stopped task keeps its read capability. A new or backfilled input begins with the known history of its source; the
 compacted part of this history has one document per key.
+
+A source read is the interval of time and the segments that one input reads in a transaction.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any, NamedTuple
 from derive.document.clock import format_rfc3339
 from derive.errors import TaskError
 from derive.protocol.specs import InputSpec
-from derive.time import BEGINNING
+from derive.time import BEGINNING, END_OF_TIME
 
 
 class Switch(NamedTuple):
@@ -223,3 +225,79 @@ def lost(
                 f" --task {task}",
             )
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One immutable file of a collection.
+
+    Attributes:
+        collection: name of the collection.
+        path: path relative to the data folder.
+        partition: values of its logical partition, in field order.
+        clock_min: least timestamp.
+        clock_max: greatest timestamp.
+        documents: number of updates.
+        bytes: size of the file.
+        checksum: SHA-256 of the file, hexadecimal; empty for files of old versions.
+    """
+
+    collection: str
+    path: str
+    partition: tuple[Any, ...]
+    clock_min: int
+    clock_max: int
+    documents: int
+    bytes: int
+    checksum: str = ""
+
+    def to_json(self) -> list[Any]:
+        """Return the description as JSON, for the transfer from a worker to the driver."""
+        values = (self.clock_min, self.clock_max, self.documents, self.bytes, self.checksum)
+        return [self.collection, self.path, list(self.partition), *values]
+
+    @staticmethod
+    def from_json(value: Sequence[Any]) -> Segment:
+        """Return the segment that `to_json` described."""
+        return Segment(value[0], value[1], tuple(value[2]), *value[3:])
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRead:
+    """The documents that one input reads.
+
+    Attributes:
+        index: index of the input in its task.
+        offset: microseconds from a document's timestamp to its adjusted timestamp.
+        clock_begin: first timestamp.
+        clock_end: exclusive upper bound of the timestamps.
+        segments: files that may contain such documents.
+    """
+
+    index: int
+    offset: int
+    clock_begin: int
+    clock_end: int
+    segments: tuple[Segment, ...]
+
+    def within(self, adjusted_begin: int, adjusted_end: int) -> SourceRead:
+        """Return the part of this read with adjusted timestamps in `[adjusted_begin, adjusted_end)`."""
+        begin = max(self.clock_begin, adjusted_begin - self.offset)
+        end = min(self.clock_end, adjusted_end - self.offset)
+        segments = tuple(segment for segment in self.segments if segment.clock_max >= begin and segment.clock_min < end)
+        return SourceRead(self.index, self.offset, begin, end, segments)
+
+
+def read_input(spec: InputSpec, tick: int, segments: Sequence[Segment], begin: int, end: int) -> SourceRead:
+    """Return the read of an input for adjusted timestamps in `[begin, end)`, within the input's own bounds.
+
+    Args:
+        spec: the input.
+        tick: length of its task's ticks, microseconds.
+        segments: segments of its source; segments outside of the interval are dropped.
+        begin: first adjusted timestamp.
+        end: exclusive upper bound of the adjusted timestamps.
+    """
+    offset = offset_of(spec, tick)
+    clock_begin, clock_end = spec.not_before or BEGINNING, END_OF_TIME if spec.not_after is None else spec.not_after
+    return SourceRead(spec.index, offset, clock_begin, clock_end, tuple(segments)).within(begin, end)

@@ -27,11 +27,9 @@ from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, ReadRows
 from derive.storage.segments.sorter import Spill
 from derive.time import BEGINNING
-from derive.time.positions import offset_of
-from derive.time.source_read import SourceRead
+from derive.time.positions import SourceRead, offset_of
 from derive.why.explain import past_reasons
-from derive.why.past import Part, past_of
-from derive.why.replay import Replay
+from derive.why.replay import Part, Replay, past_of
 from derive.why.scan import StoredDocument
 
 MOST_DIFFERENCES = 20

@@ -33,8 +33,7 @@ from derive.shard.tick_combiner import KeyFold
 from derive.storage.roles import Readable
 from derive.time import BEGINNING, END_OF_TIME, tick_end
 from derive.time.positions import offset_of
-from derive.why.past import Part, Past, past_of
-from derive.why.replay import Publication, Replay, SourceRow
+from derive.why.replay import Part, Past, Publication, Replay, SourceRow, past_of
 from derive.why.scan import Match, ScanBounds, StoredDocument, Ticks, scan
 from derive.why.shuffle_keys import ShuffleKeys, match_publishers
 

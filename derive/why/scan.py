@@ -25,11 +25,10 @@ from derive.document.pointer import JSON
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.roles import Readable
 from derive.storage.segments.columns import EXACT, POINTERS, TypedColumn, unpack_codes
-from derive.storage.segments.consolidation import as_documents
-from derive.storage.segments.rows import CLOCK, DIFF, DOC, KEY, SEQ, StoredRows
+from derive.storage.segments.rows import CLOCK, DIFF, DOC, KEY, SEQ, StoredRows, as_documents
 from derive.storage.segments.segment_file import open_segment, readable
 from derive.time import BEGINNING, END_OF_TIME
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 _PLAIN = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,)}
 _I64 = 1 << 63

@@ -15,7 +15,7 @@ from sqlite_derivation import batch, derivation, say_nothing
 from connectors.derive_sqlite import SqliteConnector
 from connectors.derive_sqlite.session import SqliteSession
 from derive.errors import LambdaError
-from derive.lambda_sql.resource_limits import HEAP, Watch
+from derive.lambda_sql.guard import HEAP, Watch
 from derive.protocol.specs import LambdaLimits
 
 MEGABYTES = 64

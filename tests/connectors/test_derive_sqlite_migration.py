@@ -8,8 +8,7 @@ from sqlite_derivation import AT, database, script
 
 from connectors.derive_sqlite.session import apply_migrations
 from derive.errors import LambdaError
-from derive.lambda_sql.guard import Guard
-from derive.lambda_sql.resource_limits import Watch
+from derive.lambda_sql.guard import Guard, Watch
 from derive.position import Position
 
 

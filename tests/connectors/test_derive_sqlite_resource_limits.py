@@ -10,7 +10,7 @@ from sqlite_derivation import batch, database, derivation, run, say_nothing
 
 from connectors.derive_sqlite import SqliteConnector
 from derive.errors import LambdaError
-from derive.lambda_sql.resource_limits import Watch
+from derive.lambda_sql.guard import Watch
 from derive.lambda_sql.shuffle import ComputedShuffle
 from derive.position import Position, Script
 from derive.protocol.specs import ShuffleSpec

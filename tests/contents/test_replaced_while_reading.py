@@ -13,8 +13,7 @@ from derive.algebra.types import Row
 from derive.catalog import load
 from derive.contents.inputs import relation_input
 from derive.contents.reads import ReadOptions, read_rows
-from derive.contents.rows import contents_at
-from derive.contents.shares import rows_of_share, shares_at
+from derive.contents.rows import contents_at, rows_of_share, shares_at
 from derive.errors import FencedError
 from derive.relations.table_rows import TableRows
 from derive.storage.metadata.definitions import Definitions

@@ -20,7 +20,7 @@ from test_laws import SLOW, Documents, pieces
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.task_reconciler import open_run
-from derive.why.past import past_of
+from derive.why.replay import past_of
 
 
 @SLOW

@@ -24,8 +24,7 @@ from typing_extensions import override
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
-from derive.engine.executor import Executor, InProcessExecutor
-from derive.engine.hybrid_executor import CostModel, HybridExecutor, LocalLimits
+from derive.engine.executor import CostModel, Executor, HybridExecutor, InProcessExecutor, LocalLimits
 from derive.engine.run import SilentObserver
 from derive.engine.transactor import Committed
 from derive.errors import LostError, TaskError

@@ -21,8 +21,7 @@ from derive.cli.shadowing import Shadowing
 from derive.contents.reads import ReadOptions, read_rows, subscribe_at
 from derive.contents.reduced import differing_documents, reduced_documents
 from derive.contents.reduced_input import ReducedInput
-from derive.contents.rows import contents_at
-from derive.contents.shares import rows_of_share, shares_at
+from derive.contents.rows import contents_at, rows_of_share, shares_at
 from derive.engine.reset import reset, split
 from derive.engine.shadow import drop_shadows, find_group, require_no_shadow
 from derive.engine.swapping import swap_group

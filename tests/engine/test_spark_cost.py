@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.engine.hybrid_executor import EFFICIENCY, JOB_SECONDS, STARTING_TAKES, CostModel, Work
+from derive.engine.executor import EFFICIENCY, JOB_SECONDS, STARTING_TAKES, CostModel, Work
 
 
 def work(seconds: float, parts: int = 2, documents: int = 1_000) -> Work:

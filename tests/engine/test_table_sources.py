@@ -32,7 +32,7 @@ from derive.spark.reduced_read import reduced_on_spark
 from derive.storage.compaction import compact
 from derive.storage.store import Store
 from derive.storage.table_types import Table, TableColumn
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 ORDERS = "sql/public/orders"
 CATALOG = """

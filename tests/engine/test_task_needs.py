@@ -16,7 +16,7 @@ from derive.engine.inputs import acquire_inputs, settle
 from derive.engine.reset import reset
 from derive.errors import FencedError, StorageError, TaskError
 from derive.storage.compaction import compact
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 CATALOG = """
 collections:

@@ -23,7 +23,7 @@ from derive.protocol.specs import CatalogSpec
 from derive.relations.table_rows import TableRows
 from derive.storage.table_types import Table, TableColumn
 from derive.time import BEGINNING
-from derive.time.source_read import SourceRead
+from derive.time.positions import SourceRead
 
 ITEMS = "sql/public/items"
 CATALOG = """

@@ -19,7 +19,7 @@ from derive.shard.plan import Plan
 from derive.shard.published import Documents, Published
 from derive.storage.segments.rows import ReadRows, WrittenRows
 from derive.storage.segments.texts import write_texts
-from derive.time.source_read import SourceRead
+from derive.time.positions import SourceRead
 
 AT = Position("flow.yaml", 1, 1)
 TICK = 10

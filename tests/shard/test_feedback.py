@@ -26,7 +26,7 @@ from derive.shard.quarantine import QuarantineWriter
 from derive.storage.segments.rows import UNCHECKED, ReadRows, WrittenRows
 from derive.storage.segments.sorter import Spill
 from derive.storage.segments.writer import SegmentWriter
-from derive.time.source_read import Segment, SourceRead
+from derive.time.positions import Segment, SourceRead
 
 SPEC = derivation("s/in", "s/out", schema=SUMS)
 READING = reading_of_documents(SPEC)

@@ -23,11 +23,10 @@ from derive.materialize.stages import AnyPlan
 from derive.shard.owners import CONTENT, DELIVERED, OWNER, RANK, owners_of_keys
 from derive.shard.plan import Plan
 from derive.shard.progress import Message, Progress
-from derive.shard.stages import MESSAGE, Stages, carry_out, stages_of
 from derive.shard.tick_combiner import are_shared, gather_ticks
-from derive.shard.worker import run_alone
+from derive.shard.worker import MESSAGE, Stages, carry_out, run_alone, stages_of
 from derive.storage.segments.rows import KeyRows, WrittenRows
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 CATALOG = WORKER_CATALOG.replace(
     "n: {type: integer, reduce: {strategy: sum}}", "ids: {type: array, reduce: {strategy: append}}"

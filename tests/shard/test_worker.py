@@ -30,7 +30,7 @@ from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows, WrittenRows
 from derive.storage.segments.texts import write_texts
 from derive.storage.segments.writer import SegmentWriter
-from derive.time.source_read import Segment, SourceRead
+from derive.time.positions import Segment, SourceRead
 
 CATALOG = """
 collections:

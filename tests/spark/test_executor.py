@@ -14,7 +14,7 @@ from test_spark_jobs import counts
 from derive.catalog import load
 from derive.errors import WorkerError
 from derive.shard.owners import PACKETS
-from derive.shard.stages import Stages
+from derive.shard.worker import Stages
 from derive.spark.executor import SparkExecutor, find_unfit, in_folder, spark_columns
 from derive.storage.segments.rows import StoredRows
 

@@ -16,8 +16,7 @@ from derive.algebra.types import Row
 from derive.catalog import load
 from derive.contents.reads import ReadOptions
 from derive.contents.reduced import Reduced, read_reduced, reduced_locally
-from derive.contents.rows import contents_at
-from derive.contents.shares import rows_of_share, shares_at, shares_between, updates_of_share
+from derive.contents.rows import contents_at, rows_of_share, shares_at, shares_between, updates_of_share
 from derive.errors import FrontierError, UsageError
 from derive.protocol.specs import CatalogSpec, SelectorSpec
 from derive.relations.table_rows import TableRows
@@ -26,7 +25,7 @@ from derive.spark.reduced_read import partitions_of, reduced_on_spark
 from derive.storage.compaction import compact
 from derive.storage.inputs.parquet_rows import parquet_rows
 from derive.storage.table_types import TableColumn
-from derive.time.source_read import Segment, SourceRead
+from derive.time.positions import Segment, SourceRead
 
 CATALOG = """
 collections:

@@ -9,7 +9,7 @@ import pytest
 
 from derive.errors import FlowError, InternalError, LostError, OutdatedError
 from derive.shard.progress import Message
-from derive.shard.stages import Stage, Stages, message_batch
+from derive.shard.worker import Stage, Stages, message_batch
 from derive.spark.executor import SparkExecutor
 
 pytestmark = pytest.mark.spark

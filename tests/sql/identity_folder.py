@@ -18,8 +18,7 @@ from sql_world import Client
 from connectors.kit.servicer import ConnectorServer
 from derive.catalog import load
 from derive.compute.protocol.transport import OPEN
-from derive.compute.replica.serving import InstanceServer
-from derive.compute.replica.worker import Worker
+from derive.compute.replica.worker import InstanceServer, Worker
 from derive.contents.reads import ReadOptions, subscribe_at
 from derive.contents.reduced import read_reduced, reduced_locally
 from derive.engine.executor import InProcessExecutor
@@ -30,7 +29,7 @@ from derive.protocol.specs import CatalogSpec
 from derive.sql.coordinator import Coordinator
 from derive.sql.maintenance.controller.remote import HERE, Instances
 from derive.storage.metadata.owner import Owner
-from derive.storage.segments.consolidation import with_deletions
+from derive.storage.segments.rows import with_deletions
 from derive.storage.store import Store
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from connectors.materialize_sqlite import MaterializeSqlite
 from derive.catalog import load
 from derive.contents.reads import ReadOptions, read_rows, subscribe_at
 from derive.contents.reduced import read_reduced, reduced_locally
-from derive.contents.shares import rows_of_share, shares_at
+from derive.contents.rows import rows_of_share, shares_at
 from derive.engine.executor import InProcessExecutor
 from derive.engine.reset import reset, split
 from derive.engine.task_reconciler import open_run
@@ -40,7 +40,7 @@ from derive.sql.coordinator import Coordinator
 from derive.storage.compaction import compact
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.owner import Door
-from derive.storage.segments.consolidation import with_deletions
+from derive.storage.segments.rows import with_deletions
 from derive.storage.store import Store
 from derive.storage.table_types import RowUpdate, TableUpdate
 

@@ -21,9 +21,8 @@ from derive.errors import StorageError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.compaction import compact
 from derive.storage.metadata.descriptions import CollectionUpdate
-from derive.storage.segments.consolidation import Consolidation
 from derive.storage.segments.fold import FoldSizes
-from derive.storage.segments.rows import ReadRows, WrittenRows
+from derive.storage.segments.rows import Consolidation, ReadRows, WrittenRows
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.store import Store
 

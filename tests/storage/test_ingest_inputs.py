@@ -18,8 +18,7 @@ from derive.errors import DocumentError, FlowError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.capability.table import Capability
 from derive.storage.ingest import Ingestion
-from derive.storage.inputs.csv_rows import csv_rows
-from derive.storage.inputs.line import Line, json_lines, unpacked
+from derive.storage.inputs.line import Line, csv_rows, json_lines, unpacked
 from derive.storage.store import Store
 
 CATALOG = """

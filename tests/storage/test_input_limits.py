@@ -27,8 +27,7 @@ from derive.functions.types import jsonb
 from derive.functions.types.jsonb import FEW_VALUES
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.ingest import Ingestion
-from derive.storage.inputs.csv_rows import csv_rows
-from derive.storage.inputs.line import Line, json_lines, too_many_values, unpacked
+from derive.storage.inputs.line import Line, csv_rows, json_lines, too_many_values, unpacked
 from derive.storage.inputs.parquet_rows import parquet_rows
 
 CATALOG = """

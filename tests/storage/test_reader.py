@@ -16,7 +16,7 @@ from derive.protocol.specs import CollectionSpec
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows, WrittenRows
 from derive.storage.segments.writer import SegmentWriter, WriteSizes
-from derive.time.source_read import Segment, SourceRead
+from derive.time.positions import Segment, SourceRead
 
 SPEC = CollectionSpec("s/events", ("/k",), (0,), True, True, (), Position("flow.yaml", 1, 1))
 

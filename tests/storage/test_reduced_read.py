@@ -26,7 +26,7 @@ from derive.protocol.specs import CollectionSpec, Document, SelectorSpec
 from derive.storage.metadata.owner import Door
 from derive.storage.segments.rows import ContentRows
 from derive.storage.store import Store
-from derive.time.source_read import Segment, SourceRead
+from derive.time.positions import Segment, SourceRead
 
 MEMORY = st.sampled_from([0, 2000, 1 << 20])
 

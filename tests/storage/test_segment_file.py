@@ -31,7 +31,7 @@ from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.store import Store
 from derive.time import END_OF_TIME
-from derive.time.source_read import Segment, SourceRead
+from derive.time.positions import Segment, SourceRead
 
 CATALOG = """
 collections:

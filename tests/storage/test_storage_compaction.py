@@ -24,7 +24,7 @@ from derive.storage.history import History
 from derive.storage.metadata.database import FORMAT
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 CATALOG = """
 collections:

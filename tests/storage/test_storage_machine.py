@@ -38,8 +38,7 @@ from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.store import Store
-from derive.time.positions import KeptHistory
-from derive.time.source_read import SourceRead
+from derive.time.positions import KeptHistory, SourceRead
 
 CATALOG = """
 collections:

@@ -14,8 +14,7 @@ from derive.contents.reads import ReadOptions, read_rows
 from derive.errors import DocumentError, FencedError, FrontierError, StorageError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.ingest import Ingestion
-from derive.storage.inputs.csv_rows import csv_rows
-from derive.storage.inputs.line import json_lines
+from derive.storage.inputs.line import csv_rows, json_lines
 from derive.storage.metadata.descriptions import CollectionUpdate
 
 CATALOG = """

@@ -22,7 +22,7 @@ from derive.errors import DiskFullError, FrontierError, StorageError, UsageError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.compaction import compact
 from derive.storage.metadata.definitions import Definitions
-from derive.storage.segments.consolidation import with_deletions
+from derive.storage.segments.rows import with_deletions
 from derive.storage.store import Store
 from derive.storage.table_compaction import TableCompaction
 from derive.storage.table_types import RowUpdate, Table, TableColumn, TableUpdate

@@ -11,8 +11,7 @@ from conftest import World
 from derive.errors import FencedError, FrontierError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit
-from derive.time.positions import Place
-from derive.time.source_read import Segment
+from derive.time.positions import Place, Segment
 
 CATALOG = """
 collections:

@@ -37,7 +37,7 @@ from derive.storage.segments.reader import Selection, all_columns, read_sorted
 from derive.storage.segments.rows import ReadRows, WrittenRows
 from derive.storage.segments.texts import write_texts
 from derive.storage.segments.writer import SegmentWriter, WriteSizes
-from derive.time.source_read import Segment, SourceRead
+from derive.time.positions import Segment, SourceRead
 
 AT = Position("flow.yaml", 1, 1)
 TYPES: dict[str, frozenset[str]] = {

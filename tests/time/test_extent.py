@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from time_specs import input_of, limits, reads, segment
 
 from derive.time.extent import Limits, Size, choose_end, is_one_tick, size_of, slice_borders
-from derive.time.source_read import SourceRead, read_input
+from derive.time.positions import SourceRead, read_input
 
 ticks = st.sampled_from([1, 10, 64, 1_000])
 

@@ -9,8 +9,7 @@ from time_specs import input_of, segment
 
 from derive.protocol.specs import InputSpec
 from derive.time import BEGINNING
-from derive.time.positions import KeptHistory, Place, compacted, current_positions, lost, needs, offset_of
-from derive.time.source_read import read_input
+from derive.time.positions import KeptHistory, Place, compacted, current_positions, lost, needs, offset_of, read_input
 
 TICK = 10
 delays = st.integers(0, 100)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from derive.position import Position
 from derive.protocol.specs import InputSpec
 from derive.time.extent import Limits
-from derive.time.source_read import Segment, SourceRead, read_input
+from derive.time.positions import Segment, SourceRead, read_input
 
 AT = Position("flow.yaml", 1)
 

@@ -11,7 +11,7 @@ from conftest import World
 
 from derive.why.audit import Audit, audit
 from derive.why.explain import Explainer, Question, reasons_of
-from derive.why.past import past_of
+from derive.why.replay import past_of
 
 BASE = 1_704_067_200_000_000
 SECOND = 1_000_000

@@ -20,8 +20,7 @@ from derive.storage.compaction import compact
 from derive.storage.table_types import TableColumn
 from derive.why import explain
 from derive.why.explain import Question, reasons_of
-from derive.why.past import Part
-from derive.why.replay import Replay
+from derive.why.replay import Part, Replay
 
 HEAD = """
 collections:

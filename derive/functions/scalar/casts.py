@@ -27,8 +27,7 @@ from derive.functions.types.formats import BITS
 from derive.functions.types.jsonb import Json
 from derive.functions.types.network import full_text_of
 from derive.functions.types.numbers import decimal_of, numeric_of, rounded
-from derive.functions.types.object_id import oid_of_integer
-from derive.functions.types.type_info import datum_of_text, text_function
+from derive.functions.types.type_info import datum_of_text, oid_of_integer, text_function
 
 FUNCTIONS = Functions()
 

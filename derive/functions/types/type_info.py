@@ -1,4 +1,4 @@
-"""One table of all properties of a type: its names, and how its data are read, written, ordered and converted.
+"""One table of all properties of a type: its names, and how its data are read, written, ordered and converted; oids.
 
 `INFOS` has the scalar types that PostgreSQL has, too; `INFO_OF` has every type.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -13,16 +14,77 @@ from typing import Any
 
 from derive.algebra.types import ARRAYS, Datum, Type, TypeModifier
 from derive.errors import SqlError
+from derive.functions.statement_context import context_if_any, current_context
 from derive.functions.types import datetime, formats, jsonb, network, numbers
 from derive.functions.types.array import array_of, elements_of
 from derive.functions.types.formats import binary_of_numeric, read_binary
-from derive.functions.types.object_id import (
-    binary_of_oid,
-    oid_of_binary,
-    oid_of_text,
-    registered_of_text,
-    text_of_registered,
-)
+
+_UNSIGNED = struct.Struct(">I")
+_MOST = (1 << 32) - 1
+_MISSING = {
+    Type.REGCLASS: ("42P01", "relation"),
+    Type.REGTYPE: ("42704", "type"),
+    Type.REGPROC: ("42883", "function"),
+    Type.REGNAMESPACE: ("3F000", "schema"),
+    Type.REGROLE: ("42704", "role"),
+}
+
+
+def oid_of_text(text: str) -> int:
+    """Parse the oid in a text of digits.
+
+    Raises:
+        SqlError: 22P02, the text is not a number; 22003, the number is out of range.
+    """
+    word = text.strip()
+    if not word.removeprefix("-").isdecimal() or not word.isascii():
+        raise SqlError("22P02", f'invalid input syntax for type oid: "{text}"')
+    return oid_of_integer(int(word), text)
+
+
+def oid_of_integer(number: int, text: str | None = None) -> int:
+    """Return the oid of an integer. A negative 32-bit integer stands for the oid with the same bits.
+
+    Raises:
+        SqlError: the number is out of range (22003).
+    """
+    if not -1 << 31 <= number <= _MOST:
+        raise SqlError("22003", "OID out of range" if text is None else f'value "{text}" is out of range for type oid')
+    return number & _MOST
+
+
+def registered_of_text(kind: Type, text: str) -> int:
+    """Return the oid of an object's name, of a number as text, or of `-`.
+
+    Raises:
+        SqlError: 42P01, 42704, 42883 or 3F000, the object does not exist; 0A000, no statement is running.
+    """
+    word = text.strip()
+    if word == "-":
+        return 0
+    if word.isdecimal() and word.isascii():
+        return oid_of_text(word)
+    oid = current_context().catalog.oid_of(kind.value, word)
+    if oid is None:
+        sqlstate, what = _MISSING[kind]
+        raise SqlError(sqlstate, f'{what} "{word}" does not exist')
+    return oid
+
+
+def text_of_registered(kind: Type, oid: int) -> str:
+    """Return the name of an object; the number of an unknown object; `-` for 0."""
+    context = context_if_any()
+    name = context.catalog.name_of(kind.value, oid) if oid and context else None
+    return name or (str(oid) if oid else "-")
+
+
+def oid_of_binary(data: bytes) -> int:
+    """Read an oid from its binary form."""
+    return int(_UNSIGNED.unpack(data)[0])
+
+
+binary_of_oid = _UNSIGNED.pack
+
 
 _UUID_SIZE = 16
 _UUID = re.compile(r"\{(?P<braced>(?:[0-9a-f]{4}-?){7}[0-9a-f]{4})\}|(?P<plain>(?:[0-9a-f]{4}-?){7}[0-9a-f]{4})", re.I)
@@ -284,9 +346,7 @@ INFOS: Mapping[Type, TypeInfo] = {
     Type.MACADDR: TypeInfo(
         829, 1040, "macaddr", 6, "U", network.mac_of_text, network.text_of_mac, network.mac_of_binary, bytes
     ),
-    Type.OID: TypeInfo(
-        26, 1028, "oid", 4, "N", oid_of_text, str, oid_of_binary, binary_of_oid
-    ),
+    Type.OID: TypeInfo(26, 1028, "oid", 4, "N", oid_of_text, str, oid_of_binary, binary_of_oid),
     Type.REGPROC: _registered(Type.REGPROC, 24, 1008),
     Type.REGCLASS: _registered(Type.REGCLASS, 2205, 2210),
     Type.REGTYPE: _registered(Type.REGTYPE, 2206, 2211),

@@ -14,8 +14,7 @@ from derive.functions.statement_context import CatalogObject
 from derive.functions.types.array import array_of
 from derive.functions.types.pg_type import NAMES_OF_TYPES, OIDS_OF_TYPES, PG_TYPES
 from derive.functions.types.type_info import datum_of_text
-from derive.sql.catalog.snapshot import PUBLIC, Objects
-from derive.sql.catalog.system_relations import PG_CATALOG, system_name, system_oids, system_relations
+from derive.sql.catalog.snapshot import PG_CATALOG, PUBLIC, Objects, system_name, system_oids, system_relations
 from derive.sql.parser.expressions import parse_type
 from derive.sql.parser.tokens import TokenReader
 from derive.sql.pg_catalog.contents import (

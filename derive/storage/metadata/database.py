@@ -18,7 +18,7 @@ import apsw
 from derive.durable import sync
 from derive.errors import StorageError
 from derive.failpoint import reach
-from derive.storage.disk_errors import translated
+from derive.storage.blobs import translated
 from derive.storage.metadata.commit_signal import CommitSignal
 from derive.storage.metadata.identity import CommitCount, count_commit, require_known, require_new
 from derive.storage.metadata.sql_database import absorb, remove_absorbed

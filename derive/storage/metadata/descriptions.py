@@ -9,8 +9,7 @@ from typing import TypeAlias
 from derive.errors import ViewError
 from derive.protocol.definition_text import Definition
 from derive.storage.capability.table import Capability, TaskCapability
-from derive.time.positions import Place
-from derive.time.source_read import Segment
+from derive.time.positions import Place, Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from uuid import uuid4
 import apsw
 
 from derive.errors import StorageError
-from derive.storage.disk_errors import translated
+from derive.storage.blobs import translated
 from derive.storage.folder_id import FILE as FOLDER_ID
 from derive.storage.folder_id import known_folder_id
 

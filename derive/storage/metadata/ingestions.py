@@ -16,7 +16,7 @@ import apsw
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError
 from derive.storage.timeline import wall_clock
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 _MOST_UNNAMED = 1_000
 """Number of the latest ingestions without an identifier that are recorded for each collection."""

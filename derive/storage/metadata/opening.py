@@ -27,7 +27,7 @@ import orjson
 from derive.document.clock import format_rfc3339
 from derive.durable import make_folders
 from derive.errors import FencedError, FlowError, StorageError
-from derive.storage.disk_errors import translated
+from derive.storage.blobs import translated
 from derive.storage.folder_id import known_folder_id, write_folder_id
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.identity import (

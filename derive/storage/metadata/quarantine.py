@@ -16,7 +16,7 @@ import orjson
 
 from derive.protocol.collection import internal_patterns, quarantine_name
 from derive.storage.timeline import wall_clock
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 Decision: TypeAlias = Literal["retry", "drop"]
 

@@ -10,7 +10,7 @@ import orjson
 
 from derive.storage.segments.partition import INGESTED
 from derive.storage.timeline import wall_clock
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 
 def read_segments(db: apsw.Connection, name: str, begin: int) -> list[Segment]:

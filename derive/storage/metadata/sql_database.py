@@ -19,7 +19,7 @@ import orjson
 from derive.errors import StorageError
 from derive.failpoint import reach
 from derive.protocol.collection import POSITION_PREFIX, SQL_PREFIX, aside_name, intended_name
-from derive.storage.disk_errors import translated
+from derive.storage.blobs import translated
 from derive.time import END_OF_TIME
 
 FILE = "sql.db"

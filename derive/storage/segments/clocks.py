@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from derive.time.source_read import Segment, SourceRead
+from derive.time.positions import Segment, SourceRead
 
 
 def first_clock(root: Path, read: SourceRead) -> int | None:

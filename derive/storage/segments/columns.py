@@ -43,7 +43,7 @@ from derive.schema.projection import UUID_POINTER
 from derive.storage.segments.rows import CLOCK, DOC, KEY
 from derive.storage.segments.segment_file import open_segment, readable
 from derive.storage.segments.texts import parse_texts
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 Kind: TypeAlias = Literal["string", "integer", "number", "boolean"]
 """Type of a typed column."""

@@ -38,12 +38,11 @@ from derive.protocol.specs import CollectionSpec
 from derive.reduce.combiner import Combiner
 from derive.schema.validator import compile_validator
 from derive.storage.blobs import blobs_of
-from derive.storage.segments.consolidation import ConsolidatedFold
 from derive.storage.segments.reader import all_columns, read_sorted
-from derive.storage.segments.rows import ReadRows
+from derive.storage.segments.rows import ConsolidatedFold, ReadRows
 from derive.storage.segments.writer import SegmentWriter
 from derive.time import BEGINNING, END_OF_TIME
-from derive.time.source_read import Segment, SourceRead
+from derive.time.positions import Segment, SourceRead
 
 
 @dataclass(slots=True)

@@ -36,12 +36,11 @@ from derive.storage.segments.columns import (
     typed_columns,
     unpack_codes,
 )
-from derive.storage.segments.consolidation import as_documents
-from derive.storage.segments.rows import CLOCK, DIFF, DOC, FIELDS, UNCHECKED, ReadRows, StoredRows
+from derive.storage.segments.rows import CLOCK, DIFF, DOC, FIELDS, UNCHECKED, ReadRows, StoredRows, as_documents
 from derive.storage.segments.segment_file import open_segment, readable, validated_against
 from derive.storage.segments.sorter import Cursor, merge
 from derive.storage.segments.texts import parse_texts
-from derive.time.source_read import Segment, SourceRead
+from derive.time.positions import Segment, SourceRead
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from derive.errors import SegmentError, SegmentMissingError
 from derive.schema.validator import fingerprint
 from derive.storage.blobs import blobs_of
 from derive.storage.segments.rows import CLOCK, DIFF, StoredRows
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 VALIDATED = b"flow.validated"
 """Key of a file's metadata: fingerprint of the schema against which all its documents were validated."""

@@ -18,7 +18,7 @@ from typing import IO, Any, Self, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from derive.storage.disk_errors import translated
+from derive.storage.blobs import translated
 from derive.storage.segments.rows import sort_batch
 
 

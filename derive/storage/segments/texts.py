@@ -9,10 +9,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from derive.document.columns import Columns, WrittenColumn
+from derive.document.columns import Columns, WrittenColumn, spare_pandas
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON
-from derive.document.without_pandas import spare_pandas
 from derive.errors import DocumentError
 from derive.protocol.specs import Document
 

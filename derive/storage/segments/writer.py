@@ -19,13 +19,12 @@ import pyarrow.parquet as pq
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
 from derive.schema.validator import fingerprint
-from derive.storage.blobs import Blobs, blobs_of
-from derive.storage.disk_errors import translated
+from derive.storage.blobs import Blobs, blobs_of, translated
 from derive.storage.segments.columns import compile_fields, stored_columns
 from derive.storage.segments.partition import NO_PARTITION, collection_folder, partition_folder
 from derive.storage.segments.rows import KEY, StoredRows, WrittenRows
 from derive.storage.segments.segment_file import VALIDATED
-from derive.time.source_read import Segment
+from derive.time.positions import Segment
 
 
 class Background:

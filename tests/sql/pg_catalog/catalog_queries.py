@@ -8,7 +8,7 @@ from derive.algebra.types import Datum, Row, Type
 from derive.compute import oneshot
 from derive.functions.statement_context import StatementContext, each_in_context
 from derive.sql.backends import Backend
-from derive.sql.catalog.system_relations import system_relation
+from derive.sql.catalog.snapshot import system_relation
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import SelectStatement
 from derive.sql.pg_catalog.objects import CatalogObjects, ObjectIndex, ObjectKind, ObjectRelation, SessionFacts

@@ -15,7 +15,7 @@ from derive.algebra.types import Row, Type
 from derive.errors import SqlError
 from derive.functions.types.type_info import datum_of_text
 from derive.sql.backends import Backend
-from derive.sql.catalog.system_relations import system_relations
+from derive.sql.catalog.snapshot import system_relations
 from derive.sql.pg_catalog.objects import CatalogObjects, SessionFacts
 from derive.sql.pg_catalog.snapshot import CatalogSnapshot, UserCatalog
 from derive.sql.preparation import result_columns

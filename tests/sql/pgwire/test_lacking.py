@@ -16,7 +16,7 @@ from forked_flowctl import Flowctl
 
 from derive.errors import BusyError, DiskFullError, FlowError, StorageError
 from derive.sql.pgwire.work import sql_error_of
-from derive.storage.disk_errors import translated
+from derive.storage.blobs import translated
 
 
 def system(number: int) -> Callable[[], OSError]:

@@ -18,10 +18,10 @@ from typing_extensions import override
 from derive.compute.instance import Instance
 from derive.compute.protocol.messages import Command, InitializationComplete, Welcome
 from derive.compute.protocol.transport import OPEN, Security, command_message
-from derive.compute.replica import serving
+from derive.compute.replica import worker
 from derive.compute.replica.reconciler import Reconciler
-from derive.compute.replica.serving import InstanceServer
 from derive.compute.replica.session import Identity, Session
+from derive.compute.replica.worker import InstanceServer
 from derive.errors import UsageError
 from derive.event_loop import new_event_loop
 from derive.protocol.stubs import compute_pb2 as pb
@@ -173,7 +173,7 @@ def test_silent_connections_do_not_block_a_controller(
 def test_sessions_have_ended_when_the_server_has_stopped(
     delay: float, tmp_path: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "_GRACE_SECONDS", 0)
+    monkeypatch.setattr(worker, "_GRACE_SECONDS", 0)
     with reconciling(tmp_path) as reconciler:
         server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
         replicas = [RemoteReplica(Controller(1, Nothing()), "one", server.address, OPEN, loop) for _ in range(8)]
