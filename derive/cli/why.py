@@ -297,22 +297,22 @@ def _is_equal(explained: ExplainedRow, above: _Above) -> bool:
 def _print(explained: tuple[Trace | ExplainedRow, _Above], output: str | None) -> None:
     import sys
 
-    from derive.cli import why_tree
+    from derive.cli import explanations
     from derive.document.exact import dump_exact
     from derive.why.trace import Trace
 
     one, above = explained
     if output in FORMS:
+        from derive.cli.explanations import row_graph, trace_graph
         from derive.cli.graph import render
-        from derive.cli.why_tree import row_graph, trace_graph
 
         graph = trace_graph(one) if isinstance(one, Trace) else row_graph(one, above)
         click.echo(visible(render(graph, output, title="")), nl=False)
     elif output == "tree" or (output is None and sys.stdout.isatty()):
-        lines = why_tree.trace_lines(one) if isinstance(one, Trace) else why_tree.row_lines(one, above)
-        why_tree.print_tree(lines)
+        lines = explanations.trace_lines(one) if isinstance(one, Trace) else explanations.row_lines(one, above)
+        explanations.print_tree(lines)
     else:
-        value = why_tree.trace_json(one) if isinstance(one, Trace) else why_tree.row_json(one, above)
+        value = explanations.trace_json(one) if isinstance(one, Trace) else explanations.row_json(one, above)
         sys.stdout.write(dump_exact(value).decode() + "\n")
 
 

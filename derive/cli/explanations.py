@@ -406,7 +406,7 @@ def trace_graph(explained: Trace) -> FlowGraph:
 
 
 def row_graph(explained: ExplainedRow, above: Mapping[int, Sequence[Trace | None]]) -> FlowGraph:
-    """Return the explanation of a view's row as a graph, sources first; see `derive.cli.why_tree.row_lines`."""
+    """Return the explanation of a view's row as a graph, sources first; see `derive.cli.explanations.row_lines`."""
     graph = _Graph()
     sources = [
         (name, source.condition or "all columns")
