@@ -53,6 +53,11 @@ collections:
     derive:
       using: {python: {module: pass_structs.py, models: msgspec}}
       transforms: [{name: transfers, source: b/in, shuffle: any}]
+  b/pass-arrow:
+    <<: *transfers
+    derive:
+      using: {python: {module: pass_arrow.py}}
+      transforms: [{name: transfers, source: b/in, shuffle: any}]
   b/balance-sql:
     <<: *transfers
     derive:
@@ -85,6 +90,16 @@ class Derivation(IDerivation):
     def transfers(self, read: Request.ReadFromTransfers) -> Any:
         return [read.doc]
 """
+ARROW = """
+import pyarrow
+from b.pass_arrow import IDerivation, arrow
+
+
+class Derivation(IDerivation):
+    @arrow
+    def transfers(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+        return batch
+"""
 BALANCE = """
 from b.balance_python import Document, IDerivation, Request
 
@@ -100,7 +115,7 @@ class Derivation(IDerivation):
 def measure(folder: Path, count: int, rounds: int) -> dict[str, float]:
     """Return the best seconds of each derivation."""
     (folder / "flow.yaml").write_text(CATALOG)
-    for name, text in (("pass_through", PASS_THROUGH), ("balance", BALANCE)):
+    for name, text in (("pass_through", PASS_THROUGH), ("pass_arrow", ARROW), ("balance", BALANCE)):
         (folder / f"{name}.py").write_text(text)
     for name, text in (("pass_structs", PASS_THROUGH), ("balance_structs", BALANCE)):
         (folder / f"{name}.py").write_text(text.replace("_python", "_structs"))

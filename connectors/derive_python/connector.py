@@ -82,6 +82,13 @@ class PythonConnector:
 
         return PythonSession(spec, database, log)
 
+    def arrays_read(self, spec: DerivationSpec) -> list[list[str]] | None:
+        """Return the fields that methods with `@arrow` take; None if a method takes documents."""
+        from connectors.derive_python.columns import arrays_read
+        from connectors.derive_python.models import method_of
+
+        return arrays_read(spec, {method_of(transform.name) for transform in spec.transforms})
+
     def generate(self, spec: DerivationSpec, root: Path, missing: Collection[str]) -> Generation:
         """Return the package of types, and a stub of the module."""
         from connectors.derive_python.models import generate_package, module_stub, package_of

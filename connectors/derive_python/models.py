@@ -6,6 +6,7 @@ import keyword
 import re
 from itertools import chain
 
+from connectors.derive_python.columns import columns_of
 from connectors.module_kit.named_schemas import camel, endless_names, named_shapes, type_name
 from derive.document.pointer import JSON
 from derive.protocol.authoring import GENERATED
@@ -17,10 +18,10 @@ RESERVED = ("flush", "reset", "start_commit", "state")
 
 _TAKEN = frozenset(
     {
-        "ABC", "Annotated", "Any", "AsyncIterator", "Awaitable", "BaseModel", "ConfigDict", "ConnectorState",
-        "Document", "Documents", "EndpointConfig", "Field", "IDerivation", "Integer", "Iterable", "Literal", "Number",
-        "Published", "Request", "Response", "State", "Struct", "TYPE_CHECKING", "TypeAliasType", "UNSET", "Union",
-        "UnsetType", "convert",
+        "ABC", "Annotated", "Any", "AsyncIterator", "Awaitable", "BaseModel", "Callable", "ConfigDict",
+        "ConnectorState", "Document", "Documents", "EndpointConfig", "Field", "IDerivation", "Integer", "Iterable",
+        "Literal", "Number", "Published", "Request", "Response", "State", "Struct", "TYPE_CHECKING", "TypeAliasType",
+        "UNSET", "Union", "UnsetType", "convert",
     }
 )  # fmt: skip
 
@@ -127,11 +128,13 @@ def generate_package(spec: DerivationSpec, config_schema: JSON, library: str = "
         parts += declarations(spec.sources[transform.input.source].read_schema, source, taken).texts()
         validated = "{0}.__pydantic_validator__.validate_python(document, by_alias=True, by_name=False)"
         made = "convert(document, {0})" if library == "msgspec" else validated
-        reads.append(_READ.format(read=read, source=source, made=made.format(source)))
+        columns = ", ".join(map(str, columns_of(spec.sources[transform.input.source].read_schema)))
+        reads.append(_READ.format(read=read, source=source, made=made.format(source), columns=columns))
         methods.append(_METHOD.format(method=method_of(transform.name), read=read))
     parts += _Declarations(config_schema, "EndpointConfig", taken).texts()
     parts.append(_ENVELOPES.format(reads="".join(reads)))
-    parts.append(_BASE.format(methods="".join(methods)))
+    columns = ", ".join(map(str, columns_of(spec.collection.write_schema)))
+    parts.append(_BASE.format(methods="".join(methods), columns=columns))
     return "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
@@ -140,13 +143,16 @@ _HEAD = '''\
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
 from pydantic_core import core_schema
 from typing_extensions import TypeAliasType
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -195,6 +201,7 @@ _READ = '''
     class {read}:
         """A document to process, and its times."""
 
+        # with @arrow: flow_row: int64, {columns}, and flow_published_at and flow_now: timestamp
         __slots__ = ("_published", "doc")
         doc: {source}
 
@@ -257,6 +264,13 @@ _METHOD = """
 """
 
 _BASE = '''
+def arrow(method: Callable[[Any, pyarrow.RecordBatch], Any]) -> Any:
+    """Mark a method that takes documents as a batch of columns, and returns a table of documents."""
+    # columns of the table: flow_row: int64, {columns}
+    method.__flow_arrow__ = True  # type: ignore[attr-defined]
+    return method
+
+
 Documents = Union[Document, dict[str, Any], Iterable[Union[Document, dict[str, Any]]], None]
 Published = Union[AsyncIterator[Union[Document, dict[str, Any]]], Documents, Awaitable[Documents]]
 

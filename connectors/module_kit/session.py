@@ -342,7 +342,12 @@ class ModuleSession(ABC):
         self, process: ModuleProcess, batch: ReadBatch, index: int, *, as_columns: bool
     ) -> tuple[int, AnsweredDocuments | AnsweredColumns]:
         """Return the results of the next answered documents, from `index` on, and the index after the last of them."""
-        text = self._text(process, batch, index)
+        return self._answered(process, batch, index, self._text(process, batch, index), as_columns=as_columns)
+
+    def _answered(
+        self, process: ModuleProcess, batch: ReadBatch, index: int, text: bytes, *, as_columns: bool
+    ) -> tuple[int, AnsweredDocuments | AnsweredColumns]:
+        """Return the results in an answer, like `_receive`."""
         first, *texts = text.split(b"\n")
         try:
             reply = parse_exact(first)

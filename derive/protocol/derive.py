@@ -46,7 +46,8 @@ class ReadBatch:
             access is slow, so only messages should use them.
         fields: for a connector that reads fields (`ReadsFields`), and if documents are not needed: for each transform,
             and then for each field in the connector's order, the values in the documents of the transform. A missing
-            value is the schema's default, or None.
+            value is the schema's default, or None. For a connector that reads arrays (`ReadsArrays`), each field is an
+            Arrow array, where a missing value is null, or a list if no array can hold its values.
         written: returns a slice of the documents as the text of a JSON array, if the text is available; None otherwise.
             With it, a connector that only forwards documents avoids the parsing, which the first access to `documents`
             causes.
@@ -201,6 +202,14 @@ class ReadsFields(Protocol):
         Return None if lambdas need documents. Every worker calls this before it opens a session, and must get the same
         result.
         """
+
+
+@runtime_checkable
+class ReadsArrays(Protocol):
+    """Optional interface of a `DeriveRuntime` whose lambdas take the fields of many documents as Arrow arrays."""
+
+    def arrays_read(self, spec: DerivationSpec) -> Sequence[Sequence[str]] | None:
+        """Return the fields that each transform's lambda needs, like `fields_read`."""
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import overload
+from typing import Any, overload
 
 import pyarrow as pa
 
@@ -16,13 +16,14 @@ from derive.document.exact import parse_exact
 from derive.document.key_columns import Values
 from derive.document.pointer import JSON
 from derive.errors import InternalError
-from derive.protocol.derive import ReadsFields
+from derive.protocol.derive import ReadsArrays, ReadsFields
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, Document, TransformSpec
 from derive.schema.validator import fingerprint
 from derive.shard.invoke import SourceBatch
 from derive.shard.plan import Plan
 from derive.storage.segments.columns import (
+    LOOK,
     Codes,
     Kind,
     TypedColumn,
@@ -56,10 +57,12 @@ class Reading:
     Attributes:
         selection: selection for segments.
         transforms: column slots of each transform; None if all transforms read documents.
+        as_arrays: whether lambdas take arrays.
     """
 
     selection: Selection
     transforms: tuple[FieldPlaces, ...] | None = None
+    as_arrays: bool = False
 
     def column(self, transform: int, place: int) -> TypedColumn:
         """Return the column of a transform in a slot."""
@@ -82,7 +85,11 @@ def reading_of(spec: DerivationSpec) -> Reading:
     """
     documents = reading_of_documents(spec)
     runtime = find_runtime(spec.connector)
-    desired = runtime.fields_read(spec) if isinstance(runtime, ReadsFields) else None
+    desired, as_arrays = None, isinstance(runtime, ReadsArrays)
+    if isinstance(runtime, ReadsArrays):
+        desired = runtime.arrays_read(spec)
+    elif isinstance(runtime, ReadsFields):
+        desired = runtime.fields_read(spec)
     if desired is None:
         return documents
     places = _Places()
@@ -94,7 +101,7 @@ def reading_of(spec: DerivationSpec) -> Reading:
         return documents
     columns = {item.index: places.padded(item.index) for item in spec.inputs}
     selection = replace(documents.selection, kinds=tuple(places.kinds), columns=columns, has_documents=False)
-    return Reading(selection, transforms)
+    return Reading(selection, transforms, as_arrays)
 
 
 class _Places:
@@ -193,7 +200,15 @@ class FieldValues:
         """Return the values of each field that the lambda of their transform reads."""
         transforms = self._reading.transforms
         assert transforms is not None
+        if self._reading.as_arrays:
+            return [self._array(transform, place) for place, _ in transforms[transform].fields]
         return [self.of(transform, place, default) for place, default in transforms[transform].fields]
+
+    def _array(self, transform: int, place: int) -> Any:
+        """Return the values of one slot as an array; as a list if only documents have some of them."""
+        if self._codes is not None and (self._codes[:, place] == LOOK).any():
+            return self.of(transform, place, None)
+        return self._fields.field(place)
 
     def of(self, transform: int, place: int, default: JSON) -> list[JSON]:
         """Return the values of one slot.

@@ -93,7 +93,10 @@ def test_module_with_an_error_of_syntax_has_this_error_only() -> None:
     assert [issue[:3] for issue in found] == [("E531", 3, 29), ("E531", 5, 1)]
 
 
-RIGHT = f"""{HEAD}from helper import double
+RIGHT = f"""{HEAD}import pyarrow as pa
+import pyarrow.compute as pc
+from acme.out import arrow
+from helper import double
 class Derivation(IDerivation):
     def __init__(self, open: Request.Open):
         super().__init__(open)
@@ -102,6 +105,9 @@ class Derivation(IDerivation):
         if read.doc.kind == "a":
             yield Document(id=double(read.doc.id), name=read.doc.name)
         await self.helper(read)
+    @arrow
+    def by_column(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.filter(pc.greater(batch["id"], 1))
     async def helper(self, read):
         return None
     async def flush(self) -> Any:
@@ -114,7 +120,7 @@ class Derivation(IDerivation):
 
 def test_modules_in_common_forms_have_no_errors_and_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     helper = ProjectFile("helper.py", b"def double(value: int) -> int:\n    return 2 * value\n")
-    spec = derivation(RIGHT, schema=SCHEMA, files=(helper,))
+    spec = derivation(RIGHT, "fromIn", "byColumn", schema=SCHEMA, files=(helper,))
     assert issues(spec) == []
     monkeypatch.setattr("connectors.derive_python.check._check", lambda spec: pytest.fail("it is checked again"))
     assert issues(spec) == []

@@ -98,8 +98,8 @@ class KeyedState:
         key = self._key
         if key is None:
             raise RuntimeError(
-                "self.state has the values of a document's shuffle key: it needs a method of a transform that shuffles"
-                " by locations ('shuffle: {key: [...]}')"
+                "self.state has the values of a document's shuffle key: it needs a method without @arrow, of a"
+                " transform that shuffles by locations ('shuffle: {key: [...]}')"
             )
         return self._values[key]
 

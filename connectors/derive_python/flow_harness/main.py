@@ -16,7 +16,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import AsyncGeneratorType
 from typing import Any
 
@@ -25,6 +25,7 @@ from pydantic_core import from_json, to_json
 
 from . import present, sandbox
 from .answers import Answer, ColumnAnswer, DocumentAnswer
+from .arrow import ArrowMethod
 from .frames import ANSWER, LOG, Frames
 from .keyed_state import UNMENTIONED, KeyedState
 from .waiting import EndlessWaitError, Failures, VirtualLoop
@@ -53,6 +54,7 @@ class Harness:
         self._derivation: Any = None
         self._methods: list[Callable[[Any], Any]] = []
         self._reads: list[Any] = []
+        self._arrow: dict[int, ArrowMethod] = {}
         self._keyed = KeyedState(frames, settings["keys"], is_kept=settings["keeps_state"])
         self._updates: list[dict[str, Any]] = []
         self._is_broken = False
@@ -68,10 +70,13 @@ class Harness:
             self._renew = loop.renew
         sys.set_asyncgen_hooks(None, None)  # the loop would list each generator of documents, to close it at the end
         while (text := self._frames.receive()) is not None:
-            frame = from_json(text, cache_strings="keys")
+            head, _, arrays = text.partition(b"\n")  # JSON has no line break
+            frame = from_json(head, cache_strings="keys")
             self._index = None
             try:
-                if "transforms" in frame:
+                if arrays:
+                    answer = b'{"skipped":true}' if self._is_broken else await self._process_arrays(frame, arrays)
+                elif "transforms" in frame:
                     answer = b'{"skipped":true}' if self._is_broken else await self._process(frame)
                 elif "open" in frame:
                     answer = await self._open(frame["open"])
@@ -101,6 +106,11 @@ class Harness:
         self._keyed.serve(derivation)
         self._methods = [getattr(derivation, name) for name in self._settings["methods"]]
         self._reads = [getattr(types.Request, name) for name in self._settings["reads"]]
+        self._arrow = {
+            index: ArrowMethod(_awaiting(method), self._settings["columns"][index], self._settings["published"])
+            for index, method in enumerate(self._methods)
+            if getattr(method, "__flow_arrow__", False)
+        }
         base = types.IDerivation
         abilities = {
             "flush": self._class.flush is not base.flush,
@@ -146,6 +156,7 @@ class Harness:
         published = frame.get("published", clocks)
         keyed, set_present, methods, reads = self._keyed, present.set_present, self._methods, self._reads
         keyed.prepare(transforms, documents)
+        ready = await self._tables(transforms, documents, clocks, published) if self._arrow else {}
         answer: Answer = ColumnAnswer() if frame.get("columns") and not self._differ else DocumentAnswer()
         sent = present.elapsed()
         self._index = 0
@@ -154,6 +165,10 @@ class Harness:
             self._renew()
             if transform == len(methods):
                 result = await self._flush(clocks[place])
+            elif place in ready:
+                result = ready[place]
+                if isinstance(result, Exception):
+                    raise result
             else:
                 document = documents[place]
                 set_present(clocks[place], transform, document)
@@ -174,10 +189,51 @@ class Harness:
                 answer, sent = type(answer)(), present.elapsed()
                 self._index = 0
         if frame.get("last"):
-            self._differ = False
-            await asyncio.sleep(0)  # tasks that have failed report their errors before the batch is answered
-            self._failures.check()
+            await self._end_batch()
         return answer.text()
+
+    async def _end_batch(self) -> None:
+        self._differ = False
+        await asyncio.sleep(0)  # tasks that have failed report their errors before the batch is answered
+        self._failures.check()
+
+    async def _process_arrays(self, frame: dict[str, Any], arrays: bytes) -> bytes:
+        """Answer a frame with documents of one transform as a stream of Arrow."""
+        index = frame["transform"]
+        self._index = 0
+        method = self._arrow.get(index)
+        if method is None:
+            name = self._settings["methods"][index]
+            raise TypeError(f"the decorator '@arrow' of the method '{name}' is not the one of the package of types")
+        self._keyed.prepare([], [])
+        self._keyed.enter(None)
+        self._renew()
+        present.set_batch(index)
+        rows, stream = await method.answer(arrays, as_columns=frame["columns"])
+        self._failures.check()
+        if stream is not None:
+            return stream
+        answer = DocumentAnswer()
+        for row in rows:
+            if isinstance(row, Exception):
+                raise row
+            answer.add(row)
+            self._index += 1
+        return answer.text()
+
+    async def _tables(
+        self, transforms: list[int], documents: list[Any], clocks: list[int], published: list[int]
+    ) -> dict[int, Any]:
+        """Return the documents, or the error, of each document of a frame that a method with `@arrow` takes."""
+        ready: dict[int, Any] = {}
+        for index, method in self._arrow.items():
+            places = [place for place, transform in enumerate(transforms) if transform == index]
+            if places:
+                self._keyed.enter(None)
+                present.set_batch(index)
+                own = ([values[place] for place in places] for values in (documents, clocks, published))
+                ready.update(zip(places, await method.run(*own), strict=False))
+        return ready
 
     async def _flush(self, clock: int) -> list[Any]:
         """Return the documents of `flush` at the end of a tick."""
@@ -253,6 +309,13 @@ def _called(function: Callable[..., Any], arguments: list[Any]) -> Any:
 
 async def _awaited(result: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
+
+
+def _awaiting(method: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
+    async def call(batch: Any) -> Any:
+        return await _awaited(method(batch))
+
+    return call
 
 
 def _held(document: Any) -> Any:

@@ -39,6 +39,7 @@ class _Present:
     Attributes:
         micros: timestamp in microseconds.
         serial: number that changes with each document.
+        has_time: false while a method takes a batch.
     """
 
     def __init__(self) -> None:
@@ -49,15 +50,26 @@ class _Present:
         self._stream = b""
         self._count = 0
         self._has_chance = True
+        self.has_time = True
+
+    def set_batch(self, transform: int) -> None:
+        """Make the documents of a batch the present ones, which have no common time and no random values."""
+        self.set(0, transform, b"", has_chance=False)
+        self.has_time = False
 
     def set(self, micros: int, transform: int, document: Any, *, has_chance: bool = True) -> None:
         self.micros, self._transform, self._document = micros, transform, document
         self._has_chance = has_chance
+        self.has_time = True
         self.serial += 1
         self._stream = b""
 
     def bytes(self, count: int) -> bytes:
         """Return the next random bytes of the document."""
+        if not self.has_time:
+            raise RuntimeError(
+                "a method with @arrow has no random values, because the division into batches must not change results"
+            )
         if not self._has_chance:
             raise RuntimeError(
                 "flush() and start_commit() have no random values, because the number of their calls depends on the"
@@ -76,7 +88,7 @@ class _Present:
 
     def held(self) -> Callable[[], None]:
         """Return a function that makes the present document the present one again."""
-        names = ("micros", "serial", "_transform", "_document", "_stream", "_count", "_has_chance")
+        names = ("micros", "serial", "_transform", "_document", "_stream", "_count", "_has_chance", "has_time")
         values = [getattr(self, name) for name in names]
 
         def restore() -> None:
@@ -87,7 +99,7 @@ class _Present:
 
 
 present = _Present()
-set_present = present.set
+set_present, set_batch = present.set, present.set_batch
 
 _HELD: list[Callable[[], Callable[[], None]]] = [present.held]
 """For the present document and each generator of random values, a function that returns how to restore it."""
@@ -165,7 +177,13 @@ def _replace_in_type(target: type, name: str, value: object) -> None:
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
+def _check_time() -> None:
+    if not present.has_time:
+        raise RuntimeError("a method with @arrow has no current time: take the column 'flow_now' of the batch")
+
+
 def _now(cls: type[datetime.datetime], tz: datetime.tzinfo | None = None) -> datetime.datetime:
+    _check_time()
     instant = _EPOCH + datetime.timedelta(microseconds=present.micros)
     moved = instant.replace(tzinfo=None) if tz is None else instant.astimezone(tz)
     if cls is datetime.datetime:
@@ -180,6 +198,7 @@ def _naive_now(cls: type[datetime.datetime]) -> datetime.datetime:
 
 
 def _today(cls: type[datetime.date]) -> datetime.date:
+    _check_time()
     day = _EPOCH + datetime.timedelta(microseconds=present.micros)
     return cls(day.year, day.month, day.day)
 

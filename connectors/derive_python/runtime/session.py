@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
+import numpy as np
+
+from connectors.derive_python.columns import columns_of, settings_of
 from connectors.derive_python.config import Permissions, config_of, module_of, refusal_of
 from connectors.derive_python.models import method_of, read_of
+from connectors.derive_python.runtime.arrays import batch_of, frame_of_batch, read_columns
 from connectors.derive_python.runtime.project import (
     AUTHOR,
     HARNESS,
@@ -23,12 +32,14 @@ from connectors.derive_python.runtime.project import (
     types_package,
 )
 from connectors.module_kit.process import Launch, ModuleProcess
+from connectors.module_kit.published import AnsweredDocuments
 from connectors.module_kit.session import Language, ModuleSession
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON, parse_pointer
+from derive.errors import FlowError
 from derive.position import Position
-from derive.protocol.derive import Log
-from derive.protocol.specs import DerivationSpec, TransformSpec
+from derive.protocol.derive import Log, PublishedColumns, PublishedDocuments, ReadBatch
+from derive.protocol.specs import DerivationSpec, Document, TransformSpec
 
 if TYPE_CHECKING:
     import apsw
@@ -40,6 +51,9 @@ _HAS_KEYS = f"SELECT 1 FROM sqlite_schema WHERE name = '{KEYED_TABLE}'"
 
 STATE_TABLE = "flow_python"
 """Table of a shard's database with the state that `start_commit` or `flush` returned."""
+
+_ARRAY_ROWS = 4_000
+"""Number of rows of a frame with arrays, which fits into a pipe."""
 
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from flow_harness.main import main; main()"
 
@@ -64,6 +78,11 @@ class PythonProcess(ModuleProcess):
             "module": config.path,
             "methods": [method_of(transform.name) for transform in spec.transforms],
             "reads": [read_of(transform.name) for transform in spec.transforms],
+            "columns": [
+                settings_of(columns_of(spec.sources[transform.input.source].read_schema))
+                for transform in spec.transforms
+            ],
+            "published": settings_of(columns_of(spec.collection.write_schema)),
             "keys": [_key_pointers(transform) for transform in spec.transforms],
             "keeps_state": keeps_state(config),
             "config": config.config if config.config is not None else {},
@@ -107,6 +126,27 @@ def _key_pointers(transform: TransformSpec) -> list[tuple[list[str], Any]] | Non
     ]
 
 
+class _Chosen(Sequence[Document]):
+    """Some documents of a batch, looked up on access."""
+
+    def __init__(self, documents: Sequence[Document], rows: np.ndarray) -> None:
+        self._documents, self._rows = documents, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        if isinstance(index, slice):
+            return [self._documents[row] for row in self._rows[index].tolist()]
+        return self._documents[int(self._rows[index])]
+
+
 class PythonSession(ModuleSession):
     """Methods of a derivation's class, running in Python.
 
@@ -129,6 +169,7 @@ class PythonSession(ModuleSession):
     def __init__(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> None:
         super().__init__(spec, database, log, module_of(spec), digest_of(spec), refusal_of(spec))
         self._database = database
+        self._columns = [columns_of(spec.sources[transform.input.source].read_schema) for transform in spec.transforms]
         self.answer_question = self._keyed_values
 
     def _start(self) -> PythonProcess:
@@ -159,6 +200,94 @@ class PythonSession(ModuleSession):
         if message.startswith("PermissionError"):
             return "a module runs in a sandbox; it may ask for 'permissions' to read files and to use the network"
         return None
+
+    def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
+        """Run the methods over a batch; see `ModuleSession.invoke`."""
+        parts = self._batches(batch)
+        if parts is None:
+            yield from super().invoke(batch)
+            return
+        for answer in self._merged(batch, parts, as_columns=False):
+            assert isinstance(answer, PublishedDocuments)
+            yield from zip(map(int, answer.causes), answer.documents, strict=True)
+
+    def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns | PublishedDocuments] | None:
+        """Run the methods over a batch as columns; see `ModuleSession.invoke_columns`."""
+        parts = self._batches(batch)
+        return super().invoke_columns(batch) if parts is None else self._merged(batch, parts, as_columns=True)
+
+    def _batches(self, batch: ReadBatch) -> list[tuple[int, np.ndarray, Any]] | None:
+        """Return the transforms of a batch of arrays, each with its rows and columns; None without arrays."""
+        if batch.fields is None or self.flushes:
+            return None
+        transforms = np.asarray(batch.transforms, np.int64)
+        published, clocks = np.asarray(batch.published), np.asarray(batch.clocks)
+        parts = []
+        for transform in np.flatnonzero(np.bincount(transforms)).tolist():
+            rows = np.flatnonzero(transforms == transform)
+            fields = batch.fields[transform]
+            made = batch_of(self._columns[transform], fields, published.take(rows), clocks.take(rows))
+            if made is None:
+                return None
+            parts.append((transform, rows, made))
+        return parts
+
+    def _merged(
+        self, batch: ReadBatch, parts: list[tuple[int, np.ndarray, Any]], *, as_columns: bool
+    ) -> Iterator[PublishedColumns | PublishedDocuments]:
+        """Yield the published documents of several transforms in the order of their causes."""
+        if len(parts) == 1:
+            yield from self._answers_of(batch, *parts[0], as_columns=as_columns)
+            return
+        answers = [answer for part in parts for answer in self._answers_of(batch, *part, as_columns=False)]
+        pairs = list[tuple[int, Document]]()
+        for answer in answers:
+            assert isinstance(answer, PublishedDocuments)
+            pairs += zip(map(int, answer.causes), answer.documents, strict=True)
+        if pairs:
+            pairs.sort(key=itemgetter(0))
+            yield PublishedDocuments([cause for cause, _ in pairs], [document for _, document in pairs])
+
+    def _answers_of(
+        self, batch: ReadBatch, transform: int, rows: np.ndarray, arrays: Any, *, as_columns: bool
+    ) -> Iterator[PublishedColumns | PublishedDocuments]:
+        """Yield the published documents of one transform. The process runs a part while the one before it is used."""
+        process = self._open()
+        self._unanswered, self._committed = True, False
+        begins = range(0, len(rows), _ARRAY_ROWS)
+        unsent = iter(begins)
+        for begin in begins:
+            for following in itertools.islice(unsent, 1 if begin else 2):
+                part = arrays.slice(following, _ARRAY_ROWS)
+                with suppress(OSError):  # the process has ended, which the answer reports
+                    process.send(frame_of_batch(part, transform, as_columns=as_columns))
+            answer = self._answer(process, batch, transform, rows[begin : begin + _ARRAY_ROWS])
+            if len(answer.causes):
+                yield answer
+        self._unanswered = False
+
+    def _answer(
+        self, process: ModuleProcess, batch: ReadBatch, transform: int, rows: np.ndarray
+    ) -> PublishedColumns | PublishedDocuments:
+        """Return the published documents of some rows of a batch."""
+        documents = _Chosen(batch.documents, rows)
+        own = ReadBatch([transform] * len(rows), batch.clocks, batch.published, documents)
+        self._ends = [len(rows)]
+        text = self._text(process, own, 0)
+        try:
+            columns = read_columns(text, rows)
+        except (ValueError, LookupError) as exc:
+            raise self._gone(process, text) from exc
+        if columns is not None:
+            return columns
+        try:
+            _, answer = self._answered(process, own, 0, text, as_columns=False)
+        except FlowError as error:
+            if error.rejection is not None:
+                error.rejection = replace(error.rejection, index=int(rows[error.rejection.index]))
+            raise
+        assert isinstance(answer, AnsweredDocuments)
+        return PublishedDocuments(rows.take(answer.causes).tolist(), answer.documents)
 
     def state(self) -> JSON:
         """Return the state that the class would commit now, and the values of all shuffle keys by key."""

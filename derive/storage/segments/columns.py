@@ -232,6 +232,8 @@ def _encode_column(kind: Kind, values: Sequence[JSON], kinds: Kinds) -> tuple[pa
     if type(values) is WrittenColumn and kind == ("string" if values.numbers is None else "number"):
         is_integer = values.is_integer
         return values.array, None if is_integer is None else is_integer.astype(np.uint8) * np.uint8(OTHER_NUMBER)
+    if type(values) is WrittenColumn and kind == "integer" and kinds == {int}:
+        return values.array.cast(ARROW[kind]), None
     if kinds == {_MISSING}:
         return pa.nulls(len(values), ARROW[kind]), None
     if kinds == {_PLAIN[kind]} and kind != "integer":  # an integer may exceed 64 bits
