@@ -280,7 +280,7 @@ def _report_waiting(waiting: list[PendingDocuments]) -> None:
     for wait in waiting:
         reason = f"wait for its read delay of {format_duration(wait.delay)}, the first until {format_rfc3339(wait.due)}"
         if wait.behind is not None:
-            reason = f"wait for '{wait.behind}', which has stopped"
+            reason = f"wait for '{wait.behind}', which does not advance"
         elif not wait.delay:
             reason = f"have future times, from {format_rfc3339(wait.due)}"
         note(f"{wait.task}: {wait.documents:,} documents for '{wait.transform}' {reason}", task=wait.task)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from derive.engine.edits import reset_command
+from derive.engine.following import way_to
 from derive.engine.transactor import TaskSpec
 from derive.errors import SegmentMissingError, SourceReplacedError, ViewError
 from derive.protocol.specs import CatalogSpec, DerivationSpec, InputSpec
@@ -163,8 +164,8 @@ def look(
                 raise replaced(store, task, spec, place.relation)
             segments[spec.index] = ()
             upper = max(positions.get(spec.state_key, BEGINNING) - offset_of(spec, task.tick), BEGINNING)
-            if known is not None and known.documents and known.upper < END_OF_TIME:  # a dropped table is not read
-                others[spec.index] = known.documents
+            if known is not None and way_to(store, task, spec, place) != "wait":
+                others[spec.index] = max(1, known.documents)  # rows are retracted even if the relation has no rows
         else:
             begin = positions.get(spec.state_key, BEGINNING) - offset_of(spec, task.tick)
             read = known.relation if known is not None and known.relation else None

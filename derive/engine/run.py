@@ -110,6 +110,9 @@ class SilentObserver:
 
 _HELD_SECONDS = 0.1
 
+_STALLED = 10_000_000
+"""Microseconds behind the present after which `until_idle` does not wait for a materialized view."""
+
 _HEALING_SECONDS = 0.1
 """Interval between checks for due retries, in seconds."""
 
@@ -436,7 +439,8 @@ class Run:
         """Run until all documents ingested before now, and their results, are processed, and refills are complete.
 
         A tick is processed after its end, so the function may wait for the end of the present tick. The function does
-        not wait for failed tasks, for tasks of other runs, and for refills from derivations whose sources are gone.
+        not wait for failed tasks, for tasks of other runs, for materialized views that are far behind the present, and
+        for refills from derivations whose sources are gone.
 
         Args:
             step: advances every task, and returns whether anything moved; None to advance one task after the other.
@@ -476,22 +480,32 @@ class Run:
         ]
 
     def _report_behind(self, waiting: list[PendingDocuments]) -> list[PendingDocuments]:
-        """Set, for documents that wait for a stopped task, the name of that task."""
+        """Set, for documents that wait for a stopped task or materialized view, the name of that task or view."""
         stopped = [
             name for name in self.task_graph.catalog.derivations if name not in self.tasks or self.tasks[name].error
         ]
         for name in self.task_graph.sealable:  # a run of another catalog may derive the collection, and have failed
             state = self._store.task(name)
-            if state is not None and state.error:
+            if (state is not None and state.error) or self._is_stalled(name):
                 stopped.append(name)
         blamed = find_blamed(stopped, {name: sorted(task.spec.sources) for name, task in self.tasks.items()})
         return [self._behind(documents, blamed) for documents in waiting]
 
+    def _is_stalled(self, name: str) -> bool:
+        """Return whether a name belongs to a materialized view that is far behind; runs seal all other relations."""
+        known = self._store.collection(name)
+        if known is None or known.upper >= self._store.timeline.present() - _STALLED:
+            return False
+        return self._store.tables.of_relation(known.relation) is not None
+
     def _behind(self, documents: PendingDocuments, blamed: Mapping[str, str]) -> PendingDocuments:
-        task = self.tasks[documents.task].spec
-        end = tick_end(documents.due, task.tick)
-        for spec in task.inputs:
-            if spec.source in blamed and self._store.upper(spec.source) + offset_of(spec, task.tick) < end:
+        task, beginning = self.tasks[documents.task], self.tasks[documents.task].beginning
+        tick = task.spec.tick
+        end = tick_end(documents.due, tick)
+        for spec in task.spec.inputs:
+            if spec.source not in blamed or (beginning.is_per_input and spec.name != documents.transform):
+                continue
+            if self._store.upper(spec.source) + offset_of(spec, tick) < end or task.has_other(spec):
                 return replace(documents, behind=blamed[spec.source])
         return documents
 

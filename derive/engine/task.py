@@ -91,7 +91,6 @@ class Task:
         self._switched: dict[str, tuple[Segment, ...]] = {}
         self._is_fenced = isinstance(transactor.spec, DerivationSpec)  # the metadata commit fences the output
         self._is_clean = False  # a killed run may have left files
-        self._due: set[str] = set()  # inputs that wait for the time of their switch
         # No run and no transaction has sent rows at or after this adjusted timestamp to an endpoint.
         self._reached = tick_begin(store.timeline.present(), transactor.spec.tick)
         self.spec: TaskSpec = transactor.spec
@@ -124,10 +123,7 @@ class Task:
             SourceReplacedError: a source is another relation than the one read so far.
         """
         checkpoint = self._checkpoint
-        inputs = look(self._store, self.spec, checkpoint.positions, checkpoint.places, self._switched)
-        # A table that replaces another one must be read even if it is empty.
-        due = {spec.index: 1 for spec in self.spec.inputs if spec.state_key in self._due}
-        return replace(inputs, others={**due, **inputs.others}) if due else inputs
+        return look(self._store, self.spec, checkpoint.positions, checkpoint.places, self._switched)
 
     def follow(self) -> tuple[str, ...]:
         """Move inputs to the relations that now have the names of their sources, if the catalog allows the move.
@@ -138,7 +134,7 @@ class Task:
         Raises:
             FlowError: the move cannot be recorded, or the relations cannot be read.
         """
-        if not self._is_fenced and any(map(self._has_other, self.spec.inputs)):
+        if not self._is_fenced and any(map(self.has_other, self.spec.inputs)):
             if self.beginning.error:
                 return ()
             self._fence()
@@ -163,7 +159,7 @@ class Task:
                 self._switched[key] = write_switch(self._store, self.spec, spec, place, position, epoch)
         return ()
 
-    def _has_other(self, spec: InputSpec) -> bool:
+    def has_other(self, spec: InputSpec) -> bool:
         """Return whether the name of the source that an input has read belongs to another relation now."""
         place, known = self._checkpoint.places[spec.state_key], self._store.collection(spec.source)
         is_read = place.relation and spec.state_key in self._checkpoint.positions
@@ -174,7 +170,7 @@ class Task:
         """Return whether an input has read a dropped relation, and no relation with rows has the name yet."""
         places = self._checkpoint.places
         return any(
-            self._has_other(spec) and way_to(self._store, self.spec, spec, places[spec.state_key]) == "wait"
+            self.has_other(spec) and way_to(self._store, self.spec, spec, places[spec.state_key]) == "wait"
             for spec in self.spec.inputs
         )
 
@@ -195,7 +191,6 @@ class Task:
     def _followed(self, before: Mapping[str, Place]) -> tuple[dict[str, Place], tuple[str, ...]]:
         """Return the places of inputs after their moves, and the state keys of inputs that must start over."""
         places, over = dict(before), list[str]()
-        self._due = set()
         for spec in self.spec.inputs:
             key, position = spec.state_key, self._checkpoint.position(spec)
             place = places[key] = before[key].arrived(position)
@@ -214,11 +209,9 @@ class Task:
                 if way == "switch":
                     switch = find_switch(self._store, self.spec, spec, place, position, self._reached)
                     places[key] = place._replace(switch=switch)
-                    if switch is None:
-                        self._due.add(key)
-                    else:
+                    if switch is not None:
                         self._log.write(
-                            "info", (f"'{spec.name}' retracts the rows that it has read, and continues: {fate}")
+                            "info", f"'{spec.name}' retracts the rows that it has read, and continues: {fate}"
                         )
         return places, tuple(over)
 

@@ -34,8 +34,9 @@ from derive.engine.transactor import TaskSpec
 from derive.errors import FencedError, SourceReplacedError
 from derive.relations.table_rows import TableRows
 from derive.storage.metadata.definitions import Definitions
+from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
-from derive.storage.table_types import Table, TableColumn
+from derive.storage.table_types import RowUpdate, Table, TableColumn, TableUpdate
 
 ITEMS, OTHER = "sql/public/items", "sql/public/other"
 COLUMNS = (TableColumn("id", "bigint"), TableColumn("v", "bigint"))
@@ -57,7 +58,11 @@ _SUMS = """
 """
 _FOLLOW = "          onSourceReset: follow\n"
 _COPY = """
-    schema: {type: object, required: [id], properties: {id: {type: integer}, v: {type: integer}}}
+    schema:
+      type: object
+      required: [id]
+      reduce: {strategy: merge}
+      properties: {id: {type: integer}, v: {type: integer, reduce: {strategy: maximize}}}
     key: [/id]
     derive:
       using: {sqlite: {}}
@@ -134,6 +139,7 @@ class ReplacedSources(RuleBasedStateMachine):
         self.tables: dict[str, Table] = {}
         self.held: Relation | None = None
         self.read: Relation | None = None
+        self.holds_nothing = True  # the readers hold a relation that a catalog declares, and that has no table
         self.moved: list[Relation | None] = []  # relations that have got another name
         self.placeholders: set[str] = set()
         self.stopped = False
@@ -153,7 +159,8 @@ class ReplacedSources(RuleBasedStateMachine):
         if self.names[ITEMS] is None:  # what the catalog names is there, and is empty
             self.names[ITEMS] = Relation()
             self.placeholders.add(ITEMS)
-        self.held = self.held or self.names[ITEMS]
+        if self.held is None:
+            self.held, self.holds_nothing = self.names[ITEMS], ITEMS in self.placeholders
         self.stopped = False
 
     # Statements of people
@@ -165,6 +172,8 @@ class ReplacedSources(RuleBasedStateMachine):
         self.tables[name] = self.world.store.tables.create(name, COLUMNS)
         if name not in self.placeholders:  # else the catalog has named the table before it was there
             self.names[name] = Relation()
+        elif self.held is self.names[name]:
+            self.holds_nothing = False  # the declared relation becomes the table
         self.placeholders.discard(name)
 
     @rule(name=st.sampled_from([ITEMS, OTHER]))
@@ -211,8 +220,6 @@ class ReplacedSources(RuleBasedStateMachine):
         if name in self.tables and other not in self.tables:
             self.world.define(Definitions(renamed={self.tables[name].id: other}))
             self.tables[other] = self.tables.pop(name)
-            if other in self.placeholders and self.held is self.names[other]:  # of which there was nothing to read
-                self.held = self.names[name]
             self.names[other], self.names[name] = self.names[name], None
             self.moved.append(self.names[other])
             self.placeholders.discard(other)
@@ -241,6 +248,10 @@ class ReplacedSources(RuleBasedStateMachine):
             self.world.wall += 2_000_000
             self.run.step()
         now = self.names[ITEMS]
+        if (
+            self.holds_nothing and now is not None and ITEMS not in self.placeholders
+        ):  # the readers move to the first table of the name
+            self.held, self.holds_nothing = now, False
         if now is not None and now is not self.read and now in self.moved:
             now.forget()  # a relation that comes with another name is read from its present rows on
         self.read = now
@@ -531,3 +542,62 @@ def test_run_ends_while_a_refill_waits_for_a_dropped_source(tmp_path: Path, *, i
     with closing(world.run()) as run:
         run.until_idle(sleep=sleep)
     assert apsw.Connection(str(table)).execute("SELECT id FROM greatest").fetchall() == [(3,)]
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+@pytest.mark.parametrize("kind", ["table", "view", "view without its server"])
+@pytest.mark.parametrize("source", [ITEMS, "t/greatest"])
+def test_followers_equal_a_recreated_source_with_and_without_rows(
+    tmp_path: Path, *, source: str, kind: str, rows: int
+) -> None:
+    """The rows of the former relation are retracted even if the new relation has no rows."""
+    file = tmp_path / "out.db"
+    binding = f"{{source: {source}, resource: {{table: out}}, onSourceReset: follow}}"
+    endpoint = f"{{connector: {{image: materialize-sqlite, config: {{path: {file}}}}}}}"
+    text = f"{CATALOG}materializations:\n  t/out:\n    endpoint: {endpoint}\n    bindings: [{binding}]\n"
+    world = World(tmp_path / "data", load(write_catalog(tmp_path, text)), wall=1_000_000)
+    tables, waits = world.store.tables, itertools.count()
+    runs = [("t/follows",), ("t/out",)] if source == ITEMS else [("t/greatest", "t/copies", "t/out")]
+
+    def create() -> Table:
+        return tables.create(ITEMS, COLUMNS, view_of=[OTHER] if kind != "table" else None)
+
+    def write(table: Table, *keys: int) -> None:
+        world.wall += 1_000_000
+        clock = world.store.timeline.assign(1)
+        changes = TableRows(table).changes([((key, 1), 1) for key in keys])
+        update = TableUpdate(table.id, None, clock + 1, tuple(RowUpdate(clock, *change) for change in changes))
+        tables.commit([update], Door.DATAFLOW if kind != "table" else Door.SERVER)
+
+    def sleep(seconds: float) -> None:
+        assert next(waits) < 500, "the run does not end"
+        world.wall += max(int(seconds * 1e6), 100_000)
+        if serves:
+            write(relation)
+
+    def run() -> None:
+        for tasks in runs:
+            with closing(open_run(world.catalog, world.store, InProcessExecutor(), tasks=tasks)) as run:
+                run.until_idle(sleep=sleep)
+
+    relation, serves = create(), kind == "view"
+    write(relation, 1, 2)
+    run()
+    world.define(Definitions(dropped=(relation.id,)))
+    relation = create()
+    write(relation, *[3] * rows)
+    run()
+    if "without" in kind:  # the runs have ended, and the server continues
+        serves = True
+        sleep(1)
+        run()
+    with closing(apsw.Connection(str(file))) as db:
+        where = """WHERE "_meta/op" IS NOT 'd'""" if source == ITEMS else ""
+        assert db.execute(f"SELECT id FROM out {where}").fetchall() == [(3,)] * rows
+    if source == ITEMS:
+        groups: Counter[int] = Counter()
+        for row in world.rows("t/follows"):
+            groups[orjson.loads(row[3])["id"]] += orjson.loads(row[3])["n"]
+        assert +groups == Counter([3] * rows)
+    else:
+        assert [len(world.rows("t/greatest")), len(world.rows("t/copies"))] == [rows] * 2
