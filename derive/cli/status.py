@@ -183,6 +183,10 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
     _report_binding_shadows(bindings, positions)
     if outdated is not None:
         print_error(outdated)
+    elif any(shadow.is_held for shadow in shadows):
+        note("the shadows replace the live version after: flowctl swap")
+    elif any(shadow.is_held for shadow in bindings):
+        note("the rows of the second tables replace the live rows after: flowctl swap")
     _report_tasks(rows)
 
 
@@ -227,7 +231,7 @@ def _report_tasks(rows: Sequence[tuple[dict[str, Any], FlowError | None]]) -> No
 
 
 def _report_shadows(shadows: Sequence[Shadow], uppers: Mapping[str, int]) -> None:
-    """Print how far each shadow is, and for what the swap waits.
+    """Print how far each shadow is.
 
     Args:
         shadows: the shadows.
@@ -242,12 +246,10 @@ def _report_shadows(shadows: Sequence[Shadow], uppers: Mapping[str, int]) -> Non
         at = f"is at {format_rfc3339(own)}" if own > BEGINNING else "has derived nothing yet"
         beside = f", and '{shadow.task}' at {format_rfc3339(live)}" if live > BEGINNING else ""
         note(f"{shadow.name}: the shadow of '{shadow.task}' {at}{beside}", task=shadow.name)
-    if any(shadow.is_held for shadow in shadows):
-        note("the shadows replace the live version after: flowctl swap")
 
 
 def _report_binding_shadows(shadows: Sequence[BindingShadow], positions: Mapping[str, Mapping[str, int]]) -> None:
-    """Print how far each shadow of a binding is, the error that stopped it, and for what the swap waits.
+    """Print how far each shadow of a binding is, and the error that stopped it.
 
     Args:
         shadows: the shadows.
@@ -264,8 +266,6 @@ def _report_binding_shadows(shadows: Sequence[BindingShadow], positions: Mapping
             note(f"{shadow.task}: the second table of '{live}' {at}{beside}", task=shadow.task)
         if shadow.error:
             print_error(shadow.error)
-    if any(shadow.is_held for shadow in shadows):
-        note("the rows of the second tables replace the live rows after: flowctl swap")
 
 
 def _note_quarantine(task: str, quarantine: Mapping[str, int]) -> None:

@@ -308,3 +308,29 @@ def test_recommended_commands_let_a_waiting_task_continue(waiting: Path) -> None
     assert flowctl(waiting, "run", "--until-idle")[0] == 0
     assert total(waiting) == 3
     assert flowctl(waiting, "status", "-o", "json")[2] == ""
+
+
+def test_renamed_transform_of_the_readme_never_doubles_a_sum_unasked(tmp_path: Path) -> None:
+    catalog = (REPOSITORY / "README.md").read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```\n")[0]
+    renamed = catalog.replace("name: fromOrders", "name: add")
+    orders = [(1, "ann", 20), (2, "ben", 5.5), (3, "ann", 1.5)]
+    text = "".join(json.dumps({"id": id_, "customer": who, "amount": spent}) + "\n" for id_, who, spent in orders)
+
+    def spent() -> dict[str, float]:
+        out = flowctl(tmp_path, "collections", "read", "--collection", "shop/spending", "--reduce")[1]
+        return {row["customer"]: row["spent"] for row in map(json.loads, out.splitlines())}
+
+    write_catalog(tmp_path, catalog)
+    assert flowctl(tmp_path, "ingest", "--collection", "shop/orders", text=text)[0] == 0
+    assert flowctl(tmp_path, "run", "--until-idle")[0] == 0
+    write_catalog(tmp_path, renamed)
+    plan = json.loads(flowctl(tmp_path, "plan")[1])
+    assert (plan["task"], plan["status"]) == ("shop/spending", "waits")
+    for _ in range(2):
+        status, _, err = flowctl(tmp_path, "run", "--until-idle")
+        assert status == 1
+        assert "'add' would read 3 documents of 'shop/orders'" in err
+        assert spent() == {"ann": 21.5, "ben": 5.5}
+    write_catalog(tmp_path, renamed.replace("name: add", "name: add\n          formerly: fromOrders"))
+    assert flowctl(tmp_path, "run", "--until-idle")[0] == 0
+    assert spent() == {"ann": 21.5, "ben": 5.5}

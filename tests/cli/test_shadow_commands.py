@@ -169,6 +169,7 @@ def test_status_and_plan_report_a_shadow_after_another_edit(folder: Path) -> Non
     _, _, err = flowctl(folder, "status")
     assert "s/sums@2: the shadow of 's/sums' is at 20" in err
     assert "the shadow is outdated" in err
+    assert "flowctl swap" not in err
     plan = json.loads(flowctl(folder, "plan", "--task", "s/sums")[1])
     assert plan["notes"] == ["a shadow of the task exists, so a run without --shadow refuses the task"]
     assert [one["command"] for one in plan["commands"]] == ["flowctl run --shadow", "flowctl shadow drop"]
