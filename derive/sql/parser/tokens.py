@@ -52,7 +52,15 @@ _PARAMETER = re.compile(r"\$(\d+)")
 _DOLLAR_QUOTE = re.compile(r"\$(?:[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_\u0080-\U0010ffff]*)?\$")
 _OPERATOR = re.compile(r"[-+*/<>=~!@#%^&|`?]+")
 _CONTINUED = re.compile(r"(?:[ \t\f\v]|--[^\r\n]*)*[\r\n](?:[ \t\r\n\f\v]|--[^\r\n]*[\r\n])*'")
-_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
+_HEX = "[0-9A-Fa-f]"
+_ESCAPE = re.compile(
+    rf"\\(?:([0-7]{{1,3}})|x({_HEX}{{1,2}})|u([Dd][89ABab]{_HEX}{{2}})\\u([Dd][C-Fc-f]{_HEX}{{2}})"
+    rf"|u({_HEX}{{4}})|U({_HEX}{{8}})|(.))",
+    re.DOTALL,
+)
+_FIRST_OF_SEVERAL, _ESCAPED_BYTES = 0x80, 0xDC00
+"""The first byte that is no character of its own, and the code with which Python's `surrogateescape` begins."""
+_UNICODE = "Write four digits after \\u, or eight digits after \\U."
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LETS_SIGN_END = frozenset("~!@#%^&|`?")
 
@@ -219,16 +227,36 @@ def _escaped_closing(text: str, begin: int) -> int | None:
 
 
 def _unescaped(part: str, offset: int) -> str:
+    """Return the text of a string with escapes; octal and hexadecimal escapes are bytes of UTF-8."""
+
     def character(match: re.Match[str]) -> str:
-        octal, short, four, eight, other = match.groups()
-        if other:
+        octal, short, high, low, four, eight, other = match.groups()
+        if other and other not in "uU":
             return _ESCAPED.get(other, other)
-        code = int(octal, 8) if octal else int(short or four or eight, 16)
-        if not 0 < code < 0x110000 or 0xD800 <= code < 0xE000:
+        if other:
+            raise SqlError("22025", "invalid Unicode escape", offset=offset + match.start(), hint=_UNICODE)
+        if octal or short:
+            byte = (int(octal, 8) if octal else int(short, 16)) & 0xFF
+            return chr(byte) if byte < _FIRST_OF_SEVERAL else chr(_ESCAPED_BYTES + byte)
+        code = int(four or eight or high, 16)
+        if low:
+            code = 0x10000 + ((code & 0x3FF) << 10 | int(low, 16) & 0x3FF)
+        if 0xD800 <= code < 0xE000:
+            raise SqlError("42601", "invalid Unicode surrogate pair", offset=offset + match.start(), hint=_UNICODE)
+        if not 0 < code < 0x110000:
             raise SqlError("22025", "invalid Unicode escape value", offset=offset + match.start())
         return chr(code)
 
-    return _ESCAPE.sub(character, part.replace("''", "'"))
+    text = _ESCAPE.sub(character, part.replace("''", "'"))
+    if "\0" in text:
+        raise SqlError("22021", 'invalid byte sequence for encoding "UTF8": 0x00', offset=offset)
+    if text.isascii():
+        return text
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise SqlError("22021", f'invalid byte sequence for encoding "UTF8": 0x{byte:02x}', offset=offset) from None
 
 
 def _dollar(text: str, offset: int) -> Token:

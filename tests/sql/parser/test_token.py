@@ -15,6 +15,10 @@ def values(text: str) -> list[str]:
     [
         ('Select "a""B" FROM é', ["select", 'a"B', "from", "é"]),
         ("'it''s' E'a\\n\\x41\\u00e9\\'' $$x$y$$ $t$ $$ $t$", ["it's", "a\nAé'", "x$y", " $$ "]),
+        (
+            "E'\\303\\251' E'\\xc3\\xa9\\x41\\7' E'\\ud83d\\uDE00\\\\x41' E'\\xF0\\x9f\\230\\200'",
+            ["é", "éA\7", "😀\\x41", "😀"],
+        ),
         ("'a'\n  'b' -- c\n 'd'", ["abd"]),
         ("1 1.5 .5 1e3 1.e-2 $12", ["1", "1.5", ".5", "1e3", "1.e-2", "12"]),
         (
@@ -50,6 +54,10 @@ def test_tokens_have_positions() -> None:
         ('a ""', "42601", 2, 'zero-length delimited identifier at or near """"'),
         ("a 12b", "42601", 2, 'trailing junk after numeric literal at or near "12b"'),
         ("a E'\\u0000'", "22025", 4, "invalid Unicode escape value"),
+        ("a E'\\ud83d'", "42601", 4, "invalid Unicode surrogate pair"),
+        ("a E'\\u00g0'", "22025", 4, "invalid Unicode escape"),
+        ("a E'x\\xc3'", "22021", 4, 'invalid byte sequence for encoding "UTF8": 0xc3'),
+        ("a E'\\000'", "22021", 4, 'invalid byte sequence for encoding "UTF8": 0x00'),
         ("a \\b", "42601", 2, 'syntax error at or near "\\"'),
         ("a B'1'", "0A000", 2, "bit strings are not supported"),
     ],
