@@ -1,4 +1,4 @@
-"""Equal values with several data, such as `24:00:00` and `1 day`, in queries and in maintained views, as in PostgreSQL."""
+"""Equal intervals with several data, and `character(n)`, in queries and in maintained views, as in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -66,6 +66,102 @@ SCRIPT = (
     "SELECT array_agg(n ORDER BY i, n) FROM (VALUES (interval '24 hours', 1), ('1 day', 0)) v (i, n)",
 )
 
+CHARACTERS = (
+    "CREATE TABLE c (c char(5), v varchar(5), n int, t text)",
+    (
+        "INSERT INTO c VALUES ('ab', 'ab', 1, 'ab'), ('ab   ', 'ab ', 2, 'ab '), ('', '', 3, ''), ('ab  "
+        "', 'ab  ', 4, 'b'), (NULL, NULL, 5, NULL)"
+    ),
+)
+CHARACTER_QUERIES = (
+    "SELECT n FROM c WHERE c = 'ab    '",
+    "SELECT n FROM c WHERE 'ab    ' = c",
+    "SELECT n FROM c WHERE c <> 'ab    '",
+    "SELECT n FROM c WHERE c = 'ab'",
+    "SELECT n FROM c WHERE c = 'ab'::text",
+    "SELECT n FROM c WHERE c = 'ab   '::text",
+    "SELECT n FROM c WHERE c IN ('ab ', 'x')",
+    "SELECT n FROM c WHERE c IN ('ab ')",
+    "SELECT n FROM c WHERE c NOT IN ('ab ', 'x')",
+    "SELECT n FROM c WHERE c = v",
+    "SELECT n FROM c WHERE v = c",
+    "SELECT n FROM c WHERE c = t",
+    "SELECT n FROM c WHERE v = t",
+    "SELECT n FROM c WHERE c::text = v",
+    "SELECT n FROM c WHERE c LIKE 'ab'",
+    "SELECT n FROM c WHERE c LIKE 'ab   '",
+    "SELECT n FROM c WHERE c LIKE 'ab%'",
+    "SELECT n FROM c WHERE c::text LIKE 'ab'",
+    "SELECT n FROM c WHERE c NOT LIKE 'ab'",
+    "SELECT n FROM c WHERE c > 'a  ' AND c < 'ab  z'",
+    "SELECT n FROM c WHERE c BETWEEN 'ab  ' AND 'ab '",
+    "SELECT n FROM c WHERE c = ANY ('{ab,x}')",
+    "SELECT n FROM c WHERE c IN (SELECT 'ab    '::char(6))",
+    "SELECT n FROM c WHERE c IN (SELECT v FROM c WHERE n = 2)",
+    "SELECT n FROM c WHERE v IN (SELECT c FROM c WHERE n = 2)",
+    "SELECT n FROM c WHERE c NOT IN (SELECT v FROM c WHERE n = 2)",
+    "SELECT n FROM c WHERE c IN (SELECT t FROM c WHERE n = 2)",
+    "SELECT n FROM c WHERE c = 'ab '::char(3)",
+    "SELECT n FROM c WHERE c IS DISTINCT FROM 'ab '",
+    "SELECT n FROM c WHERE (c, n) = ('ab ', 1)",
+    "SELECT n FROM c WHERE (c, n) IN (('ab ', 1), ('', 3))",
+    "SELECT a.n, b.n AS m FROM c a JOIN c b ON a.c = b.v",
+    "SELECT n, CASE c WHEN 'ab  ' THEN 1 ELSE 2 END AS a, nullif(c, 'ab ') AS b FROM c",
+    "SELECT c, count(*) FROM c GROUP BY c",
+)
+CHARACTER_CHANGES = (
+    "INSERT INTO c VALUES ('ab', 'z', 6, 'ab '), ('z', 'ab   ', 7, 'z')",
+    "UPDATE c SET c = v, v = c WHERE n IN (2, 7)",
+    "DELETE FROM c WHERE c = 'ab    ' AND n < 3",
+    "DELETE FROM c WHERE c IN ('ab  ', 'z  ')",
+)
+CHARACTER_SCRIPT = (
+    *CHARACTERS,
+    *CHARACTER_QUERIES,
+    "SELECT n, length(c), octet_length(c), c || '|', '|' || c || '|' FROM c",
+    "SELECT n FROM c WHERE c = ANY (ARRAY['ab   ', 'x'])",
+    "SELECT n FROM c WHERE c = (SELECT 'ab    ')",
+    (
+        "SELECT 'a '::char(2) = 'a'::char(1), 'a '::char(2) = 'a'::text, 'a '::char(2)::text = 'a ', "
+        "'a'::char(5) = 'a   '"
+    ),
+    "SELECT DISTINCT c FROM c",
+    "SELECT count(*) FROM c GROUP BY c",
+    "SELECT n, CASE c WHEN 'ab  ' THEN 1 ELSE 2 END, nullif(c, 'ab ') FROM c",
+    (
+        "SELECT concat(c, '|'), upper(c) || '|', c::varchar || '|', c::text || '|', quote_literal(c), "
+        "md5(c), substr(c, 1, 4) || '|' , replace(c, ' ', '_'), left(c, 4) || '|', rpad(c, 6, '*'), "
+        "to_json(c), position(' ' in c), format('%s|', c) FROM c"
+    ),
+    "SELECT string_agg(c, ',') FROM c WHERE n < 3",
+    "SELECT max(c) || '|', min(c) FROM c",
+    "SELECT array_agg(c ORDER BY n), jsonb_agg(c ORDER BY n) FROM c",
+    "SELECT c ~ '^ab$', c ~ '^ab   $', c SIMILAR TO 'ab', c ILIKE 'AB___' FROM c WHERE n = 1",
+    "SELECT row_to_json(c) FROM c WHERE n = 1",
+    "SELECT jsonb_build_object('c', c) FROM c WHERE n = 1",
+    "SELECT a.n, b.n FROM c a JOIN c b ON a.c = b.v",
+    "CREATE VIEW cv AS SELECT n FROM c WHERE c = 'ab    '",
+    "TABLE cv",
+    "PREPARE q AS SELECT n FROM c WHERE c = $1",
+    "EXECUTE q ('ab    ')",
+    "EXECUTE q (NULL)",
+    "PREPARE r AS SELECT n FROM c WHERE c IN ($1, $2)",
+    "EXECUTE r ('ab    ', 'z')",
+    "PREPARE s AS UPDATE c SET t = $2 WHERE c = $1 RETURNING n",
+    "EXECUTE s ('ab    ', 'z')",
+    "UPDATE c SET v = c WHERE n = 1 RETURNING v || '|'",
+    "UPDATE c SET n = 9 WHERE c = 'ab     ' AND n = 1 RETURNING n",
+    "CREATE TABLE k (c char(4) PRIMARY KEY, n int)",
+    "INSERT INTO k VALUES ('a', 1)",
+    "INSERT INTO k VALUES ('a  ', 1)",
+    "SELECT n FROM k WHERE c = 'a     '",
+    "PREPARE kk AS SELECT n FROM k WHERE c = $1",
+    "EXECUTE kk ('a  ')",
+    "INSERT INTO k VALUES ('a ', 2) ON CONFLICT (c) DO UPDATE SET n = 2",
+    "TABLE k",
+    "DELETE FROM c WHERE c = 'ab    ' RETURNING n",
+)
+
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Connection]:
@@ -91,3 +187,13 @@ def test_group_shows_its_least_datum_in_any_order_of_rows(postgres: Connection, 
     ]
     (_, (_, first)), (_, (_, second)) = outcomes(texts, postgres, tmp_path)[0]
     assert first == second
+
+
+def test_queries_of_characters_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
+    ours, theirs = outcomes(CHARACTER_SCRIPT, postgres, tmp_path)
+    assert ours == theirs
+
+
+def test_maintained_views_of_characters_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
+    ours, theirs = maintained(CHARACTERS, CHARACTER_QUERIES, CHARACTER_CHANGES, postgres, tmp_path)
+    assert ours == theirs

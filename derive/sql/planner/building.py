@@ -8,9 +8,13 @@ from derive.algebra.expression import Call, Column, Expression, Literal, Subquer
 from derive.algebra.relation import Constant, Filter, Join, Project, Relation
 from derive.algebra.rewrite import rewritten, shifted
 from derive.algebra.types import Type
+from derive.functions.registry import resolve_function
 from derive.functions.types.array import elements_of
 
 _ANY, _NONE = "equals_any_", "differs_from_all_"
+
+TRIM = resolve_function("rtrim", (Type.TEXT,)).function
+"""Function that removes trailing spaces of a text."""
 
 
 def is_membership(call: Call) -> bool:

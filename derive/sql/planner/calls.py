@@ -27,7 +27,7 @@ from derive.sql.parser.ast import (
     WindowFrame,
     WindowReference,
 )
-from derive.sql.planner.equal_values import compared
+from derive.sql.planner.equal_values import compared, is_padded, with_spaces
 from derive.sql.planner.interfaces import Expressions
 from derive.sql.planner.output import orders_of, start_of
 from derive.sql.planner.scope import AGGREGATES, GROUPINGS, WINDOWS, Clause, Frame
@@ -173,6 +173,12 @@ _IGNORING_NULL = frozenset(
 )
 
 
+_OF_ANY = frozenset(
+    f"{prefix}{name}" for prefix in ("json_", "jsonb_") for name in ("build_object", "build_array", "agg", "object_agg")
+) | {"concat", "concat_ws", "format", "to_json", "to_jsonb", "array_agg", "octet_length", "bit_length"}
+"""Functions whose arguments keep the spaces of `character(n)`, because they do not become texts."""
+
+
 class CallPlanner:
     """Planner of the calls in one query."""
 
@@ -217,6 +223,8 @@ class CallPlanner:
         rows = len(self._expressions.frame.rows)
         values = [self._expressions.plan(argument) for argument in node.arguments]
         offsets = [start_of(argument) for argument in node.arguments]
+        if name in _OF_ANY:
+            values = [with_spaces(value, self._expressions.frame) for value in values]
         if name in _ALIKE:
             check_no_rows(self._expressions.frame, rows, name.upper())
             alike = self._coercion.alike(values, offsets, name.upper())
@@ -226,7 +234,9 @@ class CallPlanner:
         resolution = resolve_function(name, [value.type for value in values], node.offset)
         arguments = self._coercion.arguments(values, resolution.argument_types, offsets)
         if name == "nullif" and (
-            values[0].type not in {Type.UNKNOWN, resolution.result_type} or not has_equal_data(resolution.result_type)
+            values[0].type not in {Type.UNKNOWN, resolution.result_type}
+            or not has_equal_data(resolution.result_type)
+            or (values[0].type is Type.TEXT and is_padded(self._expressions.frame.modifier_of(values[0])))
         ):
             # The result has the type of the first argument, even if the comparison casts both arguments.
             equality = self._expressions.operation("=", values, offsets, node.offset)
@@ -309,6 +319,8 @@ class CallPlanner:
             message = "count(*) must be used to call a parameterless aggregate function"
             raise SqlError("42809", message, offset=node.offset)
         values = [self._expressions.plan(argument) for argument in node.arguments]
+        if name in _OF_ANY:
+            values = [with_spaces(value, self._expressions.frame) for value in values]
         types = [value.type for value in values]
         if node.over is not None and not (is_aggregate(name) or is_window_function(name) or name in _OF_OTHER_ROWS):
             if not is_row_function(name):

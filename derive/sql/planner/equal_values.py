@@ -1,7 +1,10 @@
-"""Rows and keys whose equal values may have several data, such as the intervals `24:00:00` and `1 day`.
+"""Values of which equal ones may have several data: the intervals `24:00:00` and `1 day`, and texts as `character(n)`.
 
-Operators of the algebra compare data. The planner gives them a sort key in place of such a value, which equal values
-share. A group of equal values shows its least datum, so that the shown datum depends only on the rows.
+Operators of the algebra compare data. The planner gives them a sort key in place of such an interval, which equal
+intervals share. A group of equal values shows its least datum, so that the shown datum depends only on the rows.
+
+A value of `character(n)` is stored without trailing spaces. A text that is compared with it loses these, too. Patterns
+match the value with all its spaces.
 """
 
 from __future__ import annotations
@@ -22,15 +25,55 @@ from derive.algebra.relation import (
     Window,
     WindowFunction,
 )
-from derive.algebra.types import Type
+from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.functions.registry import resolve_aggregate, resolve_function, resolve_operator
 from derive.functions.scalar.logic import has_equal_data, key_function
-from derive.sql.planner.building import columns_of
+from derive.sql.planner.building import TRIM, columns_of
+from derive.sql.planner.interfaces import Expressions
+from derive.sql.planner.scope import Frame
+
+_PAD = resolve_function("rpad", (Type.TEXT, Type.INTEGER)).function
 
 
 def compared(value: Expression) -> Expression:
     """Return an expression whose data are equal if and only if the values are equal."""
     return value if has_equal_data(value.type) else Call(key_function(value.type), (value,), Type.BYTEA)
+
+
+def without_spaces(values: Sequence[Expression], expressions: Expressions) -> Sequence[Expression]:
+    """Return compared values; beside `character(n)`, literals, parameters and `varchar(n)` lose trailing spaces."""
+    if not any(value.type is Type.TEXT for value in values):
+        return values
+    modifiers = [expressions.frame.modifier_of(value) if value.type is Type.TEXT else None for value in values]
+    if not any(map(is_padded, modifiers)):
+        return values
+    return [
+        trimmed(value, expressions)
+        if value.type is Type.UNKNOWN or (modifier is not None and modifier.name is ModifiedType.VARCHAR)
+        else value
+        for value, modifier in zip(values, modifiers, strict=True)
+    ]
+
+
+def is_padded(modifier: TypeModifier | None) -> bool:
+    """Return whether a type modifier is that of `character(n)`."""
+    return modifier is not None and modifier.name is ModifiedType.BPCHAR
+
+
+def trimmed(value: Expression, expressions: Expressions) -> Expression:
+    """Return a text, or a value of an unknown type as a text, without trailing spaces."""
+    value = expressions.coercion.known(value, 0)
+    if isinstance(value, Literal) and isinstance(value.value, str):
+        return Literal(value.value.rstrip(" "), value.type)
+    return Call(TRIM, (value,), value.type)
+
+
+def with_spaces(value: Expression, frame: Frame) -> Expression:
+    """Return a value of `character(n)` as a text with all its spaces; another value unchanged."""
+    modifier = frame.modifier_of(value) if value.type is Type.TEXT else None
+    if modifier is None or not is_padded(modifier):
+        return value
+    return Call(_PAD, (value, Literal(modifier.size, Type.INTEGER)), Type.TEXT)
 
 
 def distinct_rows(relation: Relation) -> Relation:

@@ -47,6 +47,7 @@ from derive.sql.parser.ast import (
 )
 from derive.sql.planner.calls import CallPlanner
 from derive.sql.planner.coercion import folded, located, modifier_of_type, type_of
+from derive.sql.planner.equal_values import with_spaces, without_spaces
 from derive.sql.planner.interfaces import Expressions, Queries, limited
 from derive.sql.planner.output import start_of
 from derive.sql.planner.predicates import PredicatePlanner
@@ -147,6 +148,8 @@ class ArrayPlanner:
         return index
 
 
+_COMPARISONS = frozenset({"=", "<>", "!=", "<", "<=", ">", ">=", "is distinct from", "is not distinct from"})
+_PATTERNS = frozenset({"~~", "!~~", "~~*", "!~~*", "~", "!~", "~*", "!~*"})
 _MODIFIED = {Type.NUMERIC, Type.TEXT, Type.SMALLINT_ARRAY, Type.OID_ARRAY}
 _BITS = ((Type.INTEGER, 31), (Type.BIGINT, 63))
 
@@ -224,6 +227,10 @@ class ExpressionPlanner:
 
     def operation(self, symbol: str, values: Sequence[Expression], offsets: Sequence[int], offset: int) -> Expression:
         """Apply an operator to planned operands."""
+        if symbol in _COMPARISONS:
+            values = without_spaces(values, self)
+        elif symbol in _PATTERNS:
+            values = [with_spaces(values[0], self.frame), *values[1:]]
         try:
             resolution = _operator(symbol, tuple(value.type for value in values))
         except SqlError as error:

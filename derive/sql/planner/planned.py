@@ -15,7 +15,7 @@ from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError, Violation
 from derive.functions.registry import USER_FUNCTIONS, evaluate
 from derive.functions.types.type_info import text_function
-from derive.sql.planner.building import among, is_membership
+from derive.sql.planner.building import TRIM, among, is_membership
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation
 
 _OF_TRANSACTION = ("now", "transaction_timestamp")
@@ -118,6 +118,9 @@ def _replacement(arguments: Sequence[Datum]) -> Replacement:
             return Literal(arguments[part.index], part.type)
         if isinstance(part, Call) and is_membership(part) and isinstance(part.arguments[1], Parameter):
             return among(replace(part, arguments=tuple(rewritten(one, replacement, depth) for one in part.arguments)))
+        if isinstance(part, Call) and part.function == TRIM and isinstance(part.arguments[0], Parameter):
+            literal = Literal(arguments[part.arguments[0].index], Type.TEXT)
+            return Literal(evaluate(replace(part, arguments=(literal, *part.arguments[1:]))), Type.TEXT)
         return None
 
     return replacement

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from derive.algebra.expression import Call, Column, Expression, Literal, Parameter, Subquery, SubqueryKind
+from derive.algebra.modifier_inference import modifiers_of
 from derive.algebra.relation import Project, Relation
 from derive.algebra.rewrite import deepened
-from derive.algebra.types import Type
+from derive.algebra.types import Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.registry import resolve_operator, resolve_quantified
 from derive.sql.parser.ast import (
@@ -21,11 +22,14 @@ from derive.sql.parser.ast import (
     Quantified,
     Query,
     RowValue,
+    StringLiteral,
     SyntaxNode,
     Test,
+    TypeCast,
+    TypeName,
 )
-from derive.sql.planner.building import among
-from derive.sql.planner.equal_values import compared
+from derive.sql.planner.building import among, columns_of
+from derive.sql.planner.equal_values import compared, is_padded, trimmed, without_spaces
 from derive.sql.planner.interfaces import Expressions
 from derive.sql.planner.output import start_of
 
@@ -122,6 +126,7 @@ class PredicatePlanner:
     def _member(self, values: list[Expression], offsets: list[int], node: InList) -> Expression:
         """Return whether the first value equals one of the other values."""
         if len(values) > 2:
+            values = list(without_spaces(values, self._expressions))
             try:
                 kind = self._coercion.common([value.type for value in values], offsets, "IN")
             except SqlError:
@@ -143,17 +148,29 @@ class PredicatePlanner:
         operands = self._operands(node, relation)
         columns: list[Expression] = [Column(index, kind) for index, kind in enumerate(relation.types)]
         planned: list[Expression] = []
-        for index, (item, column) in enumerate(zip(operands, columns, strict=True)):
-            operand = self._expressions.plan(item)
+        modifiers = modifiers_of(relation) if Type.TEXT in relation.types else (None,) * len(columns)
+        for index, item in enumerate(operands):
+            operand, column = self._without_spaces(self._expressions.plan(item), columns[index], modifiers[index])
             resolution = resolve_operator("=", (operand.type, column.type), node.offset)
             offsets = (start_of(item), node.offset)
             operand, columns[index] = self._coercion.arguments((operand, column), resolution.argument_types, offsets)
             planned.append(compared(operand))
             columns[index] = compared(columns[index])
-        if tuple(column.type for column in columns) != relation.types:
+        if tuple(columns) != columns_of(relation):
             relation = Project(relation, tuple(columns))
         inside = Subquery(SubqueryKind.IN, relation, tuple(planned), Type.BOOLEAN)
         return negated(inside) if node.is_negated else inside
+
+    def _without_spaces(
+        self, operand: Expression, column: Expression, modifier: TypeModifier | None
+    ) -> tuple[Expression, Expression]:
+        """Return an operand and a column of a subquery, compared as `character(n)` if one of them is of this type."""
+        own = self._expressions.frame.modifier_of(operand) if operand.type is Type.TEXT else None
+        if is_padded(modifier) and (operand.type is Type.UNKNOWN or own is not None):
+            return trimmed(operand, self._expressions), column
+        if is_padded(own) and modifier is not None:
+            return operand, trimmed(column, self._expressions)
+        return operand, column
 
     @staticmethod
     def _operands(node: Quantified, relation: Relation) -> tuple[SyntaxNode, ...]:
@@ -210,9 +227,23 @@ class PredicatePlanner:
             self._expressions.known(node.operand)
             return Literal(int(node.is_all), Type.BOOLEAN)
         parts = [
-            self._expressions.plan(Operation(node.symbol, (node.operand, item), node.offset)) for item in source.items
+            self._expressions.plan(Operation(node.symbol, (node.operand, item), node.offset))
+            for item in self._elements(node.operand, source.items)
         ]
         return connected("and" if node.is_all else "or", parts)
+
+    def _elements(self, operand: SyntaxNode, items: Sequence[SyntaxNode]) -> Sequence[SyntaxNode]:
+        """Return the elements of an array as an operand is compared with them: literals beside a text are texts."""
+        if not any(isinstance(item, StringLiteral) for item in items):
+            return items
+        if self._expressions.plan(operand).type is not Type.TEXT:
+            return items
+        return [
+            TypeCast(item, TypeName("text", (), item.offset, False), item.offset)
+            if isinstance(item, StringLiteral)
+            else item
+            for item in items
+        ]
 
     def _with_any_array(self, node: Quantified, source: SyntaxNode) -> Expression:
         """Plan `operand operator ANY | ALL (array)` for an array expression that is not a list of elements."""
