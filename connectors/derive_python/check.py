@@ -31,6 +31,7 @@ from connectors.derive_python.runtime.project import (
     project_files,
     types_package,
 )
+from connectors.module_kit import checks
 from connectors.module_kit.projects import user_cache, write_project
 from derive.errors import Issue, TaskError
 from derive.protocol.specs import DerivationSpec
@@ -52,18 +53,7 @@ _FlowWhole()
 
 def check_names(spec: DerivationSpec) -> list[Issue]:
     """Return an issue for each transform whose method name is already taken or reserved."""
-    issues = []
-    taken: dict[str, str] = {}
-    for transform in spec.transforms:
-        method = method_of(transform.name)
-        if method in taken:
-            message = f"transforms '{taken[method]}' and '{transform.name}' would both be the method '{method}'"
-            issues.append(Issue("E532", message, transform.position, "rename one of them"))
-        elif method in RESERVED:
-            message = f"transform '{transform.name}' would be the method '{method}', which the runtime reserves"
-            issues.append(Issue("E532", message, transform.position, "rename the transform"))
-        taken.setdefault(method, transform.name)
-    return issues
+    return checks.check_names(spec, method_of, RESERVED.__contains__)
 
 
 def check_config(spec: DerivationSpec) -> list[Issue]:

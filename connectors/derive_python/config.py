@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
+from connectors.module_kit import checks
+from connectors.module_kit.checks import permissions_schema
 from derive.document.pointer import JSON
 from derive.errors import Issue
 from derive.position import Position, Script
@@ -92,34 +93,12 @@ def module_of(spec: DerivationSpec) -> Script:
 
 def refusal_of(spec: DerivationSpec) -> Issue | None:
     """Return an issue if the module asks for permissions that the run does not grant; otherwise None."""
-    permissions = config_of(spec).permissions
-    if not permissions or spec.limits.allows_permissions:
-        return None
-    message = f"the module of '{spec.name}' asks for permissions: {permissions}"
-    hint = "if you trust the module, add --allow-permissions"
-    return Issue("E534", message, permissions.position or spec.collection.position, hint)
+    return checks.refusal_of(spec, config_of(spec).permissions)
 
 
-def _list_of(description: str, item: str, pattern: str = r"^\S") -> dict[str, Any]:
-    desired = {"type": "string", "description": f"This is {item}.", "pattern": pattern}
-    fault = {"errorMessage": f"this value is not {item}", "x-code": "E017"}
-    return {"type": "array", "description": description, "items": {**desired, **fault}}
-
-
-_PERMISSIONS = {
-    "title": "Permissions",
-    "description": "Permissions of the module outside its sandbox; `flowctl run --allow-permissions` grants them.",
-    "type": "object",
-    "properties": {
-        "net": {"type": "boolean", "description": "True if the module may use the network."},
-        "read": _list_of("Files and folders to read.", "the path of a file or folder"),
-        "env": _list_of(
-            "Environment variables to read.", "the name of an environment variable", r"^[A-Za-z_][A-Za-z0-9_]*$"
-        ),
-    },
-    "patternProperties": {"^x-": True},
-    "additionalProperties": False,
-}
+_PERMISSIONS = permissions_schema(
+    net={"type": "boolean", "description": "True if the module may use the network."}, path_pattern=r"^\S"
+)
 
 SCHEMA = {
     "title": "Python",

@@ -33,6 +33,7 @@ from connectors.derive_typescript.runtime.project import (
     position_in,
     write_project,
 )
+from connectors.module_kit import checks
 from derive.document.pointer import JSON
 from derive.errors import Issue
 from derive.position import Position, Script
@@ -121,18 +122,7 @@ class _Report:
 
 def check_names(spec: DerivationSpec) -> list[Issue]:
     """Return an issue for each transform whose method name is already taken or reserved."""
-    issues = []
-    taken: dict[str, str] = {}
-    for transform in spec.transforms:
-        method = method_of(transform.name)
-        if method in taken:
-            message = f"transforms '{taken[method]}' and '{transform.name}' would both be the method '{method}'"
-            issues.append(Issue("E532", message, transform.position, "rename one of them"))
-        elif not method or method in RESERVED:
-            message = f"transform '{transform.name}' would be the method '{method}', which the runtime reserves"
-            issues.append(Issue("E532", message, transform.position, "rename the transform"))
-        taken.setdefault(method, transform.name)
-    return issues
+    return checks.check_names(spec, method_of, lambda method: not method or method in RESERVED)
 
 
 def check_modules(specs: Sequence[DerivationSpec], sound: SoundModules) -> list[Issue]:

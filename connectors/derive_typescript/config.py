@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from connectors.module_kit import checks
+from connectors.module_kit.checks import list_schema, permissions_schema
 from derive.errors import Issue
 from derive.position import Position, Script
 from derive.protocol.authoring import CODE_OR_FILE
@@ -83,12 +85,7 @@ def config_of(spec: DerivationSpec) -> TypeScriptConfig:
 
 def refusal_of(spec: DerivationSpec) -> Issue | None:
     """Return an issue if the module asks for permissions that the run does not grant; otherwise None."""
-    permissions = config_of(spec).permissions
-    if not permissions or spec.limits.allows_permissions:
-        return None
-    message = f"the module of '{spec.name}' asks for permissions: {permissions}"
-    hint = "if you trust the module, add --allow-permissions"
-    return Issue("E534", message, permissions.position or spec.collection.position, hint)
+    return checks.refusal_of(spec, config_of(spec).permissions)
 
 
 def module_of(spec: DerivationSpec) -> Script:
@@ -100,27 +97,13 @@ MODULE_PATTERN = r"\.(ts|mts|tsx|js|mjs|jsx)$"
 """Suffixes of files with code."""
 
 
-def _list_of(description: str, item: str, pattern: str = r"^[^\s,*][^,*]*$") -> dict[str, Any]:
-    # Deno takes a list separated by commas, and an empty list would allow everything.
-    desired = {"type": "string", "description": f"This is {item}.", "pattern": pattern}
-    fault = {"errorMessage": f"this value is not {item}", "x-code": "E017"}
-    return {"type": "array", "description": description, "items": {**desired, **fault}}
+_PATTERN = r"^[^\s,*][^,*]*$"
+"""Pattern of items, because Deno takes a list separated by commas, and an empty list would allow everything."""
 
-
-_PERMISSIONS = {
-    "title": "Permissions",
-    "description": "Permissions of the module outside its sandbox; `flowctl run --allow-permissions` grants them.",
-    "type": "object",
-    "properties": {
-        "net": _list_of("Hosts to connect to, with or without a port.", "a host such as 'example.com:443'"),
-        "read": _list_of("Files and folders to read.", "the path of a file or folder"),
-        "env": _list_of(
-            "Environment variables to read.", "the name of an environment variable", r"^[A-Za-z_][A-Za-z0-9_]*$"
-        ),
-    },
-    "patternProperties": {"^x-": True},
-    "additionalProperties": False,
-}
+_PERMISSIONS = permissions_schema(
+    net=list_schema("Hosts to connect to, with or without a port.", "a host such as 'example.com:443'", _PATTERN),
+    path_pattern=_PATTERN,
+)
 
 _FILES = {
     "type": "array",
