@@ -22,6 +22,7 @@ import orjson
 import psycopg
 
 from bench.process import flowctl, run
+from bench.read import CATALOG
 from bench.report import Column, Report, Value
 from bench.sql import Connection, connect, percentile, serving
 from derive.storage.store import Store
@@ -33,25 +34,12 @@ MOST_RATIO = 2.0
 
 QUIET_SECONDS, PATIENCE_SECONDS = 8.0, 300.0
 _LOOKED_UP = 10_000
-_CATALOG = """\
-collections:
-  bench/spending:
-    key: [/account]
-    schema:
-      type: object
-      required: [account]
-      reduce: { strategy: merge }
-      properties:
-        account: { type: string }
-        transfers: { type: integer, reduce: { strategy: sum } }
-        spent: { type: number, reduce: { strategy: sum } }
-"""
 
 
 def facts(folder: Path, accounts: int) -> None:
     """Ingest spending of accounts: one document for each account, and another one for every tenth."""
     lines = folder / "spending.jsonl"
-    (folder / "flow.yaml").write_text(_CATALOG)
+    (folder / "flow.yaml").write_text(CATALOG)
     with lines.open("wb") as file:
         for number in range(accounts + accounts // 10):
             account = f"account-{number * 7_919 % accounts:07d}"

@@ -22,7 +22,7 @@ ROWS = [5_000, 1_000_000]
 CEILING, FEW = 1.0, 5_000
 """Maximum seconds for up to FEW rows; larger reads must be faster than Spark alone."""
 
-_CATALOG = """\
+CATALOG = """\
 collections:
   bench/spending:
     key: [/account]
@@ -68,7 +68,7 @@ def _report(report: Report, count: int, ours: float, spark: float) -> None:
 def _facts(folder: Path, count: int, accounts: int) -> Transfers:
     """Write facts as JSON Lines, and ingest them into a data folder."""
     folder.mkdir()
-    (folder / "flow.yaml").write_text(_CATALOG)
+    (folder / "flow.yaml").write_text(CATALOG)
     facts = Transfers(count, folder)
     with facts.lines.open("wb") as file:
         for number in range(count):

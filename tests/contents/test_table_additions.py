@@ -12,18 +12,17 @@ import pytest
 from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_table_conditions import BASE, history_of
 
 from derive.algebra.types import Datum, Row, Type
 from derive.contents.inputs import TableInput
 from derive.contents.rows import is_added_to, table_at
 from derive.functions.types.type_info import datum_of_text
 from derive.relations.table_rows import TableRows
-from derive.storage.compaction import compact
 from derive.storage.store import Store
 from derive.storage.table_types import Table, TableColumn
 from derive.time import BEGINNING
 
-BASE = 1_000_000
 TYPES = {
     "n": Type.BIGINT,
     "note": Type.TEXT,
@@ -86,23 +85,7 @@ def test_additions_equal_the_rows_of_the_table(
     with TemporaryDirectory() as folder:
         store = Store(Path(folder), wall=lambda: BASE, durable=False)
         table = store.tables.create("sql/public/t", COLUMNS)
-        rows = TableRows(table)
-        present: Counter[Row] = Counter()
-        history = {}
-        for time, (action, changed) in enumerate(actions, start=BASE + 1):
-            if action == "change":
-                reported = dict(changed)
-                changes = [
-                    (row, count if is_only_added_to else count - present[row]) for row, count in reported.items()
-                ]
-                present.update(dict(changes))
-                store.tables.append(time, {table.id: rows.changes(change for change in changes if change[1])})
-            elif action == "flush":
-                store.tables.flush()
-            else:
-                compact(store, table.spec, grace=0)
-            store.tables.append(time, {}, advance=[table.id])
-            history[time] = +present
+        history = history_of(store, table, actions, is_only_added_to=is_only_added_to)
         for time, expected in history.items():
             for wanted in asked:
                 shown = Counter[Row]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +18,7 @@ from derive.functions.types.type_info import datum_of_text
 from derive.relations.table_rows import TableRows
 from derive.storage.compaction import compact
 from derive.storage.store import Store
-from derive.storage.table_types import TableColumn
+from derive.storage.table_types import Table, TableColumn
 
 BASE = 1_000_000
 TYPES = {
@@ -75,6 +76,36 @@ def fulfils(row: Row, bounds: Bounds) -> bool:
     return all(bound.holds(row[index]) for index, bound in bounds.items() if COLUMNS[index].name != "clock")
 
 
+def history_of(
+    store: Store, table: Table, actions: Sequence[tuple[str, Sequence[tuple[Row, int]]]], *, is_only_added_to: bool
+) -> dict[int, Counter[Row]]:
+    """Change, flush and compact a table; return its rows at each time.
+
+    Args:
+        store: the data folder.
+        table: the table, which is empty.
+        actions: `change` with the new count of each row, `flush` or `compact`.
+        is_only_added_to: whether the count of a row is added to its earlier count.
+    """
+    rows = TableRows(table)
+    present: Counter[Row] = Counter()
+    history = {}
+    for time, (action, changed) in enumerate(actions, start=BASE + 1):
+        if action == "change":
+            changes = [
+                (row, count if is_only_added_to else count - present[row]) for row, count in dict(changed).items()
+            ]
+            present.update(dict(changes))
+            store.tables.append(time, {table.id: rows.changes(change for change in changes if change[1])})
+        elif action == "flush":
+            store.tables.flush()
+        else:
+            compact(store, table.spec, grace=0)
+        store.tables.append(time, {}, advance=[table.id])
+        history[time] = +present
+    return history
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(ACTIONS, st.lists(bounds_of_columns(), min_size=1, max_size=4))
 def test_conditions_keep_all_matching_rows(
@@ -84,20 +115,7 @@ def test_conditions_keep_all_matching_rows(
     with TemporaryDirectory() as folder:
         store = Store(Path(folder), wall=lambda: BASE, durable=False)
         table = store.tables.create("sql/public/t", COLUMNS)
-        rows = TableRows(table)
-        present: Counter[Row] = Counter()
-        history = {}
-        for time, (action, changed) in enumerate(actions, start=BASE + 1):
-            if action == "change":
-                changes = [(row, count - present[row]) for row, count in dict(changed).items()]
-                present.update(dict(changes))
-                store.tables.append(time, {table.id: rows.changes(change for change in changes if change[1])})
-            elif action == "flush":
-                store.tables.flush()
-            else:
-                compact(store, table.spec, grace=0)
-            store.tables.append(time, {}, advance=[table.id])
-            history[time] = +present
+        history = history_of(store, table, actions, is_only_added_to=False)
         for time, expected in history.items():
             for bounds in asked:
                 found = Counter(row for batch in contents_at(store, table, time, None, bounds) for row in batch)

@@ -105,6 +105,23 @@ def world_of(folder: str, name: str, text: str = CATALOG, module: str = MODULE) 
     return World(path / name, load(write_catalog(path, text, out__ts=module)))
 
 
+def run_in_parts(world: World, documents: list[dict[str, Any]], shards: int, data: st.DataObject) -> None:
+    """Ingest and process documents in parts, with splits of the derivation's shards between the parts."""
+    begin = 0
+    while begin < len(documents):
+        end = data.draw(st.integers(begin + 1, len(documents)))
+        world.ingest("t/source", documents[begin:end])
+        following = parse_rfc3339(documents[end]["at"]) if end < len(documents) else LATER
+        world.wall = min(following, world.store.upper("t/source") + data.draw(st.sampled_from([0, SECOND])))
+        world.step(shards=shards)
+        begin = end
+        state = world.store.task("t/out")
+        if data.draw(st.booleans()) and state is not None and state.shards < 8:
+            split(world.store, "t/out")
+    world.wall = LATER
+    world.step()
+
+
 @settings(max_examples=examples(16, 4))
 @given(inputs(), st.data())
 def test_l1_shards_batching_and_splits_give_the_same_bytes(
@@ -120,19 +137,7 @@ def test_l1_shards_batching_and_splits_give_the_same_bytes(
         assert three.digest() == whole.digest()
 
         live = world_of(folder, "live")
-        begin = 0
-        while begin < len(documents):
-            end = data.draw(st.integers(begin + 1, len(documents)))
-            live.ingest("t/source", documents[begin:end])
-            following = parse_rfc3339(documents[end]["at"]) if end < len(documents) else LATER
-            live.wall = min(following, live.store.upper("t/source") + data.draw(st.sampled_from([0, SECOND])))
-            live.step(shards=2)
-            begin = end
-            state = live.store.task("t/out")
-            if data.draw(st.booleans()) and state is not None and state.shards < 8:
-                split(live.store, "t/out")
-        live.wall = LATER
-        live.step()
+        run_in_parts(live, documents, 2, data)
         assert live.digest() == whole.digest()
         for each in (whole, three, live):
             each.store.close()

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import LATER, World, examples, write_catalog
+from conftest import World, examples, write_catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_flush import CATALOG, SECOND, inputs
+from test_flush import CATALOG, inputs, run_in_parts
 
 from derive.catalog import load
-from derive.document.clock import parse_rfc3339
-from derive.engine.reset import split
 
 pytestmark = pytest.mark.xdist_group("python modules")
 
@@ -74,19 +72,7 @@ def test_l1_shards_batching_and_splits_give_the_same_bytes(
         whole.step(shards=1)
         assert whole.rows("t/out") != []
         live = world_of(folder, "live")
-        begin = 0
-        while begin < len(documents):
-            end = data.draw(st.integers(begin + 1, len(documents)))
-            live.ingest("t/source", documents[begin:end])
-            following = parse_rfc3339(documents[end]["at"]) if end < len(documents) else LATER
-            live.wall = min(following, live.store.upper("t/source") + data.draw(st.sampled_from([0, SECOND])))
-            live.step(shards=3)
-            begin = end
-            state = live.store.task("t/out")
-            if data.draw(st.booleans()) and state is not None and state.shards < 8:
-                split(live.store, "t/out")
-        live.wall = LATER
-        live.step()
+        run_in_parts(live, documents, 3, data)
         assert live.digest() == whole.digest()
         for each in (whole, live):
             each.store.close()
