@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import World, examples, write_catalog
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from test_flush import CATALOG, inputs, run_in_parts
 
@@ -76,3 +76,95 @@ def test_l1_shards_batching_and_splits_give_the_same_bytes(
         assert live.digest() == whole.digest()
         for each in (whole, live):
             each.store.close()
+
+
+BALANCES = """
+collections:
+  t/source:
+    schema:
+      type: object
+      required: [id, k, v, at]
+      properties: {id: {type: integer}, k: {type: string}, v: {type: number}, at: {type: string}}
+    key: [/id]
+  t/typescript: &balances
+    schema:
+      type: object
+      required: [k, balance]
+      reduce: {strategy: merge}
+      properties:
+        k: {type: string}
+        balance: {type: number}
+        count: {type: integer, reduce: {strategy: sum}}
+        last: {type: string}
+    key: [/k]
+    derive:
+      using: {typescript: {module: balances.ts}}
+      transforms: &transforms [{name: add, source: t/source, shuffle: {key: [/k]}}]
+  t/python:
+    <<: *balances
+    derive: {using: {python: {module: balances.py}}, transforms: *transforms}
+  t/structs:
+    <<: *balances
+    derive: {using: {python: {module: structs.py, models: msgspec}}, transforms: *transforms}
+"""
+TYPESCRIPT_BALANCES = """
+import { Document, IDerivation, SourceAdd } from 'flow/t/typescript.ts';
+
+type Balances = Record<string, number>;
+
+export class Derivation extends IDerivation {
+    balances: Balances;
+    changed: Balances = {};
+
+    constructor(open: { state: Balances }) {
+        super(open);
+        this.balances = open.state;
+    }
+
+    add({ doc }: { doc: SourceAdd }): Document[] {
+        const balance = this.balances[doc.k] = this.changed[doc.k] = (this.balances[doc.k] ?? 0) + doc.v;
+        return [{ balance, count: 1, k: doc.k, last: new Date().toISOString() }]; // models sort properties
+    }
+
+    startCommit() {
+        const updated = this.changed;
+        this.changed = {};
+        return { state: { updated, mergePatch: true } };
+    }
+}
+"""
+PYTHON_BALANCES = """
+from t.python import Document, IDerivation, Request
+
+
+class Derivation(IDerivation):
+    def add(self, read: Request.ReadFromAdd) -> list[Document]:
+        doc, values = read.doc, self.state
+        values["balance"] = balance = values.get("balance", 0) + doc.v
+        last = read.now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        rounded = int(balance) if balance == int(balance) else balance
+        return [Document(k=doc.k, balance=rounded, count=1, last=last)]
+"""
+
+
+@pytest.mark.deno
+@settings(max_examples=examples(6, 1), phases=[Phase.generate])
+@given(inputs())
+def test_l1_balances_are_those_of_typescript_with_any_number_of_shards(documents: list[dict[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        modules = {
+            "balances__ts": TYPESCRIPT_BALANCES,
+            "balances__py": PYTHON_BALANCES,
+            "structs__py": PYTHON_BALANCES.replace("t.python", "t.structs"),
+        }
+        catalog = load(write_catalog(Path(folder), BALANCES, **modules))
+        expected: list[Any] = []
+        for shards in (1, 3, 5):
+            world = World(Path(folder) / str(shards), catalog)
+            world.ingest("t/source", documents)
+            world.step(shards=shards)
+            expected = expected or world.rows("t/typescript")
+            for name in ("typescript", "python", "structs"):
+                assert world.rows(f"t/{name}") == expected, (name, shards)
+            world.store.close()
+        assert expected != []
