@@ -505,8 +505,7 @@ def _reduced(
 def _reduced_on_spark(
     root: Path, spec: CollectionSpec, read: SourceRead, master: str | None, log: Path
 ) -> Iterator[ContentRows]:
-    from derive.spark.executor import SparkExecutor
-    from derive.spark.reduced_read import reduced_on_spark
+    from derive.spark.executor import SparkExecutor, reduced_on_spark
 
     with closing(SparkExecutor(master, log)) as executor:
         yield from reduced_on_spark(executor, root, spec, read)

@@ -48,7 +48,7 @@ def drop_command(source: Path, data: Path | None) -> None:
         if names:
             note(f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} dropped")
         if bindings:
-            from derive.engine.binding_shadow import drop_binding_shadows  # imports gRPC
+            from derive.engine.shadow import drop_binding_shadows  # imports gRPC
 
             catalog = load_without_tests(source)
             for shadow in bindings:
@@ -129,7 +129,7 @@ def _show_tables(
     """
     from derive.cli.console import note, visible
     from derive.document.exact import dump_exact, parse_exact
-    from derive.engine.binding_shadow import prepare_shadow, with_shadows
+    from derive.engine.shadow import prepare_shadow, with_shadows
 
     running = with_shadows(catalog, shadows)
     for shadow in shadows:
@@ -183,7 +183,7 @@ def swap_command(source: Path, data: Path | None, accepted: tuple[str, ...]) -> 
         catalog.find_task(name)
     with closing(open_store(stored_folder(source, data))) as store:
         if bindings := store.shadows.bindings():
-            from derive.engine.binding_shadow import with_shadows  # imports gRPC
+            from derive.engine.shadow import with_shadows  # imports gRPC
 
             with_shadows(catalog, bindings)  # refuses another edit, before the shadows may swap
         shadows = store.shadows.let_swap()
@@ -219,7 +219,7 @@ def _swap_bindings(store: Store, catalog: CatalogSpec, bindings: Sequence[Bindin
         FlowError: an endpoint fails.
     """
     from derive.cli.console import note
-    from derive.engine.binding_swapping import swap_alone
+    from derive.engine.swapping import swap_alone
     from derive.errors import UsageError
 
     for shadow in bindings:

@@ -69,7 +69,7 @@ def choose_catalog(
         return _begin(store, catalog, accepted, is_held=hold)
     require_no_shadow(store.shadows.members(), tasks or catalog.tasks)
     if bindings := store.shadows.bindings():
-        from derive.engine.binding_shadow import require_no_binding_shadow  # imports gRPC
+        from derive.engine.shadow import require_no_binding_shadow  # imports gRPC
 
         require_no_binding_shadow(bindings, tasks or catalog.tasks)
     return catalog, None
@@ -80,8 +80,7 @@ def _begin(
 ) -> tuple[CatalogSpec, Group | None]:
     """Begin or continue the shadows of a catalog's edited derivations, or of its bindings; see `choose_catalog`."""
     from derive.cli.console import note
-    from derive.engine.binding_shadow import find_raised, require_raised
-    from derive.engine.shadow import find_group
+    from derive.engine.shadow import find_group, find_raised, require_raised
     from derive.errors import UsageError
     from derive.storage.shadows import other_edit
 
@@ -114,7 +113,7 @@ def _begin_bindings(store: Store, catalog: CatalogSpec, *, is_held: bool) -> Cat
     from dataclasses import replace
 
     from derive.cli.console import note
-    from derive.engine.binding_shadow import new_shadows, with_shadows
+    from derive.engine.shadow import new_shadows, with_shadows
 
     present = [replace(shadow, is_held=is_held) for shadow in store.shadows.bindings()]
     shadows = present or new_shadows(store, catalog, is_held=is_held)
@@ -273,7 +272,7 @@ class BindingShadowing:
     """
 
     def __init__(self, store: Store, run: Run, reconciler: TaskReconciler, catalog: CatalogSpec) -> None:
-        from derive.engine.binding_swapping import BindingSwapping
+        from derive.engine.swapping import BindingSwapping
 
         self._store = store
         self._swapping = BindingSwapping(store, run, reconciler, catalog)

@@ -200,7 +200,7 @@ def _running(
     try:
         running = catalog and running_catalog(store, shadows, catalog)
         if running and bindings:
-            from derive.engine.binding_shadow import with_shadows  # imports gRPC
+            from derive.engine.shadow import with_shadows  # imports gRPC
 
             running = with_shadows(running, bindings)
         return running, None

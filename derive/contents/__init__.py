@@ -3,7 +3,7 @@
 | question | module |
 |---|---|
 | which segments and timestamps a read has; published documents as they are stored | `reads` |
-| documents at a time, reduced per key, in this process; `derive.spark.reduced_read` on Spark | `reduced` |
+| documents at a time, reduced per key, in this process; `derive.spark.executor` on Spark | `reduced` |
 | rows with SQL columns at a time, of a collection or a table | `rows` |
 | rows in shares that several processes read, as Spark's workers do | `shares` |
 | documents or rows from a time on, as they become final | `reads`, `table_updates` |

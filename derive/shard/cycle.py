@@ -24,12 +24,11 @@ from derive.protocol.specs import InputSpec
 from derive.shard.cycle_sources import batch_of, rows_of
 from derive.shard.feedback import Backlog, FeedbackQueue, TickPart
 from derive.shard.fields import Reading, reading_of, source_batch
-from derive.shard.invoke import Invoker, Rejected, SourceBatch, end_batch
+from derive.shard.invoke import Invoker, QuarantineWriter, Rejected, SourceBatch, end_batch
 from derive.shard.owners import OwnersOf, source_owners
 from derive.shard.plan import Cycle, Plan
 from derive.shard.progress import Counter, Message, Reached
 from derive.shard.published import Combined, Content, Documents, Published, RowMaker, weigh
-from derive.shard.quarantine import QuarantineWriter
 from derive.shard.session import failed, open_session, open_spill
 from derive.shard.tick_combiner import TickCombiner
 from derive.storage.blobs import translated

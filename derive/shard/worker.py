@@ -31,12 +31,11 @@ import pyarrow as pa
 from derive.protocol.derive import DeriveSession
 from derive.shard.cycle import run_cycle
 from derive.shard.fields import Reading, reading_of, source_batch
-from derive.shard.invoke import MANY, Invoker, Rejected, order_of, with_ends
+from derive.shard.invoke import MANY, Invoker, QuarantineWriter, Rejected, order_of, with_ends
 from derive.shard.owners import owners_of_keys, pack_message, pack_rows, source_owners, unpack_rows
 from derive.shard.plan import Plan
 from derive.shard.progress import Counter, Message
 from derive.shard.published import Published, RowMaker, published_schema
-from derive.shard.quarantine import QuarantineWriter
 from derive.shard.session import failed, open_session, open_spill
 from derive.shard.tick_combiner import TickCombiner, are_shared, combine_ticks, gather_ticks, share_keys
 from derive.storage.blobs import blobs_of, translated

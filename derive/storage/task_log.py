@@ -19,7 +19,7 @@ import orjson
 from derive.document.clock import format_rfc3339
 from derive.errors import FlowError, InternalError
 from derive.protocol.derive import Level
-from derive.storage.metadata.commit_signal import WRITTEN, Listener
+from derive.storage.metadata.database import WRITTEN, Listener
 from derive.storage.segments.partition import own_path
 
 LEVELS: tuple[Level, ...] = get_args(Level)

@@ -21,9 +21,8 @@ from derive.document.pointer import JSON
 from derive.protocol.derive import ExplainableSession
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import Document
-from derive.why.explain import Explainer, Explanation
+from derive.why.explain import Explainer, Explanation, ShuffleKeys
 from derive.why.replay import Replay, SourceRow
-from derive.why.shuffle_keys import ShuffleKeys
 
 TableRow: TypeAlias = tuple[Any, ...]
 """A row of a table of a lambda: values of SQLite."""

@@ -23,14 +23,12 @@ from watched_edit import apply_edit
 
 from derive import failpoint
 from derive.catalog import load
-from derive.engine.binding_shadow import drop_binding_shadows, new_shadows, with_shadows
-from derive.engine.binding_swapping import BindingSwapping
 from derive.engine.executor import InProcessExecutor
 from derive.engine.quarantine import Choice, decide
 from derive.engine.reset import reset, split
 from derive.engine.run import Run
-from derive.engine.shadow import begin_shadow, drop_shadows, find_group
-from derive.engine.swapping import Swapping
+from derive.engine.shadow import begin_shadow, drop_binding_shadows, drop_shadows, find_group, new_shadows, with_shadows
+from derive.engine.swapping import BindingSwapping, Swapping
 from derive.engine.task_reconciler import open_changing_run
 from derive.errors import FencedError
 from derive.materialize.stages import AnyPlan

@@ -25,7 +25,9 @@ from sql_databases import DATABASES, Database
 from connectors.kit import ConnectorSpec
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.catalog import load
-from derive.engine.binding_shadow import (
+from derive.engine.executor import InProcessExecutor
+from derive.engine.reset import reset, start_over
+from derive.engine.shadow import (
     drop_binding_shadows,
     new_shadows,
     prepare_shadow,
@@ -33,9 +35,7 @@ from derive.engine.binding_shadow import (
     require_raised,
     with_shadows,
 )
-from derive.engine.binding_swapping import BindingSwapping, swap_alone
-from derive.engine.executor import InProcessExecutor
-from derive.engine.reset import reset, start_over
+from derive.engine.swapping import BindingSwapping, swap_alone
 from derive.engine.task_reconciler import open_changing_run
 from derive.errors import EndpointError, UsageError
 from derive.materialize.worker import close_streams

@@ -27,8 +27,7 @@ from derive.materialize.stages import AnyPlan
 from derive.protocol.specs import CatalogSpec, CollectionSpec, SelectorSpec
 from derive.relations.table_rows import TableRows
 from derive.shard.progress import Message, Progress
-from derive.spark.executor import SparkExecutor
-from derive.spark.reduced_read import reduced_on_spark
+from derive.spark.executor import SparkExecutor, reduced_on_spark
 from derive.storage.compaction import compact
 from derive.storage.store import Store
 from derive.storage.table_types import Table, TableColumn

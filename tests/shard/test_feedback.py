@@ -20,9 +20,9 @@ from derive.shard.cycle import Member, Turns
 from derive.shard.cycle_sources import StoredRuns, batch_of, rows_of
 from derive.shard.feedback import Backlog, FeedbackQueue, TickPart
 from derive.shard.fields import reading_of_documents, source_batch
+from derive.shard.invoke import QuarantineWriter
 from derive.shard.plan import Cycle, Plan
 from derive.shard.published import Combined, Documents
-from derive.shard.quarantine import QuarantineWriter
 from derive.storage.segments.rows import UNCHECKED, ReadRows, WrittenRows
 from derive.storage.segments.sorter import Spill
 from derive.storage.segments.writer import SegmentWriter

@@ -20,8 +20,7 @@ from derive.contents.rows import contents_at, rows_of_share, shares_at, shares_b
 from derive.errors import FrontierError, UsageError
 from derive.protocol.specs import CatalogSpec, SelectorSpec
 from derive.relations.table_rows import TableRows
-from derive.spark.executor import SparkExecutor
-from derive.spark.reduced_read import partitions_of, reduced_on_spark
+from derive.spark.executor import SparkExecutor, partitions_of, reduced_on_spark
 from derive.storage.compaction import compact
 from derive.storage.inputs.parquet_rows import parquet_rows
 from derive.storage.table_types import TableColumn

@@ -21,7 +21,7 @@ from typing_extensions import override
 from derive.contents.reads import ReadOptions, subscribe_at
 from derive.protocol.specs import CatalogSpec
 from derive.storage.ingest import Ingestion
-from derive.storage.metadata.commit_signal import CommitSignal
+from derive.storage.metadata.database import CommitSignal
 from derive.storage.store import Store
 
 CATALOG = """

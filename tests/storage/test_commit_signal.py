@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from derive.storage.metadata.commit_signal import WRITTEN, CommitSignal, Listener
+from derive.storage.metadata.database import WRITTEN, CommitSignal, Listener
 
 LONG = 60.0
 """Seconds that no test is meant to take."""
@@ -108,7 +108,7 @@ import atexit
 from pathlib import Path
 listeners = []
 atexit.register(lambda: listeners[0].forget())
-from derive.storage.metadata.commit_signal import Listener
+from derive.storage.metadata.database import Listener
 listeners.append(Listener([Path({str(file)!r})]))
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

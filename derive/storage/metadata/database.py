@@ -2,13 +2,21 @@
 
 The database is a SQLite database in WAL mode with `synchronous=FULL`. A segment file is part of a collection if and
 only if a row of this database says so. Changes that must happen together are one transaction of this database.
+
+The commit signal notifies other processes of one machine of commits. To send the signal, a process touches the metadata
+database, and the kernel notifies the watching processes (inotify, on Linux). The kernel queues notifications, and drops
+a watch when its process ends. If the kernel cannot watch files, listeners must poll.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
+import os
+import select
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -19,9 +27,96 @@ from derive.durable import sync
 from derive.errors import StorageError
 from derive.failpoint import reach
 from derive.storage.blobs import translated
-from derive.storage.metadata.commit_signal import CommitSignal
 from derive.storage.metadata.identity import CommitCount, count_commit, require_known, require_new
 from derive.storage.metadata.sql_database import absorb, remove_absorbed
+
+TOUCHED = 0x4
+"""Event of a touched file: Linux's `IN_ATTRIB`."""
+
+WRITTEN = 0x2 | 0x80 | 0x100
+"""Events of a written or created file in a folder: Linux's `IN_MODIFY`, `IN_MOVED_TO` and `IN_CREATE`."""
+
+_MOST_BYTES = 1 << 12
+
+
+class Listener:
+    """A watch of files from its creation on.
+
+    Args:
+        paths: paths of the files, or of their folders.
+        events: event to watch for, `TOUCHED` or `WRITTEN`.
+
+    Raises:
+        OSError: a path is missing, the kernel cannot watch files, or the user's limit of watches is reached.
+    """
+
+    def __init__(self, paths: Collection[Path], events: int = TOUCHED) -> None:
+        kernel = ctypes.CDLL(None, use_errno=True)
+        begin, watch = getattr(kernel, "inotify_init1", None), getattr(kernel, "inotify_add_watch", None)
+        if begin is None or watch is None:
+            raise OSError("the kernel watches no files")
+        self._descriptor: int = begin(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor < 0:
+            raise OSError(ctypes.get_errno(), "cannot watch files")
+        self.close = weakref.finalize(self, os.close, self._descriptor)
+        self.close.atexit = False  # a thread may still listen while the interpreter ends
+        for path in paths:
+            if watch(self._descriptor, os.fsencode(path), events) < 0:
+                error = ctypes.get_errno()
+                self.close()
+                raise OSError(error, f"cannot watch {path}")
+        self._poll = select.poll()
+        self._poll.register(self._descriptor, select.POLLIN)
+
+    def forget(self) -> None:
+        """Discard the events so far."""
+        with suppress(BlockingIOError):
+            while os.read(self._descriptor, _MOST_BYTES):
+                pass
+
+    def listen(self, seconds: float) -> None:
+        """Wait for an event after the last `forget`, at most for a number of seconds."""
+        self._poll.poll(math.ceil(seconds * 1000))
+
+
+class CommitSignal:
+    """The commit signal of one data folder.
+
+    Args:
+        file: path of the metadata database.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._turn = threading.Lock()
+        self._resting: list[Listener] = []
+
+    def send(self) -> None:
+        """Notify all listeners; errors are ignored, because listeners also poll."""
+        with suppress(OSError):
+            os.utime(self._file)
+
+    @contextmanager
+    def listener(self) -> Iterator[Listener | None]:
+        """Yield a listener for exclusive use in the block; None if the kernel cannot watch files."""
+        with self._turn:
+            listener = self._resting.pop() if self._resting else None
+        if listener is None:
+            with suppress(OSError):
+                listener = Listener([self._file])
+        try:
+            yield listener
+        finally:
+            if listener is not None:  # kept for later: a listener takes milliseconds to close
+                with self._turn:
+                    self._resting.append(listener)
+
+    def close(self) -> None:
+        """Close all listeners."""
+        with self._turn:
+            while self._resting:
+                self._resting.pop().close()
+
 
 FORMAT = 12
 """Version of the tables below, and of segment files."""
