@@ -70,6 +70,11 @@ class Script:
                 column += 1
         return Position(self.position.file, line, column, length)
 
+    def locate_line(self, line: int, column: int, length: int = 0) -> Position:
+        """Return the author's position of a line and column of `text`, both from 1."""
+        before = self.text.split("\n")[: line - 1]
+        return self.locate(sum(len(text) + 1 for text in before) + column - 1, length)
+
 
 def _content_start(source: str) -> int:
     """Return the index of the first character of a YAML scalar, after its block header or quote."""

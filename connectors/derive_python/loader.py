@@ -11,9 +11,9 @@ import os
 import posixpath
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 from connectors.derive_python.config import Permissions, ProjectFile, PythonConfig
+from connectors.module_kit.projects import is_within
 from derive.errors import Issue
 from derive.position import reason_of, resolve, show
 from derive.protocol.authoring import CatalogFiles, LocatedValue
@@ -115,7 +115,7 @@ def _imported(files: CatalogFiles, text: str, path: str, root: str, given: dict[
             continue
         url = posixpath.join(root, candidate)
         content = None
-        if not os.path.isabs(url) or (os.path.isfile(url) and _is_within(url, files.root)):
+        if not os.path.isabs(url) or (os.path.isfile(url) and is_within(url, files.root)):
             with suppress(OSError):
                 content = files.content(url)
         if content is None:
@@ -156,8 +156,3 @@ def _files_of(names: list[str]) -> Iterator[str]:
         folder = "/".join(names[:count])
         yield f"{folder}.py"
         yield f"{folder}/__init__.py"
-
-
-def _is_within(path: str, folder: str) -> bool:
-    """Return whether a path leads below a folder after resolving symbolic links."""
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))

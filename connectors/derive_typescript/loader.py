@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from connectors.derive_typescript.config import MODULE_PATTERN, ImportedFile, ImportMap, Permissions, TypeScriptConfig
+from connectors.module_kit.projects import is_within
 from derive.document.pointer import JSON
 from derive.errors import Issue
 from derive.position import Script, reason_of, resolve, show
@@ -52,11 +53,6 @@ _GENERATED = "flow/"
 def is_code(path: str) -> bool:
     """Return whether a file is a module, by its name."""
     return re.search(MODULE_PATTERN, path) is not None
-
-
-def is_within(path: str, folder: str) -> bool:
-    """Return whether a path leads below a folder after resolving symbolic links."""
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def imported_files(

@@ -33,6 +33,7 @@ from connectors.materialize_sql.endpoint import (
     translating,
 )
 from connectors.materialize_sql.values import Encoder, encoder, key_text, unfit
+from derive.document.exact import is_double
 from derive.errors import BusyError, DeniedError, DiskFullError, EndpointError, FlowError
 
 if TYPE_CHECKING:
@@ -95,16 +96,9 @@ def _hugeints(values: Sequence[Any]) -> Sequence[Any]:
 
 def _doubles(values: Sequence[Any]) -> Sequence[Any]:
     for value in values:
-        if type(value) is int and not -_EXACT <= value <= _EXACT and not _is_double(value):
-            raise unfit(values, _is_double, "is an integer that no double is equal to")
+        if type(value) is int and not -_EXACT <= value <= _EXACT and not is_double(value):
+            raise unfit(values, is_double, "is an integer that no double is equal to")
     return [None if value is None else float(value) for value in values]
-
-
-def _is_double(value: int | float) -> bool:
-    try:
-        return float(value) == value
-    except OverflowError:
-        return False
 
 
 _BY_TEXT: tuple[tuple[str, type[FlowError], str], ...] = (

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from connectors.kit import Binding, StoredRows, Value
 from connectors.materialize_files.formats import DELETED, kind_of
-from derive.document.exact import dump_exact
+from derive.document.exact import dump_exact, is_double
 from derive.errors import EndpointError
 
 _TYPES = {
@@ -90,14 +90,7 @@ class ParquetSink:
         )
 
 
-def _is_double(value: int) -> bool:
-    try:
-        return float(value) == value
-    except OverflowError:
-        return False
-
-
-_FITS: dict[str, Callable[[int], bool]] = {"integer": lambda value: -_I64 <= value < _I64, "number": _is_double}
+_FITS: dict[str, Callable[[int], bool]] = {"integer": lambda value: -_I64 <= value < _I64, "number": is_double}
 """Function that returns whether a column can represent an integer exactly, by kind."""
 
 

@@ -69,3 +69,8 @@ def keep_project(folder: Path, write: Callable[[Path], Path]) -> None:
         written.rename(folder)
     except OSError:  # another process has created the folder
         shutil.rmtree(written)
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Return whether a path leads below a folder after resolving symbolic links."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))

@@ -1,6 +1,6 @@
 """The catalog: the files that a person writes, beginning with `flow.yaml`, and the specs that are built from them.
 
-`build` turns the files of a catalog into validated specs and issues, and `check` adds the issues of its code.
+`build` turns the files of a catalog into validated specs and issues, and adds the issues of its code.
 `generate` writes files for authors, and `graph` describes the data flow as plain data.
 
 `definitions` has the written values with their positions. Each of these parts uses only the parts before it:

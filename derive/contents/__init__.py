@@ -4,8 +4,7 @@
 |---|---|
 | which segments and timestamps a read has; published documents as they are stored | `reads` |
 | documents at a time, reduced per key, in this process; `derive.spark.executor` on Spark | `reduced` |
-| rows with SQL columns at a time, of a collection or a table | `rows` |
-| rows in shares that several processes read, as Spark's workers do | `shares` |
+| rows with SQL columns at a time, also in shares that several processes read, as Spark's workers do | `rows` |
 | documents or rows from a time on, as they become final | `reads`, `table_updates` |
 | rows and their changes, as the input of a dataflow | `inputs`, `reduced_input` |
 """

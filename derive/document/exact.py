@@ -73,6 +73,14 @@ def dump_exact(value: JSON) -> bytes:
             raise
 
 
+def is_double(value: int | float) -> bool:
+    """Return whether a double is equal to a number."""
+    try:
+        return float(value) == value
+    except OverflowError:
+        return False
+
+
 def is_too_deep(value: JSON) -> bool:
     """Return true if a value has more than `MOST_LEVELS` levels."""
     level: list[JSON] = [value]

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import orjson
-
 from derive.engine.edits import edits_of, fingerprints_of, reset_command
 from derive.engine.executor import Executor
 from derive.engine.rereading import carried_over, find_rereadings, renaming_of
@@ -20,7 +18,7 @@ from derive.protocol.derive import AppliesMigrations
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.shard.plan import Plan, Shape
-from derive.shard.progress import Message, progress_folder
+from derive.shard.progress import progress_folder, raise_first
 from derive.shard.state import committed_state, publish_epoch, remove_shards, remove_state, shadow_states, shard_folder
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import CollectionUpdate, Derived, TaskCommit, TaskState
@@ -169,7 +167,7 @@ class Derivation:
         """Run the lambdas on workers, and write their documents."""
         messages = self.executor.execute(self.plan(transaction), progress)
         self.facts.is_shared |= any(message.is_shared for message in messages)
-        _raise_first(messages)
+        raise_first(messages)
         return Prepared(
             documents_in=sum(message.documents_in for message in messages),
             segments=tuple(segment for message in messages for segment in message.segments),
@@ -292,9 +290,3 @@ def check_migrations(
         if error is not None:
             return longest, error
     return longest, None
-
-
-def _raise_first(messages: Sequence[Message]) -> None:
-    errors = [FlowError.from_json(message.error) for message in messages if message.error]
-    if errors:  # a deterministic choice: a permanent error before a transient one
-        raise min(errors, key=lambda error: (error.heals, orjson.dumps(error.to_json())))

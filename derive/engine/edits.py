@@ -21,6 +21,7 @@ from pathlib import Path
 import orjson
 
 from derive.errors import UnacceptedError
+from derive.materialize.restarts import binding_of
 from derive.position import Position
 from derive.protocol.collection import owner_of_version
 from derive.protocol.entry_points import find_runtime
@@ -211,13 +212,7 @@ def _compare(
 
 def name_of(key: str) -> str:
     """Return the transform of a `state_key` or `former_key`, without its `backfill`."""
-    return name_of_binding(key.partition(" ")[0])
-
-
-def name_of_binding(key: str) -> str:
-    """Return the binding of a `state_key`, without its `backfill`."""
-    name, _, backfill = key.rpartition(".v")
-    return name if name and backfill.isdigit() else key
+    return binding_of(key.partition(" ")[0])
 
 
 def source_of(fingerprint: str) -> str:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-
-import orjson
 
 from connectors.kit.requests import Applied
 from derive.document.clock import format_rfc3339
@@ -40,7 +38,7 @@ from derive.materialize.worker import close_streams, connectors
 from derive.protocol.collection import InputSpec
 from derive.protocol.definition_text import definition_of_materialization
 from derive.protocol.materialization import FIRST, LocalEndpoint, MaterializationSpec
-from derive.shard.progress import Message, progress_folder
+from derive.shard.progress import progress_folder, raise_first
 from derive.shard.state import publish_epoch, remove_shards
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edited, TaskCommit, TaskState
@@ -170,7 +168,7 @@ class Materialization:
                 return self._step_back(dict.fromkeys(ready.foreign, BEGINNING), {})
             self._require_unique(transaction, ready.prepared)
             messages = self._executor.execute(self._plan(transaction, ready), progress)
-            _raise_first(messages)
+            raise_first(messages)
             if not any(message.behind for message in messages):
                 self._complete_refills(transaction, ready)
         except FlowError as error:
@@ -427,9 +425,3 @@ def _mendable(error: CatalogError) -> FlowError:
         return error
     first = error.issues[0]
     return EndpointError("; ".join(issue.message for issue in error.issues), position=first.position, hint=first.hint)
-
-
-def _raise_first(messages: Sequence[Message]) -> None:
-    errors = [FlowError.from_json(message.error) for message in messages if message.error]
-    if errors:  # the result is deterministic, and permanent errors come before transient ones
-        raise min(errors, key=lambda error: (error.heals, orjson.dumps(error.to_json())))

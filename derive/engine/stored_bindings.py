@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from derive.engine.edits import Unaccepted, name_of_binding
+from derive.engine.edits import Unaccepted
 from derive.materialize.preparation import PreparedMaterialization
 from derive.materialize.restarts import ResetMarker, binding_of, clocks_of
 from derive.protocol.specs import BindingSpec, MaterializationSpec
@@ -69,7 +69,7 @@ def prints_of(
         contents: for each binding (by state key) with a past or running refill, the identity of its rows.
     """
     names = {binding.spec.name for binding in prepared.bindings}
-    kept = {key: text for key, text in before.items() if name_of_binding(key) not in names}
+    kept = {key: text for key, text in before.items() if binding_of(key) not in names}
     return kept | {
         binding.spec.input.state_key: StoredParts(
             binding.delta_updates,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from derive.engine.edits import name_of_binding, refusal_of
+from derive.engine.edits import refusal_of
 from derive.engine.inputs import acquire_inputs, replaced
 from derive.engine.task import Beginning, Task
 from derive.engine.transactor import Checkpoint, TaskSpec, Transactor
 from derive.errors import FlowError
+from derive.materialize.restarts import binding_of
 from derive.protocol.specs import InputSpec
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edited
@@ -117,7 +118,7 @@ def error_of_reread(
         read = [
             place.relation
             for key, place in former.items()
-            if name_of_binding(key) == spec.name and place.source == spec.source and place.relation and key in positions
+            if binding_of(key) == spec.name and place.source == spec.source and place.relation and key in positions
         ]
         is_known = spec.state_key in positions or relations.get(spec.source) in read
         if read and not is_known and not store.replaces_nothing(spec.source, read[-1]):

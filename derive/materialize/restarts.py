@@ -111,7 +111,7 @@ def next_reset(
 
 
 def binding_of(key: str) -> str:
-    """Return the name of the binding of a state key, with the `backfill` if there is one."""
+    """Return the binding of a state key, without its `backfill`."""
     name, _, backfill = key.rpartition(".v")
     return name if name and backfill.isdigit() else key
 

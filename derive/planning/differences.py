@@ -18,12 +18,11 @@ from typing import Any, Literal, TypeAlias
 from derive.document.clock import format_duration, format_rfc3339
 from derive.document.exact import dump_exact
 from derive.document.pointer import JSON
-from derive.engine.edits import name_of_binding
 from derive.engine.stored_bindings import StoredParts, stored_fields
 from derive.errors import CatalogError, FlowError
 from derive.materialize.connector import Connectors
 from derive.materialize.preparation import PreparedMaterialization, prepare
-from derive.materialize.restarts import last_reset
+from derive.materialize.restarts import binding_of, last_reset
 from derive.protocol.materialization import connector_of
 from derive.protocol.specs import BindingSpec, MaterializationSpec
 from derive.reduce.reduce_keyword import annotated_locations
@@ -440,7 +439,7 @@ def binding_changes(spec: MaterializationSpec, state: TaskState, rereads: dict[s
         state: progress of the materialization.
         rereads: stored documents of each binding that reads its source from the start, by state key.
     """
-    known = {name_of_binding(key) for key in (*state.positions, *state.fingerprints)}
+    known = {binding_of(key) for key in (*state.positions, *state.fingerprints)}
     for binding in spec.bindings:
         key = binding.input.state_key
         if key in rereads and binding.name in known:

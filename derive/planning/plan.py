@@ -17,12 +17,13 @@ from derive.contents.reads import compacted_before
 from derive.document.clock import format_rfc3339
 from derive.document.exact import parse_exact
 from derive.engine.derivation import check_migrations, misplaced
-from derive.engine.edits import Unaccepted, edits_of, fingerprints_of, name_of, name_of_binding, reset_command
+from derive.engine.edits import Unaccepted, edits_of, fingerprints_of, name_of, reset_command
 from derive.engine.following import way_to
 from derive.engine.inputs import find_pending
 from derive.engine.rereading import carried_over, find_rereadings, renaming_of
 from derive.engine.task_opening import error_of_reread
 from derive.errors import FlowError, OwnedError, SourceReplacedError
+from derive.materialize.restarts import binding_of
 from derive.planning.differences import Change, Facts, TaskPlan, TaskStatus, find_differences
 from derive.protocol.definition_text import definition_of, definition_of_materialization
 from derive.protocol.specs import CatalogSpec, DerivationSpec, InputSpec, MaterializationSpec
@@ -362,7 +363,7 @@ def _overlaid(change: Change, changes: Sequence[Change], unaccepted: Sequence[Un
 
 def _others(task: _Task, changes: Sequence[Change]) -> list[Change]:
     """Return the changes that only the checks of a run find: fingerprints differ, or no definition is stored."""
-    name = name_of if isinstance(task.spec, DerivationSpec) else name_of_binding
+    name = name_of if isinstance(task.spec, DerivationSpec) else binding_of
     covered = {name(change.key) for change in changes if change.key}
     waiting = {edit.part for edit in task.unaccepted}
     more = [

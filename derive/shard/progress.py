@@ -5,7 +5,7 @@ Spark's workers write their counts to files. A transaction in this process repor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 import orjson
 
+from derive.errors import FlowError
 from derive.storage.segments.partition import own_path
 from derive.time.positions import Segment
 
@@ -97,6 +98,17 @@ Progress: TypeAlias = Callable[[int], None]
 """Function that is called regularly with the number of documents processed so far."""
 
 _STEP = 10_000
+
+
+def raise_first(messages: Iterable[Message]) -> None:
+    """Raise an error of the messages, if there is one: the same error for any order, and a permanent one if possible.
+
+    Raises:
+        FlowError: a message has an error.
+    """
+    errors = [FlowError.from_json(message.error) for message in messages if message.error]
+    if errors:
+        raise min(errors, key=lambda error: (error.heals, orjson.dumps(error.to_json())))
 
 
 class Named(Protocol):

@@ -54,6 +54,7 @@ from derive.algebra.rewrite import (
 )
 from derive.algebra.types import Datum, Row, Type
 from derive.functions.registry import can_fail, resolve_operator
+from derive.sql.planner.building import columns_of
 
 MOST_TUPLES = 2_000
 """Largest number of computed rows that become a condition; for more rows, all rows of the inputs are traced."""
@@ -130,7 +131,7 @@ def lineage_of(relation: Relation, row: Row, evaluate: Evaluate) -> Lineage:
         SqlError: an expression of the relation has no value.
     """
     tracer = _Tracer(evaluate)
-    desired = is_one_of(_columns_of(relation), [row])
+    desired = is_one_of(columns_of(relation), [row])
     restricted = _restricted(tracer.trace(relation, desired), desired)
     return Lineage(tuple(tracer.leaves.values()), restricted)
 
@@ -217,10 +218,6 @@ def _any_of(conditions: Sequence[Expression]) -> Expression:
     return conditions[0] if len(conditions) == 1 else Call("or", tuple(conditions), Type.BOOLEAN)
 
 
-def _columns_of(relation: Relation) -> tuple[Expression, ...]:
-    return tuple(Column(index, kind) for index, kind in enumerate(relation.types))
-
-
 def _restricted(relation: Relation, desired: Conditions) -> Relation:
     return Filter(relation, _all_of(desired)) if desired else relation
 
@@ -292,7 +289,7 @@ class _Tracer:
                 inputs = tuple(self._input(one, desired, outer) for one in inputs_of(relation))
                 return with_inputs(relation, inputs)
             case SetOperation():
-                needed = self._by_keys(relation, _columns_of(relation), desired, outer)
+                needed = self._by_keys(relation, columns_of(relation), desired, outer)
                 left, right = (self._input(one, needed, outer) for one in (relation.left, relation.right))
                 return replace(relation, left=left, right=right)
             case Project():
@@ -313,7 +310,7 @@ class _Tracer:
             case TopK():
                 return replace(relation, input=self._grouped(relation, relation.keys, desired, outer))
             case Unnest():
-                needed = self._by_keys(relation, _columns_of(relation.input), desired, outer, is_identity=True)
+                needed = self._by_keys(relation, columns_of(relation.input), desired, outer, is_identity=True)
                 return replace(relation, input=self._input(relation.input, needed, outer))
         return relation
 
@@ -359,7 +356,7 @@ class _Tracer:
         rows, types = self._rows(source), relation.input.types
         if rows is None:
             return self._whole(relation)
-        needed = is_one_of(_columns_of(relation.input), rows, is_identity=True)
+        needed = is_one_of(columns_of(relation.input), rows, is_identity=True)
         traced = self._input(relation.input, needed, None)
 
         def bound(part: Expression, depth: int) -> Expression | None:
@@ -378,7 +375,7 @@ class _Tracer:
         if not outer.rows:
             return _restricted(self.trace(subquery.relation, (_FALSE,), outer), (_FALSE,))
         needed = []
-        for column, operand in zip(_columns_of(subquery.relation), subquery.operands, strict=False):
+        for column, operand in zip(columns_of(subquery.relation), subquery.operands, strict=False):
             value = deepened(operand, 1)
             unknown = [Call("is_null", (one,), Type.BOOLEAN) for one in (column, value)]
             needed.append(_any_of([_equal(column, value), *unknown]))
@@ -390,7 +387,7 @@ class _Tracer:
             # Only for rows of this input is it known that their expressions have values.
             rows = self._rows(_restricted(relation.input, inner)) if outer is None else None
             safe = tuple(one for one in inner if not can_fail(one))
-            inner = safe if rows is None else is_one_of(_columns_of(relation.input), rows, is_identity=True)
+            inner = safe if rows is None else is_one_of(columns_of(relation.input), rows, is_identity=True)
         return replace(relation, input=self._input(relation.input, inner, outer))
 
     def _join(self, relation: Join, desired: Conditions, outer: _Outer | None) -> Relation:
@@ -402,7 +399,7 @@ class _Tracer:
             if rows is None:
                 needed = _within(both, begin, end)
             else:
-                needed = is_one_of(_columns_of(one), (row[begin:end] for row in rows), is_identity=True)
+                needed = is_one_of(columns_of(one), (row[begin:end] for row in rows), is_identity=True)
             inputs.append(self._input(one, needed, outer))
             begin = end
         return replace(relation, inputs=tuple(inputs))
@@ -419,8 +416,8 @@ class _Tracer:
         else:
             lefts, rights = marked
             matched = [right for several in lefts.values() for right in several if right is not None]
-            of_left = is_one_of(_columns_of(relation.left), lefts, is_identity=True)
-            of_right = is_one_of(_columns_of(relation.right), [*rights, *matched], is_identity=True)
+            of_left = is_one_of(columns_of(relation.left), lefts, is_identity=True)
+            of_right = is_one_of(columns_of(relation.right), [*rights, *matched], is_identity=True)
         left = self._input(relation.left, of_left, outer)
         traced = replace(relation, left=left, right=self._input(relation.right, of_right, outer))
         if marked is not None:
@@ -440,7 +437,7 @@ class _Tracer:
                 expression, lambda column: replace(column, index=column.index + (column.index >= width))
             )
 
-        left, right = (Project(one, (*_columns_of(one), _TRUE)) for one in (relation.left, relation.right))
+        left, right = (Project(one, (*columns_of(one), _TRUE)) for one in (relation.left, relation.right))
         joined = OuterJoin(relation.side, left, right, moved(relation.predicate))
         rows = self._rows(_restricted(joined, tuple(map(moved, desired))))
         if rows is None:
@@ -476,11 +473,11 @@ class _Tracer:
                 self.trace(other, safe, _Outer(tuple(rows), types, is_absence=True))
 
     def _reduce(self, relation: Reduce, desired: Conditions, outer: _Outer | None) -> Relation:
-        keys = _columns_of(relation)[: len(relation.keys)]
+        keys = columns_of(relation)[: len(relation.keys)]
         needed = _through(self._by_keys(relation, keys, desired, outer), relation.keys)
         if any(map(can_fail, needed)):
             rows = self._rows(_restricted(relation.input, needed)) if outer is None else None
-            needed = () if rows is None else is_one_of(_columns_of(relation.input), rows, is_identity=True)
+            needed = () if rows is None else is_one_of(columns_of(relation.input), rows, is_identity=True)
         return replace(relation, input=self._input(relation.input, needed, outer))
 
     def _grouped(

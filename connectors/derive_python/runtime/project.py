@@ -15,7 +15,7 @@ from connectors.derive_python.config import PythonConfig, config_of, module_of
 from connectors.derive_python.models import generate_package, package_of
 from connectors.module_kit.projects import keep_project, user_cache, write_project
 from derive.document.exact import dump_exact
-from derive.position import Position, Script
+from derive.position import Position
 from derive.protocol.collection import owner_of_version
 from derive.protocol.specs import DerivationSpec
 
@@ -100,7 +100,7 @@ def place_in(spec: DerivationSpec, path: str, line: int, column: int, length: in
     """Return the position in one of the author's files; `path` is relative to the import root."""
     config = config_of(spec)
     if path == config.path:
-        return located(config.module, line, column, length)
+        return config.module.locate_line(line, column, length)
     return Position(_shown(config, path), line, column, length)
 
 
@@ -113,12 +113,6 @@ def _shown(config: PythonConfig, path: str) -> str:
     if "://" in shown:
         return urljoin(shown, beside)
     return posixpath.normpath(posixpath.join(posixpath.dirname(shown), beside))
-
-
-def located(module: Script, line: int, column: int, length: int = 0) -> Position:
-    """Return the author's position of a line and column of the module's text, both from 1."""
-    before = module.text.split("\n")[: line - 1]
-    return module.locate(sum(len(text) + 1 for text in before) + column - 1, length)
 
 
 def member_position(spec: DerivationSpec, name: str) -> Position:

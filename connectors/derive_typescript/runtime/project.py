@@ -414,7 +414,7 @@ def position_in(module: Script, text: str, length: int = 0) -> Position | None:
 def place_in(module: Script, path: str, line: int, column: int, length: int = 0) -> Position:
     """Return the position in one of the author's files; `path` is its path in the project."""
     if path == AUTHOR + MODULE:
-        return located(module, line, column, length)
+        return module.locate_line(line, column, length)
     return Position(_shown(module, path), line, column, length)
 
 
@@ -426,12 +426,6 @@ def _shown(module: Script, path: str) -> str:
     if "://" in module.position.file:
         return urljoin(module.position.file, beside)
     return posixpath.normpath(posixpath.join(posixpath.dirname(module.position.file), beside))
-
-
-def located(module: Script, line: int, column: int, length: int = 0) -> Position:
-    """Return the author's position of a line and column of the module's text, both from 1."""
-    before = module.text.split("\n")[: line - 1]
-    return module.locate(sum(len(text) + 1 for text in before) + column - 1, length)
 
 
 def member_position(module: Script, name: str) -> Position:

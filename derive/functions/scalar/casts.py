@@ -20,10 +20,9 @@ from derive.functions.function import (
     registered_name,
     word_of,
 )
-from derive.functions.scalar.math import INTEGERS
+from derive.functions.scalar.math import INTEGERS, in_range
 from derive.functions.types.array import array_of, elements_of
 from derive.functions.types.datetime import DATE_INFINITY, DAY, END_OF_TIMESTAMPS, INFINITY, Interval
-from derive.functions.types.formats import BITS
 from derive.functions.types.jsonb import Json
 from derive.functions.types.network import full_text_of
 from derive.functions.types.numbers import decimal_of, numeric_of, rounded
@@ -147,17 +146,11 @@ def _cast_data(
     FUNCTIONS.add(function)
 
 
-def _bounded(kind: Type, number: int) -> int:
-    if not -1 << BITS[kind] - 1 <= number < 1 << BITS[kind] - 1:
-        raise SqlError("22003", f"{kind.value} out of range")
-    return number
-
-
 def _integer_of_double(kind: Type) -> Callable[[float], int]:
     def convert(number: float) -> int:
         if not math.isfinite(number):
             raise SqlError("22003", f"{kind.value} out of range")
-        return _bounded(kind, round(number))
+        return in_range(kind, round(number))
 
     return convert
 
@@ -167,7 +160,7 @@ def _integer_of_decimal(kind: Type) -> Callable[[Decimal], int]:
         if not number.is_finite():
             what = "NaN" if number.is_nan() else "infinity"
             raise SqlError("0A000", f"cannot convert {what} to {kind.value}")
-        return _bounded(kind, int(rounded(number, 0)))
+        return in_range(kind, int(rounded(number, 0)))
 
     return convert
 
@@ -209,7 +202,7 @@ def _add_numbers() -> None:
 
 
 def _narrowing(kind: Type) -> Callable[[int], int]:
-    return lambda number: _bounded(kind, number)
+    return lambda number: in_range(kind, number)
 
 
 def _add_timestamp_casts() -> None:
