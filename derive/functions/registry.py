@@ -64,7 +64,7 @@ def _session_functions() -> Functions:
     functions = Functions()
     for name in USER_FUNCTIONS:
         functions.add(Function(name, name, (), Type.TEXT, lambda: "flow", can_fail=False, is_volatile=True))
-    for name, value in (("current_schema", "public"), ("current_catalog", "flow"), ("current_database", "flow")):
+    for name, value in (("current_catalog", "flow"), ("current_database", "flow")):
         functions.add(Function(name, name, (), Type.TEXT, lambda value=value: value, can_fail=False))
     return functions
 

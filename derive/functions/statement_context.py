@@ -108,12 +108,14 @@ class StatementContext:
         setting: returns the value of a setting; None for an unknown setting.
         effect: executes a function with an effect on the session, and returns the function's value.
         process: number of the session.
+        schemas: existing schemas of the search path.
     """
 
     catalog: CatalogNames
     setting: Callable[[str], str | None]
     effect: Callable[[str, tuple[Datum, ...]], Datum]
     process: int = 0
+    schemas: tuple[str, ...] = ("public",)
 
 
 class _Current(threading.local):

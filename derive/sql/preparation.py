@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from derive.algebra.relation import Finishing, GlobalId
 from derive.algebra.types import Type
@@ -155,6 +156,21 @@ class KnownSetting:
     is_own: bool = False
 
 
+@lru_cache(maxsize=64)
+def path_of(text: str, user: str) -> tuple[str, ...]:
+    """Return the schemas of a search path, in which `"$user"` is the schema with the name of the user.
+
+    An empty path stands for `public`: names in dumps and in definitions of views have any other schema.
+
+    >>> path_of('"$user", public, "A b"', "ann")
+    ('ann', 'public', 'A b')
+    """
+    names = [quoted.replace('""', '"') or plain.strip().lower() for quoted, plain in _PATH_NAME.findall(text)]
+    path = tuple(user if name == "$user" else name for name in names if name not in {"", "pg_catalog"})
+    return path or ("public",)
+
+
+_PATH_NAME = re.compile(r'"((?:[^"]|"")*)"|([^,"]+)')
 _SUPPORTED = {
     "application_name": KnownSetting("", is_reported=True),
     "block_size": KnownSetting("8192", None),

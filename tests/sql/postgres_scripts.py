@@ -22,24 +22,30 @@ def _failure(sqlstate: str, message: str | None, detail: str | None, violation: 
 
 
 def in_postgres(connection: Connection, texts: Sequence[str]) -> list[Outcome]:
-    """Run a script in a new schema of a PostgreSQL server."""
+    """Run a script in a PostgreSQL server, whose schema `writes` stands for `public`."""
     outcomes: list[Outcome] = []
-    connection.execute("DROP SCHEMA IF EXISTS writes CASCADE")
+    for (schema,) in connection.execute("SELECT quote_ident(nspname) FROM pg_namespace WHERE oid >= 16384").fetchall():
+        connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
     connection.execute("CREATE SCHEMA writes")
     connection.execute("SET search_path = writes")
     for text in texts:
         try:
-            cursor = connection.execute(text.encode())
+            cursor = connection.execute(text.replace("public", "writes").encode())
         except psycopg.Error as error:
             said = error.diag
-            violation = Violation(said.table_name, said.constraint_name, said.column_name) if said.table_name else None
+            violation = None
+            if said.table_name:
+                schema = "public" if said.schema_name == "writes" else said.schema_name or ""
+                violation = Violation(said.table_name, said.constraint_name, said.column_name, schema)
             outcomes.append(_failure(error.sqlstate or "", said.message_primary, said.message_detail, violation))
             continue
         result = cursor.pgresult
         assert result
         rows = [
             tuple(
-                value.decode() if (value := result.get_value(row, column)) is not None else None
+                value.decode().replace("writes", "public")
+                if (value := result.get_value(row, column)) is not None
+                else None
                 for column in range(result.nfields)
             )
             for row in range(result.ntuples)

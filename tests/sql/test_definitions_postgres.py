@@ -75,6 +75,82 @@ SCRIPTS = {
         "REVOKE ALL ON t FROM PUBLIC",
         "REVOKE GRANT OPTION FOR SELECT ON t FROM postgres CASCADE",
     ),
+    "schemas": (
+        "CREATE SCHEMA sc",
+        "CREATE SCHEMA sc",
+        "CREATE SCHEMA IF NOT EXISTS sc",
+        "CREATE SCHEMA pg_x",
+        "CREATE TABLE public.x (a int)",
+        "CREATE TABLE sc.x (a int PRIMARY KEY, b text)",
+        "CREATE TABLE nothing.x (a int)",
+        "INSERT INTO sc.x VALUES (1, 'one')",
+        "INSERT INTO sc.x VALUES (1, 'one')",
+        "INSERT INTO public.x VALUES (7)",
+        "SELECT * FROM sc.x",
+        "SELECT * FROM public.x",
+        "SELECT x.a FROM sc.x",
+        "SELECT sc.x.a FROM sc.x",
+        "SELECT a.a, b.a FROM sc.x a, public.x b",
+        "SELECT sc.x.a, public.x.a FROM sc.x, public.x",
+        "SET search_path = sc, public",
+        "SELECT * FROM x",
+        "SHOW search_path",
+        "SELECT current_schema(), current_schemas(false)",
+        "CREATE TABLE y (b int UNIQUE)",
+        "INSERT INTO y VALUES (3)",
+        "SELECT * FROM sc.y",
+        "CREATE VIEW v AS SELECT x.a, o.a AS o FROM x, public.x o",
+        "SELECT * FROM v",
+        "SET search_path = public",
+        "SELECT * FROM y",
+        "SELECT * FROM sc.v",
+        "SELECT * FROM v",
+        "CREATE TABLE y (b text)",
+        "ALTER TABLE sc.y RENAME TO z",
+        "ALTER TABLE sc.z ADD c int",
+        "INSERT INTO sc.z VALUES (4, 5)",
+        "SELECT * FROM sc.z",
+        "UPDATE sc.z SET c = 6 WHERE b = 4 RETURNING *",
+        "DELETE FROM sc.z WHERE b = 3",
+        "CREATE INDEX ON sc.z (c)",
+        "CREATE INDEX i ON sc.z (c)",
+        "CREATE INDEX i ON y (b)",
+        "DROP INDEX sc.i",
+        "DROP INDEX i",
+        "DROP TABLE x",
+        "DROP VIEW v",
+        "SELECT * FROM sc.x",
+        "DROP SCHEMA sc",
+        "DROP SCHEMA nothing",
+        "DROP SCHEMA IF EXISTS nothing",
+        "SELECT nspname FROM pg_namespace WHERE nspname = 'sc'",
+        "SELECT relname, relkind FROM pg_class WHERE relnamespace = 'sc'::regnamespace AND relkind IN ('r', 'v')",
+        "SELECT 'sc.z'::regclass::text, to_regclass('sc.nothing'), to_regclass('z')",
+        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema = 'sc'",
+        "SELECT schema_name FROM information_schema.schemata WHERE schema_name = 'sc'",
+        "BEGIN",
+        "CREATE SCHEMA s2",
+        "CREATE TABLE s2.t (a int)",
+        "INSERT INTO s2.t VALUES (1)",
+        "SELECT * FROM s2.t",
+        "ROLLBACK",
+        "SELECT * FROM s2.t",
+        "BEGIN",
+        "CREATE SCHEMA s2",
+        "CREATE TABLE s2.t (a int)",
+        "INSERT INTO s2.t VALUES (1)",
+        "COMMIT",
+        "SELECT * FROM s2.t",
+        "DROP SCHEMA s2 CASCADE",
+        "SELECT * FROM s2.t",
+        "DROP SCHEMA sc CASCADE",
+        "SELECT * FROM sc.x",
+        "SET search_path = nothing",
+        "CREATE TABLE q (a int)",
+        'SET search_path = "$user", public',
+        "SHOW search_path",
+        "SELECT * FROM y",
+    ),
 }
 
 
@@ -112,3 +188,44 @@ def test_comments_outlast_the_server_and_keep_views_maintained(tmp_path: Path) -
 
     SqlWorld(tmp_path).within(first)
     SqlWorld(tmp_path).within(second)
+
+
+def test_views_keep_the_relations_of_their_search_path(tmp_path: Path) -> None:
+    async def first(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client.script("CREATE SCHEMA s; CREATE TABLE t (a int); CREATE TABLE s.t (b int)")
+        await client("SET search_path = s, public")
+        await client("CREATE MATERIALIZED VIEW v AS SELECT t.b, o.a FROM t, public.t o")
+        await client.script("INSERT INTO t VALUES (1), (2); INSERT INTO public.t VALUES (7)")
+        assert sorted(await client("TABLE v")) == [("1", "7"), ("2", "7")]
+
+    async def second(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client.script("DELETE FROM s.t WHERE b = 1; UPDATE t SET a = 8")
+        assert await client("TABLE s.v") == [("2", "8")]
+        assert await client.fails("TABLE v") == "42P01"
+        definition = "WITH o AS (SELECT a FROM t) SELECT t.b, o.a FROM t, o"
+        await client.script("SET search_path = s, public", f"CREATE VIEW w AS {definition.replace('t)', 'public.t)')}")
+        await client("RESET search_path")
+        ((text,),) = await client("SELECT pg_get_viewdef('s.w'::regclass)")
+        assert text == "WITH o AS (SELECT a FROM public.t) SELECT t.b, o.a FROM s.t, o;"
+        assert await client("TABLE s.w") == [("2", "8")]
+        assert await client.fails("DROP SCHEMA s") == "2BP01"
+
+    SqlWorld(tmp_path).within(first)
+    SqlWorld(tmp_path).within(second)
+
+
+def test_schema_cannot_be_dropped_beside_a_new_relation_in_it(tmp_path: Path) -> None:
+    async def both(coordinator: Coordinator) -> None:
+        one, other = Client(coordinator), Client(coordinator)
+        await one("CREATE SCHEMA s")
+        await one.script("BEGIN; CREATE TABLE s.t (a int)")
+        await other.script("BEGIN; DROP SCHEMA s")
+        await one("COMMIT")
+        assert await other.fails("COMMIT") == "40001"
+        await one.script("BEGIN; CREATE TABLE s.u (a int)")
+        await other("DROP SCHEMA s CASCADE")
+        assert await one.fails("COMMIT") == "40001"
+
+    SqlWorld(tmp_path).within(both)

@@ -106,8 +106,12 @@ def _add_constants() -> None:
         lambda name: 6 if name.lower().replace("-", "") == "utf8" else -1
     )
     FUNCTIONS.define("pg_blocking_pids", (_I,), Type.INTEGER_ARRAY, can_fail=False)(lambda _: ())
-    FUNCTIONS.define("current_schemas", (_B,), Type.TEXT_ARRAY, can_fail=False)(
-        lambda with_implicit: ("pg_catalog", "public") if with_implicit else ("public",)
+    _of_statement("current_schema", (), _T, lambda: next(iter(current_context().schemas), None))
+    _of_statement(
+        "current_schemas",
+        (_B,),
+        Type.TEXT_ARRAY,
+        lambda with_implicit: (*(("pg_catalog",) if with_implicit else ()), *current_context().schemas),
     )
     FUNCTIONS.define("format_type", (_O, _I), _T, can_fail=False, takes_null=True)(
         lambda oid, typmod: None if oid is None else formatted_type(oid, typmod)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from importlib.resources import files
 
@@ -19,9 +19,11 @@ from derive.algebra.expression import Column
 from derive.algebra.relation import Get, GlobalId, Project, Relation
 from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.errors import SqlError
+from derive.functions.scalar.text import quoted_name
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.relations.columns import columns_of
 from derive.sql.catalog.items import PROVISIONAL, Change, Item, is_provisional, item_of
+from derive.sql.parser.ast import CommonTable, RelationReference
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import ObjectKind, SelectStatement
 from derive.sql.planner.interfaces import FIRST_SYSTEM_ID, FUNCTIONS, NamedColumn, NamedRelation, Names, RelationKind
@@ -243,6 +245,8 @@ def disagreement(item: Item, sqlstate: str, reason: str, reads: Sequence[str] = 
 
 
 PUBLIC = "public"
+_SCHEMAS = ""
+"""The name of no schema, under which the names of schemas are kept."""
 
 _VERSIONS = itertools.count(-2, -1)
 
@@ -262,9 +266,10 @@ class Objects:
         items: items of the catalog of SQL.
         collections: collections of `flow.yaml`, by identifier.
         derived: names of the derived collections.
+        path: schemas of names without a schema, in order.
 
     Attributes:
-        version: version of the catalog of SQL.
+        version: version of the catalog of SQL, or a negative number for an uncommitted transaction or another path.
         items: items by identifier.
         collections: collections by identifier.
         maintained: identifiers of indexed views, whose rows are read from an instance.
@@ -276,8 +281,11 @@ class Objects:
         items: Iterable[Item],
         collections: Mapping[GlobalId, CollectionSpec],
         derived: Collection[str] = (),
+        path: tuple[str, ...] = (PUBLIC,),
     ) -> None:
         self.version = version
+        self.path = path
+        self._seen: dict[tuple[str, ...], Objects] = {}
         self.items = {item.id: item for item in items}
         self.collections = collections
         self._derived = frozenset(derived)
@@ -292,7 +300,34 @@ class Objects:
 
     def with_items(self, items: Iterable[Item]) -> Objects:
         """Return a snapshot with other items and a new version, for an uncommitted transaction."""
-        return Objects(next(_VERSIONS), items, self.collections, self._derived)
+        return Objects(next(_VERSIONS), items, self.collections, self._derived, self.path)
+
+    def seen_by(self, path: tuple[str, ...]) -> Objects:
+        """Return a snapshot of the same items in which names without a schema are looked up in other schemas."""
+        if path == self.path:
+            return self
+        if path not in self._seen:
+            self._seen[path] = Objects(next(_VERSIONS), self.items.values(), self.collections, self._derived, path)
+        return self._seen[path]
+
+    @property
+    def schemas(self) -> list[str]:
+        """Return the names of the schemas, `public` first."""
+        return [PUBLIC, *(item.name for item in self.items.values() if item.kind is ObjectKind.SCHEMA)]
+
+    @property
+    def path_schemas(self) -> tuple[str, ...]:
+        """Return the schemas of the path that exist; the first one is that of new relations."""
+        known = self.schemas
+        return tuple(schema for schema in self.path if schema in known)
+
+    def schema(self, name: str) -> Item | None:
+        """Return a schema that CREATE SCHEMA has made; None if there is none."""
+        return self.items.get(self._ids.get((_SCHEMAS, name), -1))
+
+    def _identifier(self, schema: str | None, name: str) -> GlobalId | None:
+        schemas = self.path if schema is None else (schema,)
+        return next((id_ for own in schemas if (id_ := self._ids.get((own, name))) is not None), None)
 
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
         """Return the relation of a name; None if no relation has the name.
@@ -301,7 +336,7 @@ class Objects:
         """
         if schema is None and (system := system_relation(None, name)) is not None:
             return system
-        identifier = self._ids.get((schema or PUBLIC, name))
+        identifier = self._identifier(schema, name)
         return system_relation(schema, name) if identifier is None else self.relation(identifier)
 
     def is_written_by_others(self, ids: Collection[GlobalId]) -> bool:
@@ -310,11 +345,12 @@ class Objects:
 
     def candidates(self) -> Iterable[str]:
         """Return the names of all relations."""
-        return [name for (_, name), id_ in self._ids.items() if self._kind(id_) is not ObjectKind.INDEX]
+        others = {ObjectKind.INDEX, ObjectKind.SCHEMA}
+        return [name for (_, name), id_ in self._ids.items() if self._kind(id_) not in others]
 
     def find(self, schema: str | None, name: str) -> Item | None:
         """Return the item of a name, also an index; None if there is none."""
-        identifier = self._ids.get((schema or PUBLIC, name))
+        identifier = self._identifier(schema, name)
         return None if identifier is None else self.items.get(identifier)
 
     def name_of(self, identifier: GlobalId) -> str | None:
@@ -322,10 +358,11 @@ class Objects:
         item = self.items.get(identifier)
         return None if item is None else f"{item.schema}.{item.name}"
 
-    def is_taken(self, name: str) -> bool:
-        """Return whether a name is in use, also by the index of a key."""
-        keys = (one for item in self.items.values() for one in item.constraints if one.is_key)
-        return (PUBLIC, name) in self._ids or any(key.name == name for key in keys)
+    def is_taken(self, name: str, schema: str) -> bool:
+        """Return whether a name is in use in a schema, also by the index of a key."""
+        items = (item for item in self.items.values() if item.schema == schema)
+        keys = (one for item in items for one in item.constraints if one.is_key)
+        return (schema, name) in self._ids or any(key.name == name for key in keys)
 
     def relation(self, identifier: GlobalId) -> NamedRelation | None:
         """Return the relation of an identifier; None if there is none, or if it is an index."""
@@ -342,9 +379,12 @@ class Objects:
         if identifier in self.collections:
             return self.relation(identifier)
         item = self.items.get(identifier)
-        if item is None or item.kind is ObjectKind.INDEX:
+        kind = None if item is None else _KINDS.get(item.kind)
+        if item is None or kind is None:
             return None
-        return NamedRelation(identifier, item.name, item.columns, _KINDS[item.kind], constraints=item.constraints)
+        return NamedRelation(
+            identifier, item.name, item.columns, kind, constraints=item.constraints, schema=item.schema
+        )
 
     def is_sealed_by_hand(self, identifier: GlobalId) -> bool:
         """Return whether SQL advances the `upper` of a stored relation, because no task advances it."""
@@ -433,6 +473,8 @@ class BoundNames:
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
         """Return the relation that a name had; None if the view has no such name."""
         bound = bound_name(schema, name)
+        if bound not in self._bindings and schema == PUBLIC:
+            bound = name  # views of earlier versions bind names in public without the schema
         identifier = self._bindings.get(bound)
         if identifier is None:
             return system_relation(schema, name)
@@ -453,18 +495,22 @@ class RecordedNames:
     Attributes:
         bindings: identifiers of the names that were looked up.
         read: columns of the collections of `flow.yaml` among them.
+        schemas: for each name that was looked up without a schema, and is in another schema than `public`: its schema.
     """
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self.bindings: dict[str, GlobalId] = {}
         self.read: dict[str, tuple[str, ...]] = {}
+        self.schemas: dict[str, str] = {}
 
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
         """Return the relation of a name, and record the look-up."""
         named = self._names.lookup(schema, name)
         if named is not None and named.kind is not RelationKind.SYSTEM:
             self.bindings[bound_name(schema, name)] = named.id
+            if schema is None and named.schema != PUBLIC:
+                self.schemas[name] = named.schema
             if named.kind is RelationKind.COLLECTION:
                 self.read[bound_name(schema, name)] = tuple(column.name for column in named.columns)
         return named
@@ -474,14 +520,37 @@ class RecordedNames:
         return self._names.candidates()
 
 
+def with_schemas(definition: str, schemas: Mapping[str, str]) -> str:
+    """Return the text of a query in which names of relations in other schemas than `public` have the schema."""
+    statement = parse(definition)
+    nodes = list(_nodes(statement))
+    common = {node.name for node in nodes if isinstance(node, CommonTable)}
+    references = [node.name for node in nodes if isinstance(node, RelationReference)]
+    for name in sorted(references, key=lambda name: name.offset, reverse=True):
+        if name.schema is None and name.name in schemas and name.name not in common:
+            definition = f"{definition[: name.offset]}{quoted_name(schemas[name.name])}.{definition[name.offset :]}"
+    return definition
+
+
+def _nodes(node: object) -> Iterator[object]:
+    """Yield all parts of a syntax tree."""
+    if isinstance(node, tuple):
+        for part in node:
+            yield from _nodes(part)
+    elif is_dataclass(node):
+        yield node
+        for item in fields(node):
+            yield from _nodes(getattr(node, item.name))
+
+
 def bound_name(schema: str | None, name: str) -> str:
     """Return a name in the form that bindings use."""
-    return name if schema in {None, PUBLIC} else f"{schema}.{name}"
+    return name if schema is None else f"{schema}.{name}"
 
 
 def listing(objects: Objects) -> Sequence[NamedRelation]:
     """Return all relations, by name."""
-    ids = [*objects.collections, *(item.id for item in objects.items.values() if item.kind is not ObjectKind.INDEX)]
+    ids = [*objects.collections, *(item.id for item in objects.items.values() if item.kind in _KINDS)]
     return sorted((named for id_ in ids if (named := objects.described(id_))), key=lambda named: named.name)
 
 
@@ -577,11 +646,26 @@ class DdlTransaction:
             if user.id not in change.removed:
                 raise _conflict(f'defined "{user.name}", which depends on a dropped relation')
         leaving = {*change.removed, *change.renamed}
-        taken = {item.name for item in now.items.values() if item.id not in leaving}
-        for name in (*change.renamed.values(), *(item.name for item in change.added)):
-            if name in taken:
+        _check_schemas(change, now)
+        taken = {(item.schema, item.name) for item in now.items.values() if item.id not in leaving}
+        renamed = [(now.items[identifier].schema, name) for identifier, name in change.renamed.items()]
+        for schema, name in (*renamed, *((item.schema, item.name) for item in change.added)):
+            if (schema, name) in taken:
                 hint = "Another session has created the relation and committed."
                 raise SqlError("42P07", f'relation "{name}" already exists', hint=hint)
+
+
+def _check_schemas(change: Change, now: Objects) -> None:
+    """Check that the schemas of new items exist, and that dropped schemas have no other items."""
+    known = {_SCHEMAS, *now.schemas, *(item.name for item in change.added if item.kind is ObjectKind.SCHEMA)}
+    for item in change.added:
+        if item.schema not in known:
+            raise _conflict(f'dropped schema "{item.schema}"')
+    removed = [now.items[identifier] for identifier in change.removed]
+    dropped = {item.name for item in removed if item.kind is ObjectKind.SCHEMA}
+    for item in now.items.values():
+        if item.schema in dropped and item not in removed:
+            raise _conflict(f'defined "{item.name}" in a dropped schema')
 
 
 def _is_changed(item: Item, before: Item | None) -> bool:

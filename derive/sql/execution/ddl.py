@@ -6,21 +6,22 @@ Replicas change at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Row
 from derive.compute.protocol.transport import place_of
-from derive.errors import SqlError, UsageError, Violation, suggest
+from derive.errors import SqlError, UsageError, suggest
 from derive.event_loop import settled
 from derive.sql.catalog.items import LOCAL, Item, ReplicaPlace, is_provisional, is_replica_name
-from derive.sql.catalog.snapshot import PUBLIC, DdlTransaction, Objects, RecordedNames, provisional_id
+from derive.sql.catalog.snapshot import PUBLIC, DdlTransaction, Objects, RecordedNames, provisional_id, with_schemas
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.query import read
 from derive.sql.execution.state import State
 from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.parser.ast import QualifiedName, Query
+from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import (
     AddConstraint,
     AlterTable,
@@ -39,6 +40,7 @@ from derive.sql.parser.statement import (
     FileSource,
     ObjectKind,
     Rename,
+    SelectStatement,
     TableAction,
 )
 from derive.sql.planner.alteration import plan_alteration
@@ -228,7 +230,9 @@ class _Definer:
             case CreateSource():
                 return self._create_source(statement)
             case CreateSchema():
-                return _create_schema(statement)
+                return self._create_schema(statement)
+            case Drop(kind=ObjectKind.SCHEMA):
+                return self._drop_schemas(statement)
             case Drop():
                 return await self._drop(statement)
             case AlterTable():
@@ -246,10 +250,11 @@ class _Definer:
             return Result(lambda _: "CREATE TABLE", notices=skipped)
         if statement.query is not None:
             return await self._create_table_as(statement, statement.query)
-        table = plan_table(statement, self._objects, self._objects.is_taken)
+        schema = self._schema_of(statement.name)
+        table = plan_table(statement, self._objects, self._taken_in(schema))
         columns = await self._numbered(table.columns)
         identifier, name = provisional_id(), statement.name.name
-        self._change(Item(identifier, ObjectKind.TABLE, PUBLIC, name, columns, constraints=table.constraints))
+        self._change(Item(identifier, ObjectKind.TABLE, schema, name, columns, constraints=table.constraints))
         return Result(lambda _: "CREATE TABLE")
 
     async def _numbered(self, columns: Sequence[NamedColumn]) -> tuple[NamedColumn, ...]:
@@ -264,7 +269,8 @@ class _Definer:
         view = plan_view(query, self._objects, statement.column_names)
         columns = _columns(view, are_stored=True)
         rows = [row async for batch in await read(self._state, rows_of_view(view)) for row in batch]
-        item = Item(provisional_id(), ObjectKind.TABLE, PUBLIC, statement.name.name, columns)
+        schema = self._schema_of(statement.name)
+        item = Item(provisional_id(), ObjectKind.TABLE, schema, statement.name.name, columns)
         self._change(item)
         self._state.transaction.write([(item.id, row, 1) for row in rows])
         return Result(lambda _: f"SELECT {len(rows)}")
@@ -281,7 +287,7 @@ class _Definer:
         """Apply changes to a table, and return notices."""
         table = self._objects.relation(item.id)
         assert table is not None
-        planned = plan_alteration(table, actions, self._objects, self._objects.is_taken)
+        planned = plan_alteration(table, actions, self._objects, self._taken_in(item.schema))
         notices = tuple(_missing_constraint(name, item.name) for name in planned.missing)
         is_same = (planned.table.columns, planned.table.constraints) == (item.columns, item.constraints)
         if is_same and not planned.converts:
@@ -337,7 +343,8 @@ class _Definer:
         view = plan_view(statement.query, names, statement.columns)
         tag = f"CREATE {kind.value.upper()}"
         replaced: tuple[GlobalId, ...] = ()
-        former = self._objects.find(None, statement.name.name)
+        schema = self._schema_of(statement.name)
+        former = self._objects.find(schema, statement.name.name)
         if statement.or_replace and former is not None and former.kind is kind is ObjectKind.VIEW:
             if self._objects.users([former.id]):
                 raise SqlError("2BP01", f"cannot replace view {former.name}: others depend on it")
@@ -349,7 +356,13 @@ class _Definer:
         if statement.is_materialized:
             self._require_maintainable(view.relation, "materialized view")
         name, columns = statement.name.name, _columns(view, are_stored=statement.is_materialized)
-        item = Item(provisional_id(), kind, PUBLIC, name, columns, statement.definition, names.bindings, names.read)
+        definition = statement.definition
+        if names.schemas:
+            definition = with_schemas(definition, names.schemas)
+            query, names = parse(definition), RecordedNames(self._objects)
+            assert isinstance(query, SelectStatement)
+            plan_view(query.query, names, statement.columns)
+        item = Item(provisional_id(), kind, schema, name, columns, definition, names.bindings, names.read)
         self._change(item, removed=replaced)
         return Result(lambda _: tag)
 
@@ -357,9 +370,11 @@ class _Definer:
         named = relation_named(statement.relation, self._objects)
         indexes_of(named, statement.included)
         indexed = [named.columns[index].name for index in indexes_of(named, statement.columns)]
-        name = statement.name.name if statement.name else self._free_name(f"{named.name}_{'_'.join(indexed)}_idx")
+        free = self._free_name(f"{named.name}_{'_'.join(indexed)}_idx", named.schema)
+        name = statement.name.name if statement.name else free
         if statement.name:
-            skipped = self._skipped(statement.name, is_welcome=statement.if_not_exists)
+            own = replace(statement.name, schema=named.schema)
+            skipped = self._skipped(own, is_welcome=statement.if_not_exists)
             if skipped:
                 return Result(lambda _: "CREATE INDEX", notices=skipped)
         if statement.is_unique:
@@ -370,8 +385,46 @@ class _Definer:
             await self._apply(item, [AddConstraint(key)])
             return Result(lambda _: "CREATE INDEX")
         self._require_maintainable(named.relation, "index")
-        self._change(Item(provisional_id(), ObjectKind.INDEX, PUBLIC, name, on=named.id, indexed=tuple(indexed)))
+        self._change(Item(provisional_id(), ObjectKind.INDEX, named.schema, name, on=named.id, indexed=tuple(indexed)))
         return Result(lambda _: "CREATE INDEX")
+
+    # Schemas
+
+    def _create_schema(self, statement: CreateSchema) -> Result:
+        name = statement.name
+        if name.startswith("pg_") or name == "information_schema":
+            detail = 'The prefix "pg_" is reserved for system schemas.'
+            raise SqlError("42939", f'unacceptable schema name "{name}"', offset=statement.offset, detail=detail)
+        if name in self._objects.schemas:
+            message = f'schema "{name}" already exists'
+            if not statement.if_not_exists:
+                raise SqlError("42P06", message, offset=statement.offset)
+            return Result(lambda _: "CREATE SCHEMA", notices=(Notice("NOTICE", "42P06", f"{message}, skipping"),))
+        self._change(Item(provisional_id(), ObjectKind.SCHEMA, "", name))
+        return Result(lambda _: "CREATE SCHEMA")
+
+    def _drop_schemas(self, statement: Drop) -> Result:
+        notices: list[Notice] = []
+        dropped: list[Item] = []
+        for name in statement.names:
+            if name.name == PUBLIC:
+                hint = "Drop its relations."
+                raise SqlError("0A000", f"schema {PUBLIC} cannot be dropped", offset=name.offset, hint=hint)
+            schema = self._objects.schema(name.name)
+            if schema is not None:
+                dropped.append(schema)
+            elif statement.if_exists:
+                notices.append(_missing(ObjectKind.SCHEMA, name))
+            else:
+                raise SqlError("3F000", f'schema "{name.name}" does not exist', offset=name.offset)
+        names = {schema.name for schema in dropped}
+        within = [item for item in self._objects.items.values() if item.schema in names]
+        if within and not statement.is_cascading:
+            raise _depended("schema", dropped[0], within)
+        users = self._objects.users([item.id for item in within])
+        if dropped:
+            self._change(removed={item.id for item in (*dropped, *within, *users)})
+        return Result(lambda _: "DROP SCHEMA", notices=tuple(notices))
 
     def _create_source(self, statement: CreateSource) -> Result:
         skipped = self._skipped(statement.name, is_welcome=statement.if_not_exists)
@@ -385,8 +438,8 @@ class _Definer:
         if source.on is None:
             place = origin["position"] = provisional_id()
             self._state.transaction.write([(place, tuple(source.begin), 1)])
-        identifier, name = provisional_id(), statement.name.name
-        self._change(Item(identifier, ObjectKind.SOURCE, PUBLIC, name, source.columns, on=source.on, origin=origin))
+        identifier, name, schema = provisional_id(), statement.name.name, self._schema_of(statement.name)
+        self._change(Item(identifier, ObjectKind.SOURCE, schema, name, source.columns, on=source.on, origin=origin))
         return Result(lambda _: "CREATE SOURCE")
 
     def _require_maintainable(self, relation: Relation, what: str) -> None:
@@ -400,19 +453,33 @@ class _Definer:
 
     def _skipped(self, name: QualifiedName, *, is_welcome: bool) -> tuple[Notice, ...]:
         """Check that a name is free. If IF NOT EXISTS allows a taken name, return notices instead of an error."""
-        if name.schema not in {None, PUBLIC}:
-            hint = f"The only schema is {PUBLIC}."
-            raise SqlError("3F000", f'schema "{name.schema}" does not exist', offset=name.offset, hint=hint)
-        if not self._objects.is_taken(name.name):
+        if not self._objects.is_taken(name.name, self._schema_of(name)):
             return ()
         message = f'relation "{name.name}" already exists'
         if is_welcome:
             return (Notice("NOTICE", "42P07", f"{message}, skipping"),)
         raise SqlError("42P07", message, offset=name.offset)
 
-    def _free_name(self, name: str) -> str:
+    def _schema_of(self, name: QualifiedName) -> str:
+        """Return the schema of a new relation."""
+        if name.schema is None:
+            schemas = self._objects.path_schemas
+            if not schemas:
+                hint = "SET search_path to a schema, or write schema.name."
+                raise SqlError("3F000", "no schema has been selected to create in", offset=name.offset, hint=hint)
+            return schemas[0]
+        if name.schema not in self._objects.schemas:
+            nearest = suggest(name.schema, self._objects.schemas)
+            hint = f'Did you mean "{nearest}"?' if nearest else f'CREATE SCHEMA "{name.schema}" first.'
+            raise SqlError("3F000", f'schema "{name.schema}" does not exist', offset=name.offset, hint=hint)
+        return name.schema
+
+    def _taken_in(self, schema: str) -> Callable[[str], bool]:
+        return lambda name: self._objects.is_taken(name, schema)
+
+    def _free_name(self, name: str, schema: str) -> str:
         number, free = 0, name
-        while self._objects.is_taken(free):
+        while self._objects.is_taken(free, schema):
             number += 1
             free = f"{name}{number}"
         return free
@@ -448,13 +515,7 @@ class _Definer:
         users = self._objects.users([item.id for item in dropped])
         others = [user for user in users if user.kind is not ObjectKind.INDEX and user not in dropped]
         if others and not statement.is_cascading:
-            depending = ", ".join(f"{user.kind.value} {user.name}" for user in others)
-            raise SqlError(
-                "2BP01",
-                f"cannot drop {statement.kind.value} {dropped[0].name} because others depend on it",
-                detail=f"These depend on it: {depending}.",
-                hint="Use DROP … CASCADE to drop them too.",
-            )
+            raise _depended(statement.kind.value, dropped[0], others)
         if dropped:
             self._change(removed={item.id for item in (*dropped, *users)})
         return Result(lambda _: f"DROP {statement.kind.value.upper()}", notices=tuple(notices))
@@ -464,7 +525,7 @@ class _Definer:
         tag = f"ALTER {statement.kind.value.upper()}"
         if item is None:
             return Result(lambda _: tag, notices=(_missing(statement.kind, statement.name),))
-        if self._objects.is_taken(statement.new_name):
+        if self._objects.is_taken(statement.new_name, item.schema):
             message = f'relation "{statement.new_name}" already exists'
             raise SqlError("42P07", message, offset=statement.new_offset)
         self._change(renamed={item.id: statement.new_name})
@@ -515,6 +576,17 @@ def _altered_by(item: Item) -> GlobalId | None:
     return item.alters if is_provisional(item.id) else item.id
 
 
+def _depended(kind: str, item: Item, users: Sequence[Item]) -> SqlError:
+    """Return the error of a DROP of an item that other items depend on."""
+    depending = ", ".join(f"{user.kind.value} {user.name}" for user in users)
+    return SqlError(
+        "2BP01",
+        f"cannot drop {kind} {item.name} because others depend on it",
+        detail=f"These depend on it: {depending}.",
+        hint="Use DROP … CASCADE to drop them too.",
+    )
+
+
 def _missing(kind: ObjectKind, name: QualifiedName) -> Notice:
     return Notice("NOTICE", "00000", f'{kind.value} "{name.name}" does not exist, skipping')
 
@@ -538,12 +610,12 @@ def check_altered(before: NamedRelation | None, table: NamedRelation, rows: Sequ
     for index in required:
         if any(row[index] is None for row in rows):
             message = f'column "{table.columns[index].name}" of relation "{table.name}" contains null values'
-            raise SqlError("23502", message, violation=Violation(table.name, column=table.columns[index].name))
+            raise SqlError("23502", message, violation=table.violation(column=table.columns[index].name))
     width = len(table.columns)
     for at, check in enumerate(table.checks, start=width):
         if any(row[at] is not None and not row[at] for row in rows):
             message = f'check constraint "{check.name}" of relation "{table.name}" is violated by some row'
-            raise SqlError("23514", message, violation=Violation(table.name, check.name))
+            raise SqlError("23514", message, violation=table.violation(check.name))
     for key in table.keys:
         if before is None or key not in before.constraints or before.columns != table.columns:
             _check_key(table, key, rows)
@@ -556,19 +628,9 @@ def _check_key(table: NamedRelation, key: Constraint, rows: Sequence[Row]) -> No
         if value in seen:
             message = f'could not create unique index "{key.name}"'
             detail = f"{shown_key(table, key, row)} is duplicated."
-            raise SqlError("23505", message, detail=detail, violation=Violation(table.name, key.name))
+            raise SqlError("23505", message, detail=detail, violation=table.violation(key.name))
         if value is not None:
             seen.add(value)
-
-
-def _create_schema(statement: CreateSchema) -> Result:
-    if statement.name != PUBLIC:
-        hint = f"The only schema is {PUBLIC}."
-        raise SqlError("0A000", "schemas cannot be created", offset=statement.offset, hint=hint)
-    message = f'schema "{PUBLIC}" already exists'
-    if not statement.if_not_exists:
-        raise SqlError("42P06", message, offset=statement.offset)
-    return Result(lambda _: "CREATE SCHEMA", notices=(Notice("NOTICE", "42P06", f"{message}, skipping"),))
 
 
 def _columns(view: PlannedView, *, are_stored: bool) -> tuple[NamedColumn, ...]:

@@ -44,6 +44,7 @@ from derive.sql.planner.planned import PlannedQuery, bind_expression
 from derive.sql.preparation import Lookup, Plan
 from derive.sql.results import Result, in_thread, of_rows
 from derive.sql.transactions.timeline import time_text
+from derive.storage.table_types import Table
 
 _MOST_SECONDS = 366 * 86_400.0
 
@@ -61,7 +62,7 @@ def context_of(state: State, catalog: CatalogNames) -> StatementContext:
     def effect(name: str, arguments: tuple[Datum, ...]) -> Datum:
         return asyncio.run_coroutine_threadsafe(functions.call(name, arguments), loop).result()
 
-    return StatementContext(catalog, setting, effect, state.backends.process)
+    return StatementContext(catalog, setting, effect, state.backends.process, state.objects.path_schemas)
 
 
 def facts_of(state: State) -> SessionFacts:
@@ -145,7 +146,7 @@ def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Ro
     if not (coordinator.computing.is_owner and state.is_at_rest) or len(plan.text) > MOST_CHARACTERS:
         return None
     try:
-        lookup = _lookup(coordinator, plan)
+        lookup = _lookup(state, plan)
         frontiers = coordinator.lookups.frontiers(lookup) if lookup else None
         if lookup is None or frontiers is None or lookup.at_present:
             return None
@@ -163,9 +164,9 @@ def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Ro
     return rows
 
 
-def _lookup(coordinator: Coordinator, plan: Plan) -> Lookup | None:
+def _lookup(state: State, plan: Plan) -> Lookup | None:
     """Return the lookup of a statement under the current names; None if missing, or after a change of its columns."""
-    objects, before = coordinator.objects, plan
+    coordinator, objects, before = state.coordinator, state.objects, plan
     if plan.version != objects.version:
         plan = coordinator.plans.plan(plan.text, plan.given, objects)
         if plan.columns != before.columns or plan.parameters != before.parameters:
@@ -502,7 +503,8 @@ def rows_at(
         else:
             source, bound = sources[identifier], bounds.get(identifier)
             batches = contents_at(coordinator.store, source, time, None if changes else desired, bound)
-            batches = _unless_dropped(coordinator, identifier, batches)
+            if isinstance(source, Table):
+                batches = _unless_dropped(coordinator, identifier, batches)
         return _with_changes(batches, changes) if changes else batches
 
     is_over = cancelled or (lambda: state.is_stopped)
@@ -515,10 +517,10 @@ def rows_at(
 def _unless_dropped(
     coordinator: Coordinator, identifier: GlobalId, batches: Iterator[list[Row]]
 ) -> Iterator[list[Row]]:
-    """Yield the rows of a relation.
+    """Yield the rows of a table or view.
 
     Raises:
-        SqlError: another session has dropped the relation (42P01).
+        SqlError: another session has dropped it (42P01).
     """
     try:
         yield from batches

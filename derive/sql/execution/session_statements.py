@@ -10,6 +10,7 @@ from derive.algebra.types import Row
 from derive.compute.instance import Progress, explanation_of
 from derive.document.clock import format_rfc3339
 from derive.errors import SqlError
+from derive.functions.scalar.text import quoted_name
 from derive.sql.catalog.snapshot import Objects, listing
 from derive.sql.execution.query import time_of
 from derive.sql.execution.settings import Settings
@@ -91,7 +92,8 @@ def _set(state: State, statement: SetTransaction | Set) -> None:
         case Set("transaction_read_only", (value,)):
             state.set_modes(None, boolean_of("transaction_read_only", value) == "on")
         case Set(name, values, offset, is_local):
-            text = None if values is None else ", ".join(values)
+            is_path = name.lower() == "search_path"
+            text = None if values is None else ", ".join(map(quoted_name, values) if is_path else values)
             state.settings.set(name, text, is_local=is_local, offset=offset)
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from derive.errors import SqlError
-from derive.sql.preparation import KNOWN_SETTINGS, KnownSetting, known_name, unknown
+from derive.sql.preparation import KNOWN_SETTINGS, KnownSetting, known_name, path_of, unknown
 from derive.sql.transactions.transaction import Isolation
 
 _OWN = KnownSetting("")
@@ -51,6 +51,10 @@ class Settings:
     def isolation(self) -> Isolation:
         """Return the isolation level of the next transaction."""
         return Isolation(self.get("transaction_isolation"))
+
+    def search_path(self, user: str) -> tuple[str, ...]:
+        """Return the schemas in which names without a schema are looked up, for a user."""
+        return path_of(self.get("search_path"), user)
 
     def seconds(self, name: str) -> float | None:
         """Return the seconds of a timeout setting; None for no limit."""

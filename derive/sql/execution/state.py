@@ -202,7 +202,8 @@ class State:
     @property
     def objects(self) -> Objects:
         """Return the names, including definitions of the transaction."""
-        return self.ddl.objects if self.ddl else self.coordinator.refresh()
+        objects = self.ddl.objects if self.ddl else self.coordinator.refresh()
+        return objects.seen_by(self.settings.search_path(self.user.name))
 
     # Transactions
 

@@ -204,13 +204,24 @@ def parse_create(reader: TokenReader, queries: QueryParser) -> Created:
         return CreateSource(name, parse_origin(reader), columns, if_not_exists)
     if reader.accept_word("schema"):
         if_not_exists = reader.accept_words("if", "not", "exists")
-        return CreateSchema(*reader.located_name(), if_not_exists)
+        if reader.is_word("authorization"):
+            raise SqlError("0A000", "a schema has no owner", offset=reader.offset, hint="Write CREATE SCHEMA name.")
+        created = CreateSchema(*_schema(reader), if_not_exists)
+        if reader.accept_word("authorization"):
+            _role(reader)
+        return created
     if reader.accept_words("cluster", "replica") or reader.accept_word("replica"):
         return parse_create_replica(reader)
     if reader.is_word(*_KINDS):
         what, hint = _KINDS[reader.token.value]
         raise SqlError("0A000", f"{what} cannot be created", offset=reader.offset, hint=hint)
     raise reader.error()
+
+
+def _schema(reader: TokenReader) -> tuple[str, int]:
+    """Read the name of a schema, with an optional prefix: the name of the database."""
+    name = reader.qualified_name()
+    return name.name, name.offset
 
 
 def _table(reader: TokenReader, queries: QueryParser) -> CreateTable:
@@ -510,7 +521,7 @@ def parse_drop(reader: TokenReader) -> Drop | DropReplica:
     reader.expect_word("drop")
     if reader.accept_words("cluster", "replica") or reader.accept_word("replica"):
         return parse_drop_replica(reader)
-    kind = _kind(reader, "dropped")
+    kind = ObjectKind.SCHEMA if reader.accept_word("schema") else _kind(reader, "dropped")
     if_exists = reader.accept_words("if", "exists")
     names = reader.list_of(reader.qualified_name)
     return Drop(kind, names, if_exists, reader.accept_word("cascade", "restrict") == "cascade")

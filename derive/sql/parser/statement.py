@@ -17,6 +17,7 @@ class ObjectKind(Enum):
     MATERIALIZED_VIEW = "materialized view"
     INDEX = "index"
     SOURCE = "source"
+    SCHEMA = "schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class CreateIndex:
 
 @dataclass(frozen=True, slots=True)
 class CreateSchema:
-    """`CREATE SCHEMA name`; the one schema exists already."""
+    """`CREATE SCHEMA name`."""
 
     name: str
     offset: int

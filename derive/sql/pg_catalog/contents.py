@@ -151,7 +151,8 @@ def activity_of(backends: Sequence[Backend], owner: str) -> list[CatalogRow]:
 def schemas_of(objects: CatalogObjects) -> dict[str, int]:
     """Return the oids of all schemas."""
     schemas = {"pg_catalog": PG_CATALOG, "public": PUBLIC, "information_schema": INFORMATION_SCHEMA}
-    others = sorted({relation.schema for relation in objects.relations} - set(schemas))
+    names = dict.fromkeys((*objects.schemas, *sorted(relation.schema for relation in objects.relations)))
+    others = [name for name in names if name not in schemas]
     return schemas | {name: oid for oid, name in enumerate(others, start=_OTHERS)}
 
 

@@ -154,11 +154,15 @@ class CatalogObjects:
         relations: relations, in any order.
         database: name of their database.
         owner: owner of all objects.
+        schemas: names of the schemas.
+        path: schemas of names without a schema, in order.
     """
 
     relations: tuple[ObjectRelation, ...] = ()
     database: str = "flow"
     owner: str = "flow"
+    schemas: tuple[str, ...] = ("public",)
+    path: tuple[str, ...] = ("public",)
 
 
 _KINDS = {RelationKind.VIEW: ObjectKind.VIEW, RelationKind.MATERIALIZED_VIEW: ObjectKind.MATERIALIZED_VIEW}
@@ -172,7 +176,7 @@ def described(objects: Objects) -> CatalogObjects:
         if item.kind is statement.ObjectKind.INDEX and item.on is not None:
             indexes.setdefault(item.on, []).append(item)
     relations = (_relation(objects, named, indexes.get(named.id, [])) for named in listing(objects))
-    return CatalogObjects(tuple(relations))
+    return CatalogObjects(tuple(relations), schemas=tuple(objects.schemas), path=objects.path)
 
 
 def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> ObjectRelation:

@@ -51,7 +51,7 @@ class CatalogSnapshot:
 
     def __init__(self, objects: CatalogObjects) -> None:
         self.owner = objects.owner
-        self._schemas = schemas_of(objects)
+        self._schemas, self._path = schemas_of(objects), objects.path
         tables = rows_of(objects)
         own = {f"pg_catalog.{name}": rows for name, rows in tables.items()}
         self._makers: Mapping[str, Callable[[], Iterable[CatalogRow]]] = {
@@ -64,9 +64,10 @@ class CatalogSnapshot:
         self._objects: dict[int, CatalogObject] = {}
         self._names: dict[int, str] = {}
         self._oids: dict[tuple[str, str], int] = {}
-        for relation in sorted(objects.relations, key=lambda one: one.schema == "public"):
+        hidden = _hidden(objects)
+        for relation in objects.relations:
             columns = tuple(column.name for column in relation.columns)
-            is_visible, comments = relation.schema == "public", tuple(column.comment for column in relation.columns)
+            is_visible, comments = relation.id not in hidden, tuple(column.comment for column in relation.columns)
             target = CatalogObject(columns, relation.definition, relation.comment, is_visible, comments)
             self._add(FIRST_OID + relation.id, relation.schema, relation.name, target)
             for index in relation.indexes:
@@ -121,7 +122,8 @@ class CatalogSnapshot:
         A name without a schema is looked up in both schemas.
         """
         if not schemas:
-            return system_oids().get(name) or self._oids.get((PUBLIC, name))
+            own = (oid for schema in self._path if (oid := self._oids.get((schema, name))))
+            return system_oids().get(name) or next(own, None)
         return system_oids().get(name) if schemas[-1] == PG_CATALOG else self._oids.get((schemas[-1], name))
 
     def _oid_of_collection(self, name: str) -> int | None:
@@ -198,6 +200,15 @@ _OF_SESSION: Mapping[str, Callable[[SessionFacts, str], Iterable[CatalogRow]]] =
     f"{FUNCTIONS}.pg_show_all_settings": lambda facts, _: settings_of(facts.settings),
     "pg_catalog.pg_stat_activity": lambda facts, owner: activity_of(facts.backends, owner),
 }
+
+
+def _hidden(objects: CatalogObjects) -> set[int]:
+    """Return the relations whose names need a schema."""
+    ids = {(relation.schema, relation.name): relation.id for relation in objects.relations}
+    first: dict[str, int] = {}
+    for schema in reversed(objects.path):
+        first |= {name: identifier for (own, name), identifier in ids.items() if own == schema}
+    return set(ids.values()) - set(first.values())
 
 
 def _name_of(oids: Mapping[str, int], oid: int) -> str | None:

@@ -14,7 +14,7 @@ from typing import Protocol
 from derive.algebra.expression import Call, Column, Expression, Literal
 from derive.algebra.relation import Filter, Get, GlobalId, Order, Relation, TopK, Window, WindowFunction
 from derive.algebra.types import Type, TypeModifier
-from derive.errors import SqlError
+from derive.errors import SqlError, Violation
 from derive.functions.registry import resolve_operator
 from derive.sql.parser.ast import Query, QueryBody, SyntaxNode, With
 from derive.sql.parser.statement import ConstraintKind, Identity
@@ -106,6 +106,7 @@ class NamedRelation:
         kind: kind of the relation.
         definition: definition of a view that is expanded; None for a relation with stored rows.
         constraints: constraints of a table.
+        schema: schema of the name.
     """
 
     id: GlobalId
@@ -114,6 +115,11 @@ class NamedRelation:
     kind: RelationKind
     definition: Relation | None = None
     constraints: tuple[Constraint, ...] = ()
+    schema: str = "public"
+
+    def violation(self, constraint: str | None = None, *, column: str | None = None) -> Violation:
+        """Return the violation of a constraint, or of NOT NULL of a column."""
+        return Violation(self.name, constraint, column, self.schema)
 
     @property
     def keys(self) -> tuple[Constraint, ...]:

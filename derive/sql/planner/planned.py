@@ -12,7 +12,7 @@ from derive.algebra.expression import Call, Expression, Literal, Parameter
 from derive.algebra.relation import Finishing, GlobalId, Relation
 from derive.algebra.rewrite import Replacement, rewritten, rewritten_relation
 from derive.algebra.types import Datum, Row, Type, TypeModifier
-from derive.errors import SqlError, Violation
+from derive.errors import SqlError
 from derive.functions.registry import USER_FUNCTIONS, evaluate
 from derive.functions.types.type_info import text_function
 from derive.sql.planner.building import TRIM, among, is_membership
@@ -227,14 +227,14 @@ def check_rows(table: NamedRelation, rows: Iterable[Row]) -> None:
             if row[index] is None:
                 column = f'column "{table.columns[index].name}" of relation "{table.name}"'
                 message = f"null value in {column} violates not-null constraint"
-                violation = Violation(table.name, column=table.columns[index].name)
+                violation = table.violation(column=table.columns[index].name)
                 raise SqlError("23502", message, detail=_failing(table, row), violation=violation)
 
 
 def failed_check(table: NamedRelation, check: Constraint, row: Row) -> SqlError:
     """Return the error of a row for which a check is false."""
     message = f'new row for relation "{table.name}" violates check constraint "{check.name}"'
-    return SqlError("23514", message, detail=_failing(table, row), violation=Violation(table.name, check.name))
+    return SqlError("23514", message, detail=_failing(table, row), violation=table.violation(check.name))
 
 
 def _failing(table: NamedRelation, row: Row) -> str:

@@ -21,7 +21,7 @@ import apsw
 from derive.algebra.bounds import Bounds
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Datum, Row, Type
-from derive.errors import SqlError, Violation
+from derive.errors import SqlError
 from derive.functions.types.type_info import INFO_OF
 from derive.sql.planner.interfaces import Constraint, NamedRelation
 from derive.sql.planner.planned import texts_of
@@ -83,7 +83,7 @@ def duplicate(table: NamedRelation, key: Constraint, row: Row) -> SqlError:
     """Return the error of a row whose key another row has (23505)."""
     detail = f"{shown_key(table, key, row)} already exists."
     message = f'duplicate key value violates unique constraint "{key.name}"'
-    return SqlError("23505", message, detail=detail, violation=Violation(table.name, key.name))
+    return SqlError("23505", message, detail=detail, violation=table.violation(key.name))
 
 
 def shown_key(table: NamedRelation, key: Constraint, row: Row) -> str:
