@@ -111,7 +111,7 @@ class Materialization:
 
     def complete(self, positions: Mapping[str, int]) -> Collection[str]:
         """Return the state keys of the refills that can replace their rows at the given positions."""
-        limits = self.refills
+        limits = {key: limit for key, limit in self.refills.items() if key in positions}  # without removed bindings
         return complete_refills(limits, positions, last_reset(self._store.root, self.spec.name)) if limits else ()
 
     @property

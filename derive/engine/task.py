@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -235,13 +235,18 @@ class Task:
         return to_come if stored is None else min(stored, to_come)
 
     def waiting(self) -> list[PendingDocuments]:
-        """Return the pending documents and refills of each input."""
+        """Return the pending documents and refills of each input.
+
+        A refill that only waits for other refills is left out, because these are listed.
+        """
         checkpoint, refills = self._checkpoint, self._transactor.refills
         positions = {**checkpoint.positions, **dict.fromkeys(self._transactor.suspended, END_OF_TIME)}
         waiting = find_pending(self._store, self.spec, positions, checkpoint.places, self._switched)
+        complete = self._complete_refills()
         for spec in self.spec.inputs:
-            if spec.state_key in refills:
-                waiting.append(PendingDocuments(self.spec.name, spec.name, 0, 0, refills[spec.state_key] - 1))
+            limit = refills.get(spec.state_key)
+            if limit is not None and (checkpoint.position(spec) < limit or spec.state_key in complete):
+                waiting.append(PendingDocuments(self.spec.name, spec.name, 0, 0, limit - 1))
         return waiting
 
     def next_step(self, inputs: Inputs, earliest: int, now: int) -> Step | None:
@@ -271,14 +276,16 @@ class Task:
 
     def _replacing_step(self) -> Step | None:
         """Return a step that replaces the rows of a complete refill and moves no input; None without such a refill."""
-        complete = self._transactor.complete(
-            {spec.state_key: self._checkpoint.position(spec) for spec in self.spec.inputs}
-        )
+        complete = self._complete_refills()
         for spec in self.spec.inputs:
             if spec.state_key in complete:
                 position = self._checkpoint.position(spec)
                 return Step((spec,), position, position)
         return None
+
+    def _complete_refills(self) -> Collection[str]:
+        """Return the inputs (by `state_key`) whose refills can replace their rows."""
+        return self._transactor.complete({spec.state_key: self._checkpoint.position(spec) for spec in self.spec.inputs})
 
     def take(self, inputs: Inputs, step: Step, progress: Callable[[int], None]) -> Committed:
         """Run one transaction: a step, or the part of a step that the limits allow.
