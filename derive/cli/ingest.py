@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
-from derive.cli.options import catalog_options, data_folder, open_store, output_option, stored_folder, wide_option
+from derive.cli.options import (
+    catalog_options,
+    data_folder,
+    open_store,
+    optional_catalog,
+    output_option,
+    stored_folder,
+    wide_option,
+)
 
 if TYPE_CHECKING:
     from derive.errors import UsageError
@@ -332,6 +340,8 @@ def list_command(source: Path, data: Path | None, collection: str | None, output
 
     if collection is not None:
         load_without_tests(source).find_collection(collection)
+    else:
+        optional_catalog(source, data)  # so that a wrong folder is an error
     with closing(open_store(stored_folder(source, data), reading=True)) as store:
         loads = store.loads(collection)
     print_rows(_LISTED, [_listed(load) for load in loads], output, spare=_SPARE, wide=wide)

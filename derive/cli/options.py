@@ -217,7 +217,10 @@ def open_store(folder: Path, *, reading: bool = False) -> Store:
 
 
 def catalog_with_shadows(store: Store, catalog: CatalogSpec, names: Collection[str]) -> CatalogSpec:
-    """Return the catalog, with the derivations of present shadows if a name belongs to a shadow, such as `shop/sums@2`.
+    """Return the catalog that a run with the present shadows runs, if names belong to a shadow or to its derivation.
+
+    This catalog has each shadow under its name, such as `shop/sums@2`, and the live derivation under its former
+    definition.
 
     Args:
         store: the data folder.
@@ -225,14 +228,13 @@ def catalog_with_shadows(store: Store, catalog: CatalogSpec, names: Collection[s
         names: names of derivations or collections from a user.
 
     Raises:
-        UsageError: a name belongs to a shadow that does not exist, or the catalog was edited since the shadows began.
+        UsageError: a name belongs to a shadow that does not exist, or the catalog was edited since the shadow began.
     """
     from derive.errors import UsageError
     from derive.protocol.collection import owner_of_version, task_of
 
-    others = {task_of(name) or name for name in names if owner_of_version(task_of(name) or name)}
-    if not others:
-        return catalog
+    tasks = {task_of(name) or name for name in names}
+    others = {name for name in tasks if owner_of_version(name)}
     shadows = store.shadows.members()
     present = [shadow.name for shadow in shadows]
     for name in sorted(others.difference(present)):
@@ -243,9 +245,16 @@ def catalog_with_shadows(store: Store, catalog: CatalogSpec, names: Collection[s
             else f"a shadow exists from flowctl run --shadow until its swap; the version in force is"
             f" '{owner_of_version(name)}'",
         )
+    if not others and tasks.isdisjoint(shadow.task for shadow in shadows):
+        return catalog
     from derive.engine.shadow import running_catalog
 
-    return running_catalog(store, shadows, catalog)
+    try:
+        return running_catalog(store, shadows, catalog)
+    except UsageError:
+        if others:
+            raise
+        return catalog  # it was edited since the shadow began
 
 
 def _meant(folder: Path, default: Path) -> Path | None:

@@ -257,7 +257,8 @@ def _explain_row(
                 f"documents of '{source.name}' before {_time(begins)} belong to a former version, and are not explained"
             )
         else:
-            explainer = Explainer(catalog, store, scratch / str(index))
+            running = catalog_with_shadows(store, catalog, [source.name])
+            explainer = Explainer(running, store, scratch / str(index))
             keys = [source.key(row) for row in source.rows]
             above[index] = [
                 trace(explainer, source.name, key, explained.as_of + 1, depth - 1) if key is not None else None

@@ -71,6 +71,15 @@ def listed(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
+def test_list_of_loads_needs_a_catalog_or_a_data_folder(folder: Path, tmp_path: Path) -> None:
+    ingest(folder, "--load-id", "may", "a.jsonl")
+    (tmp_path / "elsewhere").mkdir()
+    code, out, err = flowctl(tmp_path / "elsewhere", "ingestions", "list")
+    assert (code, out) == (1, "")
+    assert "name an existing one: --source FILE" in err
+    assert flowctl(tmp_path / "elsewhere", "ingestions", "list", "--data", str(folder / ".flow"))[0] == 0
+
+
 def test_load_id_ingests_a_repeated_load_once(folder: Path) -> None:
     ingest(folder, "--load-id", "may", "a.jsonl")
     assert "load 'may' was ingested into 'l/orders' already" in ingest(folder, "--load-id", "may", "a.jsonl")

@@ -488,3 +488,26 @@ def test_tables_of_a_swap_wait_for_one_another(tmp_path: Path) -> None:
     write_catalog(tmp_path, good)
     assert flowctl(tmp_path, "run", "--until-idle")[0] == 0
     assert versions("good") == versions("bad") == {(2,)}
+
+
+def test_live_documents_are_explained_beside_a_shadow_with_another_key(tmp_path: Path) -> None:
+    text = text_of(*SQLITE).partition("materializations")[0]
+    write_catalog(tmp_path, text)
+    ingest(tmp_path, 1, 2, 3)
+    assert flowctl(tmp_path, "run", "--until-idle")[0] == 0
+    keyed = text.replace("key: [/k]", "key: [/k, /sign]").replace("required: [k]", "required: [k, sign]")
+    keyed = keyed.replace("properties: {k:", "properties: {sign: {type: integer}, k:").replace(
+        "AS k,", "AS k, 1 AS sign,"
+    )
+    write_catalog(tmp_path, keyed)
+    assert flowctl(tmp_path, "run", "--shadow", "--hold", "--until-idle")[0] == 0
+    status, _, err = flowctl(tmp_path, "verify", "--replay")
+    assert status == 0, err
+    for name, key in (("s/sums", '["odd"]'), ("s/sums@2", '["odd", 1]')):
+        status, out, err = flowctl(tmp_path, "why", "--collection", name, "--key", key)
+        assert status == 0, err
+        assert json.loads(out)["value"]["sum"] == 4
+    write_catalog(tmp_path, keyed.replace("1 AS sign", "2 AS sign"))
+    status, _, err = flowctl(tmp_path, "why", "--collection", "s/sums@2", "--key", '["odd", 1]')
+    assert status == 2
+    assert "the catalog was edited since the shadow began" in err

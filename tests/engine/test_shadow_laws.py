@@ -1,4 +1,7 @@
-"""Law: a swapped group is, byte for byte, that of a folder in which only the new catalog ever ran."""
+"""Law: a swapped group is, byte for byte, that of a folder in which only the new catalog ever ran.
+
+Replays explain the live derivations beside their shadows, the shadows, and the swapped group.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from conftest import LATER, World, write_catalog
+from explained import assert_explained
 from hypothesis import given
 from hypothesis import strategies as st
 from random_catalogs import SOURCE, catalogs, cyclic_catalogs, histories
@@ -60,6 +64,8 @@ class Played:
         assert [task.error for task in self.run.tasks.values() if task.error] == []
         if self.swapping is None or self.at is not None:
             return
+        if not self.before:
+            assert_explained(self.world)  # the live derivations and the shadows
         self.before |= seen(self.world, self.edited)
         while self.swapping.advance():
             if not self.run.step():
@@ -104,6 +110,7 @@ def test_swapped_groups_equal_fresh_folders(
         fresh.wall = world.wall
         fresh.step(shards=1)
         assert world.digest() == fresh.digest()
+        assert_explained(world)
         members = set(played.swapping._group.live) if played.swapping else set()
         for (name, at), rows in {**before, **played.before}.items():
             if name in members:
