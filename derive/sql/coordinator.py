@@ -162,6 +162,7 @@ class Coordinator:
         self.recording = Recording(root, self._instances, self.store.fence.is_superseded)
         self.advisory_locks = AdvisoryLocks()
         self.definitions = asyncio.Lock()
+        self.temporary: set[str] = set()
         self.sessions: set[OpenSession] = set()
         self.stopped = asyncio.Event()
         self._loop = asyncio.get_running_loop()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 
 from derive.algebra.types import Datum, Row
-from derive.errors import SqlError
+from derive.errors import FlowError, SqlError
 from derive.functions.statement_context import running
 from derive.recently_used import MOST_CHARACTERS
 from derive.sql.backends import Backends, SingleBackend
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
+from derive.sql.execution.ddl import drop_temporary
 from derive.sql.execution.executor import carry_out, current, planned
 from derive.sql.execution.query import look_up
 from derive.sql.execution.settings import Settings
@@ -172,3 +174,5 @@ class SqlSession:
         self._state.stop()
         await self._state.close_cursors(all_of_them=True)
         await self._state.roll_back()
+        with suppress(FlowError):  # a later server drops them
+            await drop_temporary(self._state)

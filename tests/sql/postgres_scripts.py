@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,6 +19,8 @@ Outcome: TypeAlias = tuple[str, list[tuple[str | None, ...]]]
 
 
 def _failure(sqlstate: str, message: str | None, detail: str | None, violation: Violation | None) -> Outcome:
+    if violation is not None and violation.schema.startswith("pg_temp_"):  # the number differs
+        violation = replace(violation, schema="pg_temp")
     return (f"{sqlstate} {message} | {detail} | {violation}" if sqlstate.startswith("23") else sqlstate, [])
 
 

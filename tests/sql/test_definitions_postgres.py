@@ -151,6 +151,61 @@ SCRIPTS = {
         "SHOW search_path",
         "SELECT * FROM y",
     ),
+    "temporary relations": (
+        "CREATE TABLE t (a int)",
+        "INSERT INTO t VALUES (1)",
+        "CREATE TEMPORARY TABLE t (a int PRIMARY KEY, b serial)",
+        "INSERT INTO t VALUES (7), (8)",
+        "INSERT INTO t VALUES (7)",
+        "SELECT a FROM t",
+        "SELECT a FROM public.t",
+        "SELECT a FROM pg_temp.t",
+        "CREATE TEMP TABLE IF NOT EXISTS t (a int)",
+        "CREATE TEMP TABLE t (a int)",
+        "CREATE TEMP TABLE public.u (a int)",
+        "CREATE TEMP TABLE u AS SELECT a + 1 AS x FROM t",
+        "SELECT * FROM u",
+        "UPDATE u SET x = x * 10 WHERE x = 8 RETURNING x",
+        "DELETE FROM u WHERE x = 9",
+        "TABLE u",
+        "CREATE TABLE pg_temp.w (a int)",
+        "INSERT INTO w VALUES (1)",
+        "TABLE w",
+        "CREATE VIEW v AS SELECT x FROM u",
+        "SELECT * FROM v",
+        "SELECT * FROM public.v",
+        "CREATE TEMP VIEW tv AS SELECT a FROM public.t",
+        "SELECT * FROM tv",
+        "CREATE INDEX ON u (x)",
+        "CREATE UNIQUE INDEX ux ON u (x)",
+        "INSERT INTO u VALUES (80)",
+        "TABLE u",
+        "ALTER TABLE u RENAME TO u2",
+        "TABLE u2",
+        "SELECT current_schema(), relpersistence FROM pg_class WHERE oid = 't'::regclass",
+        "SELECT count(*) FROM pg_class WHERE relname IN ('t', 'u2') AND pg_table_is_visible(oid)",
+        "BEGIN",
+        "CREATE TEMP TABLE x (a int)",
+        "INSERT INTO x VALUES (1)",
+        "SELECT * FROM x",
+        "ROLLBACK",
+        "SELECT * FROM x",
+        "BEGIN",
+        "CREATE TEMP TABLE x (a int) ON COMMIT PRESERVE ROWS",
+        "INSERT INTO x VALUES (1)",
+        "COMMIT",
+        "SELECT * FROM x",
+        "TRUNCATE x",
+        "TABLE x",
+        "DROP TABLE t",
+        "SELECT a FROM t",
+        "DROP TABLE u2 CASCADE",
+        "SELECT * FROM v",
+        "DISCARD TEMP",
+        "SELECT * FROM x",
+        "SELECT * FROM pg_temp.x",
+        "TABLE t",
+    ),
 }
 
 
@@ -229,3 +284,37 @@ def test_schema_cannot_be_dropped_beside_a_new_relation_in_it(tmp_path: Path) ->
         assert await one.fails("COMMIT") == "40001"
 
     SqlWorld(tmp_path).within(both)
+
+
+def test_temporary_relations_belong_to_one_session_and_end_with_it(tmp_path: Path) -> None:
+    async def sessions(coordinator: Coordinator) -> None:
+        one, other = Client(coordinator), Client(coordinator)
+        await one.script("CREATE TEMP TABLE t (a int); INSERT INTO t VALUES (1)")
+        await other.script("CREATE TEMP TABLE t (b text); INSERT INTO t VALUES ('x')")
+        assert await one("TABLE t") == [("1",)]
+        assert await other("TABLE t") == [("x",)]
+        (number,) = {item.schema for item in coordinator.objects.items.values()} - {one.session._state.temporary}
+        assert await one.fails(f"TABLE {number}.t") == "42P01"
+        assert await one("SELECT relname FROM pg_class WHERE relpersistence = 't'") == [("t",)]
+        assert await one.fails("CREATE MATERIALIZED VIEW v AS SELECT a FROM t") == "0A000"
+        await one.session.close()
+        assert [item.schema for item in coordinator.objects.items.values()] == [number]
+
+    SqlWorld(tmp_path).within(sessions)
+
+
+def test_temporary_relations_of_a_killed_server_are_dropped(tmp_path: Path) -> None:
+    async def killed(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client.script("CREATE TEMP TABLE t (a int); CREATE TEMP VIEW v AS SELECT a FROM t")
+        client.session._state.temporary = None  # so that the end of the session drops nothing
+
+    async def after(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        assert await client.fails("TABLE t") == "42P01"
+        await client.script("CREATE TEMP TABLE t (b int); INSERT INTO t VALUES (2)")
+        assert await client("TABLE t") == [("2",)]
+        assert [item.name for item in coordinator.objects.items.values()] == ["t"]
+
+    SqlWorld(tmp_path).within(killed)
+    SqlWorld(tmp_path).within(after)

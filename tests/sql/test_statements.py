@@ -264,7 +264,7 @@ async def test_lock_table_refuses_relations_as_postgresql_does(client: Client) -
         ("EXPLAIN (ANALYZE, FORMAT TEXT) SELECT 1", "EXPLAIN TIMESTAMP"),
         ("LOCK TABLE t IN EXCLUSIVE MODE", "40001"),
         ("COMMENT ON ROLE t IS 'x'", "tables, views"),
-        ("CREATE TEMP TABLE t (a int)", "drop it afterwards"),
+        ("CREATE TEMP TABLE t (a int) ON COMMIT DROP", "before COMMIT"),
         ("WITH x AS (DELETE FROM t RETURNING a) SELECT * FROM x", "Write WITH before"),
         ("VACUUM ANALYZE t", "automatically"),
         ("CREATE FUNCTION f() RETURNS int AS 'x'", "Use a view for a query"),

@@ -25,7 +25,7 @@ from derive.relations.columns import columns_of
 from derive.sql.catalog.items import PROVISIONAL, Change, Item, is_provisional, item_of
 from derive.sql.parser.ast import CommonTable, RelationReference
 from derive.sql.parser.parse import parse
-from derive.sql.parser.statement import ObjectKind, SelectStatement
+from derive.sql.parser.statement import TEMPORARY, ObjectKind, SelectStatement
 from derive.sql.planner.interfaces import FIRST_SYSTEM_ID, FUNCTIONS, NamedColumn, NamedRelation, Names, RelationKind
 from derive.sql.planner.plan import PlannedView, plan_view
 from derive.storage.metadata.definitions import StoredItem
@@ -160,6 +160,11 @@ def _column(text: str) -> NamedColumn:
     default = (Type.TEXT_ARRAY if kind.endswith("[]") else Type.TEXT, None)
     column_type, modifier = _TYPES.get(kind, default)
     return NamedColumn(name, column_type, modifier=modifier)
+
+
+def is_temporary(schema: str) -> bool:
+    """Return whether a schema is that of a session's temporary relations."""
+    return schema.startswith(TEMPORARY)
 
 
 def require_compatible(item: Item, view: PlannedView) -> None:
@@ -325,7 +330,15 @@ class Objects:
         """Return a schema that CREATE SCHEMA has made; None if there is none."""
         return self.items.get(self._ids.get((_SCHEMAS, name), -1))
 
+    @property
+    def temporary(self) -> str | None:
+        """Return the schema of the session's temporary relations; None if it has none."""
+        return self.path[0] if self.path and is_temporary(self.path[0]) else None
+
     def _identifier(self, schema: str | None, name: str) -> GlobalId | None:
+        if schema is not None and is_temporary(schema):
+            schema = self.temporary if schema in {TEMPORARY, self.temporary} else None
+            return None if schema is None else self._ids.get((schema, name))
         schemas = self.path if schema is None else (schema,)
         return next((id_ for own in schemas if (id_ := self._ids.get((own, name))) is not None), None)
 
@@ -549,8 +562,10 @@ def bound_name(schema: str | None, name: str) -> str:
 
 
 def listing(objects: Objects) -> Sequence[NamedRelation]:
-    """Return all relations, by name."""
-    ids = [*objects.collections, *(item.id for item in objects.items.values() if item.kind in _KINDS)]
+    """Return all relations by name, without the temporary relations of other sessions."""
+    items = (item for item in objects.items.values() if item.kind in _KINDS)
+    seen = (item.id for item in items if not is_temporary(item.schema) or item.schema in objects.path)
+    ids = [*objects.collections, *seen]
     return sorted((named for id_ in ids if (named := objects.described(id_))), key=lambda named: named.name)
 
 
@@ -659,7 +674,7 @@ def _check_schemas(change: Change, now: Objects) -> None:
     """Check that the schemas of new items exist, and that dropped schemas have no other items."""
     known = {_SCHEMAS, *now.schemas, *(item.name for item in change.added if item.kind is ObjectKind.SCHEMA)}
     for item in change.added:
-        if item.schema not in known:
+        if item.schema not in known and not is_temporary(item.schema):
             raise _conflict(f'dropped schema "{item.schema}"')
     removed = [now.items[identifier] for identifier in change.removed]
     dropped = {item.name for item in removed if item.kind is ObjectKind.SCHEMA}

@@ -6,7 +6,7 @@ Replicas change at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from derive.algebra.relation import GlobalId, Relation
@@ -15,7 +15,15 @@ from derive.compute.protocol.transport import place_of
 from derive.errors import SqlError, UsageError, suggest
 from derive.event_loop import settled
 from derive.sql.catalog.items import LOCAL, Item, ReplicaPlace, is_provisional, is_replica_name
-from derive.sql.catalog.snapshot import PUBLIC, DdlTransaction, Objects, RecordedNames, provisional_id, with_schemas
+from derive.sql.catalog.snapshot import (
+    PUBLIC,
+    DdlTransaction,
+    Objects,
+    RecordedNames,
+    is_temporary,
+    provisional_id,
+    with_schemas,
+)
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.query import read
 from derive.sql.execution.state import State
@@ -23,6 +31,7 @@ from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.parser.ast import QualifiedName, Query
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import (
+    TEMPORARY,
     AddConstraint,
     AlterTable,
     Comment,
@@ -161,6 +170,8 @@ async def define(state: State, statement: Definition) -> Result:
     state.transaction.check_writable()
     coordinator = state.coordinator
     coordinator.own()
+    if isinstance(statement, CreateTable | CreateView) and statement.name.schema == TEMPORARY:
+        await _begin_temporary(state)
     if state.is_explicit:
         with state.interruptible():
             return await _Definer(state).define(statement)
@@ -178,6 +189,39 @@ async def define(state: State, statement: Definition) -> Result:
                 result = await _Definer(state).define(statement)
                 await state.deploy(coordinator.commits.commit)
             return result
+
+
+async def _begin_temporary(state: State) -> None:
+    """Give a session a schema for its temporary relations, if it has none, and drop those of earlier servers."""
+    if state.temporary is not None:
+        return
+    coordinator = state.coordinator
+    (number,) = await asyncio.to_thread(coordinator.store.tables.new_ids, 1)
+    state.temporary = f"{TEMPORARY}_{number}"
+    coordinator.temporary.add(state.temporary)
+    schemas = {item.schema for item in coordinator.objects.items.values() if is_temporary(item.schema)}
+    if not state.is_explicit and (left := schemas - coordinator.temporary):
+        await _drop_schemas(state, left)
+
+
+async def drop_temporary(state: State) -> None:
+    """Drop the temporary relations of a session, outside of a transaction."""
+    if state.temporary is not None:
+        await _drop_schemas(state, {state.temporary})
+        state.coordinator.temporary.discard(state.temporary)
+        state.temporary = None
+
+
+async def _drop_schemas(state: State, schemas: Collection[str]) -> None:
+    objects, coordinator = state.coordinator.objects, state.coordinator
+    async with coordinator.definitions:
+        dropped = [item.id for item in objects.items.values() if item.schema in schemas]
+        if not dropped:
+            return
+        users = [user.id for user in objects.users(dropped)]
+        state.ddl = DdlTransaction(objects, objects).changed(removed={*dropped, *users})
+        assert state.transaction
+        await state.deploy(coordinator.commits.commit)
 
 
 def _reads_rows(statement: Definition) -> bool:
@@ -353,6 +397,14 @@ class _Definer:
             skipped = self._skipped(statement.name, is_welcome=statement.if_not_exists)
             if skipped:
                 return Result(lambda _: tag, notices=skipped)
+        uses = [item for id_ in names.bindings.values() if (item := self._objects.items.get(id_))]
+        notices: tuple[Notice, ...] = ()
+        if any(is_temporary(item.schema) for item in uses) and not is_temporary(schema):
+            if statement.is_materialized:
+                message = "materialized views must not use temporary tables or views"
+                raise SqlError("0A000", message, offset=statement.name.offset, hint="Create a view, or a table.")
+            schema = self._objects.temporary or schema
+            notices = (Notice("NOTICE", "00000", f'view "{statement.name.name}" will be a temporary view'),)
         if statement.is_materialized:
             self._require_maintainable(view.relation, "materialized view")
         name, columns = statement.name.name, _columns(view, are_stored=statement.is_materialized)
@@ -364,7 +416,7 @@ class _Definer:
             plan_view(query.query, names, statement.columns)
         item = Item(provisional_id(), kind, schema, name, columns, definition, names.bindings, names.read)
         self._change(item, removed=replaced)
-        return Result(lambda _: tag)
+        return Result(lambda _: tag, notices=notices)
 
     async def _create_index(self, statement: CreateIndex) -> Result:
         named = relation_named(statement.relation, self._objects)
@@ -468,6 +520,11 @@ class _Definer:
                 hint = "SET search_path to a schema, or write schema.name."
                 raise SqlError("3F000", "no schema has been selected to create in", offset=name.offset, hint=hint)
             return schemas[0]
+        if is_temporary(name.schema):
+            if name.schema in {TEMPORARY, self._objects.temporary} and self._objects.temporary is not None:
+                return self._objects.temporary
+            message = "cannot create relations in temporary schemas of other sessions"
+            raise SqlError("42P16", message, offset=name.offset)
         if name.schema not in self._objects.schemas:
             nearest = suggest(name.schema, self._objects.schemas)
             hint = f'Did you mean "{nearest}"?' if nearest else f'CREATE SCHEMA "{name.schema}" first.'
@@ -490,7 +547,8 @@ class _Definer:
         Raises:
             SqlError: a constraint needs the index (2BP01).
         """
-        for item in list(self._objects.items.values()):
+        schemas = self._objects.path if name.schema is None else (name.schema,)
+        for item in [item for item in self._objects.items.values() if item.schema in schemas]:
             key = next((one for one in item.constraints if one.is_key and one.name == name.name), None)
             if key is not None and key.kind is not ConstraintKind.UNIQUE_INDEX:
                 message = f"cannot drop index {key.name} because constraint {key.name} on table {item.name} requires it"

@@ -151,6 +151,8 @@ async def _of_prepared(state: State, statement: Prepare | Execute | Deallocate |
         case Discard(what):
             if state.is_explicit and what == "all":
                 raise SqlError("25001", "DISCARD ALL cannot run inside a transaction block")
+            if what in {"all", "temp", "temporary"} and not state.is_explicit:
+                await ddl.drop_temporary(state)
             if what == "all":
                 state.statements.clear()
                 await state.close_cursors(all_of_them=True)

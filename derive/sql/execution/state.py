@@ -191,6 +191,7 @@ class State:
         self.cursors: dict[str, Cursor] = {}
         self.is_explicit = self.is_failed = False
         self.ddl: DdlTransaction | None = None
+        self.temporary: str | None = None
         self._savepoints: list[Savepoint] = []
         self._transaction: Transaction | None = None
         self._loop = asyncio.get_running_loop()
@@ -203,7 +204,8 @@ class State:
     def objects(self) -> Objects:
         """Return the names, including definitions of the transaction."""
         objects = self.ddl.objects if self.ddl else self.coordinator.refresh()
-        return objects.seen_by(self.settings.search_path(self.user.name))
+        path = self.settings.search_path(self.user.name)
+        return objects.seen_by(path if self.temporary is None else (self.temporary, *path))
 
     # Transactions
 

@@ -10,6 +10,7 @@ from derive.sql.parser.ast import QualifiedName, TypeName
 from derive.sql.parser.expressions import OTHER, parse_type
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.statement import (
+    TEMPORARY,
     AddColumn,
     AddConstraint,
     AlterTable,
@@ -181,13 +182,12 @@ _KINDS = {
 Created: TypeAlias = CreateTable | CreateView | CreateIndex | CreateSource | CreateSchema | CreateReplica
 
 
-def parse_create(reader: TokenReader, queries: QueryParser) -> Created:
+def parse_create(reader: TokenReader, queries: QueryParser) -> Created:  # noqa: PLR0911 (one for each kind)
     """Read a `CREATE` statement."""
     reader.expect_word("create")
     or_replace = reader.accept_words("or", "replace")
-    if reader.is_word("temp", "temporary"):
-        hint = "Create a table, and drop it afterwards; or name a query with WITH."
-        raise SqlError("0A000", "temporary relations are not supported", offset=reader.offset, hint=hint)
+    if reader.accept_word("temp", "temporary") or reader.accept_words("local", "temp"):
+        return _temporary(reader, queries, or_replace)
     is_materialized = reader.accept_word("materialized") is not None
     if is_materialized or reader.is_word("view"):
         return _view(reader, queries, or_replace, is_materialized)
@@ -216,6 +216,20 @@ def parse_create(reader: TokenReader, queries: QueryParser) -> Created:
         what, hint = _KINDS[reader.token.value]
         raise SqlError("0A000", f"{what} cannot be created", offset=reader.offset, hint=hint)
     raise reader.error()
+
+
+def _temporary(reader: TokenReader, queries: QueryParser, or_replace: bool) -> CreateTable | CreateView:
+    """Read the part of `CREATE TEMPORARY TABLE` or `VIEW` after TEMPORARY."""
+    created = _table(reader, queries) if reader.accept_word("table") else _view(reader, queries, or_replace, False)
+    name = created.name
+    if name.schema not in {None, TEMPORARY}:
+        raise SqlError("42P16", "cannot create temporary relation in non-temporary schema", offset=name.offset)
+    if reader.accept_words("on", "commit"):
+        where = reader.offset
+        if not reader.accept_words("preserve", "rows"):
+            hint = "Omit ON COMMIT, and drop the table before COMMIT."
+            raise SqlError("0A000", "ON COMMIT DROP and DELETE ROWS are not supported", offset=where, hint=hint)
+    return replace(created, name=replace(name, schema=TEMPORARY))
 
 
 def _schema(reader: TokenReader) -> tuple[str, int]:

@@ -8,6 +8,9 @@ from typing import TypeAlias
 
 from derive.sql.parser.ast import NO_WITH, Alias, FromItem, QualifiedName, Query, SelectItem, SyntaxNode, TypeName, With
 
+TEMPORARY = "pg_temp"
+"""The schema of temporary relations in statements; each session has one of its own, whose name begins so."""
+
 
 class ObjectKind(Enum):
     """The kind of a catalog object."""

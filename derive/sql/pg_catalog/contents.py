@@ -11,6 +11,7 @@ from typing import TypeAlias
 from derive.algebra.types import ModifiedType, Type
 from derive.functions.types.pg_type import NAMES_OF_TYPES, PG_TYPES, oid_of
 from derive.sql.backends import Backend
+from derive.sql.catalog.snapshot import is_temporary
 from derive.sql.parser.statement import ConstraintKind, Identity
 from derive.sql.parser.tokens import COLUMNS_ONLY, FUNCTIONS_ONLY, NEEDS_AS, RESERVED
 from derive.sql.pg_catalog.objects import (
@@ -201,7 +202,8 @@ def _micros(time: datetime) -> int:
 
 
 def _classes(relation: ObjectRelation, schemas: dict[str, int]) -> Iterator[CatalogRow]:
-    shared: CatalogRow = {"relnamespace": schemas[relation.schema], "relowner": _OWNER, "relpersistence": "p"}
+    shared: CatalogRow = {"relnamespace": schemas[relation.schema], "relowner": _OWNER}
+    shared["relpersistence"] = "t" if is_temporary(relation.schema) else "p"
     shared |= {"relispopulated": True, "reltuples": -1}
     yield shared | {
         "oid": FIRST_OID + relation.id,
