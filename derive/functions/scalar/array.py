@@ -230,6 +230,25 @@ def _without(elements: Elements | None, element: Datum) -> Elements | None:
     return None if elements is None else tuple(one for one in elements if not _is_same(one, element))
 
 
+def _sorted(element: Type) -> _Python:
+    """Return the function that sorts arrays; NULL comes last if ascending, unless the call says otherwise."""
+    key: Callable[[Any], Any] = INFO_OF[element].sort_key or rank
+
+    def sort(elements: Elements, is_descending: int = 0, nulls_first: int | None = None) -> Elements:
+        values = sorted((one for one in elements if one is not None), key=key, reverse=bool(is_descending))
+        nulls = (None,) * (len(elements) - len(values))
+        return (*nulls, *values) if (is_descending if nulls_first is None else nulls_first) else (*values, *nulls)
+
+    return sort
+
+
+def _add_orders() -> None:
+    _define("array_reverse", (_A,), _A)(_same(lambda own: own[::-1]))
+    for arguments in ((_A,), (_A, _B), (_A, _B, _B)):
+        word = f"array_sort_{len(arguments)}" if len(arguments) > 1 else None
+        _define("array_sort", arguments, _A, word=word)(_sorted)
+
+
 def _add_questions() -> None:
     _define("array_position", (_A, _E), _I, takes_null=True)(_same(_position))
     _define("array_position", (_A, _E, _I), _I, word="array_position_from", takes_null=True, can_fail=True)(
@@ -379,6 +398,7 @@ def elements_sql(array: str, kind: Type, alias: str) -> tuple[str, str, str]:
 _add_elements()
 _add_zipping()
 _add_changes()
+_add_orders()
 _add_questions()
 _add_building()
 _add_splitting()

@@ -23,6 +23,7 @@ from derive.functions.function import (
 from derive.functions.scalar.math import INTEGERS, in_range
 from derive.functions.types.array import array_of, elements_of
 from derive.functions.types.datetime import DATE_INFINITY, DAY, END_OF_TIMESTAMPS, INFINITY, Interval
+from derive.functions.types.formats import BITS
 from derive.functions.types.jsonb import Json
 from derive.functions.types.network import full_text_of
 from derive.functions.types.numbers import decimal_of, numeric_of, rounded
@@ -321,6 +322,24 @@ def _from_json(kind: Type) -> Callable[[Json], Any]:
     return convert
 
 
+def _add_bytes() -> None:
+    """Add casts between integers and bytes, in two's complement from the most significant byte on."""
+    for kind in INTEGERS:
+        size = BITS[kind] // 8
+        _cast(kind, Type.BYTEA, "explicit", partial(_bytes_of_integer, size), can_fail=False)
+        _cast(Type.BYTEA, kind, "explicit", partial(_integer_of_bytes, kind, size))
+
+
+def _bytes_of_integer(size: int, number: int) -> bytes:
+    return number.to_bytes(size, "big", signed=True)
+
+
+def _integer_of_bytes(kind: Type, size: int, data: bytes) -> int:
+    if len(data) > size:
+        raise SqlError("22003", f"{kind.value} out of range")
+    return int.from_bytes(data, "big", signed=len(data) == size)
+
+
 def _add_arrays() -> None:
     """Add casts of arrays, which cast their elements."""
     by_name = {function.name: function for function in FUNCTIONS}
@@ -368,5 +387,6 @@ _add_timestamp_casts()
 _add_object_ids()
 _add_texts()
 _add_json()
+_add_bytes()
 _add_addresses()
 _add_arrays()

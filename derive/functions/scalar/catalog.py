@@ -61,6 +61,9 @@ def _of_object(
     _of_statement(name, arguments, result, call)
 
 
+TYPE_OF = "pg_typeof"
+"""Name of the function that returns the type of its argument."""
+
 _UNKNOWN = """
     pg_get_partkeydef pg_get_triggerdef pg_get_ruledef pg_get_serial_sequence
     pg_get_function_result pg_get_function_arguments pg_get_function_identity_arguments pg_get_functiondef
@@ -272,6 +275,16 @@ def _add_lookups() -> None:
         _of_statement(f"to_{kind.value}", (_T,), kind, _finding(kind))
 
 
+def _add_type_names() -> None:
+    """Add `pg_typeof`, whose second argument is the oid that the planner adds."""
+    function = Function(TYPE_OF, f"{TYPE_OF}()", (None, Type.REGTYPE), Type.REGTYPE, _second, needs_context=True)
+    FUNCTIONS.add(function)
+
+
+def _second(_: Datum, oid: Datum) -> Datum:
+    return oid
+
+
 def _effect(name: str, arguments: Sequence[Type], result: Type) -> None:
     """Add a function with an effect on the session. A NULL argument makes the value NULL, without an effect."""
 
@@ -316,4 +329,5 @@ _add_constants()
 _add_objects()
 _add_privileges()
 _add_lookups()
+_add_type_names()
 _add_session()

@@ -480,6 +480,105 @@ def _add_of_doubles() -> None:
     FUNCTIONS.define("pi", (), _D, can_fail=False)(lambda: math.pi)
 
 
+_EXACT_SINES = {0.0: 0.0, 30.0: 0.5, 90.0: 1.0}
+_EXACT_ARCS = {0.0: 0.0, 0.5: 30.0, 1.0: 90.0}
+_HALF_TURN = 180.0
+
+
+def _first_quadrant(angle: float) -> tuple[float, int, int]:
+    """Return the angle in degrees from 0 to 90 with the same absolute sine, and the signs of sine and cosine."""
+    sine = -1 if angle < 0 else 1
+    cosine = 1
+    angle = math.fmod(abs(angle), 2 * _HALF_TURN)
+    if angle > _HALF_TURN:
+        angle, sine = 2 * _HALF_TURN - angle, -sine
+    if angle > _HALF_TURN / 2:
+        angle, cosine = _HALF_TURN - angle, -1
+    return angle, sine, cosine
+
+
+def _sine_of_degrees(angle: float) -> float:
+    exact = _EXACT_SINES.get(angle)
+    return math.sin(math.radians(angle)) if exact is None else exact
+
+
+def _sind(angle: float) -> float:
+    angle, sign, _ = _first_quadrant(angle)
+    return sign * _sine_of_degrees(angle)
+
+
+def _cosine_of_degrees(angle: float) -> float:
+    exact = _EXACT_SINES.get(_HALF_TURN / 2 - angle)
+    return math.cos(math.radians(angle)) if exact is None else exact
+
+
+def _cosd(angle: float) -> float:
+    angle, _, sign = _first_quadrant(angle)
+    return sign * _cosine_of_degrees(angle)
+
+
+def _tand(angle: float) -> float:
+    angle, sine, cosine = _first_quadrant(angle)
+    if angle == _HALF_TURN / 4:
+        return float(sine * cosine)
+    divisor = _cosine_of_degrees(angle)
+    return sine * cosine * (_sine_of_degrees(angle) / divisor if divisor else math.inf)
+
+
+def _cotd(angle: float) -> float:
+    angle, sine, cosine = _first_quadrant(angle)
+    if angle == _HALF_TURN / 4:
+        return float(sine * cosine)
+    divisor = _sine_of_degrees(angle)
+    return sine * cosine * (_cosine_of_degrees(angle) / divisor if divisor else math.inf)
+
+
+def _asind(sine: float) -> float:
+    exact = _EXACT_ARCS.get(abs(sine))
+    return math.degrees(math.asin(sine)) if exact is None else math.copysign(exact, sine)
+
+
+def _acosd(cosine: float) -> float:
+    exact = _EXACT_ARCS.get(abs(cosine))
+    return math.degrees(math.acos(cosine)) if exact is None else _HALF_TURN / 2 - math.copysign(exact, cosine)
+
+
+def _gamma(number: float) -> float:
+    if number == -math.inf or (number <= 0 and number.is_integer()):
+        raise SqlError("22003", "value out of range: overflow")
+    result = math.gamma(number)
+    if not result:
+        raise SqlError("22003", "value out of range: underflow")
+    return result
+
+
+def _log_gamma(number: float) -> float:
+    if number <= 0 and number.is_integer():
+        raise SqlError("22003", "value out of range: overflow")
+    return math.lgamma(number)
+
+
+def _add_of_degrees() -> None:
+    of_one: dict[str, Callable[[float], float]] = {
+        "sind": _finite_angle(_sind),
+        "cosd": _finite_angle(_cosd),
+        "tand": _finite_angle(_tand),
+        "cotd": _finite_angle(_cotd),
+        "asind": _asind,
+        "acosd": _acosd,
+        "atand": lambda number: math.degrees(math.atan(number)),
+        "gamma": _gamma,
+        "lgamma": _log_gamma,
+        "erf": math.erf,
+        "erfc": math.erfc,
+    }
+    for symbol, function in of_one.items():
+        FUNCTIONS.define(symbol, (_D,), _D)(_guarded(function))
+    FUNCTIONS.define("atan2d", (_D, _D), _D, can_fail=False)(
+        _guarded(lambda height, width: math.degrees(math.atan2(height, width)))
+    )
+
+
 def _bucket(operand: Any, low: Any, high: Any, count: int) -> int:
     if count <= 0:
         raise SqlError("2201G", "count must be greater than zero")
@@ -514,4 +613,5 @@ _add_roundings()
 _add_divisions()
 _add_bits()
 _add_of_doubles()
+_add_of_degrees()
 _add_of_numeric()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +12,17 @@ from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.function import Functions
 from derive.functions.scalar.datetime import TIMESTAMP_TYPES, century_of, checked_date, checked_timestamp, iso_week
-from derive.functions.types.datetime import DAY, HOUR, INFINITY, MINUTE, SECOND, civil_of, days_of, length_of_month
+from derive.functions.types.datetime import (
+    DAY,
+    HOUR,
+    INFINITY,
+    MINUTE,
+    SECOND,
+    Interval,
+    civil_of,
+    days_of,
+    length_of_month,
+)
 from derive.functions.types.formats import numeric_of_text
 from derive.functions.types.numbers import rounded
 
@@ -171,6 +182,84 @@ def _written_datetime(has_zone: bool) -> Callable[[int, str], str | None]:
     return write
 
 
+_OF_DATES = frozenset(
+    "MONTH Month MON Mon DAY Day DY Dy D ID AD BC A.D. B.C. TZ TZH TZM OF".split(" ")  # noqa: SIM905
+)
+"""Fields that depend on a date or on a zone."""
+_OF_CALENDAR_WEEKS = frozenset({"IYYY", "IYY", "IY", "I", "IW", "IDDD", "J"})
+_WITH_SIGN = frozenset({"DDD", "DD", "WW", "W", "MS", "US"})
+"""Fields whose width includes the sign; in the others the sign is in addition to the digits."""
+_DAYS_OF_MONTH = 30
+
+
+def _truncated(number: int, divisor: int) -> int:
+    """Return a quotient truncated towards zero."""
+    return abs(number) // divisor * (1 if number >= 0 else -1)
+
+
+def _interval_fields(interval: Interval) -> dict[str, tuple[int, int]]:
+    """Return numeric fields of an interval, each with its minimum number of digits."""
+    year, month = _truncated(interval.months, 12), int(math.fmod(interval.months, 12))
+    days = interval.months * _DAYS_OF_MONTH + interval.days
+    time = interval.microseconds
+    hour, fraction = _truncated(time, HOUR), time - _truncated(time, SECOND) * SECOND
+    half_day = int(math.fmod(hour, 12)) or 12
+    century = _truncated(year, 100)
+    return {
+        "YYYY": (year, 4),
+        **{name: (int(math.fmod(year, 10**width)), width) for name, width in (("YYY", 3), ("YY", 2), ("Y", 1))},
+        "CC": (century, 2),
+        "MM": (month, 2),
+        "DDD": (days, 3),
+        "DD": (interval.days, 2),
+        "WW": (_truncated(days - 1, 7) + 1, 2),
+        "W": (_truncated(interval.days - 1, 7) + 1, 1),
+        "HH24": (hour, 2),
+        "HH12": (half_day, 2),
+        "HH": (half_day, 2),
+        "MI": (_truncated(time - hour * HOUR, MINUTE), 2),
+        "SS": (int(math.fmod(_truncated(time, SECOND), 60)), 2),
+        "SSSS": (_truncated(time, SECOND), 1),
+        "SSSSS": (_truncated(time, SECOND), 1),
+        "MS": (_truncated(fraction, 1000), 3),
+        "US": (fraction, 6),
+        **{f"FF{digits}": (_truncated(fraction, 10 ** (6 - digits)), digits) for digits in range(1, 7)},
+    }
+
+
+def _interval_names(interval: Interval) -> dict[str, tuple[str, int]]:
+    """Return word fields of an interval, each with its width."""
+    years, months = _truncated(interval.months, 12), int(math.fmod(interval.months, 12))
+    hour = int(math.fmod(_truncated(interval.microseconds, HOUR), 24))
+    half = "PM" if hour >= 12 else "AM"
+    numeral = _ROMAN[months - 1] if months > 0 else _ROMAN[12 + months] if months else ""
+    if not months and years:
+        numeral = "XII" if years > 0 else "I"
+    names = {"RM": (numeral, 4 if numeral else 0)}
+    for form in ("AM", "PM"):
+        names |= {form: (half, 0), f"{form[0]}.M.": (f"{half[0]}.M.", 0)}
+    return names
+
+
+def _written_interval(interval: Interval, template: str) -> str | None:
+    if not template:
+        return None
+    tokens = list(tokens_of(template))
+    for token in tokens:
+        if token.word in _OF_DATES:
+            hint = "Intervals are not tied to specific calendar dates."
+            raise SqlError("22007", "invalid format specification for an interval value", hint=hint)
+        if token.word in _OF_CALENDAR_WEEKS:
+            raise SqlError("0A000", f'"{token.written}" is not supported for intervals')
+    numbers, names = _interval_fields(interval), _interval_names(interval)
+    month = numbers["MM"][0]
+    if month:
+        numbers["Q"] = (_truncated(month - 1, 3) + 1, 1)
+    else:
+        names["Q"] = ("", 0)
+    return "".join(_shown(token, numbers, names) for token in tokens)
+
+
 def _shown(token: Token, numbers: dict[str, tuple[int, int]], names: dict[str, tuple[str, int]]) -> str:
     if token.word is None:
         return token.written
@@ -180,11 +269,12 @@ def _shown(token: Token, numbers: dict[str, tuple[int, int]], names: dict[str, t
         return shown if token.is_plain else shown.ljust(width)
     if token.word == "Y,YYY":
         year = numbers["YYYY"][0]
-        return f"{year // 1000},{year % 1000:03}"
+        return f"{_truncated(year, 1000)},{int(math.fmod(year, 1000)):03}"
     number, width = numbers[token.word]
     fills = token.word in {"MS", "US"} or token.word.startswith("FF") or not token.is_plain
+    is_in_width = token.word in _WITH_SIGN or token.word.startswith("FF")
     sign = "-" if number < 0 else ""
-    shown = sign + str(abs(number)).zfill(width if fills else 1)
+    shown = sign + str(abs(number)).zfill(width - (is_in_width and number < 0) if fills else 1)
     if token.ordinal is None:
         return shown
     ordinal = ordinal_of(number)
@@ -334,6 +424,7 @@ def _read_timestamp(text: str, template: str) -> int:
 def _add_datetime_templates() -> None:
     for kind in TIMESTAMP_TYPES:
         FUNCTIONS.define("to_char", (kind, Type.TEXT), Type.TEXT)(_written_datetime(kind is Type.TIMESTAMPTZ))
+    FUNCTIONS.define("to_char", (Type.INTERVAL, Type.TEXT), Type.TEXT)(_written_interval)
     FUNCTIONS.define("to_date", (Type.TEXT, Type.TEXT), Type.DATE)(_read_date)
     FUNCTIONS.define("to_timestamp", (Type.TEXT, Type.TEXT), Type.TIMESTAMPTZ)(_read_timestamp)
 

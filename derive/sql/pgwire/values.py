@@ -20,7 +20,7 @@ from derive.functions.types.type_info import (
     text_function,
     text_of,
 )
-from derive.sql.client_encodings import CLIENT
+from derive.functions.types.encodings import CLIENT
 from derive.sql.pgwire.messages import decode
 from derive.sql.results import ResultColumn
 

@@ -16,8 +16,10 @@ from derive.errors import SqlError, suggest
 from derive.functions.aggregates.aggregate_functions import ORDERED_SETS
 from derive.functions.aggregates.library import is_aggregate, is_window_function
 from derive.functions.registry import resolve_aggregate, resolve_function, resolve_window
+from derive.functions.scalar.catalog import TYPE_OF
 from derive.functions.scalar.logic import has_equal_data
 from derive.functions.scalar.row_functions import EXPANDED
+from derive.functions.types.pg_type import UNKNOWN_OID, oid_of
 from derive.sql.parser.ast import (
     FrameBound,
     FunctionCall,
@@ -231,6 +233,8 @@ class CallPlanner:
             return Call(name, alike, alike[0].type)
         if name in _KEYWORDS:
             return self._keyword(node)
+        if name == TYPE_OF and len(values) == 1:
+            return self._type_of(values[0])
         resolution = resolve_function(name, [value.type for value in values], node.offset)
         arguments = self._coercion.arguments(values, resolution.argument_types, offsets)
         if name == "nullif" and (
@@ -242,6 +246,15 @@ class CallPlanner:
             equality = self._expressions.operation("=", values, offsets, node.offset)
             return Case(((equality, Literal(None, values[0].type)),), values[0], values[0].type)
         return Call(resolution.function, arguments, resolution.result_type)
+
+    def _type_of(self, value: Expression) -> Expression:
+        """Return the type of a value as clients receive it; the value itself is evaluated for its errors."""
+        oid = UNKNOWN_OID
+        if value.type is not Type.UNKNOWN:
+            oid = oid_of(value.type, self._expressions.frame.modifier_of(value))
+        else:
+            value = replace(value, type=Type.TEXT) if isinstance(value, Literal) else value
+        return Call(TYPE_OF, (value, Literal(oid, Type.REGTYPE)), Type.REGTYPE)
 
     def _keyword(self, node: FunctionCall) -> Expression:
         """Plan `CURRENT_DATE` and similar keywords: the time of the transaction, cast to the type of the keyword."""

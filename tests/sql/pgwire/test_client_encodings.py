@@ -10,7 +10,7 @@ import pytest
 from postgres_server import server
 from sql_server import served
 
-from derive.sql.client_encodings import NAMES, find_encoding
+from derive.functions.types.encodings import NAMES, find_encoding
 
 OTHERS = [name for name in NAMES if name not in ("UTF8", "SQL_ASCII")]
 LETTERS = "a\\~é€ßŁąžđøşÑяЖїґΩωאבשعربไทยıŐơ中文國語日本語かなカナ한국어한글「。㍻①—“–№"
