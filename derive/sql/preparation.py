@@ -18,10 +18,10 @@ from derive.algebra.types import Type
 from derive.compute.protocol import messages
 from derive.errors import SqlError, suggest
 from derive.functions.scalar.catalog import SERVER_VERSION
+from derive.functions.types.encodings import NAMES, find_encoding
 from derive.functions.types.pg_type import OID_OF, UNKNOWN_OID, oid_of, type_of_oid
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
 from derive.sql.catalog.snapshot import Objects
-from derive.functions.types.encodings import NAMES, find_encoding
 from derive.sql.maintenance.view_state import Maintained
 from derive.sql.parser.ast import QualifiedName, Query
 from derive.sql.parser.parse import parse

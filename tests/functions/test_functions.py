@@ -27,6 +27,8 @@ OURS |= {f"to_char_{kind}_text" for kind in ("integer", "bigint", "numeric", "do
 """Functions whose templates make no sense by chance."""
 OURS |= {function.name for function in catalog.FUNCTIONS}  # tests/sql/pg_catalog/test_one_engine.py has them
 OURS |= {"current_schema", "current_catalog", "current_database"}  # of type name at PostgreSQL, and of its database
+SUBNORMAL = 1e-320
+"""How far results with few significant bits may be from PostgreSQL's."""
 ROUNDED = 1e-13
 """How far results may be from PostgreSQL's, relatively, where a library of mathematics decides."""
 
@@ -51,7 +53,8 @@ def same(ours: Outcome, theirs: Outcome) -> bool:
     if ours.sqlstate or theirs.sqlstate:
         return ours.sqlstate == theirs.sqlstate
     if isinstance(ours.datum, float) and isinstance(theirs.datum, float):
-        return ours.type == theirs.type and math.isclose(ours.datum, theirs.datum, rel_tol=ROUNDED)
+        is_close = math.isclose(ours.datum, theirs.datum, rel_tol=ROUNDED, abs_tol=SUBNORMAL)
+        return ours.type == theirs.type and is_close
     return ours == theirs
 
 

@@ -18,8 +18,8 @@ from functools import lru_cache
 
 from derive.algebra.types import Datum
 from derive.errors import SqlError
-from derive.recently_used import RecentlyUsed
 from derive.functions.types.encodings import CLIENT, find_encoding
+from derive.recently_used import RecentlyUsed
 from derive.sql.pgwire import messages
 from derive.sql.pgwire.messages import Wire, bind_of, execute_of, formats_for, named_of, parse_of, query_of
 from derive.sql.pgwire.portal import Delivery, Portal, PreparedStatement

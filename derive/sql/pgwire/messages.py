@@ -17,8 +17,8 @@ from contextvars import Context
 from typing import NamedTuple, cast
 
 from derive.errors import SqlError
-from derive.functions.types.pg_type import PG_TYPES
 from derive.functions.types.encodings import CLIENT
+from derive.functions.types.pg_type import PG_TYPES
 from derive.sql.results import Notice, ResultColumn
 
 _COLUMN = struct.Struct("!ihihih")

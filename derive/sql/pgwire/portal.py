@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
-from derive.recently_used import RecentlyUsed
 from derive.functions.types.encodings import CLIENT
+from derive.recently_used import RecentlyUsed
 from derive.sql.pgwire import messages
 from derive.sql.pgwire.messages import Body, Wire, formats_for
 from derive.sql.pgwire.values import Encoder, argument_of, data_rows, encoder_of

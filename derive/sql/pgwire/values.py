@@ -10,6 +10,7 @@ from typing import TypeAlias
 from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.types.array import literal_of_texts, texts_of_literal
+from derive.functions.types.encodings import CLIENT
 from derive.functions.types.numbers import text_of_double
 from derive.functions.types.pg_type import PG_TYPES, type_of_oid
 from derive.functions.types.type_info import (
@@ -20,7 +21,6 @@ from derive.functions.types.type_info import (
     text_function,
     text_of,
 )
-from derive.functions.types.encodings import CLIENT
 from derive.sql.pgwire.messages import decode
 from derive.sql.results import ResultColumn
 

@@ -257,7 +257,10 @@ def _literal(value: Literal, target: Type, offset: int) -> Expression:
 
 
 def folded(call: Call) -> Expression:
-    """Return a call of literals as a literal; the call itself if its evaluation fails or needs a session."""
+    """Return a call of literals as a literal.
+
+    Calls that fail, that need a session, or whose type has a modifier that literals lack, are returned unchanged.
+    """
     if not all(isinstance(argument, Literal) for argument in call.arguments):
         return call
     function = function_named(call.function)
@@ -265,6 +268,8 @@ def folded(call: Call) -> Expression:
         return call
     try:
         modifier = modifier_of(call, ())
+        if modifier is not None and modifier.name is not ModifiedType.NUMERIC:
+            return call
         return Literal(evaluate(call), call.type, modifier.scale if modifier else None)
     except SqlError:
         return call

@@ -1,0 +1,143 @@
+"""Tables of calls: the same values and errors as in PostgreSQL, in queries and in maintained views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from postgres_scripts import maintained, outcomes
+from postgres_server import server
+from psycopg import Connection
+
+_ANGLES = (
+    "0",
+    "30",
+    "-45",
+    "60",
+    "90",
+    "-120",
+    "150",
+    "180",
+    "225",
+    "270",
+    "315",
+    "360",
+    "'Infinity'",
+    "'NaN'",
+    "null",
+)
+_ARCS = ("0", "0.5", "-0.5", "1", "-1", "2", "'NaN'", "null")
+_GAMMAS = ("1", "5", "0.5", "0", "-1", "-200.5", "172", "'-Infinity'", "'Infinity'", "'NaN'")
+MATHEMATICS = (
+    *(f"SELECT round({name}({angle})::numeric, 12)" for name in ("sind", "cosd", "tand", "cotd") for angle in _ANGLES),
+    *(f"SELECT round({name}({arc})::numeric, 12)" for name in ("asind", "acosd", "atand") for arc in _ARCS),
+    *(f"SELECT round({name}({number})::numeric, 9)" for name in ("gamma", "lgamma") for number in _GAMMAS),
+    "SELECT round(erf(0.5)::numeric, 12), round(erfc(0.5)::numeric, 12), erf('-Infinity'), erfc('NaN')",
+    "SELECT sind(30), cosd(60), tand(45), cotd(135), asind(0.5), acosd(-0.5), atand(1), sind(360), cosd(90)",
+    "SELECT atan2d(1, 1), atan2d(-1, 0), atan2d(0, -1), atan2d('NaN', 1)",
+)
+
+_DATA = r"'\x00010203ff0000'::bytea"
+BYTES = (
+    *(
+        f"SELECT {call.replace('(b', '(' + _DATA).replace(' b', ' ' + _DATA)}"
+        for call in (
+            r"trim('\x00' FROM b)",
+            r"trim(LEADING '\x0001' FROM b)",
+            r"trim(TRAILING '\x00' FROM b)",
+            r"btrim(ltrim(rtrim(b, '\x00'), '\x00'), '\xff')",
+            "get_bit(b, 9)",
+            "get_bit(b, 56)",
+            "get_bit(b, -1)",
+            "set_bit(b, 3, 1)",
+            "set_bit(b, 3, 2)",
+            "overlay(b PLACING '\\xaabb' FROM 2)",
+            "overlay(b PLACING '\\xaabb' FROM 3 FOR -1)",
+            "overlay(b PLACING '\\xaabb' FROM 0)",
+            "overlay(b PLACING '\\xaabb' FROM 2147483647 FOR 2147483647)",
+        )
+    ),
+    f"SELECT bit_count({_DATA}), crc32({_DATA}), crc32c({_DATA}), length('\\xc3a9'::bytea, 'UTF8')",
+    "SELECT convert_to('é', 'LATIN1'), convert_from('\\xe9', 'latin-1'), convert('\\xc3a9', 'UTF8', 'LATIN1')",
+    "SELECT convert_to('€', 'LATIN1')",
+    "SELECT convert_from('\\xc3', 'UTF8')",
+    "SELECT convert_to('é', 'x')",
+    "SELECT 1::bytea, (-2)::smallint::bytea, 3::bigint::bytea, '\\x01'::bytea::int, '\\xfffe'::bytea::smallint",
+    "SELECT '\\x0102030405'::bytea::int",
+    "SELECT ''::bytea::bigint, '\\xff'::bytea::int",
+)
+ARRAYS = (
+    "SELECT array_sort(ARRAY[2, 1, NULL, 3]), array_sort(ARRAY['b', 'a', 'B']), array_sort('{}'::int[])",
+    "SELECT array_sort(ARRAY[2, NULL, 3], true), array_sort(ARRAY[2, NULL, 3], true, false)",
+    "SELECT array_sort(ARRAY[2, NULL, 3], false, true), array_sort(NULL::int[]), array_sort(ARRAY[1], NULL)",
+    "SELECT array_sort('{1.5,NaN,-Infinity,0}'::float8[]), array_sort('{1,[],{},null}'::jsonb[])",
+    "SELECT array_reverse(ARRAY[2, 1, NULL]), array_reverse('{}'::text[]), array_reverse(NULL::int[])",
+)
+TYPES = (
+    "SELECT pg_typeof(1), pg_typeof('x'), pg_typeof(NULL), pg_typeof(pg_typeof(1)), pg_typeof(ARRAY['a'])",
+    "SELECT pg_typeof('x'::varchar(3)), pg_typeof('x'::char(3)), pg_typeof(1.50::numeric(5, 2)), pg_typeof(now())",
+    "SELECT 'abcd'::varchar(3), 'ab'::char(4), 'abcd'::varchar(3) || '|'",
+    "SELECT pg_typeof(sum(n)), pg_typeof(avg(n)), pg_typeof(max(v)) FROM (VALUES (1, 'x')) t (n, v)",
+    "SELECT n FROM (VALUES (1)) t (n) WHERE pg_typeof(n) = 'integer'::regtype",
+    "SELECT 'type ' || pg_typeof(1), format('%s', pg_typeof(1.5))",
+    "SELECT pg_typeof(1 / 0)",
+)
+_INTERVALS = (
+    "15 h 2 m 1.234567 s",
+    "-15:02:01.5",
+    "1 year 2 mon 3 days 36:00",
+    "-1 year -2 mon -3 days",
+    "-0.005 s",
+    "0",
+)
+_TEMPLATES = (
+    "YYYY YYY YY Y Y,YYY CC MM DDD DD WW W Q",
+    "HH24:HH12:MI:SS.US MS SSSS FF1 FF4 AM pm A.M.",
+    "FMHH24 FMMM FMDD FMMS RM FMrm HH24TH DDth",
+    "Month",
+    "D",
+    "TZ",
+)
+DATES = (
+    *(f"SELECT to_char(interval '{one}', '{template}')" for one in _INTERVALS for template in _TEMPLATES),
+    "SELECT to_char(interval '1 day', ''), to_char(NULL::interval, 'DD')",
+    "SELECT to_char('-2 years'::interval, 'RM'), to_char('-3 months'::interval, 'RM'), to_char('2 y'::interval, 'RM')",
+)
+SCRIPT = (*MATHEMATICS, *BYTES, *ARRAYS, *TYPES, *DATES)
+
+TABLE = (
+    "CREATE TABLE t (n int, x float8, b bytea, i interval, a int[])",
+    "INSERT INTO t VALUES (1, 30, '\\x0001', '15 h', '{3,1,NULL}'), (2, NULL, NULL, NULL, NULL)",
+)
+QUERIES = (
+    "SELECT n, round(sind(x)::numeric, 9) AS s, atan2d(x, x) AS d, round(lgamma(n)::numeric, 9) AS g FROM t",
+    "SELECT n, trim('\\x00' FROM b) AS c, get_bit(b, 8) AS g, overlay(b PLACING '\\xff' FROM 1) AS o FROM t",
+    "SELECT to_char(i, 'HH24:MI') AS c, count(*) FROM t GROUP BY 1",
+    "SELECT n, array_sort(a, true) AS s, array_reverse(a) AS r FROM t",
+    "SELECT convert_from(b, 'LATIN1') AS c, crc32c(b) AS r FROM t WHERE n > 2",
+    "SELECT n::bytea AS b, count(*) FROM t GROUP BY n",
+)
+CHANGES = (
+    "INSERT INTO t VALUES (3, 90, '\\x41e9', '-1 day 12:30', '{2,2,1}'), (4, -45, '\\x0042', '900 m', '{}')",
+    "UPDATE t SET x = x + 60, b = b || '\\x00', i = i * 2, a = a || 5 WHERE n <> 3",
+    "DELETE FROM t WHERE n IN (1, 3)",
+)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Connection]:
+    with server().connect() as connection:
+        connection.autocommit = True
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+
+
+def test_functions_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
+    ours, theirs = outcomes(SCRIPT, postgres, tmp_path)
+    assert ours == theirs
+
+
+def test_functions_in_maintained_views_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
+    ours, theirs = maintained(TABLE, QUERIES, CHANGES, postgres, tmp_path)
+    assert ours == theirs
