@@ -526,7 +526,8 @@ _MICROSECONDS = {"microsecond": 1, "millisecond": 1000, "second": SECOND, "minut
 _DAYS = {"day": 1, "week": 7}
 _MONTHS_OF_UNIT = {"month": 1, "year": 12, "decade": 120, "century": 1200, "millennium": 12_000}
 _TOKEN = re.compile(
-    r"\s*(?:(?P<time>(?P<sign>[+-]?)(?P<hours>\d+):(?P<minutes>\d{1,2})(?::(?P<seconds>\d{1,2}(?:\.\d*)?))?)"
+    r"\s*(?:(?P<time>(?P<sign>[+-]?)(?P<hours>\d+):(?P<minutes>\d{1,2})"
+    r"(?::(?P<seconds>\d{1,2}(?:\.\d*)?)|(?P<fraction>\.\d*))?)"
     r"|(?P<years_and_months>[+-]?\d+-\d+)(?=\s|$)"
     r"|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))\s*(?P<unit>[A-Za-z]*)|(?P<ago>ago))"
 )
@@ -555,11 +556,12 @@ def _rounded(number: Decimal) -> int:
     return int(number.to_integral_value(ROUND_HALF_EVEN))
 
 
-def interval_of_text(text: str) -> Interval:
+def interval_of_text(text: str, fields: str = "") -> Interval:
     """Parse an interval.
 
     Args:
         text: text in PostgreSQL's format, the standard's format, or ISO 8601.
+        fields: fields of a literal, such as `minute to second`: the last is the unit of a number without one.
 
     Raises:
         SqlError: 22007, the text is malformed; 22008, a field is too large.
@@ -579,13 +581,13 @@ def interval_of_text(text: str) -> Interval:
         if token["ago"]:
             is_ago = True
         elif token["time"]:
-            intervals.append(_time_of(token, malformed))
+            intervals.append(_time_of(token, malformed, is_short=fields == "minute to second"))
         elif token["years_and_months"]:
             years, months = token["years_and_months"].lstrip("+-").split("-")
             total = int(years) * 12 + int(months)
             intervals.append(Interval(-total if token["years_and_months"].startswith("-") else total, 0, 0))
         else:
-            kind = UNIT_OF.get(token["unit"].lower()) if token["unit"] else _unit_before(body[at:])
+            kind = UNIT_OF.get(token["unit"].lower()) if token["unit"] else _unit_before(body[at:], fields)
             if kind is None:
                 raise malformed
             intervals.append(interval_of_unit(kind, Decimal(token["number"])))
@@ -595,18 +597,55 @@ def interval_of_text(text: str) -> Interval:
     return Interval(-value.months, -value.days, -value.microseconds) if is_ago else value
 
 
-def _unit_before(rest: str) -> str:
-    """Return the unit of a number without a unit: days if a time of day follows."""
+def _unit_before(rest: str, fields: str) -> str | None:
+    """Return the unit of a number without a unit: days before a time of day or hours, None before other fields."""
+    unit = fields.rsplit(maxsplit=1)[-1] if fields else "second"
     following = _TOKEN.match(rest) if rest.strip() else None
-    return "day" if following and following["time"] else "second"
+    if following is None or following["ago"]:
+        return unit
+    is_hour = unit == "hour" and following["number"] and not following["unit"]
+    return "day" if following["time"] or is_hour else None
 
 
-def _time_of(token: re.Match[str], malformed: SqlError) -> Interval:
-    if int(token["minutes"]) > 59 or Decimal(token["seconds"] or 0) >= 60:
+def _time_of(token: re.Match[str], malformed: SqlError, *, is_short: bool) -> Interval:
+    """Return a time of day; with a fraction, or if `is_short`, two numbers are minutes and seconds."""
+    hours, minutes, seconds = int(token["hours"]), int(token["minutes"]), Decimal(token["seconds"] or 0)
+    if token["fraction"] or (is_short and token["seconds"] is None):
+        hours, minutes, seconds = 0, hours, Decimal(f"{token['minutes']}{token['fraction'] or ''}")
+    if minutes > 59 or seconds >= 60:
         raise malformed
-    seconds = int(token["hours"]) * 3600 + int(token["minutes"]) * 60 + Decimal(token["seconds"] or 0)
+    seconds += hours * 3600 + minutes * 60
     microseconds = _rounded(seconds * SECOND)
     return Interval(0, 0, -microseconds if token["sign"] == "-" else microseconds)
+
+
+def interval_of_fields(text: str, fields: str, precision: int = 6) -> Interval:
+    """Parse an interval literal with fields, such as `INTERVAL '1-2' YEAR TO MONTH`.
+
+    Args:
+        text: text of the literal.
+        fields: fields in lower case; smaller units than the last field are cut off.
+        precision: number of decimal places of seconds, from 0 to 6.
+
+    Raises:
+        SqlError: 22007, the text is malformed; 22008, a field is too large.
+    """
+    value, last = interval_of_text(text, fields), fields.rsplit(maxsplit=1)[-1]
+    if last in _MONTHS_OF_UNIT:
+        unit = _MONTHS_OF_UNIT[last]
+        return Interval(_cut(value.months, unit), 0, 0)
+    if last == "day":
+        return Interval(value.months, value.days, 0)
+    if last == "second":
+        unit = 10 ** (6 - precision)
+        rounded = (abs(value.microseconds) + unit // 2) // unit * unit
+        return Interval(value.months, value.days, rounded if value.microseconds >= 0 else -rounded)
+    return Interval(value.months, value.days, _cut(value.microseconds, _MICROSECONDS[last]))
+
+
+def _cut(number: int, unit: int) -> int:
+    multiple = abs(number) // unit * unit
+    return multiple if number >= 0 else -multiple
 
 
 def _total(intervals: list[Interval]) -> Interval:

@@ -15,7 +15,7 @@ from derive.sql.catalog.snapshot import Objects
 from derive.sql.execution import ddl, dml, session_statements, subscribe
 from derive.sql.execution import query as reading
 from derive.sql.execution.ddl import change_replicas
-from derive.sql.execution.session_statements import control, grant, lock, refresh
+from derive.sql.execution.session_statements import check_names, control, lock
 from derive.sql.execution.state import Cursor, State
 from derive.sql.parser.statement import (
     Close,
@@ -40,6 +40,7 @@ from derive.sql.parser.statement import (
     Subscribe,
     Truncate,
     Update,
+    Vacuum,
 )
 from derive.sql.planner.coercion import type_of
 from derive.sql.planner.dml import plan_write
@@ -88,10 +89,8 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
             return await dml.copy_to(state, begun, statement, arguments)
         case statement if isinstance(statement, ddl.Definition):
             return await ddl.define(state, statement)
-        case Refresh(name):
-            return refresh(state, name)
-        case Grant() as statement:
-            return grant(state, statement)
+        case Refresh() | Vacuum() | Grant() as statement:
+            return check_names(state, statement)
         case CreateReplica() | DropReplica() as statement:
             return await change_replicas(state, statement)
         case Explain() as statement:

@@ -24,6 +24,7 @@ from derive.sql.parser.statement import (
     Commit,
     Grant,
     ObjectKind,
+    Refresh,
     ReleaseSavepoint,
     Rollback,
     RollbackTo,
@@ -35,6 +36,7 @@ from derive.sql.parser.statement import (
     ShowObjects,
     Statement,
     TransactionModes,
+    Vacuum,
 )
 from derive.sql.planner.ddl import relation_named
 from derive.sql.planner.dependencies import ids_of
@@ -153,7 +155,18 @@ def _notice(sqlstate: str, message: str) -> Notice:
     return Notice("WARNING", sqlstate, message)
 
 
-def refresh(state: State, name: QualifiedName) -> Result:
+def check_names(state: State, statement: Refresh | Vacuum | Grant) -> Result:
+    """Execute a statement that has no effect, after checks of its names."""
+    match statement:
+        case Refresh(name):
+            return _refresh(state, name)
+        case Vacuum():
+            return _vacuum(state, statement)
+        case Grant():
+            return _grant(state, statement)
+
+
+def _refresh(state: State, name: QualifiedName) -> Result:
     """Execute REFRESH MATERIALIZED VIEW, which has no effect: reads see the present rows.
 
     Raises:
@@ -166,10 +179,29 @@ def refresh(state: State, name: QualifiedName) -> Result:
     return Result(lambda _: "REFRESH MATERIALIZED VIEW")
 
 
+def _vacuum(state: State, statement: Vacuum) -> Result:
+    """Execute VACUUM or ANALYZE, which has no effect: data and statistics are maintained all the time.
+
+    Raises:
+        SqlError: a relation or a column does not exist (42P01 or 42703), or the session is in a transaction block and
+            the statement is VACUUM (25001).
+    """
+    tag = "ANALYZE" if statement.is_analyze else "VACUUM"
+    if state.is_explicit and not statement.is_analyze:
+        raise SqlError("25001", "VACUUM cannot run inside a transaction block", hint="COMMIT first.")
+    for name, columns in statement.tables:
+        relation = relation_named(name, state.objects)
+        for column, offset in columns:
+            if column not in {named.name for named in relation.columns}:
+                message = f'column "{column}" of relation "{name.name}" does not exist'
+                raise SqlError("42703", message, offset=offset)
+    return Result(lambda _: tag)
+
+
 _ROLES = frozenset({"public", "current_user", "session_user", "current_role"})
 
 
-def grant(state: State, statement: Grant) -> Result:
+def _grant(state: State, statement: Grant) -> Result:
     """Execute GRANT, which has no effect because all users have all rights; and REVOKE, which warns that it has none.
 
     Raises:

@@ -34,12 +34,14 @@ class TypeName:
         modifiers: numbers in parentheses.
         offset: start of the name.
         is_array: whether brackets follow the name.
+        fields: fields of an interval in lower case, such as `year to month`; empty for all.
     """
 
     name: str
     modifiers: tuple[int, ...]
     offset: int
     is_array: bool = False
+    fields: str = ""
 
 
 @dataclass(frozen=True, slots=True)

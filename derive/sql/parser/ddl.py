@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -43,6 +44,8 @@ from derive.sql.parser.statement import (
     SetNullable,
     SetType,
     TableAction,
+    Vacuum,
+    VacuumedTable,
 )
 from derive.sql.parser.tokens import TokenKind, TokenReader
 
@@ -600,6 +603,43 @@ def parse_refresh(reader: TokenReader) -> Refresh:
         raise SqlError("0A000", "WITH NO DATA is not supported", offset=reader.offset, hint=hint)
     reader.accept_words("with", "data")
     return refreshed
+
+
+_VACUUM_OPTIONS = frozenset(
+    """analyze buffer_usage_limit disable_page_skipping freeze full index_cleanup only_database_stats parallel
+    process_main process_toast skip_database_stats skip_locked truncate verbose""".split()  # noqa: SIM905 (a list would be a page)
+)
+_ANALYZE_OPTIONS = frozenset({"buffer_usage_limit", "skip_locked", "verbose"})
+
+
+def parse_vacuum(reader: TokenReader) -> Vacuum:
+    """Read a `VACUUM` or `ANALYZE` statement."""
+    is_analyze = reader.expect_word("vacuum", "analyze", "analyse").value != "vacuum"
+    if reader.is_symbol("("):
+        reader.in_parentheses(lambda: _vacuum_option(reader, _ANALYZE_OPTIONS if is_analyze else _VACUUM_OPTIONS))
+    else:
+        words = ("verbose",) if is_analyze else ("full", "freeze", "verbose", "analyze", "analyse")
+        for word in words:
+            reader.accept_word(word)
+    tables: tuple[VacuumedTable, ...] = ()
+    if not reader.is_end() and not reader.is_symbol(";"):
+        tables = reader.list_of(lambda: _vacuumed(reader))
+    return Vacuum(tables, is_analyze)
+
+
+def _vacuum_option(reader: TokenReader, options: Set[str]) -> None:
+    offset, name = reader.offset, reader.any_name()
+    if name not in options | {"analyse"}:
+        raise SqlError("42601", f'unrecognized VACUUM or ANALYZE option "{name}"', offset=offset)
+    if not reader.is_symbol(",", ")"):
+        reader.next()
+
+
+def _vacuumed(reader: TokenReader) -> VacuumedTable:
+    reader.accept_word("only")
+    name = reader.qualified_name()
+    reader.accept_symbol("*")
+    return name, reader.in_parentheses(reader.located_name) if reader.is_symbol("(") else ()
 
 
 def parse_grant(reader: TokenReader) -> Grant:

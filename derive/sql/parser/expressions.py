@@ -60,19 +60,23 @@ _SHORT = {
 _WORDS = frozenset(
     (*_SHORT, "numeric", "float", "double", "character", "char", "varchar", "time", "timestamp", "interval")
 )
-_UNITS = frozenset(["year", "month", "day", "hour", "minute", "second"])
+_UNITS = ("year", "month", "day", "hour", "minute", "second")
+_LAST_FIELDS = {"year": _UNITS[1:2], "day": _UNITS[3:], "hour": _UNITS[4:], "minute": _UNITS[5:]}
+"""The units that can follow TO, by the first field of an interval."""
 
 
 def begins_type(reader: TokenReader) -> bool:
     """Return whether the next token starts a type name with a syntax of its own."""
-    return reader.is_word(*_WORDS)
+    return reader.is_word(*_WORDS) and (not reader.is_word("double") or reader.is_words("double", "precision"))
 
 
 def parse_type(reader: TokenReader) -> TypeName:
     """Read a type name."""
     offset = reader.offset
     name, modifiers = _simple_type(reader)
-    is_array = False
+    fields, is_array = "", False
+    if name == "interval" and not modifiers:
+        fields, modifiers = _interval_fields(reader)
     while reader.accept_symbol("["):
         if reader.token.kind is TokenKind.NUMBER:
             reader.integer()
@@ -80,7 +84,7 @@ def parse_type(reader: TokenReader) -> TypeName:
         is_array = True
     if reader.accept_word("array"):
         is_array = True
-    return TypeName(name, modifiers, offset, is_array)
+    return TypeName(name, modifiers, offset, is_array, fields)
 
 
 def _simple_type(reader: TokenReader) -> tuple[str, tuple[int, ...]]:
@@ -137,14 +141,18 @@ def _temporal(reader: TokenReader, word: str) -> tuple[str, tuple[int, ...]]:
     if word != "interval":
         modifiers = _modifiers(reader)
         return word + ("tz" if _has_zone(reader) else ""), modifiers
-    if reader.is_word(*_UNITS):
-        raise SqlError(
-            "0A000",
-            f"INTERVAL {reader.token.value.upper()} is not supported",
-            offset=reader.offset,
-            hint="Write INTERVAL alone.",
-        )
     return "interval", _modifiers(reader)
+
+
+def _interval_fields(reader: TokenReader) -> tuple[str, tuple[int, ...]]:
+    """Read the fields of an interval, such as `DAY TO SECOND(3)`: its words, and the precision of its seconds."""
+    first = last = reader.accept_word(*_UNITS)
+    if first is None or last is None:
+        return "", ()
+    if first in _LAST_FIELDS and reader.accept_word("to"):
+        last = reader.expect_word(*_LAST_FIELDS[first]).value
+    fields = first if first == last else f"{first} to {last}"
+    return fields, _modifiers(reader) if last == "second" else ()
 
 
 _ORDERS = {"<": False, ">": True}
@@ -550,16 +558,17 @@ class PrimaryParser:
         if not is_type and not reader.is_name(of_function=True):
             return None
         mark, offset = reader.mark(), reader.offset
-        target = parse_type(reader)
-        if reader.token.kind is not TokenKind.STRING or target.is_array:
-            if is_type and not reader.is_symbol(".", "("):
+        name, modifiers = _simple_type(reader)
+        if reader.token.kind is not TokenKind.STRING:
+            if reader.mark() > mark + 1 and not reader.is_symbol(".", "("):
                 raise reader.error()
             reader.return_to(mark)
             return None
         literal = StringLiteral(reader.string(), offset)
-        if target.name == "interval" and reader.is_word("year", "month", "day", "hour", "minute", "second"):
-            literal = StringLiteral(f"{literal.value} {reader.next().value}", offset)
-        return TypeCast(literal, target, offset)
+        fields = ""
+        if name == "interval" and not modifiers:
+            fields, modifiers = _interval_fields(reader)
+        return TypeCast(literal, TypeName(name, modifiers, offset, fields=fields), offset)
 
     def _name(self) -> SyntaxNode:
         """Read a column, a qualified star, or a call."""

@@ -14,7 +14,7 @@ from functools import partial
 
 from derive.errors import SqlError, distance
 from derive.recently_used import cached_by_text
-from derive.sql.parser.ast import SyntaxNode
+from derive.sql.parser.ast import QueryBody, Select, SetQuery, SyntaxNode, Values
 from derive.sql.parser.data_statements import (
     parse_as_of,
     parse_copy,
@@ -25,13 +25,22 @@ from derive.sql.parser.data_statements import (
     parse_truncate,
     parse_update,
 )
-from derive.sql.parser.ddl import parse_alter, parse_comment, parse_create, parse_drop, parse_grant, parse_refresh
+from derive.sql.parser.ddl import (
+    parse_alter,
+    parse_comment,
+    parse_create,
+    parse_drop,
+    parse_grant,
+    parse_refresh,
+    parse_vacuum,
+)
 from derive.sql.parser.expressions import parse_type
-from derive.sql.parser.queries import QueryParser
+from derive.sql.parser.queries import QueryParser, not_allowed_into
 from derive.sql.parser.session_statements import SESSION_STATEMENTS
 from derive.sql.parser.statement import (
     AsOf,
     Close,
+    CreateTable,
     Deallocate,
     Declare,
     Delete,
@@ -128,7 +137,6 @@ def _meant(token: Token, sought: Set[str]) -> str | None:
 
 _UPKEEP = "Omit the statement: tables and indexes are maintained automatically."
 _UNSUPPORTED = {
-    "analyze": _UPKEEP,
     "call": "Procedures are not supported: send their statements.",
     "checkpoint": "Omit the statement: committed data are on disk.",
     "cluster": _UPKEEP,
@@ -140,7 +148,6 @@ _UNSUPPORTED = {
     "notify": "Use SUBSCRIBE, which sends the updates of a relation.",
     "reindex": _UPKEEP,
     "security": None,
-    "vacuum": _UPKEEP,
 }
 """Hints for unsupported statements, by first word."""
 
@@ -167,6 +174,7 @@ class StatementParser:
             **{word: partial(parse, reader, self._queries) for word, parse in _WRITING.items()},
             "comment": lambda: parse_comment(reader),
             "refresh": lambda: parse_refresh(reader),
+            **dict.fromkeys(("vacuum", "analyze", "analyse"), lambda: parse_vacuum(reader)),
             **dict.fromkeys(("grant", "revoke"), lambda: parse_grant(reader)),
             "truncate": lambda: parse_truncate(reader),
             "lock": lambda: parse_lock(reader),
@@ -183,6 +191,19 @@ class StatementParser:
 
     def parse(self) -> Statement:
         """Read a statement."""
+        statement = self._statement()
+        if self._queries.into is None:
+            return statement
+        (name, select), self._queries.into = self._queries.into, None
+        if (
+            not isinstance(statement, SelectStatement)
+            or statement.as_of
+            or _first_select(statement.query) is not select
+        ):
+            raise not_allowed_into(name.offset)
+        return CreateTable(name, (), query=statement.query)
+
+    def _statement(self) -> Statement:
         reader = self._reader
         if reader.is_word("with"):
             return self._behind_with()
@@ -329,6 +350,12 @@ class StatementParser:
         begin = reader.offset
         statement = self.parse()
         return Explain(statement, explanation, offset, reader.text[begin : reader.end_before])
+
+
+def _first_select(body: QueryBody) -> QueryBody:
+    while not isinstance(body, Select | Values):
+        body = body.left if isinstance(body, SetQuery) else body.body
+    return body
 
 
 def _not_measured(offset: int) -> SqlError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain, combinations, product
 from typing import TypeAlias
 
@@ -19,6 +20,7 @@ from derive.sql.parser.ast import (
     JoinedTable,
     JoinKind,
     NumberLiteral,
+    QualifiedName,
     Query,
     QueryBody,
     RelationReference,
@@ -34,6 +36,7 @@ from derive.sql.parser.ast import (
     With,
 )
 from derive.sql.parser.expressions import ExpressionParser, parse_sort_items, parse_window
+from derive.sql.parser.statement import TEMPORARY
 from derive.sql.parser.tokens import TokenKind, TokenReader
 
 GroupingSet: TypeAlias = tuple[SyntaxNode, ...]
@@ -258,6 +261,12 @@ _DEEPEST = 500
 _LOCKS = (("update",), ("no", "key", "update"), ("share",), ("key", "share"))
 
 
+def not_allowed_into(offset: int) -> SqlError:
+    """Return the error of INTO in another query than the first one of a statement."""
+    hint = "Write INTO in the first SELECT of a statement, or CREATE TABLE … AS."
+    return SqlError("42601", "SELECT ... INTO is not allowed here", offset=offset, hint=hint)
+
+
 class QueryParser:
     """Parser of queries."""
 
@@ -265,6 +274,8 @@ class QueryParser:
         self._reader = reader
         self.expressions = ExpressionParser(reader, self)
         self.tables = FromParser(reader, self)
+        self.into: tuple[QualifiedName, Select] | None = None
+        """The new table of SELECT INTO, with the query that has INTO."""
 
     def begins_query(self) -> bool:
         """Return whether a query is next; after an opening parenthesis, an expression may be next, too."""
@@ -376,8 +387,7 @@ class QueryParser:
         items: tuple[SelectItem, ...] = ()
         if not self._ends_items():
             items = reader.list_of(self.item)
-        if reader.is_word("into"):
-            raise SqlError("0A000", "SELECT INTO is not supported", offset=reader.offset, hint="Use CREATE TABLE … AS.")
+        into = self._into() if reader.is_word("into") else None
         tables: tuple[FromItem, ...] = ()
         if reader.accept_word("from"):
             tables = reader.list_of(self.tables.parse)
@@ -385,10 +395,32 @@ class QueryParser:
         groups = parse_groups(reader, self.expressions)
         having = self.expressions.parse() if reader.accept_word("having") else None
         windows = reader.list_of(self._window) if reader.accept_word("window") else ()
-        return Select(items, is_distinct, distinct_on, tables, condition, groups, having, windows, offset)
+        select = Select(items, is_distinct, distinct_on, tables, condition, groups, having, windows, offset)
+        if into is not None:
+            self.into = (into, select)
+        return select
+
+    def _into(self) -> QualifiedName:
+        """Read the name of a new table after INTO.
+
+        Raises:
+            SqlError: the statement has INTO already (42601), or the schema of a temporary table is another one (42P16).
+        """
+        reader = self._reader
+        if self.into is not None:
+            raise not_allowed_into(reader.offset)
+        reader.expect_word("into")
+        is_temporary = reader.accept_word("temp", "temporary")
+        reader.accept_word("unlogged")
+        reader.accept_word("table")
+        name = reader.qualified_name()
+        if is_temporary and name.schema not in {None, TEMPORARY}:
+            raise SqlError("42P16", "cannot create temporary relation in non-temporary schema", offset=name.offset)
+        return replace(name, schema=TEMPORARY) if is_temporary else name
 
     def _ends_items(self) -> bool:
         ends = (
+            "into",
             "from",
             "where",
             "group",

@@ -351,6 +351,18 @@ class Refresh:
     name: QualifiedName
 
 
+VacuumedTable: TypeAlias = tuple[QualifiedName, tuple[tuple[str, int], ...]]
+"""A relation with columns, each with its offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuum:
+    """`VACUUM`, or `ANALYZE`; without tables, the statement is for all."""
+
+    tables: tuple[VacuumedTable, ...]
+    is_analyze: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """`GRANT privileges ON … TO roles`, or `REVOKE`; each role has its offset.
@@ -699,6 +711,7 @@ Statement: TypeAlias = (
     | Rename
     | Comment
     | Refresh
+    | Vacuum
     | Grant
     | Insert
     | Update

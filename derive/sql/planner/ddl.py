@@ -73,7 +73,7 @@ def columns_of_definitions(definitions: Sequence[ColumnDefinition], names: Names
 
 def _column(definition: ColumnDefinition, names: Names) -> NamedColumn:
     kind, modifier = type_of(definition.type), modifier_of_type(definition.type)
-    if definition.type.modifiers and modifier is None:
+    if definition.type.fields or (definition.type.modifiers and modifier is None):
         hint = f"Write {kind.value}: values are stored as they are."
         message = f"type modifiers of columns are not supported, as of {definition.type.name}"
         raise SqlError("0A000", message, offset=definition.type.offset, hint=hint)

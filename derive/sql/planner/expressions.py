@@ -13,6 +13,7 @@ from derive.functions.registry import Resolution, builder_of, resolve_aggregate,
 from derive.functions.scalar.row_functions import EXPANDED_FIELDS
 from derive.functions.statement_context import check_cancelled
 from derive.functions.types.array import EMPTY
+from derive.functions.types.datetime import interval_datum, interval_of_fields
 from derive.functions.types.formats import scale_of_text
 from derive.functions.types.type_info import datum_of_text
 from derive.sql.parser.ast import (
@@ -266,6 +267,8 @@ class ExpressionPlanner:
         target = type_of(node.target)
         if isinstance(node.operand, ArrayValue) and target.element and not node.target.modifiers:
             return self._arrays.plan(node.operand, target.element)
+        if node.target.fields:
+            return _interval_with_fields(node)
         operand = self.plan(node.operand)
         if target.element and node.target.modifiers:
             message = f"modifiers of arrays are not supported, as of {node.target.name}"
@@ -320,6 +323,23 @@ class ExpressionPlanner:
         if len(relation.types) != 1:
             raise SqlError("42601", "subquery must return only one column", offset=node.offset)
         return Subquery(SubqueryKind.SCALAR, relation, (), relation.types[0])
+
+
+def _interval_with_fields(node: TypeCast) -> Literal:
+    """Plan an interval literal with fields.
+
+    Raises:
+        SqlError: 0A000, the operand is no literal; 22007 or 22008, the text is no interval.
+    """
+    target = node.target
+    if not isinstance(node.operand, StringLiteral) or target.is_array:
+        message = f"casts to interval {target.fields} are not supported"
+        raise SqlError("0A000", message, offset=target.offset, hint="Cast to interval, and apply date_trunc().")
+    try:
+        interval = interval_of_fields(node.operand.value, target.fields, min((*target.modifiers, 6)))
+        return Literal(interval_datum(interval), Type.INTERVAL)
+    except SqlError as error:
+        raise located(error, start_of(node.operand)) from None
 
 
 @lru_cache(maxsize=4096)
