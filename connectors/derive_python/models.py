@@ -21,7 +21,7 @@ _TAKEN = frozenset(
         "ABC", "Annotated", "Any", "AsyncIterator", "Awaitable", "BaseModel", "Callable", "ConfigDict",
         "ConnectorState", "Document", "Documents", "EndpointConfig", "Field", "IDerivation", "Integer", "Iterable",
         "Literal", "Number", "Published", "Request", "Response", "State", "Struct", "TYPE_CHECKING", "TypeAliasType",
-        "UNSET", "Union", "UnsetType", "convert",
+        "UNSET", "Union", "UnsetType",
     }
 )  # fmt: skip
 
@@ -126,10 +126,8 @@ def generate_package(spec: DerivationSpec, config_schema: JSON, library: str = "
     for transform in spec.transforms:
         source, read = source_of(transform.name), read_of(transform.name)
         parts += declarations(spec.sources[transform.input.source].read_schema, source, taken).texts()
-        validated = "{0}.__pydantic_validator__.validate_python(document, by_alias=True, by_name=False)"
-        made = "convert(document, {0})" if library == "msgspec" else validated
         columns = ", ".join(map(str, columns_of(spec.sources[transform.input.source].read_schema)))
-        reads.append(_READ.format(read=read, source=source, made=made.format(source), columns=columns))
+        reads.append(_READ.format(read=read, source=source, columns=columns))
         methods.append(_METHOD.format(method=method_of(transform.name), read=read))
     parts += _Declarations(config_schema, "EndpointConfig", taken).texts()
     parts.append(_ENVELOPES.format(reads="".join(reads)))
@@ -191,7 +189,7 @@ Integer = Annotated[
 '''
 
 _STRUCTS = """
-from msgspec import UNSET, Struct, UnsetType, convert
+from msgspec import UNSET, Struct, UnsetType
 
 if not TYPE_CHECKING:
     Integer = Number
@@ -205,8 +203,8 @@ _READ = '''
         __slots__ = ("_published", "doc")
         doc: {source}
 
-        def __init__(self, document: Any, published: int) -> None:
-            self.doc = {made}
+        def __init__(self, doc: {source}, published: int) -> None:
+            self.doc = doc
             self._published = published
 
         @property

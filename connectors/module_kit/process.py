@@ -69,9 +69,9 @@ class Wire:
         self._poll.register(descriptor, select.POLLIN)
         self._read = bytearray()
 
-    def framed(self, text: bytes, kind: bytes = ANSWER) -> bytes:
-        """Return a text as a frame to send."""
-        return b"".join((self.token, kind, len(text).to_bytes(_LENGTH_BYTES, "big"), text))
+    def head(self, length: int, kind: bytes = ANSWER) -> bytes:
+        """Return the bytes before a text of a frame to send."""
+        return b"".join((self.token, kind, length.to_bytes(_LENGTH_BYTES, "big")))
 
     def receive(self, deadline: float) -> tuple[bytes, bytes]:
         """Return the kind and the text of the next frame; both are empty if the process has ended.
@@ -249,21 +249,22 @@ class ModuleProcess:
             return True
         return False
 
-    def send(self, text: bytes) -> None:
-        """Send a frame of JSON.
+    def send(self, *parts: bytes | memoryview) -> None:
+        """Send a frame of one text or several parts of it, which are not copied.
 
         Raises:
             OSError: the process is gone.
         """
-        self._write(self._wire.framed(text))
+        self._write(self._wire.head(sum(map(len, parts))), *parts)
 
-    def _write(self, data: bytes) -> None:
-        rest = memoryview(data)
+    def _write(self, *parts: bytes | memoryview) -> None:
         with self._sending:
             if self._ended:
                 raise BrokenPipeError(errno.EPIPE, f"the {self._name} process was ended")
-            while rest:
-                rest = rest[os.write(self._stdin, rest) :]
+            for part in parts:
+                rest = memoryview(part)
+                while rest:
+                    rest = rest[os.write(self._stdin, rest) :]
 
     def ask(self, question: Any, seconds: float) -> bytes:
         """Send a question, and return the text of its answer; empty if the process has ended.
@@ -309,7 +310,7 @@ class ModuleProcess:
         assert self.answer_question is not None
         answer = self.answer_question(question)
         with suppress(OSError):  # the process has ended, which the next read reports
-            self._write(self._wire.framed(answer, QUESTION))
+            self._write(self._wire.head(len(answer), QUESTION), answer)
 
     def end(self, *, explain: bool = False) -> tuple[int, str]:
         """Kill the process if it runs; return its exit status, and the last lines of its standard error.

@@ -553,3 +553,32 @@ def test_document_that_is_kept_and_changed_is_published_in_columns() -> None:
     ]
     assert listed == [{"id": 1}, {"id": 1, "n": 5}]
     session.close()
+
+
+@pytest.mark.parametrize("library", ["pydantic", "msgspec"])
+def test_documents_that_are_read_together_have_the_values_of_documents_read_alone(library: str) -> None:
+    """Models of a frame with one transform are made from its text; those of other frames one by one."""
+    text = f"""{HEAD}import random
+class Derivation(IDerivation):
+    def one(self, read: Any) -> Any:
+        return [{{"id": int(read.doc.id), "r": random.random(), "some": read.doc.some}}]
+    def two(self, read: Any) -> Any:
+        return []
+"""
+    schema = {
+        "type": "object",
+        "required": ["id"],
+        "properties": {"id": {"type": "integer"}, "some": {"type": "array", "items": {"type": ["number", "string"]}}},
+    }
+    spec = derivation(text, "one", "two", schema=schema, models=library)
+    documents: list[Document] = [
+        {"id": 1.0, "some": [1, 1.5, "a"]},
+        {"id": 2, "some": [2**70, -0.0]},
+        {"id": 3, "some": []},
+    ]
+    session = open_session(spec)
+    together = invoke(session, documents)
+    assert invoke(session, [*documents, {"id": 4}], [0, 0, 0, 1]) == together
+    assert len({document["r"] for _, document in together}) == 3
+    assert [document["some"] for _, document in together] == [[1, 1.5, "a"], [2**70, -0.0], []]
+    session.close()

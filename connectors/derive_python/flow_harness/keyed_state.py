@@ -6,6 +6,7 @@ the commit. A document cannot see the values of another key, so that the number 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -41,7 +42,7 @@ class KeyedState:
         self._frames, self._pointers, self._is_kept = frames, pointers, is_kept
         self._values: dict[bytes, dict[str, Any]] = {}
         self._loaded: dict[bytes, bytes] = {}
-        self._frame: tuple[list[int], list[Any]] = ([], [])
+        self._frame: tuple[Sequence[int], Sequence[Any]] = ([], [])
         self._keys: list[bytes | None] | None = None
         self._is_used = False
         self._token = object()
@@ -57,7 +58,7 @@ class KeyedState:
         """Give an instance of the author's class access to the values."""
         derivation._flow_keyed = self
 
-    def prepare(self, transforms: list[int], documents: list[Any]) -> None:
+    def prepare(self, transforms: Sequence[int], documents: Sequence[Any]) -> None:
         """Take the documents of a frame; if the module uses values, load those of all keys in one question."""
         self._frame, self._keys = (transforms, documents), None
         if self._is_used:

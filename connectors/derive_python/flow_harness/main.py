@@ -16,18 +16,18 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
-from types import AsyncGeneratorType
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pydantic
 from pydantic_core import from_json, to_json
 
-from . import present, sandbox
-from .answers import Answer, ColumnAnswer, DocumentAnswer
+from . import sandbox
 from .arrow import ArrowMethod
+from .documents import Answer, ColumnAnswer, DocumentAnswer, FrameDocuments, Reader
 from .frames import ANSWER, LOG, Frames
 from .keyed_state import UNMENTIONED, KeyedState
+from .present import elapsed, install, present
 from .waiting import EndlessWaitError, Failures, VirtualLoop
 
 _PATIENCE_SECONDS = 0.25
@@ -54,8 +54,10 @@ class Harness:
         self._derivation: Any = None
         self._methods: list[Callable[[Any], Any]] = []
         self._reads: list[Any] = []
+        self._readers: list[Reader] = []
         self._arrow: dict[int, ArrowMethod] = {}
         self._keyed = KeyedState(frames, settings["keys"], is_kept=settings["keeps_state"])
+        self._keeps_state = bool(settings["keeps_state"])
         self._updates: list[dict[str, Any]] = []
         self._is_broken = False
         self._differ = False  # documents of the batch differ in their properties, so they are no columns
@@ -71,13 +73,14 @@ class Harness:
         sys.set_asyncgen_hooks(None, None)  # the loop would list each generator of documents, to close it at the end
         while (text := self._frames.receive()) is not None:
             head, _, arrays = text.partition(b"\n")  # JSON has no line break
-            frame = from_json(head, cache_strings="keys")
+            head, _, documents = head.partition(b',"documents":')  # the last property of a frame with documents
+            frame = from_json(head + b"}" if documents else head)
             self._index = None
             try:
                 if arrays:
                     answer = b'{"skipped":true}' if self._is_broken else await self._process_arrays(frame, arrays)
                 elif "transforms" in frame:
-                    answer = b'{"skipped":true}' if self._is_broken else await self._process(frame)
+                    answer = b'{"skipped":true}' if self._is_broken else await self._process(frame, documents[:-1])
                 elif "open" in frame:
                     answer = await self._open(frame["open"])
                 else:
@@ -92,7 +95,7 @@ class Harness:
         self._is_broken = self._differ = False
         self._updates = []
         self._failures.first = None
-        present.set_present(0, -1, b"")
+        present.set_other(0, -1, b"", has_chance=True)
         if self._class is None:
             self._load()
         elif question["forget"] and self._derivation is not None:
@@ -106,6 +109,8 @@ class Harness:
         self._keyed.serve(derivation)
         self._methods = [getattr(derivation, name) for name in self._settings["methods"]]
         self._reads = [getattr(types.Request, name) for name in self._settings["reads"]]
+        if not self._readers:
+            self._readers = [Reader(getattr(types, name)) for name in self._settings["sources"]]
         self._arrow = {
             index: ArrowMethod(_awaiting(method), self._settings["columns"][index], self._settings["published"])
             for index, method in enumerate(self._methods)
@@ -151,46 +156,68 @@ class Harness:
         spec.loader.exec_module(module)
         return module
 
-    async def _process(self, frame: dict[str, Any]) -> bytes:
-        transforms, clocks, documents = frame["transforms"], frame["clocks"], frame["documents"]
-        published = frame.get("published", clocks)
-        keyed, set_present, methods, reads = self._keyed, present.set_present, self._methods, self._reads
-        keyed.prepare(transforms, documents)
-        ready = await self._tables(transforms, documents, clocks, published) if self._arrow else {}
+    async def _process(self, frame: dict[str, Any], text: bytes) -> bytes:
+        """Answer a frame with documents, whose last answer is the result."""
+        transforms, clocks = frame["transforms"], frame["clocks"]
+        documents = FrameDocuments(text, len(transforms))
+        ready, reads = await self._begin(transforms, documents, clocks, frame.get("published", clocks))
         answer: Answer = ColumnAnswer() if frame.get("columns") and not self._differ else DocumentAnswer()
-        sent = present.elapsed()
+        sent = elapsed()
         self._index = 0
         for place, transform in enumerate(transforms):
-            keyed.enter(place)
-            self._renew()
-            if transform == len(methods):
-                result = await self._flush(clocks[place])
-            elif place in ready:
+            if self._keeps_state:
+                self._keyed.enter(place)
+            if place in ready:
                 result = ready[place]
                 if isinstance(result, Exception):
                     raise result
+            elif transform == len(self._methods):
+                result = await self._flush(clocks[place])
             else:
-                document = documents[place]
-                set_present(clocks[place], transform, document)
-                result = methods[transform](reads[transform](document, published[place]))
-                if type(result) is AsyncGeneratorType:
-                    result = [_held(document) async for document in result]
-                else:
-                    result = list(map(_held, result if type(result) is list else await _results(result)))
-            self._failures.check()
+                present.set(clocks[place], transform, documents, place)
+                result = self._methods[transform](next(reads))
+                if type(result) is not list:
+                    result = await _results(result)
+                    self._renew()
+            if self._failures.first is not None:
+                self._failures.check()
             if not answer.add(result):
-                answer = DocumentAnswer(answer.documents())
-                answer.add(result)
-                self._differ = True
+                answer, self._differ = DocumentAnswer([*answer.documents(), result]), True
             self._index += 1
-            is_long = answer.size > _MOST_BYTES or present.elapsed() - sent > _PATIENCE_SECONDS
+            is_long = answer.size > _MOST_BYTES or elapsed() - sent > _PATIENCE_SECONDS
             if is_long and place + 1 < len(transforms):
                 self._frames.send(ANSWER, answer.text())
-                answer, sent = type(answer)(), present.elapsed()
+                answer, sent = type(answer)(), elapsed()
                 self._index = 0
         if frame.get("last"):
             await self._end_batch()
         return answer.text()
+
+    async def _begin(
+        self, transforms: list[int], documents: FrameDocuments, clocks: list[int], published: list[int]
+    ) -> tuple[dict[int, Any], Iterator[Any]]:
+        """Return the results of methods with `@arrow`, and the arguments of the other methods."""
+        self._keyed.prepare(transforms, documents)
+        ready = await self._tables(transforms, documents, clocks, published) if self._arrow else {}
+        reads = self._read(transforms, documents, published, ready)
+        self._renew()
+        present.set_frame()
+        return ready, reads
+
+    def _read(
+        self, transforms: list[int], documents: FrameDocuments, published: list[int], ready: dict[int, Any]
+    ) -> Iterator[Any]:
+        """Yield the argument of each method that runs for a document of a frame, when it runs."""
+        first = transforms[0]
+        if first < len(self._methods) and not ready and transforms.count(first) == len(transforms):
+            models = self._readers[first].decode(documents)
+            if models is not None:
+                return map(self._reads[first], models, published)
+        return (
+            self._reads[transform](self._readers[transform].make(documents[place]), published[place])
+            for place, transform in enumerate(transforms)
+            if transform < len(self._methods) and place not in ready
+        )
 
     async def _end_batch(self) -> None:
         self._differ = False
@@ -208,7 +235,7 @@ class Harness:
         self._keyed.prepare([], [])
         self._keyed.enter(None)
         self._renew()
-        present.set_batch(index)
+        present.set_other(0, index, b"", has_chance=False, has_time=False)
         rows, stream = await method.answer(arrays, as_columns=frame["columns"])
         self._failures.check()
         if stream is not None:
@@ -222,7 +249,7 @@ class Harness:
         return answer.text()
 
     async def _tables(
-        self, transforms: list[int], documents: list[Any], clocks: list[int], published: list[int]
+        self, transforms: list[int], documents: FrameDocuments, clocks: list[int], published: list[int]
     ) -> dict[int, Any]:
         """Return the documents, or the error, of each document of a frame that a method with `@arrow` takes."""
         ready: dict[int, Any] = {}
@@ -230,23 +257,25 @@ class Harness:
             places = [place for place, transform in enumerate(transforms) if transform == index]
             if places:
                 self._keyed.enter(None)
-                present.set_batch(index)
+                present.set_other(0, index, b"", has_chance=False, has_time=False)
                 own = ([values[place] for place in places] for values in (documents, clocks, published))
                 ready.update(zip(places, await method.run(*own), strict=False))
         return ready
 
     async def _flush(self, clock: int) -> list[Any]:
         """Return the documents of `flush` at the end of a tick."""
-        present.set_present(clock, len(self._methods), b"", has_chance=False)
+        present.set_other(clock, len(self._methods), b"", has_chance=False)
         self._keyed.enter(None)
         flushed = self._types.Response.Flushed()
-        result = list(map(_held, await _results(_called(self._derivation.flush, [self._updates, flushed]))))
+        result = await _results(_called(self._derivation.flush, [self._updates, flushed]))
+        present.set_frame()
+        self._renew()
         if flushed.state is not None:
             self._update(flushed.state)
         return result
 
     async def _commit(self) -> bytes:
-        present.set_present(0, -1, b"", has_chance=False)
+        present.set_other(0, -1, b"", has_chance=False)
         self._keyed.enter(None)
         types = self._types
         if self._class.start_commit is not types.IDerivation.start_commit:
@@ -327,17 +356,19 @@ def _held(document: Any) -> Any:
     return document if copied is None else copied(document)
 
 
-async def _results(result: Any) -> Any:
+async def _results(result: Any) -> list[Any]:
     """Return the documents that a method returns or yields, in any of the forms that it may have."""
     if isinstance(result, AsyncIterator):
         return [_held(document) async for document in result]
     if inspect.isawaitable(result):
         result = await result
     if result is None:
-        return ()
-    if isinstance(result, dict | pydantic.BaseModel):
-        return (result,)
-    return result
+        return []
+    if type(result) is list:
+        return result
+    if isinstance(result, dict | pydantic.BaseModel) or hasattr(result, "__struct_fields__"):
+        return [result]
+    return list(map(_held, result))
 
 
 def _stack(error: BaseException, settings: dict[str, Any], seen: set[int]) -> str:
@@ -427,7 +458,7 @@ def main() -> None:
     sys.stdout, sys.stderr = _Output(frames, "info"), _Output(frames, "warn")
     logging.basicConfig(level=logging.DEBUG, handlers=[_LogHandler(frames)], format="%(message)s")
     logging.getLogger("asyncio").setLevel(logging.WARNING)
-    present.install()
+    install()
     for lack in sandbox.enter(
         [settings["folder"], settings["harness"], *settings["readable"]], network=settings["network"]
     ):

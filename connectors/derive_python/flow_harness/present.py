@@ -8,6 +8,7 @@ types of the standard library remain the same types.
 from __future__ import annotations
 
 import _frozen_importlib
+import builtins
 import ctypes
 import datetime
 import gc
@@ -46,23 +47,29 @@ class _Present:
         self.micros = 0
         self.serial = 0
         self._transform = -1
-        self._document: Any = None
+        self._documents: Sequence[Any] = ()
+        self._place = 0
         self._stream = b""
+        self._stream_serial = -1  # the document that the stream is for
         self._count = 0
         self._has_chance = True
         self.has_time = True
 
-    def set_batch(self, transform: int) -> None:
-        """Make the documents of a batch the present ones, which have no common time and no random values."""
-        self.set(0, transform, b"", has_chance=False)
-        self.has_time = False
-
-    def set(self, micros: int, transform: int, document: Any, *, has_chance: bool = True) -> None:
-        self.micros, self._transform, self._document = micros, transform, document
-        self._has_chance = has_chance
-        self.has_time = True
+    def set(self, micros: int, transform: int, documents: Sequence[Any], place: int) -> None:
+        """Make a document of a frame the present one."""
+        self.micros, self._transform, self._documents, self._place = micros, transform, documents, place
         self.serial += 1
-        self._stream = b""
+
+    def set_other(
+        self, micros: int, transform: int, text: builtins.bytes, *, has_chance: bool, has_time: bool = True
+    ) -> None:
+        """Make a time the present one that is no document's."""
+        self.set(micros, transform, (text,), 0)
+        self._has_chance, self.has_time = has_chance, has_time
+
+    def set_frame(self) -> None:
+        """Let the documents that follow have time and random values."""
+        self._has_chance = self.has_time = True
 
     def bytes(self, count: int) -> bytes:
         """Return the next random bytes of the document."""
@@ -75,11 +82,12 @@ class _Present:
                 "flush() and start_commit() have no random values, because the number of their calls depends on the"
                 " number of shards"
             )
-        if not self._stream:
-            document = self._document
+        if self._stream_serial != self.serial:
+            document = self._documents[self._place]
             text = document if isinstance(document, bytes) else pydantic_core.to_json(document)
             head = f"{self._transform} {self.micros} ".encode()
             self._stream, self._count = hashlib.sha256(head + text).digest(), 0
+            self._stream_serial = self.serial
         blocks = []
         for _ in range(-(-count // 32)):
             blocks.append(hashlib.sha256(self._stream + self._count.to_bytes(8, "big")).digest())
@@ -88,7 +96,10 @@ class _Present:
 
     def held(self) -> Callable[[], None]:
         """Return a function that makes the present document the present one again."""
-        names = ("micros", "serial", "_transform", "_document", "_stream", "_count", "_has_chance", "has_time")
+        names = (
+            "micros", "serial", "_transform", "_documents", "_place", "_stream", "_stream_serial", "_count",
+            "_has_chance", "has_time",
+        )  # fmt: skip
         values = [getattr(self, name) for name in names]
 
         def restore() -> None:
@@ -99,7 +110,6 @@ class _Present:
 
 
 present = _Present()
-set_present, set_batch = present.set, present.set_batch
 
 _HELD: list[Callable[[], Callable[[], None]]] = [present.held]
 """For the present document and each generator of random values, a function that returns how to restore it."""
@@ -272,7 +282,7 @@ def _isolated(find_and_load: Callable[..., Any]) -> Callable[..., Any]:
     def load(name: str, import_: Any) -> Any:
         restores = [held() for held in _HELD]
         serial = present.serial
-        present.set(0, -1, name.encode())
+        present.set_other(0, -1, name.encode(), has_chance=True)
         present.serial = -serial - 2
         try:
             return find_and_load(name, import_)

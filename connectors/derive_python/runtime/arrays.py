@@ -17,6 +17,9 @@ from derive.protocol.derive import PublishedColumns
 
 _TYPES = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 _STAMP = pa.timestamp("us", tz="UTC")
+_END_BYTES = 64
+"""Most bytes of the marks in a stream of one batch."""
+
 _MOST_EXACT = 1 << 53
 _LEAST_PLAIN, _MOST_PLAIN = 1e-5, 1e10
 """Bounds between which Arrow spells numbers as JSON does."""
@@ -44,15 +47,24 @@ def batch_of(
     return pa.record_batch(arrays, names=[*names, "flow_published_at", "flow_now"])
 
 
-def frame_of_batch(batch: pa.RecordBatch, transform: int, *, as_columns: bool) -> bytes:
-    """Return columns as a frame for the harness: a line of JSON, and a stream of Arrow."""
-    rows = pa.array(np.arange(batch.num_rows, dtype=np.int64))
-    batch = pa.record_batch([rows, *batch.columns], names=["flow_row", *batch.schema.names])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    head = dump_exact({"transform": transform, "columns": as_columns})
-    return b"%b\n%b" % (head, sink.getvalue())
+class BatchFrames:
+    """Frames of batches for the harness, in memory that is used again: new memory takes longer than the rest."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+
+    def frame_of(self, batch: pa.RecordBatch, transform: int, *, as_columns: bool) -> tuple[bytes, memoryview]:
+        """Return columns as a line of JSON and a stream of Arrow, which is valid until the next call."""
+        rows = pa.array(np.arange(batch.num_rows, dtype=np.int64))
+        batch = pa.record_batch([rows, *batch.columns], names=["flow_row", *batch.schema.names])
+        most = pa.ipc.get_record_batch_size(batch) + batch.schema.serialize().size + _END_BYTES
+        if len(self._memory) < most:
+            self._memory = bytearray(most)
+        sink = pa.FixedSizeBufferWriter(pa.py_buffer(self._memory))
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        head = dump_exact({"transform": transform, "columns": as_columns})
+        return head + b"\n", memoryview(self._memory)[: sink.tell()]
 
 
 def read_columns(text: bytes, rows: np.ndarray) -> PublishedColumns | None:
@@ -65,11 +77,11 @@ def read_columns(text: bytes, rows: np.ndarray) -> PublishedColumns | None:
     Raises:
         ValueError: the answer is malformed.
     """
-    head, _, arrays = text.partition(b"\n")
-    if not arrays:
+    end = text.find(b"\n")
+    if end < 0:
         return None
-    names = parse_exact(head)
-    with pa.ipc.open_stream(arrays) as reader:
+    names = parse_exact(text[:end])
+    with pa.ipc.open_stream(pa.py_buffer(text).slice(end + 1)) as reader:
         batch = reader.read_next_batch()
     causes = rows.take(batch.column(0).to_numpy())
     columns = Columns.of(tuple(names), [_column(batch.column(place + 1)) for place in range(len(names))])

@@ -17,8 +17,8 @@ import numpy as np
 
 from connectors.derive_python.columns import columns_of, settings_of
 from connectors.derive_python.config import Permissions, config_of, module_of, refusal_of
-from connectors.derive_python.models import method_of, read_of
-from connectors.derive_python.runtime.arrays import batch_of, frame_of_batch, read_columns
+from connectors.derive_python.models import method_of, read_of, source_of
+from connectors.derive_python.runtime.arrays import BatchFrames, batch_of, read_columns
 from connectors.derive_python.runtime.project import (
     AUTHOR,
     HARNESS,
@@ -52,6 +52,8 @@ _HAS_KEYS = f"SELECT 1 FROM sqlite_schema WHERE name = '{KEYED_TABLE}'"
 STATE_TABLE = "flow_python"
 """Table of a shard's database with the state that `start_commit` or `flush` returned."""
 
+_KEPT_BYTES = 16 << 20
+
 _ARRAY_ROWS = 4_000
 """Number of rows of a frame with arrays, which fits into a pipe."""
 
@@ -78,6 +80,7 @@ class PythonProcess(ModuleProcess):
             "module": config.path,
             "methods": [method_of(transform.name) for transform in spec.transforms],
             "reads": [read_of(transform.name) for transform in spec.transforms],
+            "sources": [source_of(transform.name) for transform in spec.transforms],
             "columns": [
                 settings_of(columns_of(spec.sources[transform.input.source].read_schema))
                 for transform in spec.transforms
@@ -111,8 +114,10 @@ def granted(spec: DerivationSpec) -> Permissions:
 def _environment(permissions: Permissions) -> dict[str, str]:
     """Return the environment of a process: a fixed time zone and language, and the variables that are granted."""
     kept = {name: os.environ[name] for name in ("PATH", *permissions.env) if name in os.environ}
+    # freed memory is kept, because the system takes long to give it again
+    memory = {"MALLOC_MMAP_THRESHOLD_": str(_KEPT_BYTES), "MALLOC_TRIM_THRESHOLD_": str(2 * _KEPT_BYTES)}
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**threads, **kept, "TZ": "UTC", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "HOME": "/nonexistent"}
+    return {**memory, **threads, **kept, "TZ": "UTC", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "HOME": "/nonexistent"}
 
 
 def _key_pointers(transform: TransformSpec) -> list[tuple[list[str], Any]] | None:
@@ -169,6 +174,7 @@ class PythonSession(ModuleSession):
     def __init__(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> None:
         super().__init__(spec, database, log, module_of(spec), digest_of(spec), refusal_of(spec))
         self._database = database
+        self._frames = BatchFrames()
         self._columns = [columns_of(spec.sources[transform.input.source].read_schema) for transform in spec.transforms]
         self.answer_question = self._keyed_values
 
@@ -260,7 +266,7 @@ class PythonSession(ModuleSession):
             for following in itertools.islice(unsent, 1 if begin else 2):
                 part = arrays.slice(following, _ARRAY_ROWS)
                 with suppress(OSError):  # the process has ended, which the answer reports
-                    process.send(frame_of_batch(part, transform, as_columns=as_columns))
+                    process.send(*self._frames.frame_of(part, transform, as_columns=as_columns))
             answer = self._answer(process, batch, transform, rows[begin : begin + _ARRAY_ROWS])
             if len(answer.causes):
                 yield answer
