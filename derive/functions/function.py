@@ -73,9 +73,12 @@ class Function:
         return f"{registered_name(self.name)}({', '.join(arguments)})"
 
 
+_REGISTERED = "flow_"
+
+
 def registered_name(name: str) -> str:
     """Return the name of a function in SQLite, distinct from SQLite's own functions."""
-    return f"flow_{name}"
+    return f"{_REGISTERED}{name}"
 
 
 class Functions:
@@ -204,8 +207,11 @@ _LEAST_NORMAL, _MOST = "2.2250738585072014e-308", "1.7976931348623157e308"
 
 
 def are_short(arguments: Sequence[str]) -> bool:
-    """Return whether arguments are so short that a form may repeat their SQL."""
-    return all(len(argument) <= LONGEST_REPEATED for argument in arguments)
+    """Return whether a form may repeat the SQL of arguments: they are short, and call no function of Python.
+
+    Such a function may have effects, such as `nextval`.
+    """
+    return all(len(argument) <= LONGEST_REPEATED and _REGISTERED not in argument for argument in arguments)
 
 
 def integer_form(kind: Type, symbol: str, name: str) -> SqlForm:

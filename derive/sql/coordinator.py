@@ -56,20 +56,26 @@ class Counters:
 
     Args:
         reserve: reserves numbers of a counter durably; returns the first one.
-        restart: lets a counter begin with 1 again.
+        read: returns the first number that is not reserved; None if no number was.
+        restart: lets a counter continue with a number.
     """
 
-    def __init__(self, reserve: Callable[[int, int], int], restart: Callable[[int], None]) -> None:
-        self._reserve, self._restart = reserve, restart
+    def __init__(
+        self,
+        reserve: Callable[[int, int], int],
+        read: Callable[[int], int | None],
+        restart: Callable[[int, int], None],
+    ) -> None:
+        self._reserve, self._read, self._restart = reserve, read, restart
         self._blocks: dict[int, tuple[int, int]] = {}  # the next number and the end of the block
         self._lock = asyncio.Lock()
 
-    async def take(self, counter: int, count: int) -> int:
-        """Return the first of some consecutive numbers."""
+    async def take(self, counter: int, count: int, unit: int = 1) -> int:
+        """Return the first of some consecutive numbers; `unit` divides the counts of all calls."""
         async with self._lock:
             begin, end = self._blocks.get(counter, (0, 0))
             if end - begin < count:
-                size = max(count, _BLOCK)
+                size = max(count, _BLOCK * unit)
                 first = await asyncio.to_thread(self._reserve, counter, size)
                 if first != end:
                     begin = first
@@ -77,11 +83,18 @@ class Counters:
             self._blocks[counter] = begin + count, end
             return begin
 
-    async def restart(self, counter: int) -> None:
-        """Let a counter begin with 1 again."""
+    async def next(self, counter: int) -> int | None:
+        """Return the next number; None for a counter that has not begun."""
+        async with self._lock:
+            if counter in self._blocks:
+                return self._blocks[counter][0]
+            return await asyncio.to_thread(self._read, counter)
+
+    async def restart(self, counter: int, number: int = 1) -> None:
+        """Let a counter continue with a number."""
         async with self._lock:
             self._blocks.pop(counter, None)
-            await asyncio.to_thread(self._restart, counter)
+            await asyncio.to_thread(self._restart, counter, number)
 
 
 RETENTION = 60_000_000
@@ -155,7 +168,8 @@ class Coordinator:
         self.timeline = Timeline(self.storage_clock, self.store.timeline.present() - 1)
         keys = KeyIndexes(self._keyed, self._stored_rows)
         self.commits = GroupCommit(self.timeline, self._dropped, self.storage_clock, self._altered, keys)
-        self.counters = Counters(self.store.sql_catalog.reserve_numbers, self.store.sql_catalog.restart_counter)
+        numbers = self.store.sql_catalog
+        self.counters = Counters(numbers.reserve_numbers, numbers.next_number, numbers.restart_counter)
         self.files = files
         self.source_feeder = SourceFeeder(self.store, self.commits, files)
         self.maintenance_thread = MaintenanceThread(self.store, self.capabilities)
@@ -214,7 +228,7 @@ class Coordinator:
         self.maintenance.begin(epoch)
         self.source_feeder.begin(self.objects.items)
         items = self.objects.items.values()
-        self.store.sql_catalog.forget_counters({column.counter for item in items for column in item.columns})
+        self.store.sql_catalog.forget_counters({counter for item in items for counter in item.counters})
         self.recording.begin()
 
     def refresh(self) -> Objects:

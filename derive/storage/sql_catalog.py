@@ -121,10 +121,16 @@ class SqlCatalog:
             ).get
         return after - count
 
-    def restart_counter(self, counter: int) -> None:
-        """Let a counter begin with 1 again, durably."""
+    def next_number(self, counter: int) -> int | None:
+        """Return the number with which a counter continues; None if it has not begun."""
+        with self._metadata.snapshot() as db:
+            number: int | None = db.execute("SELECT next FROM counter WHERE id = ?", (counter,)).get
+        return number
+
+    def restart_counter(self, counter: int, number: int) -> None:
+        """Let a counter continue with a number, durably."""
         with self._metadata.transaction() as db:
-            db.execute("DELETE FROM counter WHERE id = ?", (counter,))
+            db.execute("INSERT OR REPLACE INTO counter VALUES (?, ?)", (counter, number))
 
     def forget_counters(self, kept: Collection[int]) -> None:
         """Delete the counters of dropped columns, while no transaction is open."""

@@ -206,6 +206,89 @@ SCRIPTS = {
         "SELECT * FROM pg_temp.x",
         "TABLE t",
     ),
+    "sequences": (
+        "CREATE SEQUENCE s",
+        "SELECT currval('s')",
+        "SELECT lastval()",
+        "SELECT nextval('s')",
+        "SELECT nextval('s'), currval('s'), lastval()",
+        "SELECT setval('s', 10)",
+        "SELECT currval('s'), lastval()",
+        "SELECT nextval('s'::regclass)",
+        "SELECT setval('s', 10, false)",
+        "SELECT nextval('public.s')",
+        "SELECT nextval('S'), nextval('\"s\"')",
+        "SELECT nextval('nothing')",
+        "SELECT nextval(NULL)",
+        "SELECT setval('s', 0)",
+        "CREATE TABLE t (a int)",
+        "SELECT nextval('t')",
+        "CREATE SEQUENCE s",
+        "CREATE SEQUENCE IF NOT EXISTS s",
+        "CREATE TABLE s (a int)",
+        "CREATE SEQUENCE s2 START WITH 5 INCREMENT BY 2 MAXVALUE 9",
+        "SELECT nextval('s2'), nextval('s2'), nextval('s2')",
+        "SELECT nextval('s2')",
+        "CREATE SEQUENCE s3 INCREMENT -3",
+        "SELECT nextval('s3'), nextval('s3')",
+        "SELECT setval('s3', -10), nextval('s3')",
+        "CREATE SEQUENCE s4 INCREMENT BY 0",
+        "CREATE SEQUENCE s4 START 0",
+        "CREATE SEQUENCE s4 MINVALUE 5 MAXVALUE 4",
+        "CREATE SEQUENCE s4 AS text",
+        "CREATE SEQUENCE s4 AS smallint MAXVALUE 40000",
+        "CREATE SEQUENCE s4 AS int NO MINVALUE NO MAXVALUE CACHE 1 NO CYCLE",
+        "SELECT nextval('s4') FROM generate_series(1, 50)",
+        "ALTER SEQUENCE s4 RESTART",
+        "SELECT nextval('s4')",
+        "ALTER SEQUENCE s4 RESTART WITH 30",
+        "SELECT nextval('s4')",
+        "ALTER SEQUENCE s4 RENAME TO s5",
+        "SELECT nextval('s5')",
+        "ALTER SEQUENCE IF EXISTS nothing RESTART",
+        "ALTER SEQUENCE nothing RESTART",
+        "DROP SEQUENCE s5",
+        "SELECT nextval('s5')",
+        "DROP SEQUENCE IF EXISTS s5",
+        "DROP SEQUENCE t",
+        "DROP TABLE s2",
+        "CREATE TABLE u (a bigint DEFAULT nextval('s') PRIMARY KEY, b text)",
+        "INSERT INTO u (b) VALUES ('x'), ('y') RETURNING a",
+        "INSERT INTO u (b) SELECT 'z' FROM generate_series(1, 3) RETURNING a",
+        "INSERT INTO u VALUES (100, 'w')",
+        "INSERT INTO u VALUES (nextval('s'), 'v') RETURNING a",
+        "UPDATE u SET a = nextval('s') WHERE b = 'x' RETURNING a",
+        "ALTER TABLE u ADD c int DEFAULT nextval('s2') - 9",
+        "BEGIN",
+        "CREATE SEQUENCE s6",
+        "SELECT nextval('s6')",
+        "CREATE TABLE w (a int DEFAULT nextval('s6'))",
+        "INSERT INTO w VALUES (DEFAULT), (DEFAULT) RETURNING a",
+        "COMMIT",
+        "INSERT INTO w VALUES (DEFAULT) RETURNING a",
+        "BEGIN",
+        "SELECT nextval('s6')",
+        "ROLLBACK",
+        "SELECT nextval('s6')",
+        "SELECT relname, relkind FROM pg_class WHERE relname = 's6'",
+        "CREATE SCHEMA q",
+        "CREATE SEQUENCE q.s",
+        "SELECT nextval('q.s'), nextval('s')",
+        "COMMENT ON SEQUENCE s IS 'numbers'",
+        "SELECT obj_description('s'::regclass)",
+        "CREATE SEQUENCE r START 7",
+        "SELECT last_value, is_called FROM r",
+        "SELECT nextval('r')",
+        "SELECT last_value, is_called FROM r",
+        "SELECT setval('r', 20)",
+        "SELECT last_value, is_called FROM r",
+        (
+            "SELECT pg_sequence_last_value('r'::regclass), seqstart, seqincrement, seqmin, seqmax, seqcycle"
+            " FROM pg_sequence WHERE seqrelid = 'r'::regclass"
+        ),
+        "SELECT nextval('r')",
+        "SELECT last_value, is_called FROM r",
+    ),
 }
 
 
@@ -318,3 +401,26 @@ def test_temporary_relations_of_a_killed_server_are_dropped(tmp_path: Path) -> N
 
     SqlWorld(tmp_path).within(killed)
     SqlWorld(tmp_path).within(after)
+
+
+def test_sequences_give_each_number_once_and_continue_after_the_server(tmp_path: Path) -> None:
+    async def first(coordinator: Coordinator) -> None:
+        one, other = Client(coordinator), Client(coordinator)
+        await one.script("CREATE SEQUENCE s; CREATE SEQUENCE t INCREMENT 5; SELECT setval('t', 11, false)")
+        numbers = [await client("SELECT nextval('s')") for client in (one, other, one)]
+        assert numbers == [[("1",)], [("2",)], [("3",)]]
+        assert await other("SELECT currval('s'), lastval()") == [("2", "2")]
+        assert await one("SELECT nextval('t')") == [("11",)]
+
+    async def second(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        assert await client.fails("SELECT currval('s')") == "55000"
+        ((number,),) = await client("SELECT nextval('s')")
+        assert int(number or 0) > 3
+        ((number,),) = await client("SELECT nextval('t')")
+        assert int(number or 0) > 11
+        assert int(number or 0) % 5 == 1
+        assert await client.fails("CREATE MATERIALIZED VIEW v AS SELECT nextval('s')") == "0A000"
+
+    SqlWorld(tmp_path).within(first)
+    SqlWorld(tmp_path).within(second)

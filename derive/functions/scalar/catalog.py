@@ -73,7 +73,7 @@ _UNKNOWN = """
 """
 _SIZES = """
     pg_relation_size pg_total_relation_size pg_table_size pg_indexes_size pg_database_size pg_tablespace_size
-    pg_stat_get_numscans pg_sequence_last_value txid_current
+    pg_stat_get_numscans txid_current
 """
 _OTHER_PRIVILEGES = """
     database function sequence type language server tablespace foreign_data_wrapper parameter
@@ -299,6 +299,13 @@ def _add_session() -> None:
     _of_statement("current_setting", (_T,), _T, _setting)
     _of_statement("current_setting", (_T, _B), _T, _setting)
     _effect("pg_sleep", (Type.DOUBLE,), _T)
+    _effect("lastval", (), _L)
+    _effect("pg_sequence_last_value", (Type.REGCLASS,), _L)
+    for sequence in (_T, Type.REGCLASS):
+        for name in ("nextval", "currval"):
+            _effect(name, (sequence,), _L)
+        _effect("setval", (sequence, _L), _L)
+        _effect("setval", (sequence, _L, _B), _L)
     _effect("pg_notify", (_T, _T), _T)
     for name in ("pg_cancel_backend", "pg_terminate_backend"):
         _effect(name, (_I,), _B)

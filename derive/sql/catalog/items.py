@@ -66,7 +66,8 @@ class Item:
         read: for each of these names that is a collection of `flow.yaml`, its columns when the view was created.
         on: for an index, the indexed relation.
         indexed: for an index, names of its columns.
-        origin: for a source, where its rows come from; for a table, the time from which its rows have its columns.
+        origin: for a source, where its rows come from; for a table, the time from which its rows have its columns;
+            for a sequence, its numbers.
         alters: for a table altered by an uncommitted transaction, the identifier of the original table; else None.
         constraints: constraints of a table.
         comment: text of COMMENT ON; None without one.
@@ -110,6 +111,12 @@ class Item:
         """Return the table that records the position of a source in its input; None if missing."""
         place = self.origin.get("position")
         return place if isinstance(place, int) else None
+
+    @property
+    def counters(self) -> list[int]:
+        """Return the counters of identity columns, or of a sequence."""
+        own = self.origin.get("counter")
+        return [column.counter for column in self.columns] + ([own] if isinstance(own, int) else [])
 
     @property
     def primary_key(self) -> tuple[str, ...]:

@@ -15,10 +15,11 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from importlib.resources import files
 
-from derive.algebra.expression import Column
-from derive.algebra.relation import Get, GlobalId, Project, Relation
+from derive.algebra.expression import Call, Column, Expression, Literal
+from derive.algebra.relation import Constant, Get, GlobalId, Project, Relation
 from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.errors import SqlError
+from derive.functions.registry import resolve_function
 from derive.functions.scalar.text import quoted_name
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.relations.columns import columns_of
@@ -250,6 +251,8 @@ def disagreement(item: Item, sqlstate: str, reason: str, reads: Sequence[str] = 
 
 
 PUBLIC = "public"
+FIRST_OID = 16_384
+"""First oid of user objects, as in PostgreSQL; types and system objects have lower oids."""
 _SCHEMAS = ""
 """The name of no schema, under which the names of schemas are kept."""
 
@@ -384,6 +387,8 @@ class Objects:
             columns = tuple(NamedColumn(column.name, column.type, column.nullable) for column in columns_of(spec))
             return NamedRelation(identifier, spec.name, columns, RelationKind.COLLECTION)
         item = self.items.get(identifier)
+        if item is not None and item.kind is ObjectKind.SEQUENCE:
+            return _sequence_relation(item)
         named = self.described(identifier)
         return replace(named, definition=self._definition(item)) if named and item else named
 
@@ -452,6 +457,23 @@ class Objects:
     def _kind(self, identifier: GlobalId) -> ObjectKind | None:
         item = self.items.get(identifier)
         return item.kind if item else None
+
+
+def _sequence_relation(item: Item) -> NamedRelation:
+    """Return the one row of a sequence, as queries read it: the last number, and whether it was given."""
+    function = resolve_function("pg_sequence_last_value", (Type.REGCLASS,)).function
+    last = Call(function, (Literal(FIRST_OID + item.id, Type.REGCLASS),), Type.BIGINT)
+    start = item.origin["start"]
+    assert isinstance(start, int)
+    values: tuple[Expression, ...] = (
+        Call("coalesce", (last, Literal(start, Type.BIGINT)), Type.BIGINT),
+        Literal(0, Type.BIGINT),
+        Call("is_not_null", (last,), Type.BOOLEAN),
+    )
+    names = ("last_value", "log_cnt", "is_called")
+    columns = tuple(NamedColumn(name, value.type, False) for name, value in zip(names, values, strict=True))
+    rows = Project(Constant(((),), ()), values)
+    return NamedRelation(item.id, item.name, columns, RelationKind.VIEW, rows, schema=item.schema)
 
 
 def stored_objects(version: int, items: Iterable[StoredItem], tables: Tables, catalog: CatalogSpec | None) -> Objects:

@@ -26,6 +26,7 @@ from derive.sql.catalog.snapshot import (
 )
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.query import read
+from derive.sql.execution.sequences import planned_sequence, restart, sequence_of
 from derive.sql.execution.state import State
 from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.parser.ast import QualifiedName, Query
@@ -33,6 +34,7 @@ from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import (
     TEMPORARY,
     AddConstraint,
+    AlterSequence,
     AlterTable,
     Comment,
     ConstraintDefinition,
@@ -40,6 +42,7 @@ from derive.sql.parser.statement import (
     CreateIndex,
     CreateReplica,
     CreateSchema,
+    CreateSequence,
     CreateSource,
     CreateTable,
     CreateView,
@@ -162,7 +165,19 @@ def _meant(computing: ComputeInstances, name: str) -> str | None:
     return f'Did you mean "{nearest}"?' if nearest else None
 
 
-Definition = CreateTable | CreateView | CreateIndex | CreateSource | CreateSchema | Drop | Rename | AlterTable | Comment
+Definition = (
+    CreateTable
+    | CreateView
+    | CreateIndex
+    | CreateSource
+    | CreateSchema
+    | CreateSequence
+    | AlterSequence
+    | Drop
+    | Rename
+    | AlterTable
+    | Comment
+)
 
 
 async def define(state: State, statement: Definition) -> Result:
@@ -275,6 +290,10 @@ class _Definer:
                 return self._create_source(statement)
             case CreateSchema():
                 return self._create_schema(statement)
+            case CreateSequence():
+                return await self._create_sequence(statement)
+            case AlterSequence():
+                return await self._alter_sequence(statement)
             case Drop(kind=ObjectKind.SCHEMA):
                 return self._drop_schemas(statement)
             case Drop():
@@ -440,7 +459,25 @@ class _Definer:
         self._change(Item(provisional_id(), ObjectKind.INDEX, named.schema, name, on=named.id, indexed=tuple(indexed)))
         return Result(lambda _: "CREATE INDEX")
 
-    # Schemas
+    # Schemas and sequences
+
+    async def _create_sequence(self, statement: CreateSequence) -> Result:
+        skipped = self._skipped(statement.name, is_welcome=statement.if_not_exists)
+        if skipped:
+            return Result(lambda _: "CREATE SEQUENCE", notices=skipped)
+        sequence = planned_sequence(statement, 0)
+        (counter,) = await asyncio.to_thread(self._state.coordinator.store.tables.new_ids, 1)
+        schema, origin = self._schema_of(statement.name), replace(sequence, counter=counter).origin
+        self._change(Item(provisional_id(), ObjectKind.SEQUENCE, schema, statement.name.name, origin=origin))
+        return Result(lambda _: "CREATE SEQUENCE")
+
+    async def _alter_sequence(self, statement: AlterSequence) -> Result:
+        item = self._item(statement.name, ObjectKind.SEQUENCE, is_missing_welcome=statement.if_exists)
+        if item is None:
+            return Result(lambda _: "ALTER SEQUENCE", notices=(_missing(ObjectKind.SEQUENCE, statement.name),))
+        if statement.restarts:
+            await restart(self._state, sequence_of(item), statement.value)
+        return Result(lambda _: "ALTER SEQUENCE")
 
     def _create_schema(self, statement: CreateSchema) -> Result:
         name = statement.name

@@ -32,6 +32,7 @@ from derive.relations.columns import Source, columns_of
 from derive.sql.catalog.items import is_provisional
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
+from derive.sql.execution.sequences import SEQUENCE_FUNCTIONS, call_sequence
 from derive.sql.execution.state import State
 from derive.sql.maintenance.view_state import Maintained
 from derive.sql.parser.statement import AsOf, ObjectKind, SelectStatement
@@ -90,6 +91,8 @@ class SessionFunctions:
         Raises:
             SqlError: the effect is invalid, or the statement is cancelled.
         """
+        if name in SEQUENCE_FUNCTIONS:
+            return await call_sequence(self._state, name, arguments)
         match name, arguments:
             case "pg_notify", _:
                 raise SqlError("0A000", "NOTIFY is not supported", hint="Use SUBSCRIBE to receive changes.")

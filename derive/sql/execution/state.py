@@ -192,6 +192,8 @@ class State:
         self.is_explicit = self.is_failed = False
         self.ddl: DdlTransaction | None = None
         self.temporary: str | None = None
+        self.sequence_values: dict[int, int] = {}  # by counter
+        self.last_sequence: int | None = None
         self._savepoints: list[Savepoint] = []
         self._transaction: Transaction | None = None
         self._loop = asyncio.get_running_loop()

@@ -21,6 +21,7 @@ class ObjectKind(Enum):
     INDEX = "index"
     SOURCE = "source"
     SCHEMA = "schema"
+    SEQUENCE = "sequence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,29 @@ class CreateSchema:
     name: str
     offset: int
     if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSequence:
+    """`CREATE SEQUENCE name options`; None for options that are not given; `type` is PostgreSQL's short name."""
+
+    name: QualifiedName
+    if_not_exists: bool = False
+    type: str = "int8"
+    start: int | None = None
+    increment: int | None = None
+    least: int | None = None
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSequence:
+    """`ALTER SEQUENCE name RESTART [WITH value]`; without RESTART if `restarts` is false."""
+
+    name: QualifiedName
+    restarts: bool
+    value: int | None = None
+    if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -704,6 +728,8 @@ Statement: TypeAlias = (
     | CreateIndex
     | CreateSource
     | CreateSchema
+    | CreateSequence
+    | AlterSequence
     | CreateReplica
     | DropReplica
     | Drop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,11 +12,10 @@ from typing import TypeAlias
 from derive.algebra.types import ModifiedType, Type
 from derive.functions.types.pg_type import NAMES_OF_TYPES, PG_TYPES, oid_of
 from derive.sql.backends import Backend
-from derive.sql.catalog.snapshot import is_temporary
+from derive.sql.catalog.snapshot import FIRST_OID, is_temporary
 from derive.sql.parser.statement import ConstraintKind, Identity
 from derive.sql.parser.tokens import COLUMNS_ONLY, FUNCTIONS_ONLY, NEEDS_AS, RESERVED
 from derive.sql.pg_catalog.objects import (
-    FIRST_OID,
     PROCEDURES,
     CatalogObjects,
     ObjectConstraint,
@@ -30,6 +30,7 @@ CatalogValue: TypeAlias = str | int | bool | list[int] | None
 CatalogRow: TypeAlias = dict[str, CatalogValue]
 """Values by column name; for columns of types other than text, a text value is parsed."""
 
+_BIGINT, _DEFAULTS = 20, 2604
 PG_CATALOG, PUBLIC, INFORMATION_SCHEMA, _OTHERS = 11, 2200, 13_000, 15_000
 _OWNER, _HEAP, _BTREE, _DATABASE = 10, 2, 403, 5
 _FIRST_USER = 16_384
@@ -46,6 +47,7 @@ _COLLATION |= {"collowner": _OWNER, "collprovider": "d", "collisdeterministic": 
 def rows_of(objects: CatalogObjects) -> dict[str, Callable[[], Iterable[CatalogRow]]]:
     """Return the functions that compute the rows of `pg_catalog`, by relation; missing values are defaults."""
     schemas = schemas_of(objects)
+    sequences = {(one.schema, one.name): one.id for one in objects.relations if one.kind is ObjectKind.SEQUENCE}
 
     def of_relations(rows: Callable[[ObjectRelation], Iterable[CatalogRow]]) -> Callable[[], Iterable[CatalogRow]]:
         return lambda: (row for relation in objects.relations for row in rows(relation))
@@ -58,8 +60,9 @@ def rows_of(objects: CatalogObjects) -> dict[str, Callable[[], Iterable[CatalogR
         "pg_index": of_relations(_indexes),
         "pg_constraint": of_relations(lambda relation: _constraints(relation, schemas)),
         "pg_description": of_relations(_comments),
+        "pg_sequence": of_relations(_sequences),
         "pg_rewrite": of_relations(_rules),
-        "pg_depend": of_relations(_dependencies),
+        "pg_depend": of_relations(lambda relation: _dependencies(relation, sequences)),
         "pg_type": _types,
         "pg_proc": lambda: (
             {"oid": oid, "proname": name, "pronamespace": PG_CATALOG, "proowner": _OWNER, "prokind": "f"}
@@ -167,6 +170,13 @@ def _comments(relation: ObjectRelation) -> Iterator[CatalogRow]:
             yield {"objoid": target, "classoid": _RELATIONS, "objsubid": number, "description": comment}
 
 
+def _sequences(relation: ObjectRelation) -> Iterator[CatalogRow]:
+    if relation.kind is ObjectKind.SEQUENCE:
+        of_names = {"seqstart": "start", "seqincrement": "increment", "seqmax": "most", "seqmin": "least"}
+        numbers = {name: int(str(relation.numbers[own])) for name, own in of_names.items()}
+        yield {"seqrelid": FIRST_OID + relation.id, "seqtypid": _BIGINT, "seqcache": 1, **numbers}
+
+
 def _rules(relation: ObjectRelation) -> Iterator[CatalogRow]:
     """Yield the rule of a view, in which PostgreSQL keeps the view's query."""
     if relation.definition is not None:
@@ -181,8 +191,9 @@ def _rules(relation: ObjectRelation) -> Iterator[CatalogRow]:
         }
 
 
-def _dependencies(relation: ObjectRelation) -> Iterator[CatalogRow]:
-    """Yield the dependencies of indexes on their relation, and of a view's rule on the view and on its sources."""
+def _dependencies(relation: ObjectRelation, sequences: Mapping[tuple[str, str], int]) -> Iterator[CatalogRow]:
+    """Yield the dependencies of indexes and defaults, and those of a view's rule on the view and on its sources."""
+    yield from _uses_of_sequences(relation, sequences)
     oid = FIRST_OID + relation.id
     for index in relation.indexes:
         on_columns: CatalogRow = {"classid": _RELATIONS, "objid": FIRST_OID + index.id, "refclassid": _RELATIONS}
@@ -193,6 +204,19 @@ def _dependencies(relation: ObjectRelation) -> Iterator[CatalogRow]:
         yield rule | {"refobjid": oid, "deptype": "i"}
         for used in relation.uses:
             yield rule | {"refobjid": FIRST_OID + used, "deptype": "n"}
+
+
+_NEXTVAL = re.compile(r"""nextval\('(?:"?(\w+)"?\.)?"?(\w+)"?'""")
+
+
+def _uses_of_sequences(relation: ObjectRelation, sequences: Mapping[tuple[str, str], int]) -> Iterator[CatalogRow]:
+    """Yield the dependencies of defaults on the sequences that they name, so that a dump has the sequences first."""
+    for column in relation.columns:
+        for schema, name in _NEXTVAL.findall(column.default or ""):
+            if (used := sequences.get((schema or relation.schema, name))) is not None:
+                default: CatalogRow = {"classid": _DEFAULTS, "refclassid": _RELATIONS, "deptype": "n"}
+                default["objid"] = FIRST_OID + hashed(relation.id, "default", column.name)
+                yield default | {"refobjid": FIRST_OID + used}
 
 
 def _micros(time: datetime) -> int:
@@ -210,7 +234,7 @@ def _classes(relation: ObjectRelation, schemas: dict[str, int]) -> Iterator[Cata
         "relname": relation.name,
         "relkind": relation.kind.value,
         "relnatts": len(relation.columns),
-        "relam": _HEAP if relation.kind.value != "v" else 0,
+        "relam": _HEAP if relation.kind.value not in {"v", "S"} else 0,
         "relreplident": "d",
         "relhasindex": bool(relation.indexes),
         "relchecks": sum(1 for constraint in relation.constraints if constraint.index is None),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from derive.document.pointer import JSON
 from derive.functions.types.pg_type import PG_TYPES, PgType
 from derive.sql.backends import Backend
 from derive.sql.catalog.items import Item
@@ -46,16 +47,13 @@ PROCEDURES: Mapping[str, int] = _numbered()
 """Oids of functions by name."""
 
 
-FIRST_OID = 16_384
-"""First oid of user objects, as in PostgreSQL; types and system objects have lower oids."""
-
-
 class ObjectKind(Enum):
     """The kind of a relation; the value is its `relkind`."""
 
     TABLE = "r"
     VIEW = "v"
     MATERIALIZED_VIEW = "m"
+    SEQUENCE = "S"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +115,7 @@ class ObjectRelation:
         comment: description for people.
         uses: identifiers of the relations that a view reads.
         constraints: constraints of a table.
+        numbers: start, increment and bounds of a sequence.
     """
 
     id: int
@@ -129,6 +128,7 @@ class ObjectRelation:
     comment: str | None = None
     uses: tuple[int, ...] = ()
     constraints: tuple[ObjectConstraint, ...] = ()
+    numbers: Mapping[str, JSON] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,14 @@ def described(objects: Objects) -> CatalogObjects:
         if item.kind is statement.ObjectKind.INDEX and item.on is not None:
             indexes.setdefault(item.on, []).append(item)
     relations = (_relation(objects, named, indexes.get(named.id, [])) for named in listing(objects))
-    return CatalogObjects(tuple(relations), schemas=tuple(objects.schemas), path=objects.path)
+    sequences = (
+        ObjectRelation(
+            item.id, item.schema, item.name, ObjectKind.SEQUENCE, (), comment=item.comment, numbers=item.origin
+        )
+        for item in objects.items.values()
+        if item.kind is statement.ObjectKind.SEQUENCE
+    )
+    return CatalogObjects((*relations, *sequences), schemas=tuple(objects.schemas), path=objects.path)
 
 
 def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> ObjectRelation:

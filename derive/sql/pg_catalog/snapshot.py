@@ -14,7 +14,15 @@ from derive.functions.statement_context import CatalogObject
 from derive.functions.types.array import array_of
 from derive.functions.types.pg_type import NAMES_OF_TYPES, OIDS_OF_TYPES, PG_TYPES
 from derive.functions.types.type_info import datum_of_text
-from derive.sql.catalog.snapshot import PG_CATALOG, PUBLIC, Objects, system_name, system_oids, system_relations
+from derive.sql.catalog.snapshot import (
+    FIRST_OID,
+    PG_CATALOG,
+    PUBLIC,
+    Objects,
+    system_name,
+    system_oids,
+    system_relations,
+)
 from derive.sql.parser.expressions import parse_type
 from derive.sql.parser.tokens import TokenReader
 from derive.sql.pg_catalog.contents import (
@@ -30,7 +38,7 @@ from derive.sql.pg_catalog.contents import (
     users_of,
     views_of,
 )
-from derive.sql.pg_catalog.objects import FIRST_OID, PROCEDURES, CatalogObjects, SessionFacts, described
+from derive.sql.pg_catalog.objects import PROCEDURES, CatalogObjects, SessionFacts, described
 from derive.sql.planner.interfaces import FUNCTIONS, NamedColumn
 
 _NUMBERS = frozenset({Type.BOOLEAN, Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.OID, Type.REGPROC})

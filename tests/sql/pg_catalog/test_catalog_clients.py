@@ -115,6 +115,9 @@ def test_pg_dump_writes_what_postgresql_restores(server: Address) -> None:
         "CREATE TABLE dump_keys (a int UNIQUE, b text DEFAULT 'x', c int GENERATED ALWAYS AS (a + 1) STORED)",
         "ALTER TABLE dump_keys ADD CONSTRAINT pk PRIMARY KEY (b, a), ADD CHECK (a > 0)",
         "INSERT INTO dump_keys (a) VALUES (1), (2)",
+        "CREATE SEQUENCE dump_numbers START 5",
+        "CREATE TABLE dump_numbered (a bigint DEFAULT nextval('dump_numbers'))",
+        "INSERT INTO dump_numbered VALUES (DEFAULT), (DEFAULT)",
     )
     insert = r"""INSERT INTO "Dump/é" VALUES (1, 2, E'\t\\N', '{1,NULL}', '-0'), (2, NULL, NULL, NULL, 'NaN')"""
     of_keys = "WHERE conrelid = 'dump_keys'::regclass AND contype <> 'n' ORDER BY 1"
@@ -123,6 +126,9 @@ def test_pg_dump_writes_what_postgresql_restores(server: Address) -> None:
         "SELECT * FROM dump_b",
         "SELECT * FROM dump_a",
         "SELECT * FROM dump_keys ORDER BY a",
+        "SELECT max(a) FROM dump_numbered",
+        "SELECT last_value, is_called FROM dump_numbers",
+        "SELECT nextval('dump_numbers')",
         f"SELECT conname FROM pg_constraint {of_keys}",
     )
     dump = [str(_installation()[1] / "pg_dump"), "-O", "-h", "127.0.0.1", "-p", str(server.port), "-U", "flow", "flow"]
@@ -141,7 +147,8 @@ def test_pg_dump_writes_what_postgresql_restores(server: Address) -> None:
                     assert str(restored.execute(query).fetchall()) == str(ours.execute(query).fetchall())
         finally:
             theirs.execute("DROP DATABASE restored")
-        ours.execute('DROP MATERIALIZED VIEW dump_a; DROP VIEW dump_b; DROP TABLE "Dump/é", dump_keys')
+        ours.execute('DROP MATERIALIZED VIEW dump_a; DROP VIEW dump_b; DROP TABLE "Dump/é", dump_keys, dump_numbered')
+        ours.execute("DROP SEQUENCE dump_numbers")
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "pg8000"])
