@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -10,6 +9,7 @@ from derive.errors import SqlError
 from derive.sql.parser.ast import QualifiedName, TypeName
 from derive.sql.parser.expressions import OTHER, parse_type
 from derive.sql.parser.queries import QueryParser
+from derive.sql.parser.session_statements import parse_role
 from derive.sql.parser.statement import (
     TEMPORARY,
     AddColumn,
@@ -35,10 +35,8 @@ from derive.sql.parser.statement import (
     DropConstraint,
     DropReplica,
     FileSource,
-    Grant,
     Identity,
     ObjectKind,
-    Refresh,
     Rename,
     RenameColumn,
     RenameConstraint,
@@ -46,8 +44,6 @@ from derive.sql.parser.statement import (
     SetNullable,
     SetType,
     TableAction,
-    Vacuum,
-    VacuumedTable,
 )
 from derive.sql.parser.tokens import TokenKind, TokenReader
 
@@ -217,7 +213,7 @@ def parse_create(reader: TokenReader, queries: QueryParser) -> Created:  # noqa:
             raise SqlError("0A000", "a schema has no owner", offset=reader.offset, hint="Write CREATE SCHEMA name.")
         created = CreateSchema(*_schema(reader), if_not_exists)
         if reader.accept_word("authorization"):
-            _role(reader)
+            parse_role(reader)
         return created
     if reader.accept_words("cluster", "replica") or reader.accept_word("replica"):
         return parse_create_replica(reader)
@@ -645,108 +641,6 @@ def _parts_of_column(reader: TokenReader, offset: int) -> list[str]:
 def _comment(reader: TokenReader) -> str | None:
     reader.expect_word("is")
     return None if reader.accept_word("null") else reader.string()
-
-
-def parse_refresh(reader: TokenReader) -> Refresh:
-    """Read a `REFRESH MATERIALIZED VIEW` statement."""
-    reader.expect_words("refresh", "materialized", "view")
-    reader.accept_word("concurrently")
-    refreshed = Refresh(reader.qualified_name())
-    if reader.is_words("with", "no", "data"):
-        hint = "Omit WITH NO DATA: a materialized view always has its rows."
-        raise SqlError("0A000", "WITH NO DATA is not supported", offset=reader.offset, hint=hint)
-    reader.accept_words("with", "data")
-    return refreshed
-
-
-_VACUUM_OPTIONS = frozenset(
-    """analyze buffer_usage_limit disable_page_skipping freeze full index_cleanup only_database_stats parallel
-    process_main process_toast skip_database_stats skip_locked truncate verbose""".split()  # noqa: SIM905 (a list would be a page)
-)
-_ANALYZE_OPTIONS = frozenset({"buffer_usage_limit", "skip_locked", "verbose"})
-
-
-def parse_vacuum(reader: TokenReader) -> Vacuum:
-    """Read a `VACUUM` or `ANALYZE` statement."""
-    is_analyze = reader.expect_word("vacuum", "analyze", "analyse").value != "vacuum"
-    if reader.is_symbol("("):
-        reader.in_parentheses(lambda: _vacuum_option(reader, _ANALYZE_OPTIONS if is_analyze else _VACUUM_OPTIONS))
-    else:
-        words = ("verbose",) if is_analyze else ("full", "freeze", "verbose", "analyze", "analyse")
-        for word in words:
-            reader.accept_word(word)
-    tables: tuple[VacuumedTable, ...] = ()
-    if not reader.is_end() and not reader.is_symbol(";"):
-        tables = reader.list_of(lambda: _vacuumed(reader))
-    return Vacuum(tables, is_analyze)
-
-
-def _vacuum_option(reader: TokenReader, options: Set[str]) -> None:
-    offset, name = reader.offset, reader.any_name()
-    if name not in options | {"analyse"}:
-        raise SqlError("42601", f'unrecognized VACUUM or ANALYZE option "{name}"', offset=offset)
-    if not reader.is_symbol(",", ")"):
-        reader.next()
-
-
-def _vacuumed(reader: TokenReader) -> VacuumedTable:
-    reader.accept_word("only")
-    name = reader.qualified_name()
-    reader.accept_symbol("*")
-    return name, reader.in_parentheses(reader.located_name) if reader.is_symbol("(") else ()
-
-
-def parse_grant(reader: TokenReader) -> Grant:
-    """Read a `GRANT` or `REVOKE` of privileges."""
-    is_revoked = reader.expect_word("grant", "revoke").value == "revoke"
-    if is_revoked:
-        reader.accept_words("grant", "option", "for")
-    reader.list_of(lambda: _privilege(reader))
-    reader.expect_word("on")
-    relations: tuple[QualifiedName, ...] = ()
-    if reader.accept_word("all"):
-        reader.expect_word("tables", "sequences", "functions", "procedures", "routines")
-        reader.expect_words("in", "schema")
-        reader.list_of(reader.name)
-    elif reader.accept_word("schema", "database"):
-        reader.list_of(reader.name)
-    elif reader.accept_word("sequence"):
-        reader.list_of(reader.qualified_name)
-    else:
-        reader.accept_word("table")
-        relations = reader.list_of(reader.qualified_name)
-    reader.expect_word("from" if is_revoked else "to")
-    roles = reader.list_of(lambda: _role(reader))
-    if not is_revoked:
-        reader.accept_words("with", "grant", "option")
-    if reader.accept_words("granted", "by"):
-        _role(reader)
-    if is_revoked:
-        reader.accept_word("cascade", "restrict")
-    return Grant(relations, roles, is_revoked)
-
-
-_PRIVILEGES = (
-    "select insert update delete truncate references trigger maintain usage create connect temporary temp execute"
-)
-
-
-def _privilege(reader: TokenReader) -> None:
-    if reader.accept_word("all"):
-        reader.accept_word("privileges")
-    elif not reader.accept_word(*_PRIVILEGES.split()):
-        hint = "All users have the same rights. The password file names the users."
-        raise SqlError("0A000", "roles cannot be granted", offset=reader.offset, hint=hint)
-    if reader.is_symbol("("):
-        reader.in_parentheses(reader.name)
-
-
-def _role(reader: TokenReader) -> tuple[str, int]:
-    reader.accept_word("group")
-    offset = reader.offset
-    if word := reader.accept_word("current_user", "session_user", "current_role"):
-        return word, offset
-    return reader.located_name()
 
 
 def _renamed_part(reader: TokenReader) -> RenameColumn | RenameConstraint:

@@ -30,9 +30,6 @@ from derive.sql.parser.ddl import (
     parse_comment,
     parse_create,
     parse_drop,
-    parse_grant,
-    parse_refresh,
-    parse_vacuum,
 )
 from derive.sql.parser.expressions import parse_type
 from derive.sql.parser.queries import QueryParser, not_allowed_into
@@ -173,9 +170,6 @@ class StatementParser:
             "alter": lambda: parse_alter(reader, self._queries),
             **{word: partial(parse, reader, self._queries) for word, parse in _WRITING.items()},
             "comment": lambda: parse_comment(reader),
-            "refresh": lambda: parse_refresh(reader),
-            **dict.fromkeys(("vacuum", "analyze", "analyse"), lambda: parse_vacuum(reader)),
-            **dict.fromkeys(("grant", "revoke"), lambda: parse_grant(reader)),
             "truncate": lambda: parse_truncate(reader),
             "lock": lambda: parse_lock(reader),
             "copy": lambda: parse_copy(reader, self._queries),

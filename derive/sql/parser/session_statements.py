@@ -1,14 +1,17 @@
-"""Parser of statements about transactions and settings."""
+"""Parser of statements about transactions, settings, rights and upkeep."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 from derive.errors import SqlError
+from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.statement import (
     Begin,
     Commit,
     Discard,
+    Grant,
+    Refresh,
     ReleaseSavepoint,
     Rollback,
     RollbackTo,
@@ -19,6 +22,8 @@ from derive.sql.parser.statement import (
     ShowObjects,
     Statement,
     TransactionModes,
+    Vacuum,
+    VacuumedTable,
 )
 from derive.sql.parser.tokens import TokenKind, TokenReader
 
@@ -238,6 +243,106 @@ def _unlisten(reader: TokenReader) -> Statement:
     return Discard("listeners")
 
 
+def _refresh(reader: TokenReader) -> Statement:
+    reader.expect_words("refresh", "materialized", "view")
+    reader.accept_word("concurrently")
+    refreshed = Refresh(reader.qualified_name())
+    if reader.is_words("with", "no", "data"):
+        hint = "Omit WITH NO DATA: a materialized view always has its rows."
+        raise SqlError("0A000", "WITH NO DATA is not supported", offset=reader.offset, hint=hint)
+    reader.accept_words("with", "data")
+    return refreshed
+
+
+_VACUUM_OPTIONS = frozenset(
+    """analyze buffer_usage_limit disable_page_skipping freeze full index_cleanup only_database_stats parallel
+    process_main process_toast skip_database_stats skip_locked truncate verbose""".split()  # noqa: SIM905 (a list would be a page)
+)
+_ANALYZE_OPTIONS = frozenset({"buffer_usage_limit", "skip_locked", "verbose"})
+
+
+def _vacuum(reader: TokenReader) -> Statement:
+    is_analyze = reader.expect_word("vacuum", "analyze", "analyse").value != "vacuum"
+    if reader.is_symbol("("):
+        reader.in_parentheses(lambda: _vacuum_option(reader, _ANALYZE_OPTIONS if is_analyze else _VACUUM_OPTIONS))
+    else:
+        words = ("verbose",) if is_analyze else ("full", "freeze", "verbose", "analyze", "analyse")
+        for word in words:
+            reader.accept_word(word)
+    tables: tuple[VacuumedTable, ...] = ()
+    if not reader.is_end() and not reader.is_symbol(";"):
+        tables = reader.list_of(lambda: _vacuumed(reader))
+    return Vacuum(tables, is_analyze)
+
+
+def _vacuum_option(reader: TokenReader, options: frozenset[str]) -> None:
+    offset, name = reader.offset, reader.any_name()
+    if name not in options | {"analyse"}:
+        raise SqlError("42601", f'unrecognized VACUUM or ANALYZE option "{name}"', offset=offset)
+    if not reader.is_symbol(",", ")"):
+        reader.next()
+
+
+def _vacuumed(reader: TokenReader) -> VacuumedTable:
+    reader.accept_word("only")
+    name = reader.qualified_name()
+    reader.accept_symbol("*")
+    return name, reader.in_parentheses(reader.located_name) if reader.is_symbol("(") else ()
+
+
+def _grant(reader: TokenReader) -> Statement:
+    is_revoked = reader.expect_word("grant", "revoke").value == "revoke"
+    if is_revoked:
+        reader.accept_words("grant", "option", "for")
+    reader.list_of(lambda: _privilege(reader))
+    reader.expect_word("on")
+    relations: tuple[QualifiedName, ...] = ()
+    if reader.accept_word("all"):
+        reader.expect_word("tables", "sequences", "functions", "procedures", "routines")
+        reader.expect_words("in", "schema")
+        reader.list_of(reader.name)
+    elif reader.accept_word("schema", "database"):
+        reader.list_of(reader.name)
+    elif reader.accept_word("sequence"):
+        reader.list_of(reader.qualified_name)
+    else:
+        reader.accept_word("table")
+        relations = reader.list_of(reader.qualified_name)
+    reader.expect_word("from" if is_revoked else "to")
+    roles = reader.list_of(lambda: parse_role(reader))
+    if not is_revoked:
+        reader.accept_words("with", "grant", "option")
+    if reader.accept_words("granted", "by"):
+        parse_role(reader)
+    if is_revoked:
+        reader.accept_word("cascade", "restrict")
+    return Grant(relations, roles, is_revoked)
+
+
+_PRIVILEGES = (
+    "select insert update delete truncate references trigger maintain usage create connect temporary temp execute"
+)
+
+
+def _privilege(reader: TokenReader) -> None:
+    if reader.accept_word("all"):
+        reader.accept_word("privileges")
+    elif not reader.accept_word(*_PRIVILEGES.split()):
+        hint = "All users have the same rights. The password file names the users."
+        raise SqlError("0A000", "roles cannot be granted", offset=reader.offset, hint=hint)
+    if reader.is_symbol("("):
+        reader.in_parentheses(reader.name)
+
+
+def parse_role(reader: TokenReader) -> tuple[str, int]:
+    """Read the name of a role, with its offset."""
+    reader.accept_word("group")
+    offset = reader.offset
+    if word := reader.accept_word("current_user", "session_user", "current_role"):
+        return word, offset
+    return reader.located_name()
+
+
 SESSION_STATEMENTS: Mapping[str, Callable[[TokenReader], Statement]] = {
     "begin": _begin,
     "start": _begin,
@@ -251,6 +356,12 @@ SESSION_STATEMENTS: Mapping[str, Callable[[TokenReader], Statement]] = {
     "reset": _reset,
     "show": _show,
     "discard": _discard,
+    "refresh": _refresh,
+    "vacuum": _vacuum,
+    "analyze": _vacuum,
+    "analyse": _vacuum,
+    "grant": _grant,
+    "revoke": _grant,
     "unlisten": _unlisten,
 }
 """Parsers of statements, by first keyword."""
