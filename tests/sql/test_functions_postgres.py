@@ -104,7 +104,43 @@ DATES = (
     "SELECT to_char(interval '1 day', ''), to_char(NULL::interval, 'DD')",
     "SELECT to_char('-2 years'::interval, 'RM'), to_char('-3 months'::interval, 'RM'), to_char('2 y'::interval, 'RM')",
 )
-SCRIPT = (*MATHEMATICS, *BYTES, *ARRAYS, *TYPES, *DATES)
+_PAIRS = "corr covar_pop covar_samp regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy"
+_NAMES = (*_PAIRS.split(" "), "regr_syy")
+_ROWS = (
+    "(1, 2), (2, 3), (4, 1), (NULL, 3), (3, NULL)",
+    "(1, 1)",
+    "(NULL::float8, 1)",
+    "(1, 2), (1, 3)",
+    "(1, 2), (2, 2)",
+    "('NaN'::float8, 1), (1, 2)",
+    "(1, '-Infinity'::float8), (1, 'Infinity')",
+)
+_RANKS = "percentile_disc(a / 5.0) WITHIN GROUP (ORDER BY b)"
+AGGREGATES = (
+    *(f"SELECT round({name}(y, x)::numeric, 9) FROM (VALUES {rows}) t (y, x)" for name in _NAMES for rows in _ROWS),
+    "CREATE TABLE p (a int, b int, c text)",
+    "INSERT INTO p VALUES (1, 10, 'x'), (1, 20, 'y'), (2, 5, 'z'), (2, 7, NULL), (2, NULL, 'x'), (NULL, 3, 'y')",
+    "SELECT regr_count(DISTINCT a, b), regr_count(a, b) FILTER (WHERE c = 'x') FROM p",
+    "SELECT a, covar_samp(a, b) OVER (ORDER BY b ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM p WHERE b > 0",
+    "SELECT corr(c, b) FROM p",
+    f"SELECT a, {_RANKS} FROM p GROUP BY a",
+    f"SELECT a, {_RANKS} FROM p GROUP BY ROLLUP (a)",
+    f"SELECT a, c, {_RANKS} FROM p GROUP BY GROUPING SETS ((a, c), (c), (a))",
+    f"SELECT a FROM p GROUP BY a HAVING {_RANKS} > 5",
+    f"SELECT {_RANKS} FROM p",
+    f"SELECT {_RANKS} FROM p GROUP BY c",
+    "SELECT percentile_cont((SELECT p.a * 0.1)) WITHIN GROUP (ORDER BY b) FROM p GROUP BY p.a",
+    "SELECT percentile_cont((SELECT p.a * 0.1)) WITHIN GROUP (ORDER BY b) FROM p",
+    "SELECT percentile_cont(max(a)) WITHIN GROUP (ORDER BY b) FROM p",
+    "SELECT (SELECT percentile_cont(q.a / 10.0) WITHIN GROUP (ORDER BY p.a) FROM p q) FROM p",
+    "SELECT percentile_cont(ARRAY[0.25, 0.5, NULL, 1]) WITHIN GROUP (ORDER BY b) FROM p",
+    "SELECT percentile_disc(ARRAY[0.25, 0.5, 1]) WITHIN GROUP (ORDER BY c DESC) FROM p",
+    "SELECT percentile_disc('{}'::float8[]) WITHIN GROUP (ORDER BY b) FROM p",
+    "SELECT percentile_cont(ARRAY[0.5]) WITHIN GROUP (ORDER BY b) FROM p WHERE false",
+    "SELECT percentile_cont(ARRAY[0.5, 2]) WITHIN GROUP (ORDER BY b) FROM p",
+    "SELECT percentile_cont(ARRAY['x']) WITHIN GROUP (ORDER BY b) FROM p",
+)
+SCRIPT = (*AGGREGATES, *MATHEMATICS, *BYTES, *ARRAYS, *TYPES, *DATES)
 
 TABLE = (
     "CREATE TABLE t (n int, x float8, b bytea, i interval, a int[])",
@@ -117,6 +153,10 @@ QUERIES = (
     "SELECT n, array_sort(a, true) AS s, array_reverse(a) AS r FROM t",
     "SELECT convert_from(b, 'LATIN1') AS c, crc32c(b) AS r FROM t WHERE n > 2",
     "SELECT n::bytea AS b, count(*) FROM t GROUP BY n",
+    "SELECT corr(n, x) IS NULL AS c, round(covar_pop(n, x)::numeric, 6) AS p, regr_count(x, n) AS k FROM t",
+    "SELECT n > 2 AS g, round(regr_slope(n, x)::numeric, 9) AS s, round(regr_r2(x, n)::numeric, 6) AS r FROM t GROUP BY 1",
+    "SELECT n % 2 AS g, percentile_disc(n % 2) WITHIN GROUP (ORDER BY x) AS p FROM t GROUP BY n % 2",
+    "SELECT percentile_cont(ARRAY[0.5, 1]) WITHIN GROUP (ORDER BY n) AS p FROM t",
 )
 CHANGES = (
     "INSERT INTO t VALUES (3, 90, '\\x41e9', '-1 day 12:30', '{2,2,1}'), (4, -45, '\\x0042', '900 m', '{}')",

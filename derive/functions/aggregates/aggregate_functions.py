@@ -14,7 +14,7 @@ import apsw
 
 from derive.algebra.types import ARRAYS, Datum, Type
 from derive.errors import SqlError
-from derive.functions.aggregates import accumulator
+from derive.functions.aggregates import accumulator, regression
 from derive.functions.aggregates.accumulator import (
     SCALE,
     RowSum,
@@ -28,7 +28,7 @@ from derive.functions.aggregates.accumulator import (
 )
 from derive.functions.function import registered_name, word_of
 from derive.functions.scalar.datetime import scaled
-from derive.functions.types.array import array_of
+from derive.functions.types.array import array_of, elements_of
 from derive.functions.types.datetime import Interval, interval_datum, interval_of
 from derive.functions.types.jsonb import jsonb_datum, parsed_json
 from derive.functions.types.numbers import (
@@ -51,24 +51,33 @@ class _Percentile:
 
     def __init__(self) -> None:
         self._values: list[Any] = []
-        self._fraction: float | None = None
+        self._fraction: Datum = None
 
     def step(self, *data: Any) -> None:
-        value, fraction = data
+        value, self._fraction = data
         if value is not None:
             self._values.append(value)
-        self._fraction = None if fraction is None else float_of(fraction)
 
     def inverse(self, *_: Any) -> None:
         raise SqlError("0A000", "percentiles are not supported in windows")
 
     def value(self) -> Datum:
-        fraction = self._fraction
-        if fraction is None:
+        return self.of_fraction(self._fraction)
+
+    def of_fraction(self, datum: Any) -> Datum:
+        """Return the value at the datum of a fraction; None if the fraction is NULL, or without values."""
+        if datum is None:
             return None
+        fraction = float_of(datum)
         if not 0 <= fraction <= 1:
             raise SqlError("22003", f"percentile value {fraction:g} is not between 0 and 1")
         return self.at(fraction, self._values) if self._values else None
+
+    def of_fractions(self, element: Type) -> Datum:
+        """Return the array of the values at an array of fractions."""
+        if not self._values or not isinstance(self._fraction, bytes):
+            return None
+        return array_of(element, [self.of_fraction(datum) for datum in elements_of(Type.DOUBLE, self._fraction)])
 
     @staticmethod
     def at(fraction: float, values: list[Any]) -> Datum:
@@ -84,6 +93,24 @@ class _Between(_Percentile):
         place = fraction * (len(values) - 1)
         low, high = (float_of(values[round_(place)]) for round_ in (math.floor, math.ceil))
         return double_datum(low if low == high else low + (place - math.floor(place)) * (high - low))
+
+
+class _Percentiles(_Percentile):
+    """The values at an array of fractions."""
+
+    def __init__(self, element: Type) -> None:
+        super().__init__()
+        self._element = element
+
+    def value(self) -> Datum:
+        return self.of_fractions(self._element)
+
+
+class _BetweenMany(_Between):
+    """The interpolations at an array of fractions."""
+
+    def value(self) -> Datum:
+        return self.of_fractions(Type.DOUBLE)
 
 
 class _Mode:
@@ -104,9 +131,15 @@ class _Mode:
         return datum
 
 
+def _percentiles(element: Type) -> Callable[[], Any]:
+    return lambda: _Percentiles(element)
+
+
 _ORDERED_SET_FOLDS: dict[str, Callable[[], Any]] = {
     "percentile_cont": _Between,
     "percentile_disc": _Percentile,
+    "percentile_cont_array": _BetweenMany,
+    **{f"percentile_disc_{word_of(kind.element)}": _percentiles(kind.element) for kind in ARRAYS if kind.element},
     "mode": _Mode,
 }
 
@@ -434,6 +467,7 @@ FOLDS: dict[str, Callable[[], Fold]] = {
     "avg_numeric": _NumericAverage,
     "avg_double": _DoubleAverage,
     **accumulator.FOLDS,
+    **regression.FOLDS,
     **_LIST_FOLDS,
     **_ORDERED_SET_FOLDS,
 }
@@ -442,6 +476,7 @@ _STATE_FOLDS: dict[str, Callable[[], Fold]] = {
     "exact": _WeightedUnits,
     "numeric_units": WeightedNumeric,
     **accumulator.STATE_FOLDS,
+    **regression.STATE_FOLDS,
 }
 _STATE_FUNCTIONS: dict[str, Callable[..., Datum]] = {
     "exact_sum": exact_sum,
@@ -453,6 +488,7 @@ _STATE_FUNCTIONS: dict[str, Callable[..., Datum]] = {
     "added_units": _added_units,
     "added_numeric": _added_numeric,
     **accumulator.STATE_FUNCTIONS,
+    **regression.STATE_FUNCTIONS,
 }
 
 

@@ -8,7 +8,7 @@ import apsw
 
 from derive.algebra.relation import Aggregate
 from derive.algebra.types import ARRAYS, Type
-from derive.functions.aggregates import aggregate_functions
+from derive.functions.aggregates import aggregate_functions, regression
 from derive.functions.aggregates.accumulator import (
     NAMES,
     Accumulator,
@@ -165,9 +165,25 @@ def _add_ordered_sets() -> None:
         ("mode", (None,), Type.UNKNOWN),
     ):
         _add(name, arguments, result, python_form(name), name=name, is_ordered=True)
+    both = (Type.DOUBLE, Type.DOUBLE_ARRAY)
+    name = "percentile_cont_array"
+    _add("percentile_cont", both, Type.DOUBLE_ARRAY, python_form(name), name=name, is_ordered=True)
+    for kind in ARRAYS:
+        assert kind.element is not None
+        name = f"percentile_disc_{word_of(kind.element)}"
+        both = (kind.element, Type.DOUBLE_ARRAY)
+        _add("percentile_disc", both, kind, python_form(name), name=name, is_ordered=True)
+
+
+def _add_regressions() -> None:
+    for name in regression.NAMES:
+        result = Type.BIGINT if name == "regr_count" else Type.DOUBLE
+        form = python_form(f"{name}_double_double")
+        _add(name, (Type.DOUBLE, Type.DOUBLE), result, form, regression.accumulator_of(name))
 
 
 _add_ordered_sets()
+_add_regressions()
 _add_counts()
 _add_extremes()
 _add_sums()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
 
-from derive.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn, Parameter
+from derive.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn
 from derive.algebra.relation import Aggregate, Bound, FrameUnit, Order, WindowFunction
 from derive.algebra.relation import Frame as RowFrame
 from derive.algebra.rewrite import Replacement, rewritten_aggregate
@@ -15,6 +15,8 @@ from derive.algebra.types import Type
 from derive.errors import SqlError, suggest
 from derive.functions.aggregates.aggregate_functions import ORDERED_SETS
 from derive.functions.aggregates.library import is_aggregate, is_window_function
+from derive.functions.aggregates.regression import NAMES as REGRESSIONS
+from derive.functions.function import word_of
 from derive.functions.registry import resolve_aggregate, resolve_function, resolve_window
 from derive.functions.scalar.catalog import TYPE_OF
 from derive.functions.scalar.logic import has_equal_data
@@ -111,11 +113,11 @@ def _bound(bound: FrameBound) -> Bound:
     return Bound(-distance if bound.kind == "preceding" else distance)
 
 
-def ordered_set(expressions: Expressions, node: FunctionCall) -> Aggregate:
-    """Plan an ordered-set aggregate.
+def _check_ordered_set(node: FunctionCall) -> None:
+    """Check the form of a call of an ordered-set aggregate.
 
     Raises:
-        SqlError: the aggregate does not exist (42883); or its fraction is not a constant, or it is in a window (0A000).
+        SqlError: the aggregate does not exist (42883), or it is in a window (0A000).
     """
     name = node.name.name
     if name not in ORDERED_SETS:
@@ -135,9 +137,14 @@ def ordered_set(expressions: Expressions, node: FunctionCall) -> Aggregate:
     if len(node.arguments) != ORDERED_SETS[name] or len(node.order) != 1:
         message = f"function {name} does not exist for this number of arguments"
         raise SqlError("42883", message, offset=node.offset, hint="Write one expression after ORDER BY.")
-    fractions = [_fraction(expressions, argument, node) for argument in node.arguments]
+
+
+def _ordered_set(expressions: Expressions, node: FunctionCall, fractions: list[Expression]) -> Aggregate:
+    """Plan an ordered-set aggregate with its direct arguments."""
+    name = node.name.name
     (order,) = orders_of(node.order, expressions)
     value, kind = order.expression, order.expression.type
+    has_array = any(fraction.type is Type.DOUBLE_ARRAY for fraction in fractions)
     if name == "percentile_cont":
         kind = Type.DOUBLE
         as_double = expressions.coercion.cast(value, kind, start_of(node.order[0].expression))
@@ -145,19 +152,23 @@ def ordered_set(expressions: Expressions, node: FunctionCall) -> Aggregate:
             what = f"percentiles of {value.type.value} are not supported"
             raise SqlError("0A000" if value.type is Type.INTERVAL else "42883", what, offset=node.offset)
         value = as_double
+    if has_array:
+        array = kind.array
+        if array is None:
+            what = f"arrays of percentiles of {kind.value} are not supported"
+            raise SqlError("0A000", what, offset=node.offset, hint="Call the function for each fraction.")
+        name, kind = "percentile_cont_array" if name == "percentile_cont" else f"{name}_{word_of(kind)}", array
     condition = expressions.boolean(node.condition, "FILTER") if node.condition else None
     return Aggregate(name, (value, *fractions), kind, False, condition, (replace(order, expression=value),))
 
 
 def _fraction(expressions: Expressions, argument: SyntaxNode, node: FunctionCall) -> Expression:
     value = expressions.plan(argument)
-    cast = expressions.coercion.cast(value, Type.DOUBLE, start_of(argument))
+    kind = Type.DOUBLE_ARRAY if value.type.element else Type.DOUBLE
+    cast = expressions.coercion.cast(value, kind, start_of(argument))
     if cast is None:
         hint = "A percentile is a number from 0 to 1."
         raise SqlError("42883", f"function {node.name.name} takes no {value.type.value}", offset=node.offset, hint=hint)
-    if not isinstance(cast, Literal | Parameter):
-        what = f"the argument of {node.name.name} must be a constant"
-        raise SqlError("0A000", what, offset=start_of(argument))
     return cast
 
 
@@ -172,7 +183,7 @@ _MOST_GROUPING = 31
 _OF_OTHER_ROWS = frozenset({"lag", "lead"})
 _IGNORING_NULL = frozenset(
     ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg", "stddev", "variance"]
-)
+) | frozenset(REGRESSIONS)
 
 
 _OF_ANY = frozenset(
@@ -282,8 +293,16 @@ class CallPlanner:
 
     def _ordered_set(self, node: FunctionCall) -> Expression:
         """Plan an ordered-set aggregate with its WITHIN GROUP."""
-        with self._inside(Clause("aggregate", is_aggregate=True)):
-            aggregate = ordered_set(self._expressions, node)
+        _check_ordered_set(node)
+        with self._inside(Clause("aggregate", is_aggregate=True)) as frame:
+            begin = len(frame.references)
+            fractions = [_fraction(self._expressions, argument, node) for argument in node.arguments]
+            references = frame.references[begin:]
+            aggregate = _ordered_set(self._expressions, node, fractions)
+        frame.references += references
+        if _level_of(aggregate) < _level_of(replace(aggregate, arguments=aggregate.arguments[:1])):
+            message = "outer-level aggregate cannot contain a lower-level variable in its direct arguments"
+            raise SqlError("42803", message, offset=node.offset)
         return self._noted(aggregate, node)
 
     def _noted(self, aggregate: Aggregate, node: FunctionCall) -> Expression:

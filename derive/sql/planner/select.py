@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.expression import Call, Column, Expression, Literal, OuterColumn
-from derive.algebra.relation import Filter, Order, Project, Relation, TopK, UnionAll, Window
+from derive.algebra.relation import Aggregate, Filter, Order, Project, Relation, TopK, UnionAll, Window
 from derive.algebra.rewrite import deepened, rewritten, rewritten_window, with_columns
 from derive.algebra.types import Type
 from derive.errors import SqlError
+from derive.functions.aggregates.aggregate_functions import ORDERED_SETS
+from derive.functions.aggregates.library import AGGREGATES as AGGREGATE_FUNCTIONS
 from derive.functions.registry import resolve_operator
 from derive.sql.parser.ast import ColumnReference, Groups, Select, SelectItem, SortItem, Star, SyntaxNode
 from derive.sql.planner.building import filtered, projected
@@ -52,6 +54,16 @@ class Grouping:
             return None
 
         return rewritten(expression, replacement)
+
+    def check_direct_arguments(self, references: Sequence[tuple[Expression, int, str]]) -> None:
+        """Check that the direct arguments of ordered-set aggregates are the same for all rows of a group.
+
+        Raises:
+            SqlError: an argument has a column that is not grouped (42803).
+        """
+        for aggregate in self._frame.aggregates:
+            for argument in direct_arguments(aggregate):
+                self.over_groups(argument, references)
 
     def _column(self, column: Column, references: Sequence[tuple[Expression, int, str]]) -> Expression:
         if column.index >= ROWS:
@@ -118,7 +130,9 @@ def grouped_by_sets(
     """
     united = []
     for indexes in sets:
-        reduced = grouped(relation, [keys[index] for index in indexes], frame.aggregates)
+        missing = [key for index, key in enumerate(keys) if index not in indexes]
+        aggregates = [_without_keys(aggregate, missing) for aggregate in frame.aggregates]
+        reduced = grouped(relation, [keys[index] for index in indexes], aggregates)
         places = {index: Column(place, keys[index].type) for place, index in enumerate(indexes)}
         shown: list[Expression] = [places.get(index) or Literal(None, key.type) for index, key in enumerate(keys)]
         for place, aggregate in enumerate(frame.aggregates, start=len(indexes)):
@@ -126,6 +140,25 @@ def grouped_by_sets(
         shown += [Literal(int(index not in places), Type.INTEGER) for index in range(len(keys))]
         united.append(Project(reduced, tuple(shown)))
     return united[0] if len(united) == 1 else UnionAll(tuple(united))
+
+
+def direct_arguments(aggregate: Aggregate) -> tuple[Expression, ...]:
+    """Return the direct arguments of an ordered-set aggregate, which stand before WITHIN GROUP."""
+    return aggregate.arguments[1:] if AGGREGATE_FUNCTIONS[aggregate.function].signature.symbol in ORDERED_SETS else ()
+
+
+def _without_keys(aggregate: Aggregate, missing: Sequence[Expression]) -> Aggregate:
+    """Return an aggregate of a grouping set, in whose direct arguments the keys of other sets are NULL."""
+    direct = direct_arguments(aggregate)
+    if not direct or not missing:
+        return aggregate
+
+    def replacement(part: Expression, depth: int) -> Expression | None:
+        is_missing = depth == 0 and any(_same(part, key) for key in missing)
+        return Literal(None, part.type) if is_missing else None
+
+    others = (rewritten(argument, replacement) for argument in direct)
+    return replace(aggregate, arguments=(aggregate.arguments[0], *others))
 
 
 def _integer(symbol: str, left: Expression, right: Expression) -> Expression:
@@ -321,6 +354,7 @@ class SelectPlanner:
         frame = self._frame
         if not (keys or frame.aggregates or frame.groupings or having or self._select.groups is not None):
             return relation
+        Grouping(frame, keys, has_sets=bool(sets)).check_direct_arguments(frame.references)
         relation = grouped_by_sets(relation, frame, keys, sets) if sets else grouped(relation, keys, frame.aggregates)
         grouping = Grouping(frame, keys, has_sets=bool(sets))
         for target in self._targets:

@@ -39,6 +39,8 @@ class Writer:
         if not depth:
             return column
         other = self.pick(column, "2", f"coalesce({self.number(aliases, 0)}, 3)", f"length({self.text(aliases)})")
+        if self._random.random() < 0.1:
+            return f"(array_sort(array[{column}, {other}], {self.pick('true', 'false')}))[{self.pick('1', '2')}]"
         if self.chance():
             return other
         if self.chance():
@@ -109,7 +111,14 @@ class Writer:
             key, text = f"{aliases[0]}.a", f"min({c})"
             having = f" having count(*) > {self.pick('0', '1')}" if self.chance() else ""
             total = self.pick(
-                "sum(1)", "count(*)", f"max({b})", f"count(distinct {b})", f"min({b}) filter (where {key} > 1)"
+                "sum(1)",
+                "count(*)",
+                f"max({b})",
+                f"count(distinct {b})",
+                f"min({b}) filter (where {key} > 1)",
+                f"regr_count({a}, {b})",
+                f"regr_sxx(0, {aliases[-1]}.a)",
+                f"percentile_disc(least(abs({key}), 7) / 7.0) within group (order by {b})",
             )
             if self.chance():
                 return (
