@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from python_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
 
+from connectors.derive_python.runtime.arrays import read_columns
 from connectors.derive_python.runtime.session import PythonSession
 from derive.document.exact import dump_exact
 from derive.errors import LambdaError
@@ -252,3 +255,52 @@ def test_arrow_methods_answer_as_columns() -> None:
     session.close()
     assert isinstance(part, PublishedColumns)
     assert part.columns.documents() == documents
+
+
+def answer_of(table: pa.Table, names: str = '["id","name"]') -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return names.encode() + b"\n" + stream
+
+
+ANSWER = {"0": pa.array([0, 2]), "1": pa.array([1.5, 2.0]), "2": pa.array(["a", "b"])}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"0": pa.array([2, 0])},
+        {"0": pa.array([0, 3])},
+        {"0": pa.array([-1, 0])},
+        {"0": pa.array([0.0, 1.0])},
+        {"1": pa.array([1.5, None])},
+        {"1": pa.array([1.5, float("inf")])},
+        {"2": pa.array([[1], [2]])},
+        {"2": pa.StringArray.from_buffers(2, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe"))},
+        {"3": pa.array([1, 2])},
+    ],
+)
+def test_answers_that_a_module_has_overwritten_are_refused(changed: dict[str, pa.Array]) -> None:
+    with pytest.raises(ValueError, match="."):
+        read_columns(answer_of(pa.table({**ANSWER, **changed})), np.arange(3))
+
+
+@pytest.mark.parametrize("names", ['["id"]', '["id","id"]', '[1,"id"]', "{}", "["])
+def test_answers_with_other_names_are_refused(names: str) -> None:
+    with pytest.raises(ValueError, match="."):
+        read_columns(answer_of(pa.table(ANSWER), names), np.arange(3))
+
+
+def test_truncated_and_corrupted_answers_are_refused() -> None:
+    text = answer_of(pa.table(ANSWER))
+    published = read_columns(text, np.arange(3))
+    assert published is not None
+    assert published.columns.documents() == [{"id": 1.5, "name": "a"}, {"id": 2, "name": "b"}]
+    for end in range(text.index(b"\n") + 1, len(text) - 8, 16):
+        with pytest.raises(ValueError, match="."):
+            read_columns(text[:end], np.arange(3))
+    for place in range(text.index(b"\n") + 1, len(text)):  # no byte leads to a read beyond the answer
+        with suppress(ValueError):
+            read_columns(text[:place] + b"\xff" + text[place + 1 :], np.arange(3))

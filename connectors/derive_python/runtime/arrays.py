@@ -16,6 +16,7 @@ from derive.document.pointer import JSON
 from derive.protocol.derive import PublishedColumns
 
 _TYPES = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
+_ANSWERED = frozenset(_TYPES.values())
 _STAMP = pa.timestamp("us", tz="UTC")
 _END_BYTES = 64
 """Most bytes of the marks in a stream of one batch."""
@@ -81,11 +82,23 @@ def read_columns(text: bytes, rows: np.ndarray) -> PublishedColumns | None:
     if end < 0:
         return None
     names = parse_exact(text[:end])
-    with pa.ipc.open_stream(pa.py_buffer(text).slice(end + 1)) as reader:
-        batch = reader.read_next_batch()
-    causes = rows.take(batch.column(0).to_numpy())
-    columns = Columns.of(tuple(names), [_column(batch.column(place + 1)) for place in range(len(names))])
-    return PublishedColumns(causes, columns)
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(text).slice(end + 1)) as reader:
+            batch = reader.read_next_batch()
+        batch.validate(full=True)  # a module may have written into the memory of the harness
+    except (StopIteration, OSError, MemoryError, pa.ArrowException) as exc:
+        raise ValueError("there is no valid batch") from exc
+    types = [array.type for array in batch.columns]
+    are_names = isinstance(names, list) and set(map(type, names)) == {str} and len(set(names)) == len(names)
+    if not are_names or len(types) != len(names) + 1 or types[0] != pa.int64() or not _ANSWERED.issuperset(types):
+        raise ValueError("the columns have other names or types")
+    if any(array.null_count for array in batch.columns) or not len(batch):
+        raise ValueError("a value is missing")
+    causes = batch.column(0).to_numpy()
+    if causes[0] < 0 or causes[-1] >= len(rows) or (np.diff(causes) < 0).any():
+        raise ValueError("the causes do not ascend")
+    columns = Columns.of(tuple(names), list(map(_column, batch.columns[1:])))
+    return PublishedColumns(rows.take(causes), columns)
 
 
 def _column(array: pa.Array) -> Sequence[JSON]:
@@ -97,7 +110,10 @@ def _column(array: pa.Array) -> Sequence[JSON]:
         if least >= -_MOST_EXACT and most <= _MOST_EXACT:
             return WrittenColumn(array.cast(pa.float64()), array.cast(pa.string()), np.ones(len(array), dtype=bool))
     if pa.types.is_float64(array.type):
-        return _doubles(array.to_numpy())
+        doubles = array.to_numpy()
+        if not np.isfinite(doubles).all():
+            raise ValueError("a number is not finite")
+        return _doubles(doubles)
     values: list[JSON] = array.to_pylist()
     return values
 
