@@ -37,6 +37,7 @@ from derive.engine.task_opening import open_task
 from derive.engine.wakeups import Cycle
 from derive.errors import BusyError, DiskFullError, FencedError, StorageError
 from derive.position import Position, Script
+from derive.protocol.collection import owner_of_version
 from derive.protocol.materialization import MaterializationSpec
 from derive.protocol.specs import CatalogSpec, CollectionSpec, DerivationSpec
 from derive.reconcile import Reconciliation
@@ -317,11 +318,16 @@ class TaskReconciler:
 
     def _transactor(self, spec: DerivationSpec | MaterializationSpec) -> Derivation | Materialization:
         if isinstance(spec, DerivationSpec):
-            shards = self._shards or default_shards(spec, self._cores)
-            return Derivation(self._store, self._executor, spec, shards)
+            return Derivation(self._store, self._executor, spec, self._shards or self._default_shards(spec))
         from derive.engine.materialization import Materialization  # imports gRPC
 
         return Materialization(self._store, self._executor, spec, self._shards or 1)
+
+    def _default_shards(self, spec: DerivationSpec) -> int:
+        """Return the number of shards of a derivation that has never run; a shadow has those of the live derivation."""
+        owner = owner_of_version(spec.name)
+        live = None if owner is None or has_feedback(spec) else self._store.task(owner)
+        return (live.shards if live else 0) or default_shards(spec, self._cores)
 
     def _open(self, name: str, spec: DerivationSpec | MaterializationSpec) -> None:
         own = [spec.collection] if isinstance(spec, DerivationSpec) else []

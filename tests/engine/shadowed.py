@@ -64,7 +64,7 @@ class Shadowed:
     """A run with shadows."""
 
     def __init__(
-        self, world: World, edited: CatalogSpec, shards: int, *, is_held: bool, executor: Executor | None = None
+        self, world: World, edited: CatalogSpec, shards: int | None, *, is_held: bool, executor: Executor | None = None
     ) -> None:
         group = find_group(world.store, edited)
         assert group is not None

@@ -98,6 +98,14 @@ def test_held_shadow_swaps_when_it_is_let(tmp_path: Path) -> None:
     scene.check()
 
 
+def test_shadow_has_as_many_shards_as_the_live_derivation(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, shards=3)
+    edited = catalog_of(tmp_path, text_of(EDITED))
+    Shadowed(scene.world, edited, None, is_held=False).swap()
+    assert scene.world.task("a/copies").shards == 3
+    scene.check()
+
+
 def test_dropped_shadow_leaves_the_live_version(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     catalog, before = scene.world.catalog, scene.world.digest()
