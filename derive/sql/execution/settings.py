@@ -39,6 +39,7 @@ class Settings:
         self._local: dict[str, str] = {}
         self._before: dict[str, str] | None = None  # values before the transaction, after its first SET
         self._reported: dict[str, str] | None = None
+        self._path: tuple[str, ...] | None = None  # of the search path, as long as no setting changes
 
     @property
     def reported(self) -> dict[str, str]:
@@ -54,7 +55,9 @@ class Settings:
 
     def search_path(self, user: str) -> tuple[str, ...]:
         """Return the schemas in which names without a schema are looked up, for a user."""
-        return path_of(self.get("search_path"), user)
+        if self._path is None:
+            self._path = path_of(self.get("search_path"), user)
+        return self._path
 
     def seconds(self, name: str) -> float | None:
         """Return the seconds of a timeout setting; None for no limit."""
@@ -90,7 +93,7 @@ class Settings:
         Raises:
             SqlError: the setting is unknown, or the value is invalid.
         """
-        self._reported = None
+        self._forget()
         if self._before is None:
             self._before = dict(self._values)
         if name == "all":
@@ -114,6 +117,10 @@ class Settings:
             self._local.pop(known, None)
         (self._local if is_local else self._values)[known] = new
 
+    def _forget(self) -> None:
+        """Forget what was derived from values that change."""
+        self._reported = self._path = None
+
     def values(self) -> SetValues:
         """Return the current values, for `go_back`."""
         return dict(self._values), dict(self._local)
@@ -121,7 +128,7 @@ class Settings:
     def go_back(self, values: SetValues) -> None:
         """Restore earlier values."""
         self._values, self._local = dict(values[0]), dict(values[1])
-        self._reported = None
+        self._forget()
 
     def end_transaction(self, *, is_committed: bool = True) -> None:
         """Discard the values of the transaction. If it is not committed, undo its SETs as well."""
@@ -130,7 +137,7 @@ class Settings:
             if not is_committed and self._before is not None:
                 self._values = self._before
             self._before = None
-            self._reported = None
+            self._forget()
 
     def _begin(self, name: str, value: str) -> None:
         known = known_name(name)
