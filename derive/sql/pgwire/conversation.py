@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,6 +20,7 @@ from derive.algebra.types import Datum
 from derive.errors import SqlError
 from derive.functions.types.encodings import CLIENT, find_encoding
 from derive.recently_used import RecentlyUsed
+from derive.sql.parser.shape import shape_of
 from derive.sql.pgwire import messages
 from derive.sql.pgwire.messages import Wire, bind_of, execute_of, formats_for, named_of, parse_of, query_of
 from derive.sql.pgwire.portal import Delivery, Portal, PreparedStatement
@@ -187,6 +188,7 @@ class Conversation:
         self._statements: dict[str, PreparedStatement] = {}
         self._exchange = FastPath(self._statements, session)
         self._latest: RecentlyUsed[int, PreparedStatement] = RecentlyUsed(_MOST_LATEST)  # by plan; the name may change
+        self._refused: RecentlyUsed[tuple[str, tuple[int, ...]], bool] = RecentlyUsed(_MOST_LATEST)  # shapes
         self._portals: dict[str, Portal] = {}
         self._begin = 0  # start of the current statement in the client's text
         self._is_implicit = False  # in a transaction that ends at the next Sync
@@ -323,7 +325,8 @@ class Conversation:
         self.text = text = query_of(body)
         self._statements.pop("", None)
         await self._close_portal("")
-        split = self._session.split
+        portal = await self._planned(text) if len(text) <= _SHORT else None
+        split = self._session.split if portal is None else _whole
         statements = split(text) if len(text) <= _SHORT else await asyncio.to_thread(split, text)
         if not statements:
             self._wire.send(messages.EMPTY_QUERY)
@@ -332,10 +335,26 @@ class Conversation:
         for index, (begin, statement) in enumerate(statements):
             self._work.require_going_on()  # a completed statement, such as a COMMIT, is never reported as cancelled
             self._begin = begin
-            tag = await self._run(statement)
+            tag = await (self._run(statement) if portal is None else self._carry_out(portal))
             if index == len(statements) - 1:
                 await self._session.end_implicit()
             self._wire.send(messages.command_complete(tag))
+
+    async def _planned(self, text: str) -> Portal | None:
+        """Return a portal of the statement's shape with the constants as arguments; None if the text itself is planned.
+
+        An error in the shape is not reported: the plan of the text has the error, at its place in the text.
+        """
+        shape = shape_of(text)
+        if shape is None or self._refused.get((shape.text, shape.oids)) or len(self._session.split(shape.text)) != 1:
+            return None
+        try:
+            prepared = await self._session.prepare(shape.text, shape.oids)
+            return Portal.of_bytes(self._understood(prepared), (), shape.arguments, ())
+        except SqlError as error:
+            if error.sqlstate[:2] == "42":
+                self._refused.put((shape.text, shape.oids), True)
+            return None
 
     async def _run(self, text: str) -> str:
         if self._forget(text):
@@ -344,7 +363,9 @@ class Conversation:
         prepared = await self._session.prepare(text, ())
         if prepared.parameters:
             raise SqlError("42P02", "there is no parameter $1", hint="A simple query has no arguments.")
-        portal = Portal(self._understood(prepared), (), ())
+        return await self._carry_out(Portal(self._understood(prepared), (), ()))
+
+    async def _carry_out(self, portal: Portal) -> str:
         try:
             return await self._delivery.carry_out(portal, 0, is_described=True) or ""
         finally:
@@ -448,6 +469,10 @@ class Conversation:
             return False
         name = quoted.replace('""', '"') if quoted is not None else plain.lower()
         return self._statements.pop(name, None) is not None
+
+
+def _whole(text: str) -> Sequence[tuple[int, str]]:
+    return ((0, text),)
 
 
 async def _refuse_call(_: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import cycle
 
 from derive.algebra.expression import Column, Expression, Literal
 from derive.algebra.modifier_inference import modifiers_of
@@ -226,9 +227,13 @@ class _Writer:
             else:
                 named.append((item.name or name_of(item.expression), expressions.known(item.expression)))
         relation = projected(source.relation, (*columns, *(value for _, value in named)))
+        # A constant that was fitted to its column has lost the modifier of the column.
+        pairs = zip(columns, cycle(self.table.columns), strict=False)
+        declared = {id(value): column.modifier for value, column in pairs}
         modifiers = modifiers_of(relation)[len(columns) :]
         return relation, tuple(
-            PlannedColumn(name, value.type, modifier) for (name, value), modifier in zip(named, modifiers, strict=True)
+            PlannedColumn(name, value.type, declared.get(id(value)) or modifier)
+            for (name, value), modifier in zip(named, modifiers, strict=True)
         )
 
     def query(self, relation: Relation) -> PlannedQuery:
