@@ -282,13 +282,40 @@ class Bound:
     is_following: bool = False
 
 
+class Exclusion(Enum):
+    """Rows that are left out of a window frame: the current row, the row with its peers, or its other peers."""
+
+    CURRENT_ROW = "current row"
+    GROUP = "group"
+    TIES = "ties"
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The rows of a partition that a window function reads for a row."""
+    """The rows of a partition that a window function reads for a row.
+
+    Attributes:
+        unit: the unit of the bounds.
+        begin: the start.
+        end: the end.
+        exclusion: rows that are left out; None for no rows.
+    """
 
     unit: FrameUnit
     begin: Bound
     end: Bound
+    exclusion: Exclusion | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the bounds are those of the partition."""
+        return self.begin.offset is None and self.end.offset is None
+
+    @property
+    def is_until_peers(self) -> bool:
+        """Return whether the bounds are the partition's start and the current row with its peers."""
+        is_from_start = self.begin.offset is None and not self.begin.is_following
+        return self.unit is not FrameUnit.ROWS and is_from_start and self.end.offset == 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -293,18 +293,9 @@ def _chosen_row(function: WindowFunction, call: str, lower: Lower, ordered: Orde
     """
     window = _window(function, lower, ordered, ties=True)
     frame = function.frame
-    if frame is not None and (frame.unit is FrameUnit.ROWS or _is_whole(frame)):
-        rows = Frame(FrameUnit.ROWS, frame.begin, frame.end)
-        return f"{call} OVER ({window}{_frame_sql(rows)})"
-    if frame is not None and not (
-        frame.begin.offset is None and not frame.begin.is_following and frame.end.offset == 0
-    ):
-        raise SqlError(
-            "0A000",
-            f"{function.function} is supported over a frame of RANGE or GROUPS only from UNBOUNDED PRECEDING"
-            " to CURRENT ROW or UNBOUNDED FOLLOWING",
-            hint="Use such a frame, or ROWS, which counts rows of equal rank one by one.",
-        )
+    if frame is not None and (frame.unit is FrameUnit.ROWS or frame.is_whole):
+        return f"{call} OVER ({window}{_frame_sql(replace(frame, unit=FrameUnit.ROWS))})"
+    assert frame is None or frame.is_until_peers, frame
     everything = f"{window} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
     value = lower(function.arguments[0])
     if function.function == "first_value":
@@ -323,15 +314,11 @@ def _chosen_row(function: WindowFunction, call: str, lower: Lower, ordered: Orde
     return f"CASE WHEN {seen} >= {nth} THEN nth_value({value}, {nth}) OVER ({everything}) END"
 
 
-def _is_whole(frame: Frame) -> bool:
-    """Return whether the frame is the whole partition."""
-    return frame.begin.offset is None and frame.end.offset is None
-
-
 def _frame_sql(frame: Frame | None) -> str:
     if frame is None:
         return ""
-    return f" {frame.unit.value.upper()} BETWEEN {_bound_sql(frame.begin)} AND {_bound_sql(frame.end)}"
+    excluded = f" EXCLUDE {frame.exclusion.value.upper()}" if frame.exclusion else ""
+    return f" {frame.unit.value.upper()} BETWEEN {_bound_sql(frame.begin)} AND {_bound_sql(frame.end)}{excluded}"
 
 
 def _bound_sql(bound: Bound) -> str:

@@ -12,6 +12,7 @@ from derive.algebra.relation import (
     Constant,
     Distinct,
     Filter,
+    FrameUnit,
     Get,
     Join,
     Order,
@@ -236,9 +237,11 @@ class PostgresQuery:
         frame = ""
         has_ties = function.function in {"row_number", "lag", "first_value"}
         if function.frame is not None:
-            has_ties = True
+            has_ties = function.frame.unit is FrameUnit.ROWS
             begin, end = self._bound(function.frame.begin), self._bound(function.frame.end)
             frame = f" {function.frame.unit.value.upper()} BETWEEN {begin} AND {end}"
+            if function.frame.exclusion is not None:
+                frame += f" EXCLUDE {function.frame.exclusion.value.upper()}"
         partition = [self._lower(key, alias, outer) for key in function.partition]
         if function.function == "last_value":
             partition += [self._lower(part.expression, alias, outer) for part in function.order]

@@ -15,6 +15,7 @@ from derive.algebra.relation import (
     Bound,
     Constant,
     Distinct,
+    Exclusion,
     Filter,
     Frame,
     FrameUnit,
@@ -245,11 +246,16 @@ class RandomRelations:
             WindowFunction("first_value", (column,), column.type, partition, order),
             WindowFunction("count_any", (column,), Type.BIGINT, partition, order),
             WindowFunction("max", (column,), column.type, partition, ()),
-            WindowFunction(
-                "count_any", (column,), Type.BIGINT, partition, order, Frame(FrameUnit.ROWS, Bound(-1), Bound(0))
-            ),
+            WindowFunction("count_any", (column,), Type.BIGINT, partition, order, self._frame(order)),
         ]
         return Window(source, tuple(self.random.sample(plain, self.random.randrange(1, 3))))
+
+    def _frame(self, order: tuple[Order, ...]) -> Frame:
+        unit = self.random.choice([FrameUnit.ROWS, FrameUnit.GROUPS]) if order else FrameUnit.ROWS
+        exclusions: list[Exclusion | None] = [None, Exclusion.CURRENT_ROW]
+        if unit is FrameUnit.GROUPS:
+            exclusions += [Exclusion.GROUP, Exclusion.TIES]
+        return Frame(unit, Bound(-1), Bound(0), self.random.choice(exclusions))
 
     def _top(self, depth: int) -> Relation:
         source = self.relation(depth)

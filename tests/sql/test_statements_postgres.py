@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from postgres_scripts import outcomes
+from postgres_scripts import maintained, outcomes
 from postgres_server import server
 from psycopg import Connection
 
@@ -110,6 +110,49 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "TABLE z2",
         "TABLE z",
     ),
+    "ties": (
+        "CREATE TABLE t (a int, b int)",
+        "INSERT INTO t SELECT k / 3, k FROM generate_series(1, 12) s(k)",
+        *(
+            f"SELECT a{more} FROM t ORDER BY a {direction} {offset} FETCH FIRST {count} ROWS WITH TIES"
+            for more in ("", ", a + 1")
+            for direction in ("", "DESC NULLS LAST")
+            for offset in ("", "OFFSET 3", "OFFSET 2 ROWS")
+            for count in ("", "0", "1", "4", "100", "(1 + 1)", "NULL")
+        ),
+        "SELECT a FROM t FETCH FIRST 2 ROWS WITH TIES",
+        "SELECT a FROM t ORDER BY a FETCH FIRST -1 ROWS WITH TIES",
+        "SELECT a FROM t ORDER BY a FETCH FIRST 'x' ROWS WITH TIES",
+        "SELECT DISTINCT a % 2 FROM t ORDER BY 1 FETCH NEXT ROW WITH TIES",
+        "SELECT count(*) FROM (SELECT b FROM t ORDER BY a OFFSET 1 FETCH FIRST 3 ROWS WITH TIES) x",
+        "SELECT a FROM t UNION ALL SELECT a FROM t ORDER BY a FETCH FIRST 3 ROWS WITH TIES",
+        "SELECT a, count(*) FROM t GROUP BY a ORDER BY count(*) DESC FETCH FIRST 1 ROWS WITH TIES",
+        "PREPARE p AS SELECT a FROM t ORDER BY a OFFSET $2 FETCH FIRST $1 ROWS WITH TIES",
+        "EXECUTE p (1, 1)",
+        "EXECUTE p (4, 0)",
+        "EXECUTE p (NULL, NULL)",
+    ),
+    "frames": (
+        "CREATE TABLE m (k int, n numeric, f float, d date, at timestamp, h time, i interval, t text)",
+        "INSERT INTO m VALUES (1, 1, 1, '2020-01-01', '2020-01-01', '10:00', '1 day', 'x')",
+        "SELECT sum(k) OVER (ORDER BY t RANGE 1 PRECEDING) FROM m",
+        "SELECT sum(k) OVER (ORDER BY d RANGE 1 PRECEDING) FROM m",
+        "SELECT sum(k) OVER (ORDER BY k RANGE 1.5 PRECEDING) FROM m",
+        "SELECT sum(k) OVER (ORDER BY k RANGE -1 PRECEDING) FROM m",
+        "SELECT sum(k) OVER (ORDER BY k RANGE BETWEEN CURRENT ROW AND -1 FOLLOWING) FROM m",
+        "SELECT sum(k) OVER (ORDER BY d RANGE '-1 day' PRECEDING) FROM m",
+        "SELECT sum(k) OVER (ORDER BY k ROWS -1 PRECEDING) FROM m",
+        "SELECT sum(k) OVER (ORDER BY k GROUPS BETWEEN 1 PRECEDING AND -1 FOLLOWING) FROM m",
+        "SELECT sum(k) OVER (ORDER BY k ROWS NULL PRECEDING) FROM m",
+        "SELECT sum(k) OVER (ORDER BY k RANGE NULL PRECEDING) FROM m",
+        "SELECT sum(k) OVER (ORDER BY k ROWS 1.5 PRECEDING) FROM m",
+        "SELECT sum(k) OVER (ORDER BY k ROWS 'x' PRECEDING) FROM m",
+        "SELECT sum(k) OVER (ORDER BY k ROWS k PRECEDING) FROM m",
+        "SELECT sum(k) OVER (ORDER BY k, d RANGE 1 PRECEDING) FROM m",
+        "SELECT sum(k) OVER (GROUPS 1 PRECEDING) FROM m",
+        "SELECT nth_value(k, 0) OVER (ORDER BY k GROUPS 1 PRECEDING) FROM m",
+        "SELECT nth_value(k, NULL) OVER (ORDER BY k GROUPS 1 PRECEDING) FROM m",
+    ),
 }  # fmt: skip
 
 
@@ -123,4 +166,74 @@ def postgres() -> Iterator[Connection]:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_statements_equal_postgresql(name: str, postgres: Connection, tmp_path: Path) -> None:
     ours, theirs = outcomes(SCRIPTS[name], postgres, tmp_path)
+    assert [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]] == []
+
+
+_MEASURES = ("CREATE TABLE m (k int, p text, x int, d date, at timestamp, h time)",)
+_FRAMES = (
+    *("RANGE BETWEEN 1 PRECEDING AND 2 FOLLOWING", "RANGE BETWEEN 2 PRECEDING AND 1 PRECEDING", "RANGE 3 PRECEDING"),
+    *("GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW", "GROUPS BETWEEN 1 FOLLOWING AND 2 FOLLOWING", "GROUPS 2 PRECEDING"),
+    *("RANGE UNBOUNDED PRECEDING", "RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING", "RANGE CURRENT ROW"),
+    *("RANGE BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING", "GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING"),
+)
+_WINDOWS = (
+    *(
+        f"SELECT k, sum(k) OVER w, count(*) OVER w, min(p) OVER w FROM m WINDOW w AS (ORDER BY x {frame} {excluded})"
+        for frame in _FRAMES
+        for excluded in ("", "EXCLUDE CURRENT ROW", "EXCLUDE GROUP", "EXCLUDE TIES", "EXCLUDE NO OTHERS")
+    ),
+    *(
+        f"SELECT k, first_value(k) OVER w, last_value(k) OVER w, nth_value(k, 2) OVER w FROM m"
+        f" WINDOW w AS (PARTITION BY p ORDER BY k {direction} {frame})"
+        for direction in ("", "DESC")
+        for frame in _FRAMES
+    ),
+    *(
+        f"SELECT k, first_value(x) OVER w, last_value(x) OVER w, max(k) OVER w FROM m"
+        f" WINDOW w AS (PARTITION BY p ORDER BY x {frame} EXCLUDE {excluded})"
+        for frame in _FRAMES
+        for excluded in ("CURRENT ROW", "GROUP", "TIES")
+    ),
+    *(
+        f"SELECT k, first_value(k) OVER w, last_value(k) OVER w, sum(x) OVER w FROM m WINDOW w AS (ORDER BY k ROWS"
+        f" BETWEEN {begin} AND {end} EXCLUDE CURRENT ROW)"
+        for begin, end in (("1 PRECEDING", "1 FOLLOWING"), ("UNBOUNDED PRECEDING", "UNBOUNDED FOLLOWING"))
+    ),
+    *(
+        f"SELECT k, count(*) OVER (ORDER BY {key} RANGE BETWEEN {begin} AND {end}) FROM m"
+        for key in ("d", "at", "d DESC", "at DESC NULLS LAST")
+        for begin, end in (
+            ("'1 day' PRECEDING", "INTERVAL '36 hours' FOLLOWING"),
+            ("INTERVAL '36 hours' PRECEDING", "'12 hours' PRECEDING"),
+            ("interval '12 hours' FOLLOWING", "UNBOUNDED FOLLOWING"),
+        )
+    ),
+    "SELECT k, count(*) OVER (ORDER BY h RANGE BETWEEN '1 hour' PRECEDING AND '90 minutes' FOLLOWING) FROM m",
+    "SELECT k, sum(x) OVER (ORDER BY k ROWS BETWEEN 2 PRECEDING AND 1::bigint FOLLOWING) FROM m",
+    "SELECT k, sum(x) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE GROUP) FROM m",
+    "SELECT k, sum(x) OVER (ORDER BY x ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE TIES) FROM m",
+)
+_CHANGES = (
+    (
+        "INSERT INTO m SELECT k, chr(97 + k % 3), k / 2, date '2020-01-01' + k / 3, timestamp '2020-01-01'"
+        " + k * interval '9 hours', time '10:00' + k * interval '40 minutes' FROM generate_series(1, 9) s(k)"
+    ),
+    "INSERT INTO m (k, p) VALUES (20, 'a'), (21, 'b')",
+    "UPDATE m SET x = 4, d = d + 1 WHERE k IN (2, 5)",
+    "DELETE FROM m WHERE k % 4 = 1",
+)
+_SAMPLE = (
+    *_WINDOWS[::7],
+    "SELECT x, p FROM m ORDER BY x FETCH FIRST 3 ROWS WITH TIES",
+    "SELECT x FROM m ORDER BY x DESC OFFSET 2 FETCH FIRST 2 ROWS WITH TIES",
+)
+
+
+def test_window_frames_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
+    ours, theirs = outcomes((*_MEASURES, *_CHANGES, *_WINDOWS), postgres, tmp_path)
+    assert [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]] == []
+
+
+def test_maintained_window_frames_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
+    ours, theirs = maintained(_MEASURES, _SAMPLE, _CHANGES, postgres, tmp_path)
     assert [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]] == []

@@ -582,6 +582,7 @@ class Query:
         limit: greatest number of rows; None for all.
         limit_offset: number of rows to skip, from OFFSET.
         offset: start of the query.
+        with_ties: whether rows equal to the last one in the order are added.
     """
 
     body: QueryBody
@@ -591,6 +592,7 @@ class Query:
     limit: SyntaxNode | None
     limit_offset: SyntaxNode | None
     offset: int
+    with_ties: bool = False
 
 
 QueryBody: TypeAlias = Select | Values | SetQuery | Query

@@ -19,6 +19,7 @@ from derive.sql.parser.ast import (
     Groups,
     JoinedTable,
     JoinKind,
+    NullLiteral,
     NumberLiteral,
     QualifiedName,
     Query,
@@ -316,12 +317,17 @@ class QueryParser:
         order: tuple[SortItem, ...] = ()
         if reader.is_words("order", "by"):
             order = parse_sort_items(reader, self.expressions)
-        limit, limit_offset = self._limits()
+        limit, limit_offset, with_ties = self._limits()
         if self._locks() and limit is limit_offset is None:
-            limit, limit_offset = self._limits()
+            limit, limit_offset, with_ties = self._limits()
+        if with_ties and not order:
+            raise SqlError("42601", "WITH TIES cannot be specified without ORDER BY clause", offset=offset)
+        if with_ties and isinstance(limit, NullLiteral):
+            message = "row count cannot be null in FETCH FIRST ... WITH TIES clause"
+            raise SqlError("2201W", message, offset=limit.offset)
         if not (common_tables or order or limit or limit_offset) and isinstance(body, Query):
             return body
-        return Query(body, common_tables, common.is_recursive, order, limit, limit_offset, offset)
+        return Query(body, common_tables, common.is_recursive, order, limit, limit_offset, offset, with_ties)
 
     def parse_with(self) -> With:
         """Read a WITH clause, if there is one."""
@@ -472,11 +478,12 @@ class QueryParser:
         self._reader.expect_word("as")
         return name, parse_window(self._reader, self.expressions)
 
-    def _limits(self) -> tuple[SyntaxNode | None, SyntaxNode | None]:
+    def _limits(self) -> tuple[SyntaxNode | None, SyntaxNode | None, bool]:
+        """Read LIMIT or FETCH, and OFFSET; return both numbers, and whether WITH TIES is present."""
         reader = self._reader
         limit: SyntaxNode | None = None
         offset: SyntaxNode | None = None
-        has_limit = has_offset = False
+        has_limit = has_offset = with_ties = False
         while True:
             if not has_limit and reader.accept_word("limit"):
                 has_limit = True
@@ -488,15 +495,15 @@ class QueryParser:
                     )
             elif not has_limit and reader.is_word("fetch") and reader.ahead().value in {"first", "next"}:
                 has_limit = True
-                limit = self._fetch_first()
+                limit, with_ties = self._fetch_first()
             elif not has_offset and reader.accept_word("offset"):
                 has_offset = True
                 offset = self.expressions.parse()
                 reader.accept_word("row", "rows")
             else:
-                return limit, offset
+                return limit, offset, with_ties
 
-    def _fetch_first(self) -> SyntaxNode:
+    def _fetch_first(self) -> tuple[SyntaxNode, bool]:
         reader = self._reader
         reader.next()
         reader.next()
@@ -504,15 +511,10 @@ class QueryParser:
         if not reader.is_word("row", "rows"):
             limit = self.expressions.parse()
         reader.expect_word("row", "rows")
-        if reader.is_words("with", "ties"):
-            raise SqlError(
-                "0A000",
-                "WITH TIES is not supported",
-                offset=reader.offset,
-                hint="Select rank() OVER (ORDER BY …) in a subquery, and compare the rank with the number of rows.",
-            )
-        reader.expect_word("only")
-        return limit
+        with_ties = reader.accept_words("with", "ties")
+        if not with_ties:
+            reader.expect_word("only")
+        return limit, with_ties
 
     def _locks(self) -> bool:
         """Read clauses that lock rows, which have no effect: transactions are serializable. Return whether any came."""

@@ -204,6 +204,26 @@ def limited(
     return projected(filtered, columns_of(relation))
 
 
+def first_with_ties(
+    relation: Relation, order: tuple[Order, ...], limit: Expression, offset: Expression | None
+) -> Relation:
+    """Return the first rows in an order, and the rows that are equal to the last one of them in the order."""
+    check_counts(limit, offset)
+    width = len(relation.types)
+    position, rank = Column(width, Type.BIGINT), Column(width + 1, Type.BIGINT)
+    functions = [WindowFunction(name, (), Type.BIGINT, (), order) for name in ("row_number", "rank")]
+    zero = Literal(0, Type.BIGINT)
+    after = zero if offset is None else _called("coalesce", (offset, zero))
+    bound = _called("coalesce", (limit, Literal((1 << 62) - 1, Type.BIGINT)))
+    predicates = (
+        _compared(">", bound, zero),
+        _compared(">", position, after),
+        _compared("<=", _minus(rank, after), bound),
+    )
+    filtered = Filter(Window(relation, tuple(functions)), Call("and", predicates, Type.BOOLEAN))
+    return projected(filtered, columns_of(relation))
+
+
 def check_counts(limit: Expression | None, offset: Expression | None) -> None:
     """Check that limits without parameters are not negative.
 

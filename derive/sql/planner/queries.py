@@ -44,7 +44,7 @@ from derive.sql.planner.coercion import Coercion, ParameterTypes
 from derive.sql.planner.equal_values import distinct_rows, set_operation
 from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.from_clause import with_outer_rows
-from derive.sql.planner.interfaces import Body, CommonRelation, Names, Queries
+from derive.sql.planner.interfaces import Body, CommonRelation, Names, Queries, first_with_ties
 from derive.sql.planner.output import ordinal_of, output_named, sorted_by, start_of
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source, VisibleColumn
 from derive.sql.planner.scope import VALUES as VALUES_CLAUSE
@@ -352,6 +352,8 @@ class QueryPlanner:
                 body = self._with_order(query, body, parent)
         limit = self._count(query.limit, "LIMIT", parent)
         offset = self._count(query.limit_offset, "OFFSET", parent)
+        if query.with_ties and limit is not None:
+            return replace(body, relation=first_with_ties(body.relation, body.order, limit, offset))
         return replace(body, limit=limit, offset=offset)
 
     def unordered(self, body: QueryBody, parent: Frame | None, keeps_unknown: bool) -> Body:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.expression import Call, Column, Expression, Literal, OuterColumn
-from derive.algebra.relation import Aggregate, Filter, Order, Project, Relation, TopK, UnionAll, Window
+from derive.algebra.relation import Aggregate, Filter, Order, Project, Relation, TopK, UnionAll
 from derive.algebra.rewrite import deepened, rewritten, rewritten_window, with_columns
 from derive.algebra.types import Type
 from derive.errors import SqlError
@@ -21,6 +21,7 @@ from derive.sql.planner.interfaces import Body, Queries
 from derive.sql.planner.output import name_of, ordinal_of, output_named, start_of
 from derive.sql.planner.scope import AGGREGATES, GROUPINGS, ROWS, SELECT, WHERE, WINDOWS, Clause, Frame
 from derive.sql.planner.set_returning import replaced_rows, rows_within, with_rows
+from derive.sql.planner.windows import windowed
 
 
 class Grouping:
@@ -397,7 +398,7 @@ class SelectPlanner:
             target.expression = with_columns(target.expression, column)
         rows = self._frame.rows
         rows[:] = [replace(one, array=with_columns(one.array, column)) for one in rows]
-        return Window(relation, tuple(self._frame.windows))
+        return windowed(relation, self._frame.windows)
 
     def _distinct(self, relation: Relation, names: tuple[str, ...], order: tuple[Order, ...], keys: list[int]) -> Body:
         if self._select.is_distinct:

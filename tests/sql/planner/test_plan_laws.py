@@ -100,7 +100,14 @@ class Writer:
             condition = self.predicate([alias, other], 0)
         return f"{first} {kind} {second} on {condition}", [alias, other]
 
-    def rows(self, depth: int, outer: list[str]) -> str:
+    def frame(self) -> str:
+        """A frame of a window with one integer in its order; the rows of the frame do not depend on ties."""
+        unit, end = self.pick("range", "groups"), self.pick("current row", "1 following", "unbounded following")
+        begin = self.pick("unbounded preceding", "2 preceding", "current row")
+        exclude = self.pick("", "exclude current row", "exclude group", "exclude ties", "exclude no others")
+        return f"{unit} between {begin} and {end} {exclude}"
+
+    def rows(self, depth: int, outer: list[str]) -> str:  # noqa: PLR0911 (one for each shape)
         """A query with the integer columns a and b and the text c, which may refer to the aliases around it."""
         tables, aliases = self.tables(depth, outer)
         visible = aliases + outer
@@ -129,12 +136,18 @@ class Writer:
             function = self.pick("row_number()", f"sum({b}::int)", "count(*)", "rank()")
             order = ", ".join(f"{alias}.{column}" for alias in aliases for column in ("a", "b", "c"))
             over = f"partition by {aliases[0]}.a order by {order}"
+            if self.chance():
+                function = self.pick(f"sum({b}::int)", "count(*)", f"max({b})")
+                over = f"partition by {aliases[0]}.c order by {aliases[0]}.a {self.frame()}"
             return f"select {a} as a, {function} over ({over}) as b, {c} as c from {tables}{where}"
         query = f"select {'distinct ' if shape == 'distinct' else ''}{a} as a, {b} as b, {c} as c from {tables}{where}"
         if shape == "union":
             operator = self.pick("union", "union all", "except", "intersect", "except all")
             return f"{query} {operator} {self.rows(max(depth - 1, 0), outer) if depth else 'select a, b, c from t'}"
         if shape == "top":
+            if self.chance():
+                order, count = self.pick("1", "2 desc", "3, 1"), self.pick("1", "2", "3")
+                return f"{query} order by {order} fetch first {count} rows with ties"
             return f"{query} order by 1, 2, 3 limit {self.pick('1', '2', '3')}"
         return query
 
