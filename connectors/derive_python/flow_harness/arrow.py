@@ -125,7 +125,7 @@ class ArrowMethod:
         """Return one row of a batch as a batch."""
         return batch.slice(place, 1).set_column(0, ROW, self._pa.array([0]))
 
-    async def answer(self, arrays: bytes, *, as_columns: bool) -> tuple[Rows, bytes | None]:
+    async def answer(self, arrays: memoryview | bytes, *, as_columns: bool) -> tuple[Rows, bytes | None]:
         """Return the documents of a batch that is a stream of Arrow, up to the first row that fails.
 
         Returns:

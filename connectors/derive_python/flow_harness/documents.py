@@ -39,7 +39,7 @@ class FrameDocuments(Sequence[Any]):
         text: the JSON array.
     """
 
-    def __init__(self, text: bytes, count: int) -> None:
+    def __init__(self, text: bytes | bytearray, count: int) -> None:
         self.text, self._count = text, count
         self._parsed: list[Any] | None = None
 

@@ -18,7 +18,7 @@ _READ_BYTES: Final = 1 << 16
 ANSWER, LOG, QUESTION = b"A", b"L", b"Q"
 """Kinds of frames: an answer, a message for the log, and a question to `flowctl`."""
 
-_read, _write = os.read, os.write
+_read, _readv, _write = os.read, os.readv, os.write
 
 
 class Frames:
@@ -34,17 +34,17 @@ class Frames:
         self._sending = threading.RLock()
         self._is_writing = False
         self._unsent: deque[memoryview] = deque()
-        self._early: list[tuple[bytes, bytes]] = []
-        self._token = self._take(_TOKEN_BYTES) or b""
+        self._early: list[tuple[bytes, bytes | bytearray]] = []
+        self._token = bytes(self._take(_TOKEN_BYTES) or b"")
 
-    def receive(self) -> bytes | None:
+    def receive(self) -> bytes | bytearray | None:
         """Return the text of the next frame; None at the end of the input."""
         if self._early:
             return self._early.pop(0)[1]
         frame = self._frame()
         return None if frame is None else frame[1]
 
-    def ask(self, text: bytes) -> bytes:
+    def ask(self, text: bytes) -> bytes | bytearray:
         """Send a question, and return its answer; frames that arrive before the answer are kept for `receive`.
 
         Raises:
@@ -72,17 +72,19 @@ class Frames:
             finally:
                 self._is_writing = False
 
-    def _frame(self) -> tuple[bytes, bytes] | None:
+    def _frame(self) -> tuple[bytes, bytes | bytearray] | None:
         head = self._take(_HEAD_BYTES)
         if head is None:
             return None
         if not head.startswith(self._token):
             raise RuntimeError("the module read from the pipe of the runtime")
         text = self._take(int.from_bytes(head[-6:], "big"))
-        return None if text is None else (head[_TOKEN_BYTES : _TOKEN_BYTES + 1], text)
+        return None if text is None else (bytes(head[_TOKEN_BYTES : _TOKEN_BYTES + 1]), text)
 
-    def _take(self, count: int) -> bytes | None:
+    def _take(self, count: int) -> bytes | bytearray | None:
         held = self._held
+        if count > _READ_BYTES:
+            return self._take_long(count)
         while len(held) < count:
             chunk = _read(self._input, _READ_BYTES)
             if not chunk:
@@ -91,4 +93,19 @@ class Frames:
         with memoryview(held) as view:
             taken = bytes(view[:count])
         del held[:count]
+        return taken
+
+    def _take_long(self, count: int) -> bytearray | None:
+        """Return the next bytes without a copy of those that are still to be read."""
+        held = self._held
+        taken = bytearray(count)
+        begin = min(count, len(held))
+        taken[:begin] = held[:begin]
+        del held[:begin]
+        rest = memoryview(taken)[begin:]
+        while rest:
+            length = _readv(self._input, [rest])
+            if not length:
+                return None
+            rest = rest[length:]
         return taken

@@ -35,6 +35,9 @@ _PATIENCE_SECONDS = 0.25
 
 _MOST_BYTES = 8 << 20
 _LONGEST_MESSAGE = 10_000
+_DOCUMENTS = b',"documents":'
+"""Begin of the last property of a frame with documents."""
+
 _MOST_CAUSES = 20
 
 
@@ -72,8 +75,9 @@ class Harness:
             self._renew = loop.renew
         sys.set_asyncgen_hooks(None, None)  # the loop would list each generator of documents, to close it at the end
         while (text := self._frames.receive()) is not None:
-            head, _, arrays = text.partition(b"\n")  # JSON has no line break
-            head, _, documents = head.partition(b',"documents":')  # the last property of a frame with documents
+            end = text.find(b"\n")  # JSON has no line break
+            arrays = memoryview(text)[end + 1 :] if end >= 0 else b""
+            head, _, documents = (text[:end] if arrays else text).partition(_DOCUMENTS)
             frame = from_json(head + b"}" if documents else head)
             self._index = None
             try:
@@ -156,7 +160,7 @@ class Harness:
         spec.loader.exec_module(module)
         return module
 
-    async def _process(self, frame: dict[str, Any], text: bytes) -> bytes:
+    async def _process(self, frame: dict[str, Any], text: bytes | bytearray) -> bytes:
         """Answer a frame with documents, whose last answer is the result."""
         transforms, clocks = frame["transforms"], frame["clocks"]
         documents = FrameDocuments(text, len(transforms))
@@ -224,7 +228,7 @@ class Harness:
         await asyncio.sleep(0)  # tasks that have failed report their errors before the batch is answered
         self._failures.check()
 
-    async def _process_arrays(self, frame: dict[str, Any], arrays: bytes) -> bytes:
+    async def _process_arrays(self, frame: dict[str, Any], arrays: memoryview | bytes) -> bytes:
         """Answer a frame with documents of one transform as a stream of Arrow."""
         index = frame["transform"]
         self._index = 0
