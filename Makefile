@@ -1,10 +1,11 @@
 # Every target sets up what it needs: a machine with Python 3.11 or later and make is enough.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check catalogs modules room bench transactions torture clean
+.PHONY: help demo test check lint types catalogs modules suite room bench transactions torture clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+TYPES := .mypy_cache/report
 # Without compiled modules, every process of a test would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -14,12 +15,10 @@ help: ## List the targets
 demo: $(READY) ## Load the examples' data, derive from it on Spark, check the results, and keep tables in PostgreSQL
 	@$(BIN)/python examples/demo.py
 
-# Two processes more than there are processors, at most 5: tests wait for other processes almost half of their time.
-# A process that has died is not started again: it would be given the test that killed it once more, and so for ever.
+# mypy takes the time in which the tests wait for other processes, and its report comes after theirs.
 test: $(READY) ## Everything CI runs: check, the catalogs' tests, and the tests of the code
-	@$(MAKE) --no-print-directory -j 2 check catalogs modules
-	@$(BIN)/python -m pytest -n $$($(BIN)/python -c 'import os; print(min(os.cpu_count(), 3) + 2)') \
-	    --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder
+	@$(MAKE) --no-print-directory -j 2 lint catalogs modules
+	@$(MAKE) --no-print-directory -j 2 suite types; status=$$?; cat $(TYPES); exit $$status
 
 catalogs: $(READY)
 	@$(BIN)/flowctl prepare
@@ -30,10 +29,21 @@ catalogs: $(READY)
 modules: $(READY)
 	@$(BIN)/python -m pytest --collect-only -q > /dev/null 2>&1 || true
 
-check: $(READY) ## Lint, formatting, types, and the direction of imports
+# Two processes more than there are processors, at most 5: tests wait for other processes almost half of their time.
+# A process that has died is not started again: it would be given the test that killed it once more, and so for ever.
+suite: $(READY)
+	@$(BIN)/python -m pytest -n $$($(BIN)/python -c 'import os; print(min(os.cpu_count(), 3) + 2)') \
+	    --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder
+
+types: $(READY)
+	@mkdir -p .mypy_cache; nice $(BIN)/mypy > $(TYPES)
+
+check: $(READY) lint ## Lint, formatting, types, and the direction of imports
+	@$(BIN)/mypy
+
+lint: $(READY)
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 room: $(READY) ## Check and test one room, such as ROOM=reduce: lint, types, and its tests without those marked torture
@@ -70,6 +80,7 @@ clean: ## Remove the environment and every cache; collected data (.flow) stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
 	find derive connectors examples tests -name __pycache__ -prune -exec rm -rf {} +
 
+# Modules are compiled when they are first imported, and most of those that pip installs never are.
 # pip's exit status does not survive the pipe that shortens its output, but the stamp tells whether it succeeded.
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -77,5 +88,5 @@ $(READY): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
 	    rm -rf .venv; echo "'$(PYTHON)' cannot make virtual environments: on Debian and Ubuntu, install python3-venv" >&2; exit 1; }
 	@echo "Installing into .venv; the first time this fetches Spark, Java and Deno and takes some minutes"
-	@rm -f $@; { PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]' && touch $@; } \
+	@rm -f $@; { PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --no-compile --disable-pip-version-check -e '.[dev]' && touch $@; } \
 	    | sed -n 's/^Collecting \([^ (]*\).*/  \1/p'; test -f $@
