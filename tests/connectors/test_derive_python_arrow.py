@@ -168,10 +168,26 @@ def test_plain_and_arrow_methods_publish_in_order() -> None:
     session.close()
 
 
-@pytest.mark.parametrize("library", ["pandas"])
-def test_tables_of_other_libraries_are_taken(library: str) -> None:
-    spec = arrow("frame = batch.to_pandas()\nreturn frame[frame.id > 1][['flow_row', 'id', 'note']]")
-    assert run(spec, [{"id": 1, "note": "a"}, {"id": 2, "note": "b"}]) == [(1, {"id": 2, "note": "b"})]
+def test_tables_of_other_libraries_are_taken() -> None:
+    """A data frame of pandas, and an object with the interface of polars, whose texts are views."""
+    head = """class Frame:
+    def __init__(self, table: Any) -> None:
+        self.table = table
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.table.__arrow_c_stream__(requested_schema)
+"""
+    body = """
+    frame = batch.to_pandas()
+    chosen = frame[frame.id > 1][["flow_row", "id", "note"]]
+    if batch["name"].null_count:
+        return chosen
+    table = pa.table(batch.select(["flow_row", "id", "note"]))
+    return Frame(table.set_column(2, "note", table["note"].cast(pa.string_view())))
+    """
+    spec = arrow(body, head=head)
+    documents: list[Document] = [{"id": 1, "note": "a"}, {"id": 2, "note": "b"}]
+    assert run(spec, documents) == [(1, documents[1])]
+    assert run(spec, [{**document, "name": "x"} for document in documents]) == list(enumerate(documents))
 
 
 def test_dates_and_categories_become_texts() -> None:
