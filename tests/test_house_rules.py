@@ -49,7 +49,6 @@ SMALL_MODULES = {
     "derive/cli/backup.py": "two commands",
     "derive/cli/pipes.py": "leaf: loaded by every command",
     "derive/cli/prepare.py": "a command",
-    "derive/cli/tasks.py": "commands that change the state of a task",
     "derive/durable.py": "leaf: durable writes",
     "derive/functions/scalar/network.py": "functions of one type",
     "derive/functions/types/letter_case.py": "leaf: case mappings",

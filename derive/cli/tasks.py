@@ -62,6 +62,7 @@ def split_command(source: Path, data: Path | None, tasks: tuple[str, ...], shard
     from derive.catalog import load_without_tests
     from derive.cli.console import note
     from derive.engine.reset import split, split_up_to
+    from derive.protocol.collection import owner_of_version
 
     catalog = load_without_tests(source)
     names = [catalog.find_task(name).name for name in tasks]
@@ -74,5 +75,10 @@ def split_command(source: Path, data: Path | None, tasks: tuple[str, ...], shard
             else:
                 count = split_up_to(store, name, shards, is_materialized=is_materialized)
             note(f"{name} has {count} shards")
+            for shadow in store.shadows.members():
+                state = store.task(shadow.name) if owner_of_version(shadow.name) == name else None
+                if state is not None and state.shards < count:
+                    kept = f"the swap keeps the number of shards of {shadow.name} ({state.shards})"
+                    note(f"{kept}: split the task again after it")
     finally:
         store.close()

@@ -511,3 +511,15 @@ def test_live_documents_are_explained_beside_a_shadow_with_another_key(tmp_path:
     status, _, err = flowctl(tmp_path, "why", "--collection", "s/sums@2", "--key", '["odd", 1]')
     assert status == 2
     assert "the catalog was edited since the shadow began" in err
+
+
+def test_split_says_that_a_shadow_keeps_its_shards(folder: Path) -> None:
+    assert flowctl(folder, "run", "--shadow", "--hold", "--until-idle", "--shards", "1")[0] == 0
+    status, _, err = flowctl(folder, "split", "--task", "s/sums", "--shards", "4")
+    assert (status, err.splitlines()) == (
+        0,
+        [
+            "s/sums has 4 shards",
+            "the swap keeps the number of shards of s/sums@2 (1): split the task again after it",
+        ],
+    )
