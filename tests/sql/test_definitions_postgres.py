@@ -12,6 +12,7 @@ from psycopg import Connection
 from sql_world import Client, SqlWorld
 
 from derive.sql.coordinator import Coordinator
+from derive.sql.execution.state import User
 
 SCRIPTS = {
     "comments": (
@@ -286,6 +287,9 @@ SCRIPTS = {
         "CREATE SCHEMA q",
         "CREATE SEQUENCE q.s",
         "SELECT nextval('q.s'), nextval('s')",
+        "DROP SEQUENCE s6",
+        "DROP SEQUENCE s6 CASCADE",
+        "INSERT INTO w VALUES (DEFAULT) RETURNING a",
         "COMMENT ON SEQUENCE s IS 'numbers'",
         "SELECT obj_description('s'::regclass)",
         "CREATE SEQUENCE r START 7",
@@ -436,3 +440,16 @@ def test_sequences_give_each_number_once_and_continue_after_the_server(tmp_path:
 
     SqlWorld(tmp_path).within(first)
     SqlWorld(tmp_path).within(second)
+
+
+def test_grant_names_users_of_the_password_file(tmp_path: Path) -> None:
+    async def grants(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        client.session._state.user = User("ann", names=frozenset({"ann", "ben"}))
+        await client("CREATE TABLE t (a int)")
+        for role in ("ben", "PUBLIC", "CURRENT_USER"):
+            assert await client.tag(f"GRANT SELECT ON t TO {role}") == "GRANT"
+        assert await client.fails("GRANT SELECT ON t TO cas") == "42704"
+        assert await client.fails("GRANT ann TO ben") == "0A000"
+
+    SqlWorld(tmp_path).within(grants)

@@ -55,6 +55,7 @@ from derive.sql.parser.statement import (
     SelectStatement,
     TableAction,
 )
+from derive.sql.pg_catalog.objects import sequences_of_default
 from derive.sql.planner.alteration import plan_alteration
 from derive.sql.planner.ddl import (
     indexes_of,
@@ -611,9 +612,28 @@ class _Definer:
         others = [user for user in users if user.kind is not ObjectKind.INDEX and user not in dropped]
         if others and not statement.is_cascading:
             raise _depended(statement.kind.value, dropped[0], others)
+        numbered = self._without_defaults(dropped) if statement.kind is ObjectKind.SEQUENCE else []
+        if numbered and not statement.is_cascading:
+            raise _depended(statement.kind.value, dropped[0], numbered)
         if dropped:
-            self._change(removed={item.id for item in (*dropped, *users)})
+            self._change(*numbered, removed={item.id for item in (*dropped, *users)})
         return Result(lambda _: f"DROP {statement.kind.value.upper()}", notices=tuple(notices))
+
+    def _without_defaults(self, sequences: Sequence[Item]) -> list[Item]:
+        """Return the tables with defaults that use some sequences, without these defaults."""
+        ids = {sequence.id for sequence in sequences}
+
+        def uses(item: Item, column: NamedColumn) -> bool:
+            names = sequences_of_default(column.default)
+            places = (self._objects.find(schema or None, name) for schema, name in names)
+            return any(used is not None and used.id in ids for used in places)
+
+        changed = []
+        for item in self._objects.items.values():
+            columns = tuple(replace(one, default=None) if uses(item, one) else one for one in item.columns)
+            if columns != item.columns:
+                changed.append(replace(item, columns=columns))
+        return changed
 
     def _rename(self, statement: Rename) -> Result:
         item = self._item(statement.name, statement.kind, is_missing_welcome=statement.if_exists)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from derive.sql.pg_catalog.objects import (
     ObjectRelation,
     hashed,
     procedure_name,
+    sequences_of_default,
 )
 from derive.sql.planner.interfaces import NamedColumn
 
@@ -206,13 +206,10 @@ def _dependencies(relation: ObjectRelation, sequences: Mapping[tuple[str, str], 
             yield rule | {"refobjid": FIRST_OID + used, "deptype": "n"}
 
 
-_NEXTVAL = re.compile(r"""nextval\('(?:"?(\w+)"?\.)?"?(\w+)"?'""")
-
-
 def _uses_of_sequences(relation: ObjectRelation, sequences: Mapping[tuple[str, str], int]) -> Iterator[CatalogRow]:
     """Yield the dependencies of defaults on the sequences that they name, so that a dump has the sequences first."""
     for column in relation.columns:
-        for schema, name in _NEXTVAL.findall(column.default or ""):
+        for schema, name in sequences_of_default(column.default):
             if (used := sequences.get((schema or relation.schema, name))) is not None:
                 default: CatalogRow = {"classid": _DEFAULTS, "refclassid": _RELATIONS, "deptype": "n"}
                 default["objid"] = FIRST_OID + hashed(relation.id, "default", column.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -206,6 +207,18 @@ def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> Ob
             if constraint.kind is not ConstraintKind.UNIQUE_INDEX
         ),
     )
+
+
+_NEXTVAL = re.compile(r"""nextval\('(?:"?(\w+)"?\.)?"?(\w+)"?'""")
+
+
+def sequences_of_default(default: str | None) -> list[tuple[str, str]]:
+    """Return schema and name of the sequences that the text of a default names; the schema may be empty.
+
+    >>> sequences_of_default("nextval('s.t'::regclass) + nextval('u')")
+    [('s', 't'), ('', 'u')]
+    """
+    return _NEXTVAL.findall(default or "")
 
 
 _FIRST_HASHED = 1 << 31
