@@ -10,11 +10,12 @@ import pytest
 from conftest import LATER, World, examples, write_catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_flush import SECOND, inputs
+from test_flush import BASE, SECOND, inputs
 
 from derive.catalog import load
-from derive.document.clock import parse_rfc3339
+from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.engine.quarantine import Choice, open_entries
+from derive.spark.executor import SparkExecutor
 from derive.why.audit import audit
 
 pytestmark = pytest.mark.xdist_group("python modules")
@@ -135,3 +136,25 @@ def test_l1_arrow_methods_derive_the_bytes_of_plain_methods(
         assert live.rows("t/arrow") == live.rows("t/mixed") == plain
         assert audit(live.store, spec, Path(tempfile.mkdtemp(dir=folder)), lambda _: None).differences == ()
         live.store.close()
+
+
+@pytest.mark.spark
+def test_arrow_methods_derive_the_same_bytes_on_spark(tmp_path: Path, spark: SparkExecutor) -> None:
+    documents = [
+        {
+            "id": number,
+            "k": f"{'abc'[number % 3]}{number % 7}",
+            "v": number % 40 / 4,
+            "at": format_rfc3339(BASE + number),
+        }
+        for number in range(1_000)
+    ]
+    local, remote = world_of(str(tmp_path), "local"), world_of(str(tmp_path), "spark")
+    local.ingest("t/source", documents)
+    local.step()
+    remote.ingest("t/source", documents)
+    remote.step(spark, shards=3)
+    assert local.rows("t/plain") != []
+    assert remote.rows("t/arrow") == remote.rows("t/mixed") == local.rows("t/plain")
+    for world in (local, remote):
+        world.store.close()
