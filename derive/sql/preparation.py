@@ -36,12 +36,14 @@ from derive.sql.parser.statement import (
     Statement,
     Subscribe,
     Update,
+    WithWrites,
 )
 from derive.sql.planner.ddl import plan_relation, plan_subscribed
 from derive.sql.planner.dependencies import ids_of, needs_context
 from derive.sql.planner.dml import plan_write
 from derive.sql.planner.plan import PlannedView, plan_query, plan_view
-from derive.sql.planner.planned import PlannedColumn, PlannedQuery, PlannedWrite
+from derive.sql.planner.planned import PlannedColumn, PlannedQuery, PlannedWithWrites, PlannedWrite
+from derive.sql.planner.with_writes import plan_with_writes
 from derive.sql.results import Prepared, ResultColumn
 from derive.sql.transactions.transaction import Isolation
 
@@ -346,6 +348,7 @@ class Plan:
         given: parameter types from the client.
         query: plan of a query.
         write: plan of a write.
+        writes: plan of a WITH clause with writes, and of the main statement.
         view: plan of a subscription.
         columns: result columns; None without a result.
         parameters: oids of the parameters.
@@ -357,6 +360,7 @@ class Plan:
     given: tuple[int, ...] = ()
     query: PlannedQuery | None = None
     write: PlannedWrite | None = None
+    writes: PlannedWithWrites | None = None
     view: PlannedView | None = None
     columns: tuple[ResultColumn, ...] | None = None
     parameters: tuple[int, ...] = ()
@@ -413,6 +417,12 @@ def plan_statement(begun: Plan, objects: Objects) -> Plan:  # noqa: PLR0911 (one
             columns = None if planned.returning is None else result_columns(planned.returning)
             parameters = _oids(planned.query.parameters, begun.given)
             return replace(begun, write=planned, columns=columns, parameters=parameters)
+        case WithWrites() as statement:
+            writes = plan_with_writes(statement, objects, types)
+            main = writes.main
+            shown = main.columns if isinstance(main, PlannedQuery) else main.returning
+            columns = None if shown is None else result_columns(shown)
+            return replace(begun, writes=writes, columns=columns, parameters=_oids(writes.parameters, begun.given))
         case Copy(source=QualifiedName() as name, columns=columns, is_from=False):
             return _with_query(begun, plan_relation(name, objects, columns))
         case Copy(source=SelectStatement(query, _)):

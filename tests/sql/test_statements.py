@@ -265,7 +265,7 @@ async def test_lock_table_refuses_relations_as_postgresql_does(client: Client) -
         ("LOCK TABLE t IN EXCLUSIVE MODE", "40001"),
         ("COMMENT ON ROLE t IS 'x'", "tables, views"),
         ("CREATE TEMP TABLE t (a int) ON COMMIT DROP", "before COMMIT"),
-        ("WITH x AS (DELETE FROM t RETURNING a) SELECT * FROM x", "Write WITH before"),
+        ("SELECT * FROM (WITH x AS (DELETE FROM t RETURNING a) SELECT * FROM x) y", "Write WITH at the start"),
         ("CREATE FUNCTION f() RETURNS int AS 'x'", "Use a view for a query"),
         ("CREATE ROLE r", "A password file"),
         ("SELECT '1'::xml", "Use text"),
@@ -351,3 +351,26 @@ def test_arrays_name_their_elements() -> None:
 def test_unknown_oids_have_no_type() -> None:
     assert type_of_oid(0) is None
     assert type_of_oid(999_999) is None
+
+
+async def test_with_writes_reads_collections_in_transaction_blocks_only(client: Client) -> None:
+    await client.script("CREATE TABLE kept (n bigint); CREATE TABLE k2 (n bigint)")
+    text = (
+        'WITH d AS (INSERT INTO kept SELECT count(*) FROM "shop/orders" RETURNING n)'
+        ' SELECT d.n = count(*) FROM d, "shop/orders" GROUP BY d.n'
+    )
+    assert await client.fails(text) == "0A000"
+    await client("BEGIN")
+    await client(text)
+    await client("COMMIT")
+    assert len(await client("TABLE kept")) == 1
+
+
+async def test_with_writes_keeps_all_or_nothing(client: Client) -> None:
+    await client.script("CREATE TABLE a (k int PRIMARY KEY); CREATE TABLE b (k int PRIMARY KEY)")
+    await client("INSERT INTO b VALUES (2)")
+    text = "WITH d AS (INSERT INTO a VALUES (1), (2) RETURNING k) INSERT INTO b SELECT k FROM d"
+    assert await client.fails(text) == "23505"
+    assert await client("TABLE a") == []
+    assert await client.fails("WITH d AS (INSERT INTO a VALUES (7) RETURNING k) SELECT 1 / (k - 7) FROM d") == "22012"
+    assert await client("TABLE a") == []

@@ -14,12 +14,14 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from derive.algebra.expression import Column, Literal
-from derive.algebra.relation import Get, GlobalId, Project, Relation
+from derive.algebra.relation import Constant, Get, GlobalId, Project, Relation
+from derive.algebra.rewrite import with_gets
 from derive.algebra.types import Datum, Row, Type
 from derive.compute import oneshot
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
 from derive.functions.types.pg_type import oid_of
+from derive.recently_used import MOST_CHARACTERS
 from derive.sql.catalog.items import is_provisional
 from derive.sql.copy_format import BinaryCopyIn, CopyIn, copy_out
 from derive.sql.execution import query, subscribe
@@ -32,7 +34,16 @@ from derive.sql.planner.ddl import copied_columns, copied_table
 from derive.sql.planner.dependencies import ids_of
 from derive.sql.planner.dml import default_of, plan_completion
 from derive.sql.planner.interfaces import STAGED, NamedRelation
-from derive.sql.planner.planned import PlannedQuery, PlannedWrite, WriteKind, Written, in_session
+from derive.sql.planner.planned import (
+    PlannedQuery,
+    PlannedWithWrites,
+    PlannedWrite,
+    WriteKind,
+    Written,
+    in_session,
+    returned_id,
+)
+from derive.sql.planner.with_writes import reads_of
 from derive.sql.preparation import Plan, result_columns
 from derive.sql.results import Result, ResultColumn, in_thread, of_rows
 from derive.sql.transactions.group_commit import Shape, shape_of
@@ -272,12 +283,75 @@ Its argument is whether other writers are excluded.
 """
 
 
-async def write(state: State, planned: PlannedWrite, arguments: Sequence[Datum], *, is_short: bool) -> Result:
-    """Execute a statement that writes a table; a short statement may run on the event loop."""
-    rows = await _written(state, [bound_write(state, planned, arguments)], is_short=is_short)
+async def write(state: State, plan: Plan, arguments: Sequence[Datum]) -> Result:
+    """Execute a statement that writes tables; a short statement may run on the event loop."""
+    is_short = len(plan.text) <= MOST_CHARACTERS
+    if plan.writes is not None:
+        result = await _with_writes(state, plan.writes, arguments, is_short=is_short)
+    else:
+        assert plan.write is not None
+        rows = await _written(state, [bound_write(state, plan.write, arguments)], is_short=is_short)
+        result = _result(plan.write, rows[0])
     # Without an open transaction, the write is committed already.
-    has_happened = not (state.is_explicit or state.transaction.has_written)
-    return replace(_result(planned, rows[0]), has_happened=has_happened)
+    return replace(result, has_happened=not (state.is_explicit or state.transaction.has_written))
+
+
+async def _with_writes(
+    state: State, planned: PlannedWithWrites, arguments: Sequence[Datum], *, is_short: bool
+) -> Result:
+    """Execute the writes of a WITH clause and the main statement; all read the rows from before the statement."""
+    main = planned.main
+    tables = [bound_write(state, table, arguments) for table in planned.writes]
+    selected: list[Row] = []
+    query = None
+    if isinstance(main, PlannedWrite):
+        tables.append(bound_write(state, main, arguments))
+    else:
+        query = state.bound(main, arguments)
+
+    reads = reads_of(planned)
+    ids = state.coordinator.maintained.sources(reads)
+    _check_one_snapshot(state, ids)
+
+    async def worked_out(is_alone: bool) -> tuple[list[list[Written]], list[Write]]:
+        histories = state.coordinator.commits.histories([one for one in ids if not is_provisional(one)])
+        returned: dict[GlobalId, Relation] = {}
+
+        def rows_of(get: Get) -> Relation:
+            return returned.get(get.id, get)
+
+        rows, writes = list[list[Written]](), list[Write]()
+        for number, table in enumerate(tables):
+            some = await written_rows(state, table.over(rows_of), is_short=is_short, is_alone=is_alone)
+            columns = table.returning or ()
+            types, modifiers = tuple(one.type for one in columns), tuple(one.modifier for one in columns)
+            returned[returned_id(number)] = Constant(tuple(part[2] for part in some), types, modifiers)
+            rows.append(some)
+            writes += _writes(table.table, some)
+        if query is not None:
+            selected[:] = await _evaluated(state, with_gets(query, rows_of), is_short=is_short)
+        state.coordinator.commits.check_histories(histories)
+        return rows, writes
+
+    rows = await _written_in_one(state, tables, worked_out, reads)
+    if isinstance(main, PlannedWrite):
+        return _result(main, rows[-1])
+    return Result(lambda count: f"SELECT {count}", result_columns(main.columns), of_rows(selected))
+
+
+def _check_one_snapshot(state: State, ids: frozenset[GlobalId]) -> None:
+    """Check that all parts of a statement read the same rows.
+
+    In a transaction block, all reads have one time. Otherwise each read has its own time, and only writers of tables
+    are excluded in between.
+
+    Raises:
+        SqlError: the statement reads a collection outside of a transaction block (0A000).
+    """
+    is_changing = state.transaction.has_written or state.objects.is_written_by_others(ids)
+    if ids and is_changing and not state.is_explicit:
+        message = "WITH that writes, and reads collections, is supported in transaction blocks only"
+        raise SqlError("0A000", message, hint="Send BEGIN before the statement, and COMMIT after it.")
 
 
 async def truncate(state: State, planned: Sequence[PlannedWrite], *, restarts: bool) -> Result:
@@ -295,16 +369,23 @@ async def truncate(state: State, planned: Sequence[PlannedWrite], *, restarts: b
 
 async def _written(state: State, planned: Sequence[PlannedWrite], *, is_short: bool) -> list[list[Written]]:
     """Write tables by bound statements, and return the rows of each statement."""
-    coordinator = state.coordinator
-    state.transaction.check_writable()
-    coordinator.own()
-    ids = coordinator.maintained.sources(frozenset().union(*(table.reads for table in planned)))
 
     async def worked_out(is_alone: bool) -> tuple[list[list[Written]], list[Write]]:
         rows = [await written_rows(state, table, is_short=is_short, is_alone=is_alone) for table in planned]
         parts = zip(planned, rows, strict=True)
         return rows, [write for table, some in parts for write in _writes(table.table, some)]
 
+    return await _written_in_one(state, planned, worked_out, frozenset().union(*(table.reads for table in planned)))
+
+
+async def _written_in_one(
+    state: State, planned: Sequence[PlannedWrite], worked_out: WorkedOut, reads: frozenset[GlobalId]
+) -> list[list[Written]]:
+    """Write tables in one transaction, and return the rows of each statement; `reads` are the relations read."""
+    coordinator = state.coordinator
+    state.transaction.check_writable()
+    coordinator.own()
+    ids = coordinator.maintained.sources(reads)
     if ids and not state.is_explicit and not state.transaction.has_written:
         with state.interruptible():
             # before the exclusion of other writers, including source feeders

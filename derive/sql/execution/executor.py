@@ -10,7 +10,6 @@ from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
 from derive.functions.types.pg_type import OID_OF
-from derive.recently_used import MOST_CHARACTERS
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.execution import ddl, dml, session_statements, subscribe
 from derive.sql.execution import query as reading
@@ -41,6 +40,7 @@ from derive.sql.parser.statement import (
     Truncate,
     Update,
     Vacuum,
+    WithWrites,
 )
 from derive.sql.planner.coercion import type_of
 from derive.sql.planner.dml import plan_write
@@ -73,9 +73,8 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
             return Result(lambda _: "")
         case SelectStatement(_, as_of):
             return await reading.select(state, begun, arguments, as_of)
-        case Insert() | Update() | Delete():
-            assert begun.write is not None
-            return await dml.write(state, begun.write, arguments, is_short=len(begun.text) <= MOST_CHARACTERS)
+        case Insert() | Update() | Delete() | WithWrites():
+            return await dml.write(state, begun, arguments)
         case Truncate(relations, restarts):
             planned_writes = [plan_write(Delete(name, None), state.objects) for name in relations]
             return await dml.truncate(state, planned_writes, restarts=restarts)
@@ -204,7 +203,7 @@ def _arguments(objects: Objects, prepared: Plan, statement: Execute) -> list[Dat
 
 
 def _parameter_types(prepared: Plan) -> Sequence[Type]:
-    query = prepared.query or (prepared.write.query if prepared.write else None)
+    query = prepared.query or prepared.writes or (prepared.write.query if prepared.write else None)
     return query.parameters if query else ()
 
 

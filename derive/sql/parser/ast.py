@@ -294,10 +294,19 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class ScalarQuery:
-    """A scalar subquery."""
+    """A scalar subquery; of a subquery of several columns, one column.
+
+    Attributes:
+        query: the query.
+        offset: start of the subquery.
+        column: index of the column.
+        width: number of columns that the query must have.
+    """
 
     query: Query
     offset: int
+    column: int = 0
+    width: int = 1
 
 
 @dataclass(frozen=True, slots=True)

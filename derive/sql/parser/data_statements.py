@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from derive.errors import SqlError
-from derive.sql.parser.ast import Alias, FromItem, QualifiedName, Query, RowValue, SelectItem, SyntaxNode
+from derive.sql.parser.ast import Alias, FromItem, QualifiedName, Query, RowValue, ScalarQuery, SelectItem, SyntaxNode
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.statement import (
     AsOf,
@@ -167,13 +169,16 @@ def _assignments(reader: TokenReader, queries: QueryParser) -> tuple[Assignment,
     offset = reader.expect_symbol("=").end
     value = queries.expressions.parse()
     values: tuple[SyntaxNode, ...] = value.items if isinstance(value, RowValue) else (value,)
+    if isinstance(value, ScalarQuery):
+        width = len(columns)
+        values = tuple(replace(value, column=index, width=width) for index in range(width))
     if len(values) != len(columns):
-        if len(values) == 1 and not isinstance(value, RowValue):
+        if not isinstance(value, RowValue):
             raise SqlError(
                 "0A000",
-                "assignments of a query's columns are not supported",
+                "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression",
                 offset=offset,
-                hint="Assign a query with one column to each column: SET a = (…), b = (…).",
+                hint="Write (SELECT …) or ROW(…).",
             )
         raise SqlError("42601", "number of columns does not match number of values", offset=columns[0][1])
     return tuple(Assignment(name, value, where) for (name, where), value in zip(columns, values, strict=True))

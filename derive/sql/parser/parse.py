@@ -14,7 +14,7 @@ from functools import partial
 
 from derive.errors import SqlError, distance
 from derive.recently_used import cached_by_text
-from derive.sql.parser.ast import QueryBody, Select, SetQuery, SyntaxNode, Values
+from derive.sql.parser.ast import NO_WITH, QueryBody, Select, SetQuery, SyntaxNode, Values
 from derive.sql.parser.data_statements import (
     parse_as_of,
     parse_copy,
@@ -37,6 +37,7 @@ from derive.sql.parser.session_statements import SESSION_STATEMENTS
 from derive.sql.parser.statement import (
     AsOf,
     Close,
+    CommonWrite,
     CreateTable,
     Deallocate,
     Declare,
@@ -51,6 +52,7 @@ from derive.sql.parser.statement import (
     Statement,
     Subscribe,
     Update,
+    WithWrites,
 )
 from derive.sql.parser.tokens import Token, TokenKind, TokenReader, tokens_of
 
@@ -217,11 +219,26 @@ class StatementParser:
         raise reader.error()
 
     def _behind_with(self) -> Statement:
-        offset, common = self._reader.offset, self._queries.parse_with()
-        parse = _WRITING.get(self._reader.token.value) if self._reader.token.kind is TokenKind.WORD else None
-        if parse is not None:
-            return replace(parse(self._reader, self._queries), common=common)
-        return SelectStatement(self._queries.parse_behind(common, offset), self._as_of())
+        reader, queries, offset = self._reader, self._queries, self._reader.offset
+        writes: list[CommonWrite] = []
+
+        def read_write(name: str, columns: tuple[str, ...], where: int, position: int) -> None:
+            statement = _WRITING[reader.token.value](reader, queries)
+            writes.append(CommonWrite(name, columns, statement, position, where))
+
+        common = queries.parse_with(read_write)
+        parse = _WRITING.get(reader.token.value) if reader.token.kind is TokenKind.WORD else None
+        if not writes and parse is not None:
+            return replace(parse(reader, queries), common=common)
+        if not writes:
+            return SelectStatement(queries.parse_behind(common, offset), self._as_of())
+        if common.is_recursive:
+            hint = "Omit RECURSIVE, or write the statements one by one."
+            raise SqlError(
+                "0A000", "WITH RECURSIVE with statements that write is not supported", offset=offset, hint=hint
+            )
+        statement = parse(reader, queries) if parse else SelectStatement(queries.parse_behind(NO_WITH, offset))
+        return WithWrites(common, tuple(writes), statement)
 
     def _select(self) -> SelectStatement:
         query = self._queries.parse()

@@ -262,6 +262,13 @@ _DEEPEST = 500
 _LOCKS = (("update",), ("no", "key", "update"), ("share",), ("key", "share"))
 
 
+WriteReader: TypeAlias = Callable[[str, tuple[str, ...], int, int], None]
+"""A function that reads a statement that writes.
+
+Its arguments are the name and the columns of the common table expression, the offset, and the number of queries before.
+"""
+
+
 def not_allowed_into(offset: int) -> SqlError:
     """Return the error of INTO in another query than the first one of a statement."""
     hint = "Write INTO in the first SELECT of a statement, or CREATE TABLE … AS."
@@ -329,14 +336,27 @@ class QueryParser:
             return body
         return Query(body, common_tables, common.is_recursive, order, limit, limit_offset, offset, with_ties)
 
-    def parse_with(self) -> With:
-        """Read a WITH clause, if there is one."""
+    def parse_with(self, read_write: WriteReader | None = None) -> With:
+        """Read a WITH clause, if there is one.
+
+        Args:
+            read_write: a function that reads a statement that writes; None if the clause may have no such statement.
+        """
         if not self._reader.accept_word("with"):
             return NO_WITH
         is_recursive = self._reader.accept_word("recursive") is not None
-        return With(self._reader.list_of(self._common_table), is_recursive)
+        tables: list[CommonTable] = []
 
-    def _common_table(self) -> CommonTable:
+        def read() -> None:
+            table = self._common_table(read_write, len(tables))
+            if table is not None:
+                tables.append(table)
+
+        self._reader.list_of(read)
+        return With(tuple(tables), is_recursive)
+
+    def _common_table(self, read_write: WriteReader | None, number: int) -> CommonTable | None:
+        """Read a common table expression; return None for a statement that writes, which `read_write` reads."""
         reader, offset = self._reader, self._reader.offset
         name = reader.name()
         columns = reader.in_parentheses(reader.name) if reader.is_symbol("(") else ()
@@ -345,8 +365,13 @@ class QueryParser:
             reader.accept_word("materialized")
         reader.expect_symbol("(")
         if reader.is_word("insert", "update", "delete"):
-            hint = "Write WITH before the statement that writes, and queries in WITH."
-            raise SqlError("0A000", "statements that write are not supported in WITH", offset=reader.offset, hint=hint)
+            if read_write is None:
+                message = "WITH clause containing a data-modifying statement must be at the top level"
+                hint = "Write WITH at the start of the statement."
+                raise SqlError("0A000", message, offset=reader.offset, hint=hint)
+            read_write(name, columns, offset, number)
+            reader.expect_symbol(")")
+            return None
         query = self.parse()
         reader.expect_symbol(")")
         return CommonTable(name, columns, query, offset)

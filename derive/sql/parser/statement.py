@@ -506,6 +506,34 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class CommonWrite:
+    """A statement that writes, in WITH.
+
+    Attributes:
+        name: name of its RETURNING rows.
+        columns: names of the first columns.
+        statement: the statement.
+        position: number of queries of the WITH clause that precede it.
+        offset: start of the common table expression.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    statement: Insert | Update | Delete
+    position: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WithWrites:
+    """`WITH …` with statements that write, and the main statement; all see the rows from before the statement."""
+
+    common: With
+    writes: tuple[CommonWrite, ...]
+    statement: SelectStatement | Insert | Update | Delete
+
+
+@dataclass(frozen=True, slots=True)
 class Truncate:
     """`TRUNCATE relations [RESTART IDENTITY]`."""
 
@@ -742,6 +770,7 @@ Statement: TypeAlias = (
     | Insert
     | Update
     | Delete
+    | WithWrites
     | Truncate
     | LockTable
     | Copy

@@ -126,6 +126,10 @@ class ParameterTypes:
             raise SqlError("42P08", message, offset=self._offsets.get(index), detail=detail)
         return Parameter(index, decided)
 
+    def known(self) -> tuple[Type | None, ...]:
+        """Return the types of all parameters; None for a type that is not known yet."""
+        return tuple(self._types.get(index) for index in range(self._count))
+
     def finish(self) -> tuple[Type, ...]:
         """Return the types of all parameters.
 

@@ -103,17 +103,23 @@ def plan_write(statement: Insert | Update | Delete, names: Names, types: Sequenc
         SqlError: the statement is invalid; the offset shows the cause.
     """
     parameters = ParameterTypes(types)
-    queries = QueryPlanner(names, parameters)
     try:
-        match statement:
-            case Insert():
-                return _InsertPlanner(queries, parameters, statement).plan()
-            case Update():
-                return _UpdatePlanner(queries, parameters, statement).plan()
-            case Delete():
-                return _DeletePlanner(queries, parameters, statement).plan()
+        return plan_write_of(statement, QueryPlanner(names, parameters), parameters)
     except RecursionError:
         raise too_complex() from None
+
+
+def plan_write_of(
+    statement: Insert | Update | Delete, queries: QueryPlanner, parameters: ParameterTypes
+) -> PlannedWrite:
+    """Plan a statement that writes a table, and that may refer to common table expressions of `queries`."""
+    match statement:
+        case Insert():
+            return _InsertPlanner(queries, parameters, statement).plan()
+        case Update():
+            return _UpdatePlanner(queries, parameters, statement).plan()
+        case Delete():
+            return _DeletePlanner(queries, parameters, statement).plan()
 
 
 class _Writer:

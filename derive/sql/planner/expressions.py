@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from derive.algebra.expression import Call, Case, Column, Expression, Literal, Subquery, SubqueryKind
-from derive.algebra.relation import Aggregate, Reduce
+from derive.algebra.relation import Aggregate, Reduce, Relation
 from derive.algebra.types import ModifiedType, Type
 from derive.errors import SqlError
 from derive.functions.registry import Resolution, builder_of, resolve_aggregate, resolve_operator
@@ -46,8 +46,10 @@ from derive.sql.parser.ast import (
     Test,
     TypeCast,
 )
+from derive.sql.planner.building import columns_of, projected
 from derive.sql.planner.calls import CallPlanner
 from derive.sql.planner.coercion import folded, located, modifier_of_type, type_of
+from derive.sql.planner.dependencies import volatile_function
 from derive.sql.planner.equal_values import with_spaces, without_spaces
 from derive.sql.planner.interfaces import Expressions, Queries, limited
 from derive.sql.planner.output import start_of
@@ -320,9 +322,29 @@ class ExpressionPlanner:
         relation = self.queries.subquery(node.query, self.frame)
         if isinstance(node, Exists):
             return Subquery(SubqueryKind.EXISTS, relation, (), Type.BOOLEAN)
+        if node.width > 1:
+            return _column_of_row(node, relation)
         if len(relation.types) != 1:
             raise SqlError("42601", "subquery must return only one column", offset=node.offset)
         return Subquery(SubqueryKind.SCALAR, relation, (), relation.types[0])
+
+
+def _column_of_row(node: ScalarQuery, relation: Relation) -> Expression:
+    """Return one column of a subquery that gives several columns of a row; each column evaluates the subquery.
+
+    Raises:
+        SqlError: 42601, the number of columns differs; 0A000, the columns could come from different rows.
+    """
+    if len(relation.types) != node.width:
+        raise SqlError("42601", "number of columns does not match number of values", offset=node.offset)
+    name = volatile_function(relation)
+    if name is not None:
+        hint = "Assign a query with one column to each column: SET a = (…), b = (…)."
+        raise SqlError(
+            "0A000", f"{name}() is not supported in a query of several columns", offset=node.offset, hint=hint
+        )
+    column = projected(relation, (columns_of(relation)[node.column],))
+    return Subquery(SubqueryKind.SCALAR, column, (), column.types[0])
 
 
 def _interval_with_fields(node: TypeCast) -> Literal:

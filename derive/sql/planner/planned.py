@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
 from derive.algebra.expression import Call, Expression, Literal, Parameter
-from derive.algebra.relation import Finishing, GlobalId, Relation
-from derive.algebra.rewrite import Replacement, rewritten, rewritten_relation
+from derive.algebra.relation import Finishing, Get, GlobalId, Relation
+from derive.algebra.rewrite import Replacement, rewritten, rewritten_relation, with_gets
 from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.registry import USER_FUNCTIONS, evaluate
 from derive.functions.types.type_info import text_function
 from derive.sql.planner.building import TRIM, among, is_membership
-from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation
+from derive.sql.planner.interfaces import STAGED, Constraint, NamedColumn, NamedRelation
 
 _OF_TRANSACTION = ("now", "transaction_timestamp")
 _OF_STATEMENT = "statement_timestamp"
@@ -187,6 +187,11 @@ class PlannedWrite:
     numbered: tuple[tuple[int, int, int], ...] = ()
     conflict: PlannedConflict | None = None
 
+    def over(self, replacement: Callable[[Get], Relation]) -> PlannedWrite:
+        """Return the write over other relations."""
+        completion, conflict = with_gets((self.completion, self.conflict), replacement)
+        return replace(self, query=with_gets(self.query, replacement), completion=completion, conflict=conflict)
+
     def parts(self, row: Row, kind: WriteKind | None = None) -> Written:
         """Split a row: the deleted row, the inserted row, and the RETURNING row."""
         width = len(self.table.columns)
@@ -213,6 +218,26 @@ class PlannedWrite:
             for check, is_satisfied in zip(checks, row[-len(checks) :], strict=True):
                 if is_satisfied is not None and not is_satisfied:
                     raise failed_check(self.table, check, self.parts(row, kind)[1] or ())
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWithWrites:
+    """A WITH clause with writes, and the main statement.
+
+    Attributes:
+        writes: the writes, in order; the RETURNING rows of number n are the relation `returned_id(n)` of later parts.
+        main: the main statement.
+        parameters: types of `$1` and so on.
+    """
+
+    writes: tuple[PlannedWrite, ...]
+    main: PlannedWrite | PlannedQuery
+    parameters: tuple[Type, ...]
+
+
+def returned_id(number: int) -> GlobalId:
+    """Return the identifier of the RETURNING rows of a write in WITH."""
+    return STAGED - 1 - number
 
 
 def check_rows(table: NamedRelation, rows: Iterable[Row]) -> None:

@@ -147,9 +147,9 @@ def renamed(names: tuple[str, ...], others: tuple[str, ...], what: str, offset: 
     return (*others, *names[len(others) :])
 
 
-def refers_to(query: Query, name: str) -> bool:
-    """Return whether a query refers to a common table expression."""
-    return any(True for _ in _references(query, name, None))
+def refers_to(node: object, name: str) -> bool:
+    """Return whether a query or a statement refers to a common table expression."""
+    return any(True for _ in _references(node, name, None))
 
 
 def recursive(queries: Queries, table: CommonTable, parent: Frame | None, level: int) -> CommonRelation:
