@@ -43,6 +43,7 @@ from derive.functions.scalar import (
     catalog,
     datetime,
     json,
+    json_paths,
     logic,
     math,
     network,
@@ -80,6 +81,7 @@ _MODULES = (
     templates,
     network,
     json,
+    json_paths,
     row_functions,
     catalog,
 )

@@ -140,7 +140,113 @@ AGGREGATES = (
     "SELECT percentile_cont(ARRAY[0.5, 2]) WITHIN GROUP (ORDER BY b) FROM p",
     "SELECT percentile_cont(ARRAY['x']) WITHIN GROUP (ORDER BY b) FROM p",
 )
-SCRIPT = (*AGGREGATES, *MATHEMATICS, *BYTES, *ARRAYS, *TYPES, *DATES)
+_DOCUMENTS = (
+    '{"a": [1, 2, 3], "b": {"c": "x", "d": [{"e": 1}, {"e": "y"}, {"f": null}]}, "n": -2.7, "t": "1.5"}',
+    '[1, [2, 3], {"a": 4}, "5", null, true]',
+    '[[{"a": 1}, {"a": [2, 3]}], {"a": {"a": 7}}]',
+)
+_PATHS = (
+    "$.a",
+    "strict $.a",
+    "$[*]",
+    "strict $[*]",
+    "$.*",
+    "$[last]",
+    "$[1 to last]",
+    "$.a[0, 2]",
+    "strict $[7]",
+    "$.**.e",
+    "strict $.**.a",
+    "$.**{last}",
+    "$.**{1 to 2}",
+    "$.a ? (@ > 1)",
+    "strict $.a ? (@ > 1)",
+    "$[*] ? (exists(@.a))",
+    "$[*] ? (@ != null)",
+    "$.**.type()",
+    "$.a.size()",
+    "strict $.size()",
+    "$[*].double()",
+    "$.n.abs()",
+    "$.t.number()",
+    "$.n.integer()",
+    "$.*.string()",
+    "$.a[*] + 1",
+    "-$.a",
+    "$.n / 0",
+    "2 + 3 * 4",
+    "$.a > 2",
+    '$.b.c starts with "x"',
+    '$.b.c like_regex "^X" flag "i"',
+    "($.n / 0 > 1) is unknown",
+    '$.a > 1 && $.b.c == "x" || !($.n > 1)',
+    "$.a ? (@ > $x)",
+    "$nothing",
+    "$.a[",
+    "@",
+    "last",
+    "$.a.foo()",
+    "($.a > 1) + 1",
+    "$.'a'",
+    "$.a ? (@)",
+)
+_X = """'{"x": 1}'"""
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _of_path(document: str, path: str) -> tuple[str, ...]:
+    both = f"{_quoted(document)}, {_quoted(path)}"
+    silent = f"{both}, {_X}, true"
+    return (
+        f"SELECT jsonb_path_query_array({both}, {_X})",
+        f"SELECT jsonb_path_exists({both}, {_X})",
+        f"SELECT jsonb_path_match({both}, {_X})",
+        f"SELECT jsonb_path_query_first({silent}), jsonb_path_match({silent}), jsonb_path_exists({silent})",
+        f"SELECT {_quoted(document)}::jsonb @? {_quoted(path)}, {_quoted(document)}::jsonb @@ {_quoted(path)}",
+    )
+
+
+_TEXTS = (
+    '{"a": 1}',
+    " [1] ",
+    "1",
+    '"x"',
+    "",
+    "abc",
+    '{"a": 1, "a": 2}',
+    '[{"b": 1, "b": 2}]',
+    "NaN",
+    "01",
+    '"\\u0000"',
+)
+_TESTS = (
+    "",
+    " VALUE",
+    " ARRAY",
+    " OBJECT",
+    " SCALAR",
+    " WITH UNIQUE KEYS",
+    " OBJECT WITH UNIQUE",
+    " WITHOUT UNIQUE KEYS",
+)
+JSON = (
+    *(text for document in _DOCUMENTS for path in _PATHS for text in _of_path(document, path)),
+    """SELECT * FROM jsonb_path_query('[1, 2, 3]', '$[*] ? (@ > $m)', '{"m": 1}')""",
+    "SELECT jsonb_path_query('[1, [2]]', '$[*]')",
+    "SELECT jsonb_path_exists(NULL, '$'), jsonb_path_exists('1', NULL)",
+    "SELECT jsonb_path_exists('1', '')",
+    "SELECT jsonb_path_exists('1', '$', '[1]')",
+    "SELECT 1 @? '$'",
+    *(f"SELECT {_quoted(text)} IS JSON{test}, {_quoted(text)} IS NOT JSON{test}" for text in _TEXTS for test in _TESTS),
+    *(f"SELECT '{{}}'::jsonb IS JSON{test}, NULL IS JSON{test}, '\\x5b5d'::bytea IS JSON{test}" for test in _TESTS),
+    "SELECT '\\xff'::bytea IS JSON",
+    "SELECT 1 IS JSON",
+    "SELECT 'a' IS JSON AND true, NOT '1' IS JSON, '1' IS JSON IS TRUE",
+)
+SCRIPT = (*AGGREGATES, *MATHEMATICS, *BYTES, *ARRAYS, *TYPES, *DATES, *JSON)
 
 TABLE = (
     "CREATE TABLE t (n int, x float8, b bytea, i interval, a int[])",
@@ -165,6 +271,24 @@ CHANGES = (
 )
 
 
+DOCUMENTS = (
+    "CREATE TABLE d (n int, j jsonb, t text)",
+    """INSERT INTO d VALUES (1, '{"a": [1, 2], "b": "x"}', '{}'), (2, '[]', 'x'), (3, NULL, NULL)""",
+)
+DOCUMENT_QUERIES = (
+    "SELECT n, jsonb_path_query_array(j, '$.a[*] ? (@ > 1)') AS a, jsonb_path_query_first(j, '$.b') AS f FROM d",
+    "SELECT n FROM d WHERE j @? '$.a[*] ? (@ == 2)'",
+    "SELECT n FROM d WHERE j @@ '$.a[*] > 1'",
+    "SELECT n, x FROM d, jsonb_path_query(j, 'lax $.a[*]') x",
+    "SELECT t IS JSON AS a, t IS JSON OBJECT WITH UNIQUE KEYS AS b, j IS JSON ARRAY AS c, count(*) FROM d GROUP BY 1, 2, 3",
+)
+DOCUMENT_CHANGES = (
+    """INSERT INTO d VALUES (4, '{"a": 2, "b": [1]}', '{"a": 1, "a": 2}'), (5, '[{"a": [2, 2]}]', '[1]')""",
+    """UPDATE d SET j = '{"a": [2, 3]}', t = t || ' ' WHERE n IN (1, 2)""",
+    "DELETE FROM d WHERE j @? '$[*].a' AND n > 1",
+)
+
+
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Connection]:
     with server().connect() as connection:
@@ -180,4 +304,9 @@ def test_functions_equal_postgresql(postgres: Connection, tmp_path: Path) -> Non
 
 def test_functions_in_maintained_views_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
     ours, theirs = maintained(TABLE, QUERIES, CHANGES, postgres, tmp_path)
+    assert ours == theirs
+
+
+def test_paths_in_maintained_views_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
+    ours, theirs = maintained(DOCUMENTS, DOCUMENT_QUERIES, DOCUMENT_CHANGES, postgres, tmp_path)
     assert ours == theirs

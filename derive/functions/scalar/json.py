@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TypeAlias
 
@@ -13,6 +14,7 @@ from derive.functions.function import Function, Functions, SqlForm, are_short, r
 from derive.functions.scalar.casts import json_kind
 from derive.functions.scalar.text import text_form
 from derive.functions.types.array import elements_of
+from derive.functions.types.encodings import UTF8
 from derive.functions.types.jsonb import Json, jsonb_datum, parsed_json
 from derive.functions.types.type_info import text_of
 
@@ -459,6 +461,72 @@ def _add_changes() -> None:
         define(symbol, (_J, _P, _J, _B), _J)(function)
 
 
+IS_JSON = "is json"
+"""The operator of `IS JSON`; its right operand is the required kind, with ` unique` for unique keys."""
+
+
+def _unique(members: list[tuple[str, Json]]) -> dict[str, Json]:
+    object_ = dict(members)
+    if len(object_) < len(members):
+        raise ValueError("duplicate key")
+    return object_
+
+
+def _no_number(_: str) -> int:
+    return 0
+
+
+def _refuse_constant(constant: str) -> Json:
+    raise ValueError(constant)
+
+
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""The escape of U+0000 in JSON text."""
+
+_CHECKERS = {
+    is_unique: json.JSONDecoder(
+        parse_float=_no_number,
+        parse_int=_no_number,
+        parse_constant=_refuse_constant,
+        object_pairs_hook=_unique if is_unique else None,
+    )
+    for is_unique in (False, True)
+}
+_JSON_KINDS: Mapping[str, Callable[[Json], bool]] = {
+    "value": lambda _: True,
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+    "scalar": lambda value: not isinstance(value, list | dict),
+}
+
+
+def _is_json(text: str, test: str) -> bool:
+    kind, _, unique = test.partition(" ")
+    try:
+        value = _CHECKERS[bool(unique)].decode(text)
+        if unique and _NUL.search(json.dumps(value, ensure_ascii=False).encode()):
+            return False  # PostgreSQL reads the escapes of texts only if it compares keys.
+    except ValueError:
+        return False
+    except RecursionError as exc:
+        raise SqlError("54001", "stack depth limit exceeded", hint="The JSON text is nested too deeply.") from exc
+    return _JSON_KINDS[kind](value)
+
+
+def _is_jsonb(value: Json, test: str) -> bool:
+    return _JSON_KINDS[test.partition(" ")[0]](value)
+
+
+def _is_json_in_bytes(data: bytes, test: str) -> bool:
+    return _is_json(UTF8.decode(data), test)
+
+
+def _add_tests() -> None:
+    for kind, function in ((_T, _is_json), (Type.BYTEA, _is_json_in_bytes), (_J, _is_jsonb)):
+        FUNCTIONS.define(IS_JSON, (kind, _T), _B, word="is_json")(function)
+
+
+_add_tests()
 _add_conversions()
 _add_building()
 _add_access()

@@ -11,6 +11,7 @@ from derive.errors import SqlError
 from derive.functions.function import Functions
 from derive.functions.scalar.casts import json_kind
 from derive.functions.scalar.json import text_of_json
+from derive.functions.scalar.json_paths import QUERY
 from derive.functions.types.jsonb import Json, jsonb_datum
 
 FUNCTIONS = Functions()
@@ -76,6 +77,9 @@ def _add() -> dict[str, RowFunction]:
         EXPANDED: RowFunction(f"{EXPANDED}[]", EXPANDED, Type.INTEGER_ARRAY),
         "regexp_matches": RowFunction("regexp_matches[]", "regexp_matches", Type.TEXT_ARRAY),
     }
+
+    for zone in ("", "_tz"):
+        functions[f"{QUERY}{zone}"] = RowFunction(f"{QUERY}{zone}[]", f"{QUERY}{zone}")
 
     ancestors = functions["pg_partition_ancestors"].symbol
     FUNCTIONS.define(ancestors, (Type.OID,), Type.OID_ARRAY, word="partition_ancestors")(lambda oid: (oid,))

@@ -134,10 +134,12 @@ class Encoding:
 
 _ENCODINGS = {re.sub(r"[^a-z0-9]", "", name.lower()): Encoding(name, codec) for name, codec in _CODECS.items()}
 
+UTF8 = _ENCODINGS["utf8"]
+
 NAMES = tuple(_CODECS)
 """PostgreSQL's names of all encodings."""
 
-CLIENT: ContextVar[Encoding] = ContextVar("client encoding", default=_ENCODINGS["utf8"])
+CLIENT: ContextVar[Encoding] = ContextVar("client encoding", default=UTF8)
 """The encoding of the client that the running task serves."""
 
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from derive.errors import SqlError
 from derive.sql.parser.ast import QualifiedName, TypeName
-from derive.sql.parser.expressions import OTHER, parse_type
+from derive.sql.parser.expressions import OTHER
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.session_statements import parse_role
 from derive.sql.parser.statement import (
@@ -46,6 +46,7 @@ from derive.sql.parser.statement import (
     TableAction,
 )
 from derive.sql.parser.tokens import TokenKind, TokenReader
+from derive.sql.parser.type_names import parse_type
 
 
 def parse_origin(reader: TokenReader) -> CollectionSource | FileSource | CounterSource:

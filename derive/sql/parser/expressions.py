@@ -1,4 +1,4 @@
-"""Parser of expressions, with the precedences of PostgreSQL: operators, operands, calls, windows, names of types."""
+"""Parser of expressions, with the precedences of PostgreSQL: operators, operands, calls and windows."""
 
 from __future__ import annotations
 
@@ -43,117 +43,10 @@ from derive.sql.parser.ast import (
     WindowReference,
 )
 from derive.sql.parser.tokens import TokenKind, TokenReader
+from derive.sql.parser.type_names import begins_type, interval_fields, parse_type, simple_type
 
 if TYPE_CHECKING:
     from derive.sql.parser.queries import QueryParser
-
-_SHORT = {
-    "int": "int4",
-    "integer": "int4",
-    "smallint": "int2",
-    "bigint": "int8",
-    "real": "float4",
-    "boolean": "bool",
-    "decimal": "numeric",
-    "dec": "numeric",
-}
-_WORDS = frozenset(
-    (*_SHORT, "numeric", "float", "double", "character", "char", "varchar", "time", "timestamp", "interval")
-)
-_UNITS = ("year", "month", "day", "hour", "minute", "second")
-_LAST_FIELDS = {"year": _UNITS[1:2], "day": _UNITS[3:], "hour": _UNITS[4:], "minute": _UNITS[5:]}
-"""The units that can follow TO, by the first field of an interval."""
-
-
-def begins_type(reader: TokenReader) -> bool:
-    """Return whether the next token starts a type name with a syntax of its own."""
-    return reader.is_word(*_WORDS) and (not reader.is_word("double") or reader.is_words("double", "precision"))
-
-
-def parse_type(reader: TokenReader) -> TypeName:
-    """Read a type name."""
-    offset = reader.offset
-    name, modifiers = _simple_type(reader)
-    fields, is_array = "", False
-    if name == "interval" and not modifiers:
-        fields, modifiers = _interval_fields(reader)
-    while reader.accept_symbol("["):
-        if reader.token.kind is TokenKind.NUMBER:
-            reader.integer()
-        reader.expect_symbol("]")
-        is_array = True
-    if reader.accept_word("array"):
-        is_array = True
-    return TypeName(name, modifiers, offset, is_array, fields)
-
-
-def _simple_type(reader: TokenReader) -> tuple[str, tuple[int, ...]]:
-    word = reader.token.value if begins_type(reader) else ""
-    if not word:
-        return _named_type(reader)
-    reader.next()
-    if word == "double":
-        reader.expect_word("precision")
-    if word in {"double", "float"}:
-        return _float(reader) if word == "float" else ("float8", ())
-    if word in {"time", "timestamp", "interval"}:
-        return _temporal(reader, word)
-    if word in {"character", "char"}:
-        name = "varchar" if reader.accept_word("varying") else "bpchar"
-        modifiers = _modifiers(reader)
-        return name, modifiers or ((1,) if name == "bpchar" else ())
-    return _SHORT.get(word, word), _modifiers(reader)
-
-
-def _named_type(reader: TokenReader) -> tuple[str, tuple[int, ...]]:
-    if not reader.is_name(of_function=True):
-        raise reader.error()
-    name = reader.next().value
-    while reader.accept_symbol("."):
-        name = reader.any_name()
-    return name, _modifiers(reader)
-
-
-def _modifiers(reader: TokenReader) -> tuple[int, ...]:
-    if not reader.is_symbol("("):
-        return ()
-    return reader.in_parentheses(lambda: -reader.integer() if reader.accept_symbol("-") else reader.integer())
-
-
-def _float(reader: TokenReader) -> tuple[str, tuple[int, ...]]:
-    offset = reader.offset
-    modifiers = _modifiers(reader)
-    if modifiers and modifiers[0] < 1:
-        raise SqlError("22023", "precision for type float must be at least 1 bit", offset=offset)
-    if modifiers and modifiers[0] > 53:
-        raise SqlError("22023", "precision for type float must be less than 54 bits", offset=offset)
-    return ("float4" if modifiers and modifiers[0] < 25 else "float8"), ()
-
-
-def _has_zone(reader: TokenReader) -> bool:
-    if reader.accept_words("with", "time", "zone"):
-        return True
-    reader.accept_words("without", "time", "zone")
-    return False
-
-
-def _temporal(reader: TokenReader, word: str) -> tuple[str, tuple[int, ...]]:
-    if word != "interval":
-        modifiers = _modifiers(reader)
-        return word + ("tz" if _has_zone(reader) else ""), modifiers
-    return "interval", _modifiers(reader)
-
-
-def _interval_fields(reader: TokenReader) -> tuple[str, tuple[int, ...]]:
-    """Read the fields of an interval, such as `DAY TO SECOND(3)`: its words, and the precision of its seconds."""
-    first = last = reader.accept_word(*_UNITS)
-    if first is None or last is None:
-        return "", ()
-    if first in _LAST_FIELDS and reader.accept_word("to"):
-        last = reader.expect_word(*_LAST_FIELDS[first]).value
-    fields = first if first == last else f"{first} to {last}"
-    return fields, _modifiers(reader) if last == "second" else ()
-
 
 _ORDERS = {"<": False, ">": True}
 
@@ -558,7 +451,7 @@ class PrimaryParser:
         if not is_type and not reader.is_name(of_function=True):
             return None
         mark, offset = reader.mark(), reader.offset
-        name, modifiers = _simple_type(reader)
+        name, modifiers = simple_type(reader)
         if reader.token.kind is not TokenKind.STRING:
             if reader.mark() > mark + 1 and not reader.is_symbol(".", "("):
                 raise reader.error()
@@ -567,7 +460,7 @@ class PrimaryParser:
         literal = StringLiteral(reader.string(), offset)
         fields = ""
         if name == "interval" and not modifiers:
-            fields, modifiers = _interval_fields(reader)
+            fields, modifiers = interval_fields(reader)
         return TypeCast(literal, TypeName(name, modifiers, offset, fields=fields), offset)
 
     def _name(self) -> SyntaxNode:
@@ -725,7 +618,19 @@ class ExpressionParser:
         if reader.accept_word("distinct"):
             reader.expect_word("from")
             return DistinctTest(left, self.parse(IS + 1), is_negated, offset)
+        if reader.accept_word("json"):
+            test = self._json_test(left, offset)
+            return Logical("not", (test,), offset) if is_negated else test
         return Test(left, reader.expect_word(*_TESTED).value, is_negated, offset)
+
+    def _json_test(self, left: SyntaxNode, offset: int) -> SyntaxNode:
+        """Read the rest of `IS JSON [VALUE | ARRAY | OBJECT | SCALAR] [WITH | WITHOUT UNIQUE [KEYS]]`."""
+        reader = self._reader
+        kind = reader.accept_word("value", "array", "object", "scalar") or "value"
+        is_unique = reader.accept_words("with", "unique")
+        if is_unique or reader.accept_words("without", "unique"):
+            reader.accept_word("keys")
+        return Operation("is json", (left, StringLiteral(kind + " unique" * is_unique, offset)), offset)
 
     def _membership(self, left: SyntaxNode) -> SyntaxNode:
         reader, offset = self._reader, self._reader.offset

@@ -31,7 +31,6 @@ from derive.sql.parser.ddl import (
     parse_create,
     parse_drop,
 )
-from derive.sql.parser.expressions import parse_type
 from derive.sql.parser.queries import QueryParser, not_allowed_into
 from derive.sql.parser.session_statements import SESSION_STATEMENTS
 from derive.sql.parser.statement import (
@@ -55,6 +54,7 @@ from derive.sql.parser.statement import (
     WithWrites,
 )
 from derive.sql.parser.tokens import Token, TokenKind, TokenReader, tokens_of
+from derive.sql.parser.type_names import parse_type
 
 _MOST_CHARACTERS = 100_000
 """Greatest length of a statement that is parsed again, in characters; longer statements are mostly data."""

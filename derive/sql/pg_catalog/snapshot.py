@@ -23,8 +23,8 @@ from derive.sql.catalog.snapshot import (
     system_oids,
     system_relations,
 )
-from derive.sql.parser.expressions import parse_type
 from derive.sql.parser.tokens import TokenReader
+from derive.sql.parser.type_names import parse_type
 from derive.sql.pg_catalog.contents import (
     CatalogRow,
     CatalogValue,

@@ -24,6 +24,7 @@ from derive.sql.parser.ast import (
     FunctionCall,
     SyntaxNode,
 )
+from derive.sql.planner.coercion import check_path
 from derive.sql.planner.equal_values import compared, is_padded, with_spaces
 from derive.sql.planner.interfaces import Expressions
 from derive.sql.planner.output import orders_of, start_of
@@ -166,6 +167,7 @@ class CallPlanner:
         if name == TYPE_OF and len(values) == 1:
             return self._type_of(values[0])
         resolution = resolve_function(name, [value.type for value in values], node.offset)
+        check_path(name, values, offsets)
         arguments = self._coercion.arguments(values, resolution.argument_types, offsets)
         if name == "nullif" and (
             values[0].type not in {Type.UNKNOWN, resolution.result_type}

@@ -13,7 +13,9 @@ from derive.algebra.types import REGISTERED, ModifiedType, Type, TypeModifier
 from derive.errors import SqlError, suggest
 from derive.functions.registry import common_type, evaluate, function_named, resolve_cast
 from derive.functions.scalar.casts import fitting_function
+from derive.functions.scalar.json_paths import PATH_SYMBOLS
 from derive.functions.types.formats import scale_of_text
+from derive.functions.types.jsonpath import parsed_path
 from derive.functions.types.type_info import INFOS, datum_of_text
 from derive.sql.parser.ast import TypeName
 
@@ -277,6 +279,20 @@ def folded(call: Call) -> Expression:
         return Literal(evaluate(call), call.type, modifier.scale if modifier else None)
     except SqlError:
         return call
+
+
+def check_path(symbol: str, values: Sequence[Expression], offsets: Sequence[int]) -> None:
+    """Check the path in a call of a function of SQL/JSON paths, if the path is a literal.
+
+    Raises:
+        SqlError: the path is malformed (42601 or 22P02), or has an unsupported method (0A000).
+    """
+    path = values[1] if symbol in PATH_SYMBOLS and len(values) > 1 else None
+    if isinstance(path, Literal) and isinstance(path.value, str):
+        try:
+            parsed_path(path.value)
+        except SqlError as error:
+            raise located(error, offsets[1]) from None
 
 
 def located(error: SqlError, offset: int) -> SqlError:

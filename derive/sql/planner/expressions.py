@@ -10,6 +10,7 @@ from derive.algebra.relation import Aggregate, Reduce, Relation
 from derive.algebra.types import ModifiedType, Type
 from derive.errors import SqlError
 from derive.functions.registry import Resolution, builder_of, resolve_aggregate, resolve_operator
+from derive.functions.scalar.json import IS_JSON
 from derive.functions.scalar.row_functions import EXPANDED_FIELDS
 from derive.functions.statement_context import check_cancelled
 from derive.functions.types.array import EMPTY
@@ -48,7 +49,7 @@ from derive.sql.parser.ast import (
 )
 from derive.sql.planner.building import columns_of, projected
 from derive.sql.planner.calls import CallPlanner
-from derive.sql.planner.coercion import folded, located, modifier_of_type, type_of
+from derive.sql.planner.coercion import check_path, folded, located, modifier_of_type, type_of
 from derive.sql.planner.dependencies import volatile_function
 from derive.sql.planner.equal_values import with_spaces, without_spaces
 from derive.sql.planner.interfaces import Expressions, Queries, limited
@@ -237,7 +238,11 @@ class ExpressionPlanner:
         try:
             resolution = _operator(symbol, tuple(value.type for value in values))
         except SqlError as error:
+            if symbol == IS_JSON:
+                message = f"cannot use type {values[0].type.value} in IS JSON predicate"
+                raise SqlError("42804", message, offset=offsets[0]) from None
             raise located(error, offset) from None
+        check_path(symbol, values, offsets)
         arguments = self.coercion.arguments(values, resolution.argument_types, offsets)
         return Call(resolution.function, arguments, resolution.result_type)
 

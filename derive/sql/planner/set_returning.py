@@ -14,6 +14,7 @@ from derive.functions.scalar.row_functions import ROW_FUNCTIONS
 from derive.functions.types.array import elements_of
 from derive.sql.parser.ast import FunctionCall, FunctionTable, SyntaxNode
 from derive.sql.planner.building import columns_of, projected
+from derive.sql.planner.coercion import check_path
 from derive.sql.planner.interfaces import Expressions, Queries
 from derive.sql.planner.output import start_of
 from derive.sql.planner.scope import NO_SOURCE, ROWS, Clause, Frame, RowTarget
@@ -89,6 +90,7 @@ def array_of_call(expressions: Expressions, call: FunctionCall) -> Expression:
         message = f"function {call.name}({listed}) does not exist"
         raise SqlError(error.sqlstate, message, offset=call.offset, hint=error.hint) from None
     offsets = [start_of(argument) for argument in call.arguments]
+    check_path(call.name.name, values, offsets)
     arguments = expressions.coercion.arguments(values, resolution.argument_types, offsets)
     return Call(resolution.function, arguments, resolution.result_type)
 

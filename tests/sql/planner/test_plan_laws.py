@@ -64,6 +64,8 @@ class Writer:
             f"{number} {self.pick('', 'not ')}in (1, 2, {self.pick('null', '20')})",
             f"{number} between 1 and {self.number(aliases, 0)}",
             self.pick("true", "false", "null::boolean"),
+            f"to_jsonb({number}) {self.pick('@? ', '@@ ')} {self.pick('$ ? (@ > 2)', '$ == 2', 'strict $[1]')!r}",
+            f"{self.text(aliases)} is {self.pick('', 'not ')}json",
         ]
         if not depth:
             return self.pick(*simple)
