@@ -59,11 +59,14 @@ def prepare() -> Path:
             log, classes, made = (Path(name) / file for file in ("spark.log", "classes", "archive"))
             # The virtual machine inherits the pipes: the pipes close once the virtual machine has ended and has
             # recorded all classes.
-            class_path = _output_of([sys.executable, "-c", _TRAIN, str(log), str(classes)]).strip()
-            dump = [str(java_home / "bin" / "java"), "-Xshare:dump", "-XX:+UseParallelGC", "-Xlog:disable"]
-            _output_of(
-                [*dump, f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={made}", "-cp", class_path]
-            )
+            training = [sys.executable, "-c", _TRAIN, *map(str, (log, classes, made))]
+            class_path = _output_of(training).strip()
+            java = [str(java_home / "bin" / "java"), f"-XX:SharedArchiveFile={made}", "-XX:+UseParallelGC"]
+            java += ["-Xlog:disable", "-cp", class_path]
+            if made.exists():
+                _output_of([*java, "-Xshare:on", "-XX:+VerifySharedSpaces", "-version"])
+            else:  # this Java has no archive of its own classes, which the trained one would have extended
+                _output_of([*java, "-Xshare:dump", f"-XX:SharedClassListFile={classes}"])
             sync(made)  # Java maps the file without a check of its length
             made.replace(archive)
         forget_starts(folder)
@@ -99,14 +102,16 @@ def prepare_in_background(script: str = _PREPARE) -> int:
     return subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True).pid
 
 
-def train(log: Path, classes: Path) -> str:
+def train(log: Path, classes: Path, archive: Path) -> str:
     """Start Spark without an archive, and run a small job; return the class path.
 
     Args:
         log: file for Spark's log.
         classes: file for the names of the loaded classes.
+        archive: file for the archive, which Java writes when it ends if it has an archive of its own classes.
     """
-    options = java_options(log, f"-XX:DumpLoadedClassList={classes}")
+    recorded = (f"-XX:DumpLoadedClassList={classes}", f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:disable")
+    options = java_options(log, *recorded)
     executor = SparkExecutor(None, log, {"spark.driver.extraJavaOptions": options})
     executor.warm_up()
     rows = executor.session.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.class.path')").collect()
