@@ -267,8 +267,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkExecutor]:
 def leave_to_torture(items: Sequence[pytest.Item]) -> None:
     """Mark the cases of tests with `sampled(n)` as `torture`, except n cases.
 
-    These have each value of a parameter about equally often; among equals, the text of the file decides. So a commit has
-    one sample.
+    These have each value of a parameter about equally often; among equals, the text of the file and the name of the test
+    decide. So a commit has one sample, and the tests of a file have different values.
     """
     tests: dict[str, list[pytest.Function]] = {}
     for item in items:
@@ -278,7 +278,7 @@ def leave_to_torture(items: Sequence[pytest.Item]) -> None:
         mark, seed = cases[0].get_closest_marker("sampled"), cases[0].path.read_bytes()
         assert mark
         values = {case: list(enumerate(case.callspec.id.split("-"))) for case in cases}
-        cases.sort(key=lambda case: hashlib.sha256(seed + case.callspec.id.encode()).digest())
+        cases.sort(key=lambda case: hashlib.sha256(seed + case.name.encode()).digest())
         times = Counter[tuple[int, str]]()
         for _ in range(min(mark.args[0], len(cases))):
             chosen = min(cases, key=lambda case: sum(times[value] for value in values[case]))

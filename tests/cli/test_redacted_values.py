@@ -365,6 +365,7 @@ def test_invalid_time_is_not_printed_with_redaction(folder: Folder, value: str) 
 
 
 @pytest.mark.deno
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("published", ['["SEC" + "RET"]', '[["SEC" + "RET"]]', '[{ id: "SEC" + "RET" }]'])
 def test_invalid_documents_of_modules_are_not_printed(folder: Folder, published: str) -> None:
     (folder.path / "astray.ts").write_text(ASTRAY.replace("PUBLISHED", published))

@@ -333,7 +333,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("failpoint", ["staged", "loaded", "completing", "completed"])
 def test_killed_hydration_leaves_no_partial_rows(tmp_path: Path, failpoint: str) -> None:
     """Hydrated rows are removed or complete afterwards, and the process that evaluates rows ends as well."""

@@ -51,11 +51,13 @@ def change_and_check(views: ReportViews, number: int) -> None:
     views.settle()
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("number", REPORTS)
 def test_trade_reports_equal_duckdb_under_changes(small_trade: ReportViews, number: int) -> None:
     change_and_check(small_trade, number)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("number", AUCTION_REPORTS)
 def test_auction_reports_equal_duckdb_under_changes(small_auctions: ReportViews, number: int) -> None:
     change_and_check(small_auctions, number)

@@ -101,6 +101,7 @@ def table(tmp_path: Path) -> Iterator[Shop]:
         yield shop
 
 
+@pytest.mark.sampled(2)
 def test_shadow_is_filled_beside_rows_that_stay_up_to_date(shop: Shop) -> None:
     shop.database.query("""UPDATE "sums" SET "value" = 7 WHERE "id" = 'k3'""")
     filled = Filled(shop, is_held=True)
@@ -227,6 +228,7 @@ def test_shadow_is_swapped_without_a_run(shop: Shop) -> None:
     shop.check()
 
 
+@pytest.mark.sampled(1)
 def test_shadow_is_swapped_without_a_run_and_without_new_documents(shop: Shop) -> None:
     store = shop.world.store
     filled = Filled(shop, is_held=True)
@@ -511,6 +513,7 @@ def test_killed_shadow_elsewhere_is_swapped_once(
     folder.require_complete()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "failpoint", ["metadata.committing", "shadow.emptied", "metadata.committed:2", "shadow.dropped"]
 )

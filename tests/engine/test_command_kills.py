@@ -149,7 +149,7 @@ SPLITS = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["k/counts", "k/stored"])
 @pytest.mark.parametrize(("failpoint", "is_done"), SPLITS)
 def test_killed_split_is_complete_or_absent(scene: Scene, name: str, failpoint: str, is_done: bool) -> None:

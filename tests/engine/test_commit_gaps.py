@@ -329,7 +329,7 @@ def happen(scene: Scene, after: str) -> None:
     scene.is_bound = True
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("moment", "place"), moments(COMMITS))
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("scene", [("sqlite", *kind) for kind in KINDS], indirect=True, ids="-".join)

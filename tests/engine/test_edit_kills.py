@@ -321,7 +321,7 @@ def every(step: int, points: Sequence[str]) -> Iterator[str]:
     return itertools.islice(times, 0, 300, step)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("place", range(len(SAMPLE)), ids=[*SAMPLE])
 def test_interrupted_edit_is_applied_once(place: int, server: CrashServer) -> None:
     """Half of the edits are killed, and the others are taken over from."""

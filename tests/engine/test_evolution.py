@@ -275,7 +275,7 @@ def test_changed_shuffle_is_refused_if_shards_have_state(shards: int, tmp_path: 
 SLOW_COUNT = "shuffle: {key: [/k]}\n          readDelay: DELAY\n          lambda: INSERT"
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize(("before", "after"), [("4s", "1s"), ("1s", "4s"), ("4s", "0s"), ("0s", "3s")])
 def test_changed_read_delay_neither_skips_nor_repeats_documents(

@@ -135,7 +135,7 @@ DERIVING = sorted(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))
 AFTER_A_CRASH = {"state.discarded", "state.discarding"}
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("failpoint", DERIVING)
 def test_l2_crash_at_any_step_does_not_change_results(failpoint: str, home: Home, expected: dict[str, str]) -> None:
     data = home.folder / failpoint

@@ -135,7 +135,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "_EVICTION_SECONDS", 0.0)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("name", UNLOCKED + LOCKED)
 @pytest.mark.parametrize("wakes", ["at once", "at the end"])

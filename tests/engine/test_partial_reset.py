@@ -256,7 +256,7 @@ def test_killed_partial_reset_is_complete_or_absent(
     check(world, is_done=True)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("failpoint", RUNS)
 def test_run_after_a_partial_reset_survives_kills(failpoint: str, server: CrashServer, tmp_path: Path) -> None:
     world = scene_of(tmp_path)

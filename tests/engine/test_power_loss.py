@@ -93,7 +93,7 @@ def home(request: pytest.FixtureRequest, server: CrashServer, tmp_path_factory: 
     return Home(tmp_path_factory.mktemp("power"), server, request.param)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("home", ["all"], indirect=True)
 @pytest.mark.parametrize("failpoint", DERIVING)
 def test_l2_power_loss_at_any_failpoint_loses_no_commit(failpoint: str, home: Home) -> None:

@@ -118,7 +118,7 @@ def disturbed(
     return outcomes
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("failpoint", [*RUNNING, *(f"{name}:3" for name in RUNNING)])
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,7 +130,7 @@ def test_l2_killed_run_puts_each_document_aside_once(
         assert vars(outcome) == vars(other)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("failpoint", RETRYING)
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)

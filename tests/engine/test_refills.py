@@ -203,7 +203,7 @@ def split_shards(shop: Shop) -> None:
     shop.ingest(("k3", 70))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("disturb", [reset_again, split_shards])
 def test_disturbed_refill_replaces_the_rows_at_one_time(shop: Shop, disturb: Callable[[Shop], None]) -> None:
     shop.ingest(*FIRST)
@@ -504,7 +504,7 @@ def finish(server: CrashServer, refilled_shop: Shop) -> None:
     refilled_shop.check()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("failpoint", WAKING)
 @pytest.mark.parametrize("is_reset", [False, True])
 @pytest.mark.parametrize("refilled_shop", sorted(DATABASES), indirect=True)

@@ -160,6 +160,7 @@ def test_killed_swap_is_done_once_or_not_yet(named: Sequence[str], step: int, fi
         assert {("swap.committing", True), ("swap.committed", False), ("refill.completed", False)} <= killed
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("failpoint", ["metadata.committing", "metadata.committed", "shadow.dropped"])
 def test_killed_drop_is_done_again(failpoint: str, server: CrashServer, tmp_path: Path) -> None:
     folder = Folder.begin(tmp_path / "begun", server)

@@ -355,7 +355,7 @@ def go_on(scene: Scene, after: Act, outcome: dict[str, Any]) -> None:
     [
         ("created again", "switch.written", 1),
         ("created again", "materialize.committing", 4),
-        ("changed and created again", "materialize.committed", 4),
+        ("changed and created again", "materialize.committed", 3),
     ],
 )
 def test_switch_is_made_once_after_any_kill(

@@ -94,7 +94,7 @@ async def _look(data: Path, *, is_owner: bool) -> dict[str, list[tuple[str | Non
     return rows
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_kill_in_a_commit_leaves_all_or_nothing(block: str, tmp_path: Path) -> None:
     asyncio.run(_run(tmp_path / "template", BEFORE))

@@ -73,7 +73,7 @@ FIRST = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("isolation", ["strict serializable", "serializable"])
 @pytest.mark.parametrize("read", READS)
 async def test_first_read_has_all_lines_at_creation(

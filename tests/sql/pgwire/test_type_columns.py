@@ -89,7 +89,7 @@ def both(ours: Connection, theirs: Connection, text: str, *arguments: object, bi
     assert answers[0] == answers[1], text
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
 def test_columns_of_all_types_are_read(ours: Connection, theirs: Connection, kind: Type) -> None:
     name = kind.value.replace(" ", "_").replace("[]", "_array")
