@@ -38,6 +38,7 @@ from derive.sql.transactions.advisory_locks import AdvisoryLocks
 from derive.sql.transactions.altered_table import stored_column
 from derive.sql.transactions.group_commit import GroupCommit, Shape, shape_of
 from derive.sql.transactions.key_index import KeyIndexes
+from derive.sql.transactions.key_lookup import KeyLookups
 from derive.sql.transactions.ownership import Ownership
 from derive.sql.transactions.read_capabilities import MaintenanceThread, ReadCapabilities
 from derive.sql.transactions.storage_clock import CommitWatcher, StoreClock, dropped_name
@@ -128,6 +129,7 @@ class Coordinator:
         source_feeder: feeders of sources.
         files: files that sources may read.
         lookups: cache of point lookups.
+        key_lookups: cache of lookups by keys.
         plans: cache of plans.
         watcher: notifications of commits.
         objects: the current names.
@@ -158,6 +160,7 @@ class Coordinator:
         self.maintained = Maintained(self.store, lambda: self.objects, self.computing)
         self.maintenance = Maintenance(self.store, lambda: self.objects, self.maintained, self.computing)
         self.lookups = Lookups(self.maintained)
+        self.key_lookups = KeyLookups()
         self.plans = Plans()
         self.refresh()
         self.capabilities = ReadCapabilities(

@@ -296,6 +296,8 @@ async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: As
     is_short = len(plan.text) <= MOST_CHARACTERS
     is_lookup = as_of is None and is_short and not plan.query.needs_context
     rows = await _look_up(state, plan.query, arguments) if is_lookup else None
+    if rows is None and is_lookup:
+        rows = await _look_up_key(state, plan.query, arguments)
     if rows is None:
         rows = await read(state, state.bound(plan.query, arguments), as_of)
     else:
@@ -324,6 +326,26 @@ async def _look_up(
             return None
     rows = rows_at_once(state, lookup, time, arguments)
     return of_rows(rows) if rows is not None else await ask(state, lookup.asked, time, arguments)
+
+
+async def _look_up_key(
+    state: State, query: PlannedQuery, arguments: Sequence[Datum]
+) -> AsyncIterator[Sequence[Row]] | None:
+    """Return the row of a key from the index of the key; None for other queries, or without an index for the time."""
+    coordinator = state.coordinator
+    lookup = coordinator.key_lookups.find(query, state.objects)
+    if lookup is None or lookup.table is None or state.objects.version != coordinator.objects.version:
+        return None
+    ids = {lookup.table.id}
+    if state.transaction.has_changed(ids):
+        return None
+    with state.interruptible():
+        time = await time_of(state, ids, None)
+        key = lookup.key(arguments)
+        if key is None:
+            return of_rows([])
+        rows = await coordinator.commits.rows_of_key(lookup.table, lookup.number, key, time)
+    return None if rows is None else of_rows([lookup.result(row) for row in rows])
 
 
 async def read(

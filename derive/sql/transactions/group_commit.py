@@ -260,11 +260,21 @@ class GroupCommit:
 
     async def rows_within(self, table: GlobalId, bounds: Bounds, time: int) -> list[Row] | None:
         """Return the rows of a table within bounds at a time; None if they are not known without a read of Storage."""
-        if table in self._applying or self._written.get(table, 0) > time:
+        if not self._is_applied(table, time):
             return None
         rows = await self.keys.rows_within(table, bounds, time)
-        is_then = table not in self._applying and self._written.get(table, 0) <= time
-        return rows if is_then else None
+        return rows if self._is_applied(table, time) else None
+
+    async def rows_of_key(self, table: NamedRelation, number: int, key: bytes, time: int) -> list[Row] | None:
+        """Return the row of a key at a time, if there is one; None if it is not known without a read of Storage."""
+        if not self._is_applied(table.id, time):
+            return None
+        rows = await self.keys.rows_of_key(table, number, key, time)
+        return rows if self._is_applied(table.id, time) else None
+
+    def _is_applied(self, table: GlobalId, time: int) -> bool:
+        """Return whether the indexes of a table have its rows at a time."""
+        return table not in self._applying and self._written.get(table, 0) <= time
 
     async def _key_changes(self, waiting: _PendingCommit) -> dict[GlobalId, KeyChanges]:
         """Return the changes of keys by a commit, for tables with keys that the commit does not define."""

@@ -296,6 +296,14 @@ class KeyIndexes:
                     return list(index.rows(number, keys).values())
         return None
 
+    async def rows_of_key(self, table: NamedRelation, number: int, key: bytes, time: int) -> list[Row] | None:
+        """Return the present row of a key with a number, if there is one; None without an index, or not for a time."""
+        index = self._find(table)
+        if index is None or index.since > time:
+            return None
+        async with index.lock:
+            return list(index.rows(number, [key]).values())
+
     async def apply(self, changes: Iterable[KeyChanges]) -> None:
         """Add committed writes to the indexes."""
         for change in changes:
