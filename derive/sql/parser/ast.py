@@ -108,12 +108,21 @@ class Star:
 
 @dataclass(frozen=True, slots=True)
 class SortItem:
-    """An item of ORDER BY; `nulls_first` is None if the text does not specify it."""
+    """An item of ORDER BY, or a field of a row in ORDER BY.
+
+    Attributes:
+        expression: the sort key.
+        is_descending: whether DESC is present.
+        nulls_first: whether NULLs come first; None if the text does not specify it.
+        offset: start of the item.
+        is_field: whether the item is a field of a row, in which names and numbers do not mean result columns.
+    """
 
     expression: SyntaxNode
     is_descending: bool
     nulls_first: bool | None
     offset: int
+    is_field: bool = False
 
 
 @dataclass(frozen=True, slots=True)

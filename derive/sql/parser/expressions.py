@@ -18,7 +18,6 @@ from derive.sql.parser.ast import (
     DistinctTest,
     Exists,
     FieldSelection,
-    FrameBound,
     FunctionCall,
     InList,
     Logical,
@@ -30,7 +29,6 @@ from derive.sql.parser.ast import (
     Quantified,
     RowValue,
     ScalarQuery,
-    SortItem,
     Star,
     StringLiteral,
     Subscript,
@@ -39,104 +37,14 @@ from derive.sql.parser.ast import (
     TypeCast,
     TypeName,
     WindowDefinition,
-    WindowFrame,
     WindowReference,
 )
 from derive.sql.parser.tokens import TokenKind, TokenReader
 from derive.sql.parser.type_names import begins_type, interval_fields, parse_type, simple_type
+from derive.sql.parser.windows import parse_sort_items, parse_window
 
 if TYPE_CHECKING:
     from derive.sql.parser.queries import QueryParser
-
-_ORDERS = {"<": False, ">": True}
-
-
-def parse_sort_items(reader: TokenReader, expressions: ExpressionParser) -> tuple[SortItem, ...]:
-    """Read an `ORDER BY` clause."""
-    reader.expect_words("order", "by")
-    return reader.list_of(lambda: _sort_item(reader, expressions))
-
-
-def _sort_item(reader: TokenReader, expressions: ExpressionParser) -> SortItem:
-    offset = reader.offset
-    expression = expressions.parse()
-    if reader.accept_word("using"):
-        if not reader.is_symbol(*_ORDERS):
-            raise reader.error()
-        is_descending = _ORDERS[reader.next().value]
-    else:
-        is_descending = reader.accept_word("asc", "desc") == "desc"
-    nulls_first = None
-    if reader.accept_word("nulls"):
-        nulls_first = reader.expect_word("first", "last").value == "first"
-    return SortItem(expression, is_descending, nulls_first, offset)
-
-
-def parse_window(reader: TokenReader, expressions: ExpressionParser) -> WindowDefinition:
-    """Read a window definition in parentheses."""
-    offset = reader.expect_symbol("(").offset
-    base = None
-    is_clause = reader.is_words("partition", "by") or reader.is_words("order", "by") or _begins_frame(reader)
-    if not reader.is_symbol(")") and not is_clause:
-        base = reader.name()
-    partition: tuple[SyntaxNode, ...] = ()
-    if reader.accept_words("partition", "by"):
-        partition = reader.list_of(expressions.parse)
-    order = parse_sort_items(reader, expressions) if reader.is_words("order", "by") else ()
-    frame = _frame(reader, expressions) if _begins_frame(reader) else None
-    reader.expect_symbol(")")
-    return WindowDefinition(base, partition, order, frame, offset)
-
-
-def _begins_frame(reader: TokenReader) -> bool:
-    behind = reader.ahead()
-    return reader.is_word("rows", "range", "groups") and not (behind.kind is TokenKind.SYMBOL and behind.value == ")")
-
-
-def _frame(reader: TokenReader, expressions: ExpressionParser) -> WindowFrame:
-    offset = reader.offset
-    unit = reader.next().value
-    if reader.accept_word("between"):
-        begin = _bound(reader, expressions)
-        reader.expect_word("and")
-        end = _bound(reader, expressions)
-    else:
-        begin = _bound(reader, expressions)
-        end = FrameBound("current row", None, offset)
-    _check_bounds(begin, end)
-    exclusion = None
-    if reader.accept_word("exclude"):
-        exclusion = _exclusion(reader)
-    return WindowFrame(unit, begin, end, exclusion, offset)
-
-
-def _exclusion(reader: TokenReader) -> str | None:
-    if reader.accept_words("no", "others"):
-        return None
-    if reader.accept_words("current", "row"):
-        return "current row"
-    return reader.expect_word("group", "ties").value
-
-
-def _bound(reader: TokenReader, expressions: ExpressionParser) -> FrameBound:
-    offset = reader.offset
-    if reader.accept_word("unbounded"):
-        return FrameBound(f"unbounded {reader.expect_word('preceding', 'following').value}", None, offset)
-    if reader.accept_words("current", "row"):
-        return FrameBound("current row", None, offset)
-    distance = expressions.parse()
-    return FrameBound(reader.expect_word("preceding", "following").value, distance, offset)
-
-
-def _check_bounds(begin: FrameBound, end: FrameBound) -> None:
-    if begin.kind == "unbounded following":
-        raise SqlError("42P20", "frame start cannot be UNBOUNDED FOLLOWING", offset=begin.offset)
-    if end.kind == "unbounded preceding":
-        raise SqlError("42P20", "frame end cannot be UNBOUNDED PRECEDING", offset=end.offset)
-    if begin.kind == "current row" and end.kind == "preceding":
-        raise SqlError("42P20", "frame starting from current row cannot have preceding rows", offset=end.offset)
-    if begin.kind == "following" and end.kind in {"preceding", "current row"}:
-        raise SqlError("42P20", "frame starting from following row cannot have preceding rows", offset=end.offset)
 
 
 _WITHOUT_PARENTHESES = frozenset(
@@ -273,12 +181,12 @@ class CallParser:
         arguments: tuple[SyntaxNode, ...] = ()
         if not is_star and not reader.is_symbol(")"):
             arguments = reader.list_of(self._argument)
-        order = parse_sort_items(reader, self._expressions) if reader.is_words("order", "by") else ()
+        order = parse_sort_items(reader, self._expressions.parse) if reader.is_words("order", "by") else ()
         reader.expect_symbol(")")
         is_within_group = reader.accept_words("within", "group")
         if is_within_group:
             reader.expect_symbol("(")
-            order = parse_sort_items(reader, self._expressions)
+            order = parse_sort_items(reader, self._expressions.parse)
             reader.expect_symbol(")")
         condition = self._condition()
         over = self._over()
@@ -317,7 +225,7 @@ class CallParser:
         if not self._reader.accept_word("over"):
             return None
         if self._reader.is_symbol("("):
-            return parse_window(self._reader, self._expressions)
+            return parse_window(self._reader, self._expressions.parse)
         return WindowReference(*self._reader.located_name())
 
 

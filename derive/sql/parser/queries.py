@@ -36,9 +36,10 @@ from derive.sql.parser.ast import (
     WindowDefinition,
     With,
 )
-from derive.sql.parser.expressions import ExpressionParser, parse_sort_items, parse_window
+from derive.sql.parser.expressions import ExpressionParser
 from derive.sql.parser.statement import TEMPORARY
 from derive.sql.parser.tokens import TokenKind, TokenReader
+from derive.sql.parser.windows import parse_sort_items, parse_window
 
 GroupingSet: TypeAlias = tuple[SyntaxNode, ...]
 """Expressions of one grouping set."""
@@ -323,7 +324,7 @@ class QueryParser:
         body = self._body()
         order: tuple[SortItem, ...] = ()
         if reader.is_words("order", "by"):
-            order = parse_sort_items(reader, self.expressions)
+            order = parse_sort_items(reader, self.expressions.parse)
         limit, limit_offset, with_ties = self._limits()
         if self._locks() and limit is limit_offset is None:
             limit, limit_offset, with_ties = self._limits()
@@ -501,7 +502,7 @@ class QueryParser:
     def _window(self) -> tuple[str, WindowDefinition]:
         name = self._reader.name()
         self._reader.expect_word("as")
-        return name, parse_window(self._reader, self.expressions)
+        return name, parse_window(self._reader, self.expressions.parse)
 
     def _limits(self) -> tuple[SyntaxNode | None, SyntaxNode | None, bool]:
         """Read LIMIT or FETCH, and OFFSET; return both numbers, and whether WITH TIES is present."""

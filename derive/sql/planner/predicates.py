@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from derive.algebra.expression import Call, Column, Expression, Literal, Parameter, Subquery, SubqueryKind
@@ -22,6 +23,7 @@ from derive.sql.parser.ast import (
     Quantified,
     Query,
     RowValue,
+    ScalarQuery,
     StringLiteral,
     SyntaxNode,
     Test,
@@ -286,7 +288,8 @@ class PredicatePlanner:
                 offset=node.offset,
                 hint="Compare the columns one by one.",
             )
-        left, right = self._pair(node.operands[0], node.operands[1], node.offset)
+        first, second = node.operands
+        left, right = self._pair(first, _fields_of(second, first), node.offset)
         if node.symbol in _ORDERED:
             return self._before(node.symbol, left, right, node.offset)
         parts = [
@@ -305,3 +308,11 @@ class PredicatePlanner:
             tied = connected("and", [compared("=", index), outcome])
             outcome = connected("or", [compared(symbol.rstrip("="), index), tied])
         return outcome
+
+
+def _fields_of(node: SyntaxNode, other: SyntaxNode) -> SyntaxNode:
+    """Return a query beside a row as a row of its columns; another expression unchanged."""
+    if not isinstance(node, ScalarQuery) or not isinstance(other, RowValue):
+        return node
+    width = len(other.items)
+    return RowValue(tuple(replace(node, column=index, width=width) for index in range(width)), node.offset)

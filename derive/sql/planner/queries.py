@@ -380,8 +380,8 @@ class QueryPlanner:
         expressions = ExpressionPlanner(self, Frame(Source(body.relation, (), columns), parent, Clause("ORDER BY")))
         order = []
         for item in query.order:
-            index = ordinal_of(item.expression, len(columns), "ORDER BY")
-            if index is None and isinstance(item.expression, ColumnReference):
+            index = None if item.is_field else ordinal_of(item.expression, len(columns), "ORDER BY")
+            if index is None and isinstance(item.expression, ColumnReference) and not item.is_field:
                 index = output_named(item.expression, [(column.name, column.expression) for column in columns])
             if index is not None:
                 order.append(sorted_by(columns[index].expression, item))

@@ -277,6 +277,9 @@ class SelectPlanner:
         """Return the index of a target for each ORDER BY item; hidden targets are added for new expressions."""
         indexes = []
         for item in order:
+            if item.is_field:
+                indexes.append(self._hidden(self._planned(item.expression, ORDER_BY), "ORDER BY"))
+                continue
             index = self._index_of(item.expression, ORDER_BY)
             indexes.append(index if isinstance(index, int) else self._hidden(index, "ORDER BY"))
         return indexes
