@@ -43,6 +43,8 @@ def _comparable(function: Function) -> bool:
         return False  # what functions in FROM are
     if function.symbol.startswith(("elements_of_", "json_", "to_json_")) or function.symbol == "to_json":
         return False  # they are jsonb's here
+    if function.symbol == "array_fill":
+        return False  # of several dimensions elsewhere
     if function.symbol in {*PATH_SYMBOLS, IS_JSON}:
         return False  # tests/sql/test_functions_postgres.py has them, because their texts have a syntax
     return (

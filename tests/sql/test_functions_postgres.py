@@ -246,7 +246,48 @@ JSON = (
     "SELECT 1 IS JSON",
     "SELECT 'a' IS JSON AND true, NOT '1' IS JSON, '1' IS JSON IS TRUE",
 )
-SCRIPT = (*AGGREGATES, *MATHEMATICS, *BYTES, *ARRAYS, *TYPES, *DATES, *JSON)
+OTHERS = (
+    "SELECT unistr('d\\0061t\\+000061\\u0061\\U00000061\\\\'), unistr('\\d83d\\de00')",
+    "SELECT unistr('\\d83d')",
+    "SELECT unistr('\\x')",
+    "SELECT jsonb_object('{a,1,b,2}'), jsonb_object('{}'::text[]), jsonb_object('{a,b,a}', '{1,NULL,3}')",
+    "SELECT jsonb_object('{a}')",
+    "SELECT jsonb_object('{a,b}', '{1}')",
+    "SELECT jsonb_object('{NULL,b}')",
+    *(
+        f"SELECT jsonb_set_lax('{{\"a\": 1}}', '{{a}}', {new}, true, {treatment})"
+        for new in ("NULL", "'2'")
+        for treatment in ("'use_json_null'", "'delete_key'", "'return_target'", "'raise_exception'", "'x'", "NULL")
+    ),
+    """SELECT jsonb_strip_nulls('[null, {"a": null}]', true), jsonb_strip_nulls('[null, {"a": null}]', false)""",
+    """SELECT '{"a": 1, "b": 2}'::jsonb - ARRAY['a', 'x'], '["a", "b", 1]'::jsonb - '{a,NULL}'::text[]""",
+    "SELECT '1'::jsonb - ARRAY['a']",
+    "SELECT jsonb_agg_strict(c ORDER BY b), jsonb_agg_strict(NULL::int), jsonb_object_agg_strict(b, c) FROM p WHERE b > 0",
+    "SELECT jsonb_agg_strict(a) FILTER (WHERE false), jsonb_object_agg_unique(b, a) FROM p WHERE b > 0",
+    "SELECT jsonb_object_agg_unique(a, b) FROM p WHERE a > 0",
+    "SELECT jsonb_object_agg_unique(a, b) FROM p",
+    "SELECT jsonb_object_agg_unique_strict(b, c) FROM p WHERE b > 0",
+    "SELECT array_fill(7, ARRAY[3]), array_fill(NULL::int, ARRAY[2]), array_fill('x'::text, '{}'::int[])",
+    "SELECT array_fill(7, ARRAY[NULL::int])",
+    "SELECT array_fill(7, ARRAY[-1])",
+    "SELECT make_interval(1, 2, 3, 4, 5, 6, 7.5), make_interval(), make_interval(1, weeks => 2)",
+    "SELECT make_interval(days => 10), make_interval(hours := 5, secs => 1.5)",
+    "SELECT make_interval(day => 1)",
+    "SELECT make_interval(2000000000)",
+    "SELECT make_interval(secs => 'NaN')",
+    """SELECT parse_ident('a.b'), parse_ident(' "A b" . C'), parse_ident('a.b()', false), parse_ident('"a""b"')""",
+    *(f"SELECT parse_ident('{name}')" for name in ("a.b()", "", "a.", "1a", '""')),
+    "SELECT num_nulls(a, b, c), num_nonnulls(a, b, c) FROM p",
+    "SELECT width_bucket(5, ARRAY[1, 3, 7]), width_bucket('b'::text, ARRAY['a', 'c']), width_bucket(1, '{}'::int[])",
+    "SELECT width_bucket(5, ARRAY[1, NULL])",
+    """SELECT * FROM jsonb_each('{"b": 1, "a": [2], "cc": null}')""",
+    """SELECT k, v FROM jsonb_each_text('{"b": "x", "a": [2], "cc": null}') AS e (k, v) WHERE v IS NOT NULL""",
+    """SELECT * FROM jsonb_each('{"a": 1, "b": 2}') WITH ORDINALITY""",
+    "SELECT * FROM jsonb_each('[1]')",
+    "SELECT * FROM jsonb_each(NULL)",
+    "SELECT substring('abc' SIMILAR '%#\"b#\"%' ESCAPE '#'), 'abc' SIMILAR TO 'a%', 'abc' NOT SIMILAR TO 'b'",
+)
+SCRIPT = (*AGGREGATES, *OTHERS, *MATHEMATICS, *BYTES, *ARRAYS, *TYPES, *DATES, *JSON)
 
 TABLE = (
     "CREATE TABLE t (n int, x float8, b bytea, i interval, a int[])",
@@ -280,6 +321,8 @@ DOCUMENT_QUERIES = (
     "SELECT n FROM d WHERE j @? '$.a[*] ? (@ == 2)'",
     "SELECT n FROM d WHERE j @@ '$.a[*] > 1'",
     "SELECT n, x FROM d, jsonb_path_query(j, 'lax $.a[*]') x",
+    "SELECT n, e.key, e.value FROM d, jsonb_each(CASE jsonb_typeof(j) WHEN 'object' THEN j END) e",
+    "SELECT jsonb_agg_strict(t ORDER BY n) AS a, num_nulls(max(t), NULL) AS m FROM d",
     "SELECT t IS JSON AS a, t IS JSON OBJECT WITH UNIQUE KEYS AS b, j IS JSON ARRAY AS c, count(*) FROM d GROUP BY 1, 2, 3",
 )
 DOCUMENT_CHANGES = (

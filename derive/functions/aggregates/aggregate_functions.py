@@ -214,20 +214,44 @@ class _JsonArray(_Listed):
         return "[" + ", ".join("null" if element is None else element for (element,) in self.rows) + "]"
 
 
+class _StrictJsonArray(_JsonArray):
+    """JSON values as an array, without NULL."""
+
+    def value(self) -> Datum:
+        if not self.rows:
+            return None
+        return "[" + ", ".join(element for (element,) in self.rows if element is not None) + "]"
+
+
 class _JsonObject(_Listed):
     """Keys and JSON values as an object; the last value of a key counts."""
 
     skips_null = False
 
+    def __init__(self, is_json: bool, is_strict: bool, is_unique: bool) -> None:
+        super().__init__()
+        self._sqlstate = "22004" if is_json else "22023"
+        self._is_strict = is_strict
+        self._is_unique = is_unique
+
     def value(self) -> Datum:
         if not self.rows:
             return None
-        members = {}
-        for key, value in self.rows:
-            if key is None:
-                raise SqlError("22023", "field name must not be null")
-            members[key] = None if value is None else parsed_json(value)
+        keys = [key for key, _ in self.rows]
+        if None in keys:
+            raise SqlError(self._sqlstate, "field name must not be null")
+        if self._is_unique and len(set(keys)) < len(keys):
+            raise SqlError("22030", "duplicate JSON object key value")
+        members = {
+            key: None if value is None else parsed_json(value)
+            for key, value in self.rows
+            if value is not None or not self._is_strict
+        }
         return jsonb_datum(members)
+
+
+def _object(*options: bool) -> Callable[[], Any]:
+    return lambda: _JsonObject(*options)
 
 
 class _Bits(_Listed):
@@ -275,9 +299,19 @@ _LIST_FOLDS: dict[str, Callable[[], Any]] = {
     "string_agg_bytea": _StringAggregate,
     **{f"array_agg_{word_of(kind.element)}": _array(kind.element) for kind in ARRAYS if kind.element},
     "jsonb_agg": _JsonArray,
-    "jsonb_object_agg": _JsonObject,
     "json_agg": _JsonArray,
-    "json_object_agg": _JsonObject,
+    "jsonb_agg_strict": _StrictJsonArray,
+    "json_agg_strict": _StrictJsonArray,
+    **{
+        f"{prefix}_object_agg{suffix}": _object(prefix == "json", is_strict, is_unique)
+        for prefix in ("jsonb", "json")
+        for suffix, is_strict, is_unique in (
+            ("", False, False),
+            ("_strict", True, False),
+            ("_unique", False, True),
+            ("_unique_strict", True, True),
+        )
+    },
     "sum_interval": _IntervalSum,
     "avg_interval": _IntervalAverage,
     **{

@@ -146,11 +146,12 @@ def _add_lists() -> None:
         name = f"array_agg_{word_of(kind.element)}"
         _add("array_agg", (kind.element,), kind, python_form(name), name=name, is_ordered=True)
     for prefix in ("jsonb", "json"):
-        name = f"{prefix}_agg"
-        _add(name, (None,), Type.JSONB, python_form(name), name=name, is_ordered=True, conversions=(json_form,))
-        name = f"{prefix}_object_agg"
-        both = (key_form, json_form)
-        _add(name, (None, None), Type.JSONB, python_form(name), name=name, is_ordered=True, conversions=both)
+        for name in (f"{prefix}_agg", f"{prefix}_agg_strict"):
+            _add(name, (None,), Type.JSONB, python_form(name), name=name, is_ordered=True, conversions=(json_form,))
+        for suffix in ("", "_strict", "_unique", "_unique_strict"):
+            name = f"{prefix}_object_agg{suffix}"
+            both = (key_form, json_form)
+            _add(name, (None, None), Type.JSONB, python_form(name), name=name, is_ordered=True, conversions=both)
     for name in ("bit_and", "bit_or", "bit_xor"):
         for kind in (Type.SMALLINT, Type.INTEGER, Type.BIGINT):
             _add(name, (kind,), kind, python_form(f"{name}_{word_of(kind)}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -242,7 +243,36 @@ def _sorted(element: Type) -> _Python:
     return sort
 
 
+def _filled(element: Datum, dimensions: bytes | None) -> Elements:
+    sizes = None if dimensions is None else elements_of(_I, dimensions)
+    if sizes is None or None in sizes:
+        raise SqlError("22004", "dimension values cannot be null")
+    if len(sizes) > 1:
+        raise SqlError("0A000", "arrays of several dimensions are not supported", hint="Give one dimension.")
+    size = sizes[0] if sizes else 0
+    if not isinstance(size, int) or not 0 <= size <= _MOST_FILLED:
+        raise SqlError("54000", f"array size exceeds the maximum allowed ({_MOST_FILLED})")
+    return (element,) * size
+
+
+def _bucket_of(element: Type) -> _Python:
+    key: Callable[[Any], Any] = INFO_OF[element].sort_key or rank
+
+    def bucket(operand: Datum, bounds: Elements) -> int:
+        if None in bounds:
+            raise SqlError("22004", "thresholds array must not contain NULLs")
+        return bisect_right(bounds, key(operand), key=key)
+
+    return bucket
+
+
+_MOST_FILLED = 1_000_000
+"""Maximum number of elements that `array_fill` makes."""
+
+
 def _add_orders() -> None:
+    _define("array_fill", (_E, Type.INTEGER_ARRAY), _A, takes_null=True, can_fail=True)(_same(_filled))
+    _define("width_bucket", (_E, _A), _I, word="width_bucket_of_array", can_fail=True)(_bucket_of)
     _define("array_reverse", (_A,), _A)(_same(lambda own: own[::-1]))
     for arguments in ((_A,), (_A, _B), (_A, _B, _B)):
         word = f"array_sort_{len(arguments)}" if len(arguments) > 1 else None

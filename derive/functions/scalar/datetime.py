@@ -287,6 +287,16 @@ def _made_timestamp(year: int, month: int, day: int, hour: int, minute: int, sec
     return checked_timestamp(_made_date(year, month, day) * DAY + time_of_day)
 
 
+def _made_interval(
+    years: int = 0, months: int = 0, weeks: int = 0, days: int = 0, hours: int = 0, minutes: int = 0, seconds: float = 0
+) -> Interval:
+    if not math.isfinite(seconds) or abs(seconds) >= 1 << 63:
+        raise SqlError("22008", "interval out of range")
+    return Interval(
+        years * 12 + months, weeks * 7 + days, (hours * 60 + minutes) * MINUTE + round(Decimal(seconds) * SECOND)
+    )
+
+
 def _made_timestamp_in_zone(*fields_and_zone: Any) -> int:
     *fields, zone = fields_and_zone
     return _of_local(_made_timestamp(*fields), zone_named(zone))
@@ -357,6 +367,8 @@ def _add_making() -> None:
     define("date_add", (*timestamp_and_interval, _T), Type.TIMESTAMPTZ)(later_in_zone)
     define("date_subtract", (*timestamp_and_interval, _T), Type.TIMESTAMPTZ)(_earlier_in_zone)
     define("make_date", (_I, _I, _I), _D)(_made_date)
+    for count in range(8):
+        define("make_interval", (*(_I,) * 6, Type.DOUBLE)[:count], Type.INTERVAL)(_made_interval)
     fields = (_I, _I, _I, _I, _I, Type.DOUBLE)
     define("make_timestamp", fields, Type.TIMESTAMP)(_made_timestamp)
     define("make_timestamptz", fields, Type.TIMESTAMPTZ)(_made_timestamp)
@@ -372,8 +384,10 @@ def _add_volatile() -> None:
             )
         )
     FUNCTIONS.add(Function("random", "random", (), Type.DOUBLE, random.random, can_fail=False, is_volatile=True))
-    name = "gen_random_uuid"
-    FUNCTIONS.add(Function(name, name, (), Type.UUID, lambda: uuid.uuid4().bytes, can_fail=False, is_volatile=True))
+    for symbol in ("gen_random_uuid", "uuidv4"):
+        FUNCTIONS.add(
+            Function(symbol, symbol, (), Type.UUID, lambda: uuid.uuid4().bytes, can_fail=False, is_volatile=True)
+        )
 
 
 _add_arithmetic()

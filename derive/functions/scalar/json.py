@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TypeAlias
 
-from derive.algebra.types import Datum, Type
+from derive.algebra.types import ARRAYS, Datum, Type
 from derive.errors import SqlError
 from derive.functions.function import Function, Functions, SqlForm, are_short, registered_name, word_of
 from derive.functions.scalar.casts import json_kind
@@ -460,6 +460,81 @@ def _add_changes() -> None:
         define(symbol, (_J, _P, _J), _J)(function)
         define(symbol, (_J, _P, _J, _B), _J)(function)
 
+
+def _object_of_texts(texts: Sequence[str | None]) -> str:
+    if len(texts) % 2:
+        raise SqlError("2202E", "array must have even number of elements")
+    return _object_of_pairs(texts[::2], texts[1::2])
+
+
+def _object_of_pairs(keys: Sequence[str | None], values: Sequence[str | None]) -> str:
+    if len(keys) != len(values):
+        raise SqlError("2202E", "mismatched array dimensions")
+    if None in keys:
+        raise SqlError("22004", "null value not allowed for object key")
+    return jsonb_datum(dict(zip(keys, values, strict=True)))
+
+
+def _without_any_nulls(value: Json, in_arrays: bool) -> Json:
+    if isinstance(value, dict):
+        return {key: _without_any_nulls(member, in_arrays) for key, member in value.items() if member is not None}
+    if not isinstance(value, list):
+        return value
+    return [_without_any_nulls(element, in_arrays) for element in value if element is not None or not in_arrays]
+
+
+def _without_keys(container: Json, keys: Sequence[str | None]) -> str:
+    if not isinstance(container, dict | list):
+        raise SqlError("22023", "cannot delete from scalar")
+    if isinstance(container, dict):
+        return jsonb_datum({own: value for own, value in container.items() if own not in keys})
+    return jsonb_datum([element for element in container if not (isinstance(element, str) and element in keys)])
+
+
+_SET_LAX = ("use_json_null", "raise_exception", "delete_key", "return_target")
+"""Treatments of NULL by `jsonb_set_lax`."""
+
+
+def _set_lax(
+    value: Datum, path: bytes | None, new: Datum, creates: Datum = True, treatment: str | None = _SET_LAX[0]
+) -> Datum:
+    if value is None or path is None or creates is None:
+        return None
+    if treatment is None or (new is None and treatment not in _SET_LAX):
+        hint = f"The treatments of null are {', '.join(_SET_LAX)}."
+        raise SqlError("22023", "invalid treatment of null in jsonb_set_lax", hint=hint)
+    if new is None and treatment == "raise_exception":
+        detail = 'Exception was raised because null_value_treatment is "raise_exception".'
+        raise SqlError("22004", "JSON value must not be null", detail=detail)
+    if new is None and treatment == "return_target":
+        return value
+    steps: Path = tuple(None if step is None else str(step) for step in elements_of(_T, path))
+    document = parsed_json(str(value))
+    if new is None and treatment == "delete_key":
+        return jsonb_datum(removed(document, steps))
+    part = None if new is None else parsed_json(str(new))
+    return jsonb_datum(changed(document, steps, part, creates=bool(creates)))
+
+
+def _add_older_forms() -> None:
+    """Add functions that make objects of texts, and variants of other functions."""
+    define = FUNCTIONS.define
+    for prefix in ("jsonb", "json"):
+        define(f"{prefix}_object", (_P,), _J)(_object_of_texts)
+        define(f"{prefix}_object", (_P, _P), _J)(_object_of_pairs)
+        define(f"{prefix}_strip_nulls", (_J, _B), _J)(
+            lambda value, in_arrays: jsonb_datum(_without_any_nulls(value, in_arrays))
+        )
+    define("-", (_J, _P), _J, word="remove")(_without_keys)
+    for kind in ARRAYS:
+        convert = _converting(kind)
+        FUNCTIONS.add(Function(f"array_to_json_{word_of(kind)}", "array_to_json", (kind,), _J, convert))
+    arguments = (_J, _P, _J, _B, _T)
+    for count in (3, 4, 5):
+        FUNCTIONS.add(Function(f"jsonb_set_lax_{count}", "jsonb_set_lax", arguments[:count], _J, _set_lax))
+
+
+_add_older_forms()
 
 IS_JSON = "is json"
 """The operator of `IS JSON`; its right operand is the required kind, with ` unique` for unique keys."""

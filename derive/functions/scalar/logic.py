@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from derive.algebra.types import Datum, Type
@@ -96,6 +97,17 @@ def _add_logic() -> None:
         FUNCTIONS.add(Function(name, symbol, both[:1], Type.BOOLEAN, None, _postfix(words), False))
 
 
+def _add_null_counts() -> None:
+    """Add `num_nulls` and `num_nonnulls`."""
+    for symbol, is_null in (("num_nulls", True), ("num_nonnulls", False)):
+        count = partial(_counted, is_null)
+        FUNCTIONS.add(Function(symbol, symbol, (None,), Type.INTEGER, count, can_fail=False, is_variadic=True))
+
+
+def _counted(is_null: bool, *data: Datum) -> int:
+    return sum((datum is None) is is_null for datum in data)
+
+
 def rank(datum: Any) -> tuple[int, Any]:
     """Return a sort key with which Python sorts data in SQLite's order."""
     return (0 if isinstance(datum, int | float) else 1 if isinstance(datum, str) else 2), datum
@@ -172,4 +184,5 @@ def equality(kind: Type) -> str:
 
 _add_comparisons()
 _add_logic()
+_add_null_counts()
 _add_of_any_type()

@@ -108,5 +108,24 @@ def _add() -> dict[str, RowFunction]:
     return functions
 
 
+def _values(name: str, convert: Callable[[Json], str | None], value: Json) -> tuple[str | None, ...]:
+    return tuple(convert(value[key]) for key in _keys(name, value))
+
+
+def _add_members() -> frozenset[str]:
+    names = [f"{prefix}_each{suffix}" for prefix in ("jsonb", "json") for suffix in ("", "_text")]
+    for name in names:
+        is_text = name.endswith("_text")
+        convert = text_of_json if is_text else jsonb_datum
+        array = Type.TEXT_ARRAY if is_text else Type.JSONB_ARRAY
+        FUNCTIONS.define(f"{name}_keys[]", (Type.JSONB,), Type.TEXT_ARRAY, word=f"{name}_keys")(partial(_keys, name))
+        FUNCTIONS.define(f"{name}_values[]", (Type.JSONB,), array, word=f"{name}_values")(
+            partial(_values, name, convert)
+        )
+    return frozenset(names)
+
+
+MEMBER_FUNCTIONS = _add_members()
+"""Functions in FROM with the columns `key` and `value`, which are the arrays of two functions side by side."""
 ROW_FUNCTIONS: Mapping[str, RowFunction] = _add()
 """Functions in FROM by name."""

@@ -184,10 +184,65 @@ def _add_of_one() -> None:
     define("bit_length", (_T,), _I, can_fail=False)(lambda text: 8 * len(text.encode()))
     define("ascii", (_T,), _I, can_fail=False)(_ascii)
     define("chr", (_I,), _T)(_chr)
+    define("unistr", (_T,), _T)(_with_unicode)
+    for arguments in ((_T,), (_T, _B)):
+        define("parse_ident", arguments, Type.TEXT_ARRAY)(_parsed_name)
     for kind, bits in ((_I, 32), (_L, 64)):
         define("to_hex", (kind,), _T, can_fail=False)(_hexadecimal(bits))
         define("to_bin", (kind,), _T, can_fail=False)(_digits(bits, "b"))
         define("to_oct", (kind,), _T, can_fail=False)(_digits(bits, "o"))
+
+
+_UNICODE = re.compile(r"\\(?:(\\)|([0-9a-fA-F]{4})|u([0-9a-fA-F]{4})|\+([0-9a-fA-F]{6})|U([0-9a-fA-F]{8})|())", re.A)
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+def _with_unicode(text: str) -> str:
+    """Return a text with its Unicode escapes replaced."""
+
+    def replacement(match: re.Match[str]) -> str:
+        if match[1]:
+            return "\\"
+        digits = match[2] or match[3] or match[4] or match[5]
+        if not digits:
+            hint = r"Unicode escapes must be \XXXX, \+XXXXXX, \uXXXX, or \UXXXXXXXX."
+            raise SqlError("42601", "invalid Unicode escape", hint=hint)
+        code = int(digits, 16)
+        if not 0 < code <= 0x10FFFF:
+            raise SqlError("22023", f"invalid Unicode code point: {code:04X}")
+        return chr(code)
+
+    replaced = _UNICODE.sub(replacement, text)
+    replaced = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), replaced)
+    if any("\ud800" <= letter <= "\udfff" for letter in replaced):
+        raise SqlError("42601", "invalid Unicode surrogate pair")
+    return replaced
+
+
+_PART = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([A-Za-z_\x80-\U0010ffff][\w$\x80-\U0010ffff]*))\s*', re.A)
+
+
+def _parsed_name(name: str, is_strict: bool = True) -> tuple[str, ...]:
+    """Return the parts of a qualified name; `is_strict` refuses text behind the name."""
+    parts: list[str] = []
+    at = 0
+    while True:
+        match = _PART.match(name, at)
+        if match is None or match[1] == "":
+            raise SqlError("22023", f'string is not a valid identifier: "{name}"')
+        quoted, plain = match[1], match[2]
+        parts.append(quoted.replace('""', '"') if quoted is not None else _lower_ascii(plain))
+        at = match.end()
+        if name[at : at + 1] != ".":
+            break
+        at += 1
+    if is_strict and at < len(name):
+        raise SqlError("22023", f'string is not a valid identifier: "{name}"')
+    return tuple(parts)
+
+
+def _lower_ascii(text: str) -> str:
+    return "".join(letter.lower() if letter.isascii() else letter for letter in text)
 
 
 def _digits(bits: int, form: str) -> Callable[[int], str]:

@@ -53,6 +53,7 @@ _WITHOUT_PARENTHESES = frozenset(
 )
 _WITH_PRECISION = frozenset({"current_time", "current_timestamp", "localtime", "localtimestamp"})
 _ABOVE_MEMBERSHIP = 7
+_FIELDS_OF_INTERVAL = ("years", "months", "weeks", "days", "hours", "mins", "secs")
 _PLAIN = frozenset({"coalesce", "nullif", "greatest", "least"})
 
 
@@ -180,7 +181,8 @@ class CallParser:
         is_distinct = not is_star and reader.accept_word("distinct", "all") == "distinct"
         arguments: tuple[SyntaxNode, ...] = ()
         if not is_star and not reader.is_symbol(")"):
-            arguments = reader.list_of(self._argument)
+            is_named = parts[-1] == "make_interval"
+            arguments = self._fields_of_interval() if is_named else reader.list_of(self._argument)
         order = parse_sort_items(reader, self._expressions.parse) if reader.is_words("order", "by") else ()
         reader.expect_symbol(")")
         is_within_group = reader.accept_words("within", "group")
@@ -191,6 +193,26 @@ class CallParser:
         condition = self._condition()
         over = self._over()
         return FunctionCall(name, arguments, offset, is_star, is_distinct, order, condition, over, is_within_group)
+
+    def _fields_of_interval(self) -> tuple[SyntaxNode, ...]:
+        """Read the arguments of `make_interval`, in order or by name; missing arguments are 0."""
+        reader, offset = self._reader, self._reader.offset
+        arguments: dict[str, SyntaxNode] = {}
+        names = iter(_FIELDS_OF_INTERVAL)
+        while True:
+            name = None
+            if reader.ahead().kind is TokenKind.SYMBOL and reader.ahead().value in {"=>", ":="}:
+                name = reader.any_name()
+                reader.next()
+            elif (name := next(names, None)) is None:
+                raise reader.error()
+            if name not in _FIELDS_OF_INTERVAL or name in arguments:
+                raise SqlError("42883", f"make_interval has no argument {name} here", offset=offset)
+            arguments[name] = self._argument()
+            if not reader.accept_symbol(","):
+                break
+        last = max(map(_FIELDS_OF_INTERVAL.index, arguments)) + 1
+        return tuple(arguments.get(name, NumberLiteral("0", offset)) for name in _FIELDS_OF_INTERVAL[:last])
 
     def _argument(self) -> SyntaxNode:
         if self._reader.is_word("variadic"):
@@ -452,6 +474,8 @@ class ExpressionParser:
             behind = self._reader.ahead()
             is_negated = behind.kind is TokenKind.WORD and behind.value in {"between", "in", *_MATCHES}
             return MEMBERSHIP if is_negated else 0
+        if word == "similar" and not self._reader.is_words("similar", "to"):
+            return 0  # in substring(… SIMILAR … ESCAPE …)
         if word in {"between", "in", *_MATCHES}:
             return MEMBERSHIP
         if word == "at":

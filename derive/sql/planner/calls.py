@@ -107,7 +107,12 @@ _IGNORING_NULL = frozenset(
 
 
 _OF_ANY = frozenset(
-    f"{prefix}{name}" for prefix in ("json_", "jsonb_") for name in ("build_object", "build_array", "agg", "object_agg")
+    f"{prefix}{name}"
+    for prefix in ("json_", "jsonb_")
+    for name in (
+        *("build_object", "build_array", "agg", "object_agg", "agg_strict"),
+        *("object_agg_strict", "object_agg_unique", "object_agg_unique_strict"),
+    )
 ) | {"concat", "concat_ws", "format", "to_json", "to_jsonb", "array_agg", "octet_length", "bit_length"}
 """Functions whose arguments keep the spaces of `character(n)`, because they do not become texts."""
 

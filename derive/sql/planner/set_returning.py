@@ -10,7 +10,7 @@ from derive.algebra.rewrite import rewritten, with_columns
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import resolve_cast, resolve_function, unzip_of
-from derive.functions.scalar.row_functions import ROW_FUNCTIONS
+from derive.functions.scalar.row_functions import MEMBER_FUNCTIONS, ROW_FUNCTIONS
 from derive.functions.types.array import elements_of
 from derive.sql.parser.ast import FunctionCall, FunctionTable, SyntaxNode
 from derive.sql.planner.building import columns_of, projected
@@ -41,6 +41,9 @@ def rows_of_function(queries: Queries, item: FunctionTable, parent: Frame | None
     if name == "unnest" and call.arguments:
         relation = _side_by_side([array_of_unnest(expressions, node, call.offset) for node in call.arguments])
         names = ("unnest",) * len(call.arguments)
+    elif name in MEMBER_FUNCTIONS:
+        relation = _side_by_side([array_of_call(expressions, call, f"{name}_{part}[]") for part in ("keys", "values")])
+        names = ("key", "value")
     elif name in ROW_FUNCTIONS:
         relation = _elements(array_of_call(expressions, call))
         if (kind := ROW_FUNCTIONS[name].type) is not None:
@@ -72,13 +75,18 @@ def array_of_unnest(expressions: Expressions, node: SyntaxNode, offset: int) -> 
     return value
 
 
-def array_of_call(expressions: Expressions, call: FunctionCall) -> Expression:
+def array_of_call(expressions: Expressions, call: FunctionCall, symbol: str | None = None) -> Expression:
     """Return the array whose elements are the rows of a set-returning function other than `unnest`.
+
+    Args:
+        expressions: planner of the arguments.
+        call: the call.
+        symbol: name of the function that returns the array; None for the function of the call's name.
 
     Raises:
         SqlError: no function takes these arguments (42883).
     """
-    symbol = ROW_FUNCTIONS[call.name.name].symbol
+    symbol = symbol or ROW_FUNCTIONS[call.name.name].symbol
     values = [expressions.plan(argument) for argument in call.arguments]
     if call.name.name == "generate_subscripts" and values:
         modifier = expressions.frame.modifier_of(values[0])
