@@ -288,6 +288,16 @@ def leave_to_torture(items: Sequence[pytest.Item]) -> None:
             case.add_marker(pytest.mark.torture)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage while tests are collected: almost every object stays, and looking takes a fifth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)  # before cases marked `torture` are deselected
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give fixtures that cost much to one of the processes that share the tests (pytest-xdist), and begin with these.
