@@ -173,6 +173,36 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "SELECT k, note FROM log",
         "WITH d AS (SELECT 1 AS k) SELECT * FROM d",
     ),
+    "with writes of other relations": (
+        "CREATE TEMP TABLE tt (a int)",
+        "CREATE TABLE u (a int)",
+        "INSERT INTO tt VALUES (1),(2)",
+        "WITH d AS (DELETE FROM tt WHERE a = 1 RETURNING a) INSERT INTO u SELECT a FROM d RETURNING a",
+        "CREATE VIEW v AS SELECT a + 1 AS b FROM u",
+        (
+            "WITH d AS (INSERT INTO tt SELECT b FROM v RETURNING a) SELECT d.a, v.b, (SELECT count(*) FROM"
+            " pg_class WHERE relname = 'u') FROM d, v"
+        ),
+        "TABLE tt",
+        (
+            "WITH d AS (INSERT INTO u SELECT g FROM generate_series(1, 5000) g RETURNING a) SELECT count(*),"
+            " sum(a) FROM d"
+        ),
+        "WITH d AS (DELETE FROM u RETURNING a) SELECT count(*), sum(a), (SELECT count(*) FROM u) FROM d",
+        (
+            "WITH d AS (UPDATE tt SET a = 1 RETURNING 'x'::text AS t, a::numeric(5,2) AS n, NULL::jsonb AS j)"
+            " SELECT * FROM d"
+        ),
+        "WITH d AS (INSERT INTO u VALUES (random()::int * 0 + 4) RETURNING a) SELECT * FROM d",
+        "WITH d AS (INSERT INTO u VALUES (5) RETURNING a) SELECT a FROM d WHERE a IN (SELECT a FROM u)",
+        (
+            "WITH d AS (INSERT INTO u VALUES (6) RETURNING a), e AS (SELECT a FROM d UNION ALL SELECT a FROM u)"
+            " SELECT * FROM e ORDER BY a FETCH FIRST 1 ROW WITH TIES"
+        ),
+        "WITH d AS (INSERT INTO u DEFAULT VALUES RETURNING *) SELECT * FROM d",
+        "WITH d AS (INSERT INTO d VALUES (1) RETURNING *) SELECT * FROM d",
+        "WITH u AS (INSERT INTO u VALUES (9) RETURNING *) SELECT count(*) FROM u",
+    ),
     "rows": (
         "CREATE TABLE t (a int, b int, c text)",
         "INSERT INTO t VALUES (1,2,'x'), (1,NULL,'y'), (NULL,3,'z'), (2,1,'x'), (NULL,NULL,NULL), (1,2,'w')",

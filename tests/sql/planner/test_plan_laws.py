@@ -63,6 +63,8 @@ class Writer:
             f"{number} is {self.pick('', 'not ')}null",
             f"{number} {self.pick('', 'not ')}in (1, 2, {self.pick('null', '20')})",
             f"{number} between 1 and {self.number(aliases, 0)}",
+            f"({number}, {self.text(aliases)}) {self.pick('=', '<', '>=', '<>')} ({self.number(aliases, 0)}, 'p')",
+            f"({number}, 2) = (select max(u.a), {self.pick('2', 'min(u.a)')} from u)",
             self.pick("true", "false", "null::boolean"),
             f"to_jsonb({number}) {self.pick('@? ', '@@ ')} {self.pick('$ ? (@ > 2)', '$ == 2', 'strict $[1]')!r}",
             f"{self.text(aliases)} is {self.pick('', 'not ')}json",
@@ -138,6 +140,9 @@ class Writer:
             function = self.pick("row_number()", f"sum({b}::int)", "count(*)", "rank()")
             order = ", ".join(f"{alias}.{column}" for alias in aliases for column in ("a", "b", "c"))
             over = f"partition by {aliases[0]}.a order by {order}"
+            if self.chance():
+                function = self.pick(f"first_value({b})", f"last_value({b})", f"nth_value({b}, 2)")
+                over += f" groups between {self.pick('1 preceding', 'current row')} and 1 following"
             if self.chance():
                 function = self.pick(f"sum({b}::int)", "count(*)", f"max({b})")
                 over = f"partition by {aliases[0]}.c order by {aliases[0]}.a {self.frame()}"
