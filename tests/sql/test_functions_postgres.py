@@ -285,6 +285,12 @@ OTHERS = (
     """SELECT * FROM jsonb_each('{"a": 1, "b": 2}') WITH ORDINALITY""",
     "SELECT * FROM jsonb_each('[1]')",
     "SELECT * FROM jsonb_each(NULL)",
+    "SELECT date('2020-01-01'), date(timestamp '2020-01-02 10:00'), date(timestamptz '2020-01-02 10:00'), date(NULL)",
+    "SELECT int4('5'), int8(5), int2(5.5), float8('1'), bool('t'), text(true), text(1.5), text('x'), timestamptz(date '2020-01-01')",
+    "SELECT date(c), uuid('a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'), jsonb('{}') FROM p WHERE false",
+    "SELECT date(5)",
+    "SELECT date('x')",
+    "SELECT date(1, 2)",
     "SELECT substring('abc' SIMILAR '%#\"b#\"%' ESCAPE '#'), 'abc' SIMILAR TO 'a%', 'abc' NOT SIMILAR TO 'b'",
 )
 SCRIPT = (*AGGREGATES, *OTHERS, *MATHEMATICS, *BYTES, *ARRAYS, *TYPES, *DATES, *JSON)

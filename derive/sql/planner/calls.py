@@ -99,6 +99,19 @@ _KEYWORDS = {
     "current_date": Type.DATE,
     "localtime": Type.TIME,
 }
+_CASTS = {
+    "bool": Type.BOOLEAN,
+    "int2": Type.SMALLINT,
+    "int4": Type.INTEGER,
+    "int8": Type.BIGINT,
+    "float8": Type.DOUBLE,
+    "text": Type.TEXT,
+    "date": Type.DATE,
+    "timestamptz": Type.TIMESTAMPTZ,
+    "jsonb": Type.JSONB,
+    "uuid": Type.UUID,
+}
+"""Types whose names may be called like functions."""
 _MOST_GROUPING = 31
 _OF_OTHER_ROWS = frozenset({"lag", "lead"})
 _IGNORING_NULL = frozenset(
@@ -167,10 +180,9 @@ class CallPlanner:
             check_no_rows(self._expressions.frame, rows, name.upper())
             alike = self._coercion.alike(values, offsets, name.upper())
             return Call(name, alike, alike[0].type)
-        if name in _KEYWORDS:
-            return self._keyword(node)
-        if name == TYPE_OF and len(values) == 1:
-            return self._type_of(values[0])
+        special = self._special(name, values, node)
+        if special is not None:
+            return special
         resolution = resolve_function(name, [value.type for value in values], node.offset)
         check_path(name, values, offsets)
         arguments = self._coercion.arguments(values, resolution.argument_types, offsets)
@@ -183,6 +195,28 @@ class CallPlanner:
             equality = self._expressions.operation("=", values, offsets, node.offset)
             return Case(((equality, Literal(None, values[0].type)),), values[0], values[0].type)
         return Call(resolution.function, arguments, resolution.result_type)
+
+    def _special(self, name: str, values: list[Expression], node: FunctionCall) -> Expression | None:
+        """Return a keyword's value, `pg_typeof`, or the cast that a call like `date(x)` means; None for other calls."""
+        if name in _KEYWORDS:
+            return self._keyword(node)
+        if name == TYPE_OF and len(values) == 1:
+            return self._type_of(values[0])
+        kind = _CASTS.get(name)
+        if kind is None or len(values) != 1 or node.is_special:
+            return None
+        value = values[0]
+        try:
+            if value.type is not Type.UNKNOWN and resolve_function(name, [value.type]):
+                return None
+        except SqlError:
+            pass  # No function has the name, but a type has.
+        try:
+            return self._coercion.explicit(value, kind, node.offset, start_of(node.arguments[0]))
+        except SqlError as error:
+            if error.sqlstate == "42846":
+                return None
+            raise
 
     def _type_of(self, value: Expression) -> Expression:
         """Return the type of a value as clients receive it; the value itself is evaluated for its errors."""
