@@ -199,17 +199,19 @@ def refill_limit(spec: InputSpec, restart: ResetMarker, state: TaskState | None,
 def complete_refills(limits: Mapping[str, int], positions: Mapping[str, int], restart: ResetMarker) -> list[str]:
     """Return the state keys of the refills that can replace their rows now.
 
-    A refill of a swap waits for the other refills of this swap.
+    A refill of a swap waits for the other refills of this swap. A refill after a later, higher `backfill` has another
+    state key than the swap, and waits for no other refill.
 
     Args:
         limits: for each refill (by state key), the timestamp up to which it must be stored.
         positions: the timestamp up to which each refill is stored.
         restart: the last reset of the materialization.
     """
-    resets = {key: restart.of(binding_of(key)) for key in limits}
+    resets = {key: restart.of(binding_of(key)) for key in limits if key in restart.ends}
+    swaps = {key: reset for key, reset in resets.items() if reset.startswith(_SWAP)}
     behind = {key for key, limit in limits.items() if positions.get(key, BEGINNING) < limit}
-    waiting = {resets[key] for key in behind if resets[key].startswith(_SWAP)}
-    return [key for key in limits if key not in behind and resets[key] not in waiting]
+    waiting = {swaps[key] for key in behind if key in swaps}
+    return [key for key in limits if key not in behind and swaps.get(key) not in waiting]
 
 
 def note_refills(root: Path, task: str, limits: Mapping[str, int]) -> None:

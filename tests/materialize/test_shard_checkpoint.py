@@ -139,10 +139,14 @@ def test_announced_reset_is_valid_if_nothing_was_stored_since(
 
 
 def test_refills_of_a_swap_replace_their_rows_together(tmp_path: Path) -> None:
-    announce(tmp_path, "a/view", next_reset(tmp_path, "a/view", None, ["b0", "b1.v2"], is_swap=True))
+    places = {key: Place(f"c/{key}", 0) for key in ("b0", "b1.v2", "b2", "b3")}
+    state = TaskState("a/view", 1, dict.fromkeys(places, 5), {}, places=places)
+    announce(tmp_path, "a/view", next_reset(tmp_path, "a/view", state, ["b0", "b1.v2"], is_swap=True))
     settle(tmp_path, "a/view", None)
-    restart = next_reset(tmp_path, "a/view", None, ["b2", "b3"])
+    restart = next_reset(tmp_path, "a/view", state, ["b2", "b3"])
     limits = dict.fromkeys(["b0", "b1.v2", "b2", "b3"], 10)
 
     assert complete_refills(limits, {"b0": 10, "b1.v2": 9, "b2": 10, "b3": 9}, restart) == ["b2"]
     assert complete_refills(limits, {"b0": 10, "b1.v2": 10}, restart) == ["b0", "b1.v2"]
+    raised = dict.fromkeys(["b0.v1", "b1.v3"], 10)  # later, by other values of `backfill`
+    assert complete_refills(raised, {"b0.v1": 10, "b1.v3": 9}, restart) == ["b0.v1"]
