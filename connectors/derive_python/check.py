@@ -210,8 +210,11 @@ def _issue(spec: DerivationSpec, error: dict[str, Any]) -> Issue:
     elif error["name"] == _UNKNOWN_LIBRARY:
         hint = "install the library into the environment that runs flowctl, or name its interpreter with 'python'"
     if error["name"].startswith("bad-override"):
-        hint = "a method takes 'read', and yields or returns documents"
+        hint = "a method takes 'read', and yields or returns documents; a method with @arrow takes and returns columns"
     suggestion = re.search(r"Did you mean `([^`]*)`", error["description"])
     if suggestion:
         hint = f"did you mean '{suggestion[1]}'?"
+    unknown = re.fullmatch(r"Could not find name '(arrow|Document|IDerivation|Request|Response)'", message)
+    if unknown:
+        hint = f"write 'from {types} import {unknown[1]}'"
     return Issue("E531", message, position, hint)

@@ -98,9 +98,11 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...], output: str
 
 
 def _require(catalog: CatalogSpec, store: Maintainable | None, names: Sequence[str]) -> None:
-    """Raise an error if the catalog and the data folder have no task with a name."""
+    """Raise an error if the catalog and the data folder have no task with a name, or a shadow has the name."""
+    from derive.protocol.collection import owner_of_version
+
     for name in names:
-        if store is None or store.task(name) is None:
+        if store is None or store.task(name) is None or owner_of_version(name):
             catalog.find_task(name)
 
 

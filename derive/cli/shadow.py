@@ -98,7 +98,7 @@ def diff_command(source: Path, data: Path | None, names: tuple[str, ...], as_of:
         others = {shadow.task: shadow.name for shadow in shadows}
         for name in names or others:
             if name not in others:
-                raise UsageError(f"'{name}' has no shadow", hint=f"shadows are derived of: {', '.join(others)}")
+                raise UsageError(f"'{name}' has no shadow", hint=f"these have shadows: {', '.join(others)}")
             at = min(store.upper(name), store.upper(others[name])) - 1 if asked is None else asked
             if at < 0:
                 note(f"{name}: nothing is derived yet")

@@ -21,6 +21,7 @@ from derive.protocol.collection import (
     Document,
     InputSpec,
     SelectorSpec,
+    owner_of_version,
     quarantine_spec,
     task_of,
 )
@@ -355,5 +356,8 @@ def _find(kind: str, name: str, known: Mapping[str, _Spec]) -> _Spec:
         listed = ", ".join(list(known)[:_SHOWN_NAMES]) or "none"
         more = ", …" if len(known) > _SHOWN_NAMES else ""
         hint = f"did you mean '{guess}'?" if guess else f"known: {listed}{more}"
+        owner = owner_of_version(name)
+        if owner in known:  # a command for the shadow is not meant for the live task
+            hint = f"a name with '@' is a shadow of '{owner}'; to drop a present shadow: flowctl shadow drop"
         raise UsageError(f"the catalog has no {kind} '{name}'", hint=hint)
     return spec

@@ -165,6 +165,10 @@ def test_status_and_plan_report_a_shadow_after_another_edit(folder: Path) -> Non
     assert "did you mean 's/stored'?" in err
     assert "there is no shadow" in flowctl(folder, "diff")[2]
     assert flowctl(folder, *hold)[0] == 0
+    for command in "split", "plan":
+        status, _, err = flowctl(folder, command, "--task", "s/sums@2")
+        assert status == 2
+        assert "a name with '@' is a shadow of 's/sums'" in err
     write_catalog(folder, text_of(*SQLITE, factor=" * 7"))
     _, _, err = flowctl(folder, "status")
     assert "s/sums@2: the shadow of 's/sums' is at 20" in err

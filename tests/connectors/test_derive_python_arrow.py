@@ -209,16 +209,16 @@ def test_dates_and_categories_become_texts() -> None:
 
 FINE = "table = {'flow_row': batch['flow_row'], 'id': batch['id'], 'note': batch['note']}\n"
 WRONG = [
-    ("return 1", "the method returned a value of type 'int', which is no table of pyarrow, polars or pandas", 1),
+    ("return 1", "the method returned a value of type 'int', which is not a table of pyarrow, polars or pandas", 1),
     ("return batch.drop_columns('flow_row')", "the returned table has no column 'flow_row': keep this column", 1),
     (f"{FINE}return pa.table(table | {{'flow_row': batch['note']}})", "the column 'flow_row' of the returned table has the type string", 1),
     (f"{FINE}return pa.table(table | {{'flow_row': [len(batch)] * len(batch)}})", "'flow_row' of row 0 of the returned table is 1, and the batch has 1 rows", 1),
     ("return batch.take([1, 0]) if len(batch) > 1 else batch", "'flow_row' of row 1 of the returned table is 0, after 1: sort the table by 'flow_row'", 1),
-    (f"{FINE}return pa.table(table | {{'nam': batch['note']}})", "the returned table has a column 'nam', which is no property; did you mean 'name'?", 1),
+    (f"{FINE}return pa.table(table | {{'nam': batch['note']}})", "the returned table has a column 'nam', which is not a property; did you mean 'name'?", 1),
     (f"{FINE}del table['note']\nreturn pa.table(table)", "the returned table has no column 'note', which is a required property", 1),
     (f"{FINE}return pa.table(table | {{'id': batch['note']}})", "the column 'id' of the returned table has the type string, and not int64", 1),
     (f"{FINE}return pa.table(table | {{'id': pc.if_else(pc.equal(batch['id'], 2), None, batch['id'])}})", "'id' of row 0 of the returned table is null, and the property is required", 2),
-    (f"{FINE}return pa.table(table | {{'any': batch['note']}})", "'any' of row 0 of the returned table is no JSON text", 1),
+    (f"{FINE}return pa.table(table | {{'any': batch['note']}})", "'any' of row 0 of the returned table is not a JSON text", 1),
     (f"{FINE}return pa.table(table | {{'id': pc.divide(pc.cast(batch['id'], 'double'), 2)}})", "'id' of row 0 of the returned table is 0.5, and not an integer", 1),
     (f"{FINE}return pa.table(table | {{'amount': pc.divide(1.0, pc.subtract(pc.cast(batch['id'], 'double'), 2))}})", "'amount' of row 0 of the returned table is inf, which JSON cannot hold", 2),
     ("if 2 in batch['id'].to_pylist():\n    raise ValueError('no twos')\nreturn batch", "ValueError: no twos", 2),

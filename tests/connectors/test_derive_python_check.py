@@ -60,7 +60,7 @@ def test_errors_have_places_and_hints() -> None:
         ("E531", 10, 23, f"Missing argument 'id' {constructor}", None),
         (
             "E531", 11, 9, "Class member 'Derivation.from_other' overrides parent class 'IDerivation' in an inconsistent manner",
-            "a method takes 'read', and yields or returns documents",
+            "a method takes 'read', and yields or returns documents; a method with @arrow takes and returns columns",
         ),
     ]  # fmt: skip
 
@@ -86,6 +86,17 @@ def test_class_without_methods_is_refused_at_the_class() -> None:
 def test_class_that_extends_no_base_is_refused(text: str, at: tuple[int, int], message: str) -> None:
     hint = "write 'class Derivation(IDerivation):' after 'from acme.out import IDerivation'"
     assert issues(derivation(text)) == [("E531", *at, message, hint)]
+
+
+@pytest.mark.parametrize(
+    ("decorator", "argument", "name"), [("@arrow", "read", "arrow"), ("", "read: Request", "Request")]
+)
+def test_missing_import_of_a_type_is_named(decorator: str, argument: str, name: str) -> None:
+    text = f"{HEAD}class Derivation(IDerivation):\n    {decorator}\n    def from_in(self, {argument}): ...\n"
+    text = text.replace("IDerivation, Request", "IDerivation")
+    assert [issue[3:] for issue in issues(derivation(text, "fromIn", schema=SCHEMA))] == [
+        (f"Could not find name '{name}'", f"write 'from acme.out import {name}'")
+    ]
 
 
 def test_module_with_an_error_of_syntax_has_this_error_only() -> None:

@@ -19,7 +19,7 @@ ROW, PUBLISHED_AT, NOW = "flow_row", "flow_published_at", "flow_now"
 """Columns of a batch beside the properties: place of the row, and the two times of its document."""
 
 _INDEX = "__index_level_"
-"""Begin of the names of columns that pandas adds."""
+"""Prefix of the names of columns that pandas adds."""
 
 _MOST_EXACT = 1 << 53
 
@@ -231,7 +231,7 @@ class ArrowMethod:
         if hasattr(result, "__arrow_c_stream__"):
             return pa.table(result)
         raise TypeError(
-            f"the method returned a value of type '{type(result).__name__}', which is no table of pyarrow, polars or"
+            f"the method returned a value of type '{type(result).__name__}', which is not a table of pyarrow, polars or"
             " pandas"
         )
 
@@ -274,7 +274,7 @@ class ArrowMethod:
                 if name not in self._published:
                     near = get_close_matches(name, self._published, 1)
                     known = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(self._published)}"
-                    raise ValueError(f"the returned table has a column '{name}', which is no property; {known}")
+                    raise ValueError(f"the returned table has a column '{name}', which is not a property; {known}")
             for name, (_, required, _) in self._published.items():
                 if required and name not in names:
                     raise ValueError(f"the returned table has no column '{name}', which is a required property")
@@ -344,7 +344,7 @@ def _parsed(name: str, place: int, text: str) -> Any:
     try:
         return from_json(text, allow_inf_nan=False)
     except ValueError as error:
-        raise ValueError(f"'{name}' of row {place} of the returned table is no JSON text: {error}") from None
+        raise ValueError(f"'{name}' of row {place} of the returned table is not a JSON text: {error}") from None
 
 
 def _whole(name: str, place: int, value: float | None) -> int | None:

@@ -36,7 +36,7 @@ _PATIENCE_SECONDS = 0.25
 _MOST_BYTES = 8 << 20
 _LONGEST_MESSAGE = 10_000
 _DOCUMENTS = b',"documents":'
-"""Begin of the last property of a frame with documents."""
+"""Beginning of the last property of a frame with documents."""
 
 _MOST_CAUSES = 20
 
@@ -235,7 +235,7 @@ class Harness:
         method = self._arrow.get(index)
         if method is None:
             name = self._settings["methods"][index]
-            raise TypeError(f"the decorator '@arrow' of the method '{name}' is not the one of the package of types")
+            raise TypeError(f"the decorator '@arrow' of the method '{name}' is not 'arrow' of the package of types")
         self._keyed.prepare([], [])
         self._keyed.enter(None)
         self._renew()
