@@ -184,7 +184,7 @@ def _derivation(source: Path, task: str) -> DerivationSpec:
         raise UsageError(
             f"documents of the shadow '{task}' are neither retried nor dropped, because a retry would be a document of"
             " one version only",
-            hint="decide after the swap; or drop the shadow (flowctl shadow drop), correct the catalog, and begin another",
+            hint="decide after the swap; or drop the shadow (flowctl shadow drop), and correct the catalog",
         )
     return catalog.find_derivation(task)
 
