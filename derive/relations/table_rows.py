@@ -72,7 +72,10 @@ class TableRows:
         self._has_json = any(column.type in {Type.JSONB, Type.JSONB_ARRAY} for column in columns)
 
     def changes(self, rows: Iterable[tuple[Row, int]]) -> list[Change]:
-        """Return rows, with the changes of their counts, as `Tables.append` takes them."""
+        """Return rows, with the changes of their counts, as `Tables.append` takes them.
+
+        Computed rows of a table without columns have a placeholder, which is not stored.
+        """
         given = list(rows)
         listed = [change for change in given if type(change[0]) is not StoredRow]
         if len(listed) < len(given):
@@ -82,7 +85,7 @@ class TableRows:
         for index, convert in self._keys:
             values = [None if row[index] is None else convert(row[index]) for row, _ in listed]
             keys = list(map(add, keys, pack_column(values)))
-        texts = [orjson.dumps(self._document(row)).decode() for row, _ in listed]
+        texts = [orjson.dumps(self._document(row)).decode() if self._names else "{}" for row, _ in listed]
         return list(zip(texts, keys, (diff for _, diff in listed), strict=True))
 
     def _document(self, row: Row) -> dict[str, JSON]:

@@ -142,6 +142,12 @@ async def test_copy_writes_and_reads_rows(client: Client) -> None:
     lines = [line async for rows in result.rows for line in result.copy_out.lines(rows)]
     assert lines == [b"1,one\n", b"2,\n"]
 
+    prepared = await client.session.prepare("COPY (SELECT FROM t) TO STDOUT", ())
+    result = await client.session.execute(prepared, ())
+    assert result.copy_out
+    assert result.rows
+    assert [line async for rows in result.rows for line in result.copy_out.lines(rows)] == [b"\n", b"\n"]
+
 
 async def test_cursors_fetch_rows(client: Client) -> None:
     assert await client.fails("DECLARE c CURSOR FOR SELECT 1") == "25P01"

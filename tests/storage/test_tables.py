@@ -20,6 +20,7 @@ from derive.contents.table_updates import read_updates
 from derive.document.key import pack
 from derive.errors import DiskFullError, FrontierError, StorageError, UsageError
 from derive.protocol.specs import CatalogSpec
+from derive.relations.table_rows import rows_of
 from derive.storage.compaction import compact
 from derive.storage.metadata.definitions import Definitions
 from derive.storage.segments.rows import with_deletions
@@ -267,3 +268,9 @@ def test_compaction_keeps_times_of_read_capabilities(store: Store) -> None:
     held = store.collection(table.name)
     assert held is not None
     assert held.since == 2_010  # it has not grown
+
+
+def test_rows_of_a_table_without_columns_have_no_placeholder() -> None:
+    rows = rows_of(Table(1, "t", (), (), 0, 0))
+    assert rows.changes([((None,), 1), ((), -1)]) == [("{}", b"", 1), ("{}", b"", -1)]
+    assert rows.rows(["{}", "{}"]) == [(), ()]

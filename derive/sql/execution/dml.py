@@ -460,6 +460,7 @@ async def copy_to(state: State, plan: Plan, statement: Copy, arguments: Sequence
         assert plan.query is not None
         as_of = statement.source.as_of if isinstance(statement.source, SelectStatement) else None
         rows = await query.read(state, state.bound(plan.query, arguments), as_of)
+        rows = rows if columns else query.without_columns(rows)
     is_prompt = isinstance(statement.source, Subscribe)
     return Result(lambda count: f"COPY {count}", columns, rows, copy_out=writer, is_prompt=is_prompt)
 

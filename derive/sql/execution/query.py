@@ -302,12 +302,12 @@ async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: As
         rows = await read(state, state.bound(plan.query, arguments), as_of)
     else:
         _logger.debug("point lookup: %s", plan.text)
-    shown = rows if plan.columns else _without_columns(rows)
+    shown = rows if plan.columns else without_columns(rows)
     return Result(lambda count: f"SELECT {count}", plan.columns, shown)
 
 
-async def _without_columns(batches: AsyncIterator[Sequence[Row]]) -> AsyncIterator[Sequence[Row]]:
-    """Yield an empty row for each row; SQL has one column at least."""
+async def without_columns(batches: AsyncIterator[Sequence[Row]]) -> AsyncIterator[Sequence[Row]]:
+    """Yield an empty row for each row of a query without columns, whose rows have a placeholder."""
     async for batch in batches:
         yield [()] * len(batch)
 
