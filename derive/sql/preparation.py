@@ -21,11 +21,12 @@ from derive.functions.scalar.catalog import SERVER_VERSION
 from derive.functions.types.encodings import NAMES, find_encoding
 from derive.functions.types.pg_type import OID_OF, UNKNOWN_OID, oid_of, type_of_oid
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
-from derive.sql.catalog.snapshot import Objects
+from derive.sql.catalog.snapshot import Objects, is_temporary
 from derive.sql.maintenance.view_state import Maintained
 from derive.sql.parser.ast import QualifiedName, Query
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import (
+    TEMPORARY,
     Copy,
     Declare,
     Delete,
@@ -159,17 +160,25 @@ class KnownSetting:
 
 
 @lru_cache(maxsize=64)
-def path_of(text: str, user: str) -> tuple[str, ...]:
+def path_of(text: str, user: str, temporary: str | None = None) -> tuple[str, ...]:
     """Return the schemas of a search path, in which `"$user"` is the schema with the name of the user.
+
+    The schema of the session's temporary relations has the place of `pg_temp`; it is the first one if the path does
+    not name it.
 
     An empty path stands for `public`: names in dumps and in definitions of views have any other schema.
 
     >>> path_of('"$user", public, "A b"', "ann")
     ('ann', 'public', 'A b')
+    >>> path_of("public, pg_temp, pg_temp_8", "ann", "pg_temp_7")
+    ('public', 'pg_temp_7')
     """
     names = [quoted.replace('""', '"') or plain.strip().lower() for quoted, plain in _PATH_NAME.findall(text)]
-    path = tuple(user if name == "$user" else name for name in names if name not in {"", "pg_catalog"})
-    return path or ("public",)
+    schemas = {"$user": user, TEMPORARY: temporary}
+    path = [schemas.get(name, name) for name in names if name not in {"", "pg_catalog"}] or ["public"]
+    if temporary not in path:
+        path.insert(0, temporary)
+    return tuple(name for name in path if name is not None and (name == temporary or not is_temporary(name)))
 
 
 _PATH_NAME = re.compile(r'"((?:[^"]|"")*)"|([^,"]+)')

@@ -394,6 +394,12 @@ def test_temporary_relations_belong_to_one_session_and_end_with_it(tmp_path: Pat
         assert await other("TABLE t") == [("x",)]
         (number,) = {item.schema for item in coordinator.objects.items.values()} - {one.session._state.temporary}
         assert await one.fails(f"TABLE {number}.t") == "42P01"
+        await other.script("DROP TABLE t; CREATE TABLE t (c int); INSERT INTO t VALUES (3)")
+        await one(f"SET search_path = {number}, public, pg_temp")
+        assert await one("TABLE t") == [("3",)]
+        await one("SET search_path = public")
+        assert await one("TABLE t") == [("1",)]
+        await other.script("DROP TABLE t; CREATE TEMP TABLE t (b text)")
         assert await one("SELECT relname FROM pg_class WHERE relpersistence = 't'") == [("t",)]
         assert await one.fails("CREATE MATERIALIZED VIEW v AS SELECT a FROM t") == "0A000"
         await one.session.close()

@@ -336,7 +336,7 @@ class Objects:
     @property
     def temporary(self) -> str | None:
         """Return the schema of the session's temporary relations; None if it has none."""
-        return self.path[0] if self.path and is_temporary(self.path[0]) else None
+        return next(filter(is_temporary, self.path), None)
 
     def _identifier(self, schema: str | None, name: str) -> GlobalId | None:
         if schema is not None and is_temporary(schema):

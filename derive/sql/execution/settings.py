@@ -39,7 +39,7 @@ class Settings:
         self._local: dict[str, str] = {}
         self._before: dict[str, str] | None = None  # values before the transaction, after its first SET
         self._reported: dict[str, str] | None = None
-        self._path: tuple[str, ...] | None = None  # of the search path, as long as no setting changes
+        self._path: tuple[str | None, tuple[str, ...]] | None = None  # with the temporary schema, until a SET
 
     @property
     def reported(self) -> dict[str, str]:
@@ -53,11 +53,14 @@ class Settings:
         """Return the isolation level of the next transaction."""
         return Isolation(self.get("transaction_isolation"))
 
-    def search_path(self, user: str) -> tuple[str, ...]:
-        """Return the schemas in which names without a schema are looked up, for a user."""
-        if self._path is None:
-            self._path = path_of(self.get("search_path"), user)
-        return self._path
+    def search_path(self, user: str, temporary: str | None) -> tuple[str, ...]:
+        """Return the schemas in which names without a schema are looked up, for a user.
+
+        `temporary` is the schema of the session's temporary relations.
+        """
+        if self._path is None or self._path[0] != temporary:
+            self._path = temporary, path_of(self.get("search_path"), user, temporary)
+        return self._path[1]
 
     def seconds(self, name: str) -> float | None:
         """Return the seconds of a timeout setting; None for no limit."""

@@ -206,8 +206,7 @@ class State:
     def objects(self) -> Objects:
         """Return the names, including definitions of the transaction."""
         objects = self.ddl.objects if self.ddl else self.coordinator.refresh()
-        path = self.settings.search_path(self.user.name)
-        return objects.seen_by(path if self.temporary is None else (self.temporary, *path))
+        return objects.seen_by(self.settings.search_path(self.user.name, self.temporary))
 
     # Transactions
 
