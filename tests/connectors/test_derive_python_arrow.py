@@ -104,6 +104,7 @@ def test_arrow_method_publishes_the_bytes_of_a_plain_method_in_any_batches(
 
 
 SCALARS = ("id", "note", "amount", "is_new")
+SCALAR_TYPES = (pa.int64(), pa.string(), pa.float64(), pa.bool_())
 SCALAR_SCHEMA = {**SCHEMA, "properties": {name: SCHEMA["properties"][name] for name in SCALARS}}
 FEW = st.fixed_dictionaries({"id": IDS, "note": st.text(), "amount": NUMBERS, "is_new": st.booleans()})
 
@@ -121,10 +122,9 @@ def test_arrays_of_fields_publish_the_bytes_of_documents(scalars: PythonSession,
     documents: list[Document] = [{name: one[name] for name in SCALARS if name in one} for one in drawn]
     clocks = [CLOCK] * len(documents)
     expected = [(cause, one) for cause, one in enumerate(map(dump_exact, documents)) if documents[cause]["id"] < 1000]
-    types = (pa.int64(), pa.string(), pa.float64(), pa.bool_())
     fields = [
         pa.array([document.get(name) for document in documents], type_)
-        for name, type_ in zip(SCALARS, types, strict=True)
+        for name, type_ in zip(SCALARS, SCALAR_TYPES, strict=True)
     ]
     batch = ReadBatch([0] * len(documents), clocks, clocks, documents, [fields])
     assert texts(list(scalars.invoke(batch))) == expected
@@ -135,6 +135,16 @@ def test_arrays_of_fields_publish_the_bytes_of_documents(scalars: PythonSession,
         columns = part.columns.documents() if isinstance(part, PublishedColumns) else part.documents
         published += texts(list(zip(map(int, part.causes), columns, strict=True)))
     assert published == expected
+
+
+def test_arrays_larger_than_the_pipe_are_answered(scalars: PythonSession) -> None:
+    documents: list[Document] = [{"id": row % 1000, "note": "x" * 300} for row in range(9_000)]
+    clocks = [CLOCK] * len(documents)
+    values = [[document.get(name) for document in documents] for name in SCALARS]
+    fields = [pa.array(column, type_) for column, type_ in zip(values, SCALAR_TYPES, strict=True)]
+    parts = scalars.invoke_columns(ReadBatch([0] * len(documents), clocks, clocks, documents, [fields]))
+    assert parts is not None
+    assert [cause for part in parts for cause in part.causes] == list(range(len(documents)))
 
 
 def test_batches_have_times_and_documented_types() -> None:

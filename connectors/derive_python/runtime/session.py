@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
@@ -55,7 +54,7 @@ STATE_TABLE = "flow_python"
 _KEPT_BYTES = 16 << 20
 
 _ARRAY_ROWS = 4_000
-"""Number of rows of a frame with arrays, which fits into a pipe."""
+"""Number of rows of a frame with arrays; a frame of numbers and short texts fits into the pipe."""
 
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from flow_harness.main import main; main()"
 
@@ -257,16 +256,22 @@ class PythonSession(ModuleSession):
     def _answers_of(
         self, batch: ReadBatch, transform: int, rows: np.ndarray, arrays: Any, *, as_columns: bool
     ) -> Iterator[PublishedColumns | PublishedDocuments]:
-        """Yield the published documents of one transform. The process runs a part while the one before it is used."""
+        """Yield the published documents of one transform. The process runs a part while the one before it is used.
+
+        A part that does not fit into the pipe is sent after the answer of the part before it. Otherwise the process
+        could wait until its answer is read, while this function waits until the process reads the part.
+        """
         process = self._open()
         self._unanswered, self._committed = True, False
         begins = range(0, len(rows), _ARRAY_ROWS)
-        unsent = iter(begins)
-        for begin in begins:
-            for following in itertools.islice(unsent, 1 if begin else 2):
-                part = arrays.slice(following, _ARRAY_ROWS)
+        parts = (arrays.slice(begin, _ARRAY_ROWS) for begin in begins)
+        frames = (self._frames.frame_of(part, transform, as_columns=as_columns) for part in parts)
+        sent, frame = 0, next(frames, None)
+        for answered, begin in enumerate(begins):
+            while frame is not None and (sent == answered or (sent == answered + 1 and process.takes(*frame))):
                 with suppress(OSError):  # the process has ended, which the answer reports
-                    process.send(*self._frames.frame_of(part, transform, as_columns=as_columns))
+                    process.send(*frame)
+                sent, frame = sent + 1, next(frames, None)
             answer = self._answer(process, batch, transform, rows[begin : begin + _ARRAY_ROWS])
             if len(answer.causes):
                 yield answer
