@@ -205,9 +205,6 @@ class ModuleProcess:
         for descriptor in (self._stdin, self._stdout):
             with suppress(OSError, AttributeError):  # Linux only; on other systems, pipes keep their size
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        self._room = select.PIPE_BUF
-        with suppress(OSError, AttributeError):
-            self._room = fcntl.fcntl(self._stdin, fcntl.F_GETPIPE_SZ) // 2
         self._sending = threading.Lock()  # held while a line is sent, and while the descriptor is closed
         self._ended = False
         self._wire = Wire(self._stdout)
@@ -262,7 +259,10 @@ class ModuleProcess:
 
     def takes(self, *parts: bytes | memoryview) -> bool:
         """Return whether a frame fits into the pipe: `send` then does not wait for the answer to the frame before."""
-        return _HEAD_BYTES + sum(map(len, parts)) + _TOKEN_BYTES <= self._room
+        room = select.PIPE_BUF
+        with suppress(OSError, AttributeError):  # Linux only
+            room = fcntl.fcntl(self._stdin, fcntl.F_GETPIPE_SZ) // 2
+        return _HEAD_BYTES + sum(map(len, parts)) <= room
 
     def _write(self, *parts: bytes | memoryview) -> None:
         with self._sending:
