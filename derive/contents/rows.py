@@ -6,6 +6,7 @@ for all needed columns, no document is parsed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -183,14 +184,22 @@ class _TableConditions:
         ]
 
     def matching(self, appended: Sequence[AppendedRow]) -> Sequence[AppendedRow]:
-        """Return the updates of needed rows."""
+        """Return the updates of needed rows.
+
+        Deleted rows may have other types than the columns have now, so they are left out, and only columns with bounds
+        are converted.
+        """
         if not self._bounds:
             return appended
-        rows = self._rows.rows([text for *_, text in appended])
+        counts = Counter[str]()
+        for _, _, diff, _, text in appended:
+            counts[text] += diff
+        present = [update for update in appended if counts[update[-1]]]
+        columns = self._rows.columns(self._bounds, [text for *_, text in present])
         return [
             update
-            for update, row in zip(appended, rows, strict=True)
-            if all(bound.holds(row[index]) for index, bound in self._bounds.items())
+            for update, data in zip(present, zip(*columns, strict=True), strict=True)
+            if all(bound.holds(datum) for bound, datum in zip(self._bounds.values(), data, strict=True))
         ]
 
 

@@ -119,6 +119,16 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "TABLE z2",
         "TABLE z",
     ),
+    "rows by keys after a change of a type": (
+        "CREATE TABLE t (k int PRIMARY KEY, a int)",
+        "INSERT INTO t VALUES (1, 1), (2, 2)",
+        "ALTER TABLE t ALTER a TYPE numeric USING a + 0.5",
+        "SELECT a FROM t WHERE k = 2",
+        "SELECT k FROM t WHERE a = 1.5",
+        "ALTER TABLE t ALTER a TYPE timestamp USING timestamp '2020-01-01' + k * interval '1 day'",
+        "SELECT a FROM t WHERE k >= 2",
+        "SELECT k FROM t WHERE a = '2020-01-02'",
+    ),
     "set of several columns": (
         "CREATE TABLE t (k int PRIMARY KEY, a int, b text)",
         "CREATE TABLE u (k int, x bigint, y text)",
