@@ -41,7 +41,10 @@ def _comparable(function: Function) -> bool:
         return False  # what casts to types with modifiers are
     if function.symbol.endswith("[]") and function.symbol != "[]":
         return False  # what functions in FROM are
-    if function.symbol.startswith(("elements_of_", "json_", "to_json_")) or function.symbol == "to_json":
+    if function.symbol.startswith(("elements_of_", "json_", "to_json_")) or function.symbol in {
+        "to_json",
+        "array_to_json",
+    }:
         return False  # they are jsonb's here
     if function.symbol == "array_fill":
         return False  # of several dimensions elsewhere
