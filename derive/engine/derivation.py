@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from derive.engine.edits import edits_of, fingerprints_of, reset_command
-from derive.engine.executor import Executor
 from derive.engine.rereading import carried_over, find_rereadings, renaming_of
 from derive.engine.transactor import Opened, Prepared, Transaction
 from derive.errors import FlowError, OwnedError, StorageError, TaskError
@@ -26,6 +26,9 @@ from derive.storage.roles import Runnable
 from derive.time import BEGINNING
 from derive.time.extent import Limits, Load, Size, size_of, slice_borders
 from derive.time.positions import Place, offset_of
+
+if TYPE_CHECKING:
+    from derive.engine.executor import Executor  # imports Arrow
 
 
 def default_shards(spec: DerivationSpec, cores: int) -> int:

@@ -27,8 +27,6 @@ from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, InputSpec
 from derive.storage.roles import Readable
 from derive.storage.segments.partition import INGESTED, NO_PARTITION, collection_folder
-from derive.storage.segments.rows import WrittenRows
-from derive.storage.segments.writer import SegmentWriter
 from derive.storage.table_types import GlobalId, RowUpdate, Table, in_order
 from derive.storage.tables import appended_rows, pieces_of
 from derive.time import BEGINNING, END_OF_TIME, tick_begin
@@ -154,6 +152,9 @@ def _documents_of(store: Readable, table: GlobalId, spec: InputSpec, end: int) -
 
 
 def _written(root: Path, name: str, shape: Table, updates: list[RowUpdate]) -> tuple[Segment, ...]:
+    from derive.storage.segments.rows import WrittenRows  # imports NumPy
+    from derive.storage.segments.writer import SegmentWriter
+
     spec = replace(shape.spec, name=name)
     writer = SegmentWriter(root, spec, f"{INGESTED}{uuid.uuid4()}", is_valid=True)
     try:

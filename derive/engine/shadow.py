@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from derive.catalog.graph import cycles
 from derive.document.exact import parse_exact
@@ -29,10 +30,7 @@ from derive.engine.edits import fingerprints_of
 from derive.engine.stored_bindings import StoredParts, find_stored_edits, stored_fields
 from derive.errors import CatalogError, UsageError
 from derive.failpoint import reach
-from derive.materialize.connector import Connector
-from derive.materialize.preparation import PreparedMaterialization, prepare
 from derive.materialize.restarts import binding_of, last_reset, read_refills
-from derive.materialize.worker import close_streams, connectors
 from derive.protocol.definition_text import (
     Definition,
     StoredBinding,
@@ -50,6 +48,12 @@ from derive.storage.metadata.swap import BindingShadow, Shadow
 from derive.storage.roles import Maintainable, Runnable, View
 from derive.storage.shadows import other_edit
 from derive.time import BEGINNING
+
+if TYPE_CHECKING:
+    from derive.materialize.connector import Connector
+    from derive.materialize.preparation import PreparedMaterialization
+
+# Connectors are imported in functions, because they import gRPC, and most runs have no shadow of a binding.
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +357,9 @@ def _require_fillable(store: View, spec: MaterializationSpec, shadow: BindingSha
     Raises:
         UsageError: the endpoint cannot do this, or the edit changes the live bindings, too.
     """
+    from derive.materialize.preparation import prepare
+    from derive.materialize.worker import connectors
+
     both, state = with_shadow(spec, shadow), store.task(spec.name)
     prints = state.fingerprints if state else {}
     what = f"'{spec.name}' cannot fill a table beside that of {', '.join(map(repr, shadow.keys.values()))}"
@@ -455,6 +462,8 @@ def drop_binding_shadows(store: Runnable, catalog: CatalogSpec, shadows: Sequenc
         UsageError: the catalog has no such materialization.
         FlowError: an endpoint cannot be reached; its shadows stay.
     """
+    from derive.materialize.worker import close_streams
+
     dropped: list[str] = []
     for shadow in shadows:
         spec = catalog.materializations.get(shadow.task)
@@ -507,6 +516,9 @@ def prepare_shadow(store: Maintainable, catalog: CatalogSpec, name: str) -> tupl
 def _prepared(
     store: View, spec: MaterializationSpec, state: TaskState | None
 ) -> tuple[PreparedMaterialization, Connector]:
+    from derive.materialize.preparation import prepare
+    from derive.materialize.worker import connectors
+
     connector = connectors().connect(spec.endpoint)
     prints: Mapping[str, str] = state.fingerprints if state else {}
     return prepare(spec, connector, stored_fields(prints), last_reset(store.root, spec.name)), connector

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import orjson
 
 from derive.engine.edits import Unaccepted
-from derive.materialize.preparation import PreparedMaterialization
 from derive.materialize.restarts import ResetMarker, binding_of, clocks_of
 from derive.protocol.specs import BindingSpec, MaterializationSpec
 from derive.reduce.reduce_keyword import annotated_locations
 from derive.storage.metadata.descriptions import Edit, TaskState
 from derive.time import BEGINNING
+
+if TYPE_CHECKING:
+    from derive.materialize.preparation import PreparedMaterialization  # imports gRPC
 
 _STALE = (
     "'{}' starts over, and the connector cannot refill it: rows of keys that its source no longer has stay, and later"

@@ -13,21 +13,23 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from derive.document.clock import format_duration, format_rfc3339
 from derive.document.exact import dump_exact
 from derive.document.pointer import JSON
 from derive.engine.stored_bindings import StoredParts, stored_fields
 from derive.errors import CatalogError, FlowError
-from derive.materialize.connector import Connectors
-from derive.materialize.preparation import PreparedMaterialization, prepare
 from derive.materialize.restarts import binding_of, last_reset
 from derive.protocol.materialization import connector_of
 from derive.protocol.specs import BindingSpec, MaterializationSpec
 from derive.reduce.reduce_keyword import annotated_locations
 from derive.storage.metadata.descriptions import TaskState
 from derive.time import BEGINNING
+
+if TYPE_CHECKING:
+    from derive.materialize.connector import Connectors
+    from derive.materialize.preparation import PreparedMaterialization
 
 Effect: TypeAlias = Literal["nothing", "new documents", "from the start", "endpoint", "waits", "refused"]
 """Effect of a change. In this order: no effect; an effect on documents that are read from now on; a source is read from
@@ -424,6 +426,8 @@ def plan_endpoint(
         CatalogError: the catalog conflicts with the connector.
         FlowError: the connector does not answer or refuses.
     """
+    from derive.materialize.preparation import prepare  # imports gRPC
+
     connector = connectors.connect(spec.endpoint)
     fields = stored_fields(state.fingerprints if state else {})
     prepared = prepare(spec, connector, fields, last_reset(folder, spec.name))

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from derive.contents.reads import compacted_before
 from derive.document.clock import format_rfc3339
 from derive.document.exact import parse_exact
 from derive.engine.derivation import check_migrations, misplaced
@@ -279,6 +278,8 @@ def _added(
 
 def _compactions(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> Iterator[str]:
     """Yield a note for each source whose start is not as the task would have read it before compaction."""
+    from derive.contents.reads import compacted_before  # imports Arrow
+
     for source in spec.sources.values():
         since = compacted_before(store, source)
         if since is not None and source.name != spec.name:

@@ -32,7 +32,7 @@ def test_debug_level_names_the_executor_and_the_extent_of_a_transaction(tmp_path
 
     reported = decisions(tmp_path, "run", "--until-idle")
 
-    assert any(line.startswith("engine.hybrid_executor: d/copies: 2 documents, about ") for line in reported)
+    assert any(line.startswith("engine.executor: d/copies: 2 documents, about ") for line in reported)
     assert any(line.startswith("engine.task: d/copies: extent up to ") for line in reported)
 
 
