@@ -286,8 +286,8 @@ class Run:
         The bindings of a materialization are independent, so only bindings that must start over are read again.
         """
         with self._stopping(task):
-            keys = task.follow()
-            if keys:
+            # The reopened task has a switch that was recorded before, whose rows `follow` writes again.
+            while keys := task.follow():
                 name, ticks = task.spec.name, {other.spec.tick for other in self.tasks.values()}
                 is_derived = isinstance(task.spec, DerivationSpec)
                 parts = {} if is_derived or len(keys) == len(task.spec.inputs) else {name: keys}

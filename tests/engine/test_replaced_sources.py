@@ -601,3 +601,44 @@ def test_followers_equal_a_recreated_source_with_and_without_rows(
         assert +groups == Counter([3] * rows)
     else:
         assert [len(world.rows("t/greatest")), len(world.rows("t/copies"))] == [rows] * 2
+
+
+def test_recorded_switch_is_made_beside_a_binding_that_starts_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run was killed after it had recorded a switch; the next run finds another source that was reset."""
+    file = tmp_path / "out.db"
+    bindings = ", ".join(
+        f"{{source: {source}, resource: {{table: {table}}}, onSourceReset: follow}}"
+        for source, table in ((ITEMS, "items"), ("t/greatest", "greatest"))
+    )
+    endpoint = f"{{connector: {{image: materialize-sqlite, config: {{path: {file}}}}}}}"
+    text = f"{CATALOG}materializations:\n  t/out:\n    endpoint: {endpoint}\n    bindings: [{bindings}]\n"
+    world = World(tmp_path / "data", load(write_catalog(tmp_path, text)), wall=1_000_000)
+
+    def sleep(seconds: float) -> None:
+        world.wall += max(int(seconds * 1e6), 100_000)
+
+    def run(*tasks: str) -> None:
+        with closing(open_run(world.catalog, world.store, InProcessExecutor(), tasks=tasks)) as run:
+            run.until_idle(sleep=sleep)
+
+    def kill(*_: object) -> None:
+        raise KilledError
+
+    table = world.store.tables.create(ITEMS, COLUMNS)
+    put(world, table, 1)
+    run("t/greatest", "t/out")
+    world.define(Definitions(dropped=(table.id,)))
+    world.store.tables.create(ITEMS, COLUMNS)
+    world.wall += 5_000_000
+    with monkeypatch.context() as killed, pytest.raises(KilledError):
+        killed.setattr("derive.engine.task.write_switch", kill)
+        run("t/out")
+    run("t/greatest")
+    world.wall += 20_000_000
+    run("t/greatest", "t/out")
+
+    with closing(apsw.Connection(str(file))) as db:
+        assert db.execute("""SELECT id FROM items WHERE "_meta/op" IS NOT 'd'""").fetchall() == []
+        assert db.execute("SELECT id FROM greatest").fetchall() == []
