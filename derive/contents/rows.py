@@ -6,7 +6,6 @@ for all needed columns, no document is parsed.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -39,6 +38,7 @@ from derive.time.extent import size_of
 from derive.time.positions import Segment, SourceRead
 
 if TYPE_CHECKING:
+    from derive.storage.metadata.tables import TableRead
     from derive.storage.segments.columns import TypedColumn
     from derive.storage.segments.reader import Condition
 
@@ -120,15 +120,15 @@ def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOU
     from derive.storage.segments.rows import StoredRows
 
     rows = rows_of(table)
-    conditions = _TableConditions(table, rows, bounds)
-    known = store.tables.read(table.id, BEGINNING, as_of + 1, conditions.within_texts())
+    with _dropped(table):
+        conditions, known = _read_with_conditions(store, table, as_of, bounds)
     read = SourceRead(0, 0, BEGINNING, as_of + 1, known.segments)
     updates = conditions.matching(known.appended)
     columns = zip(*pieces_of(updates), strict=True) if updates else ((),) * len(StoredRows.SCHEMA)
     appended = StoredRows.from_columns(*columns)
     with _dropped(table), TemporaryDirectory(prefix="flowctl-") as scratch:
         parts = reduced_locally(
-            store.root, table.spec, read, Path(scratch), conditions=conditions.of_files(), appended=appended
+            store.root, table.spec, read, Path(scratch), conditions=conditions.filters, appended=appended
         )
         for batch in batches_of(parts):
             yield rows.rows(batch.texts.to_pylist())
@@ -139,38 +139,38 @@ _MOST_PARTS = 10
 
 
 class _TableConditions:
-    """Conditions on the typed columns of a table; bounds of other columns are ignored.
+    """Conditions on typed columns of a table.
 
-    A deletion has the same text as its insertion, so a condition is true for all updates of a row or for none. The sum
+    The values of typed columns depend only on the text of a row. A deletion has the same text as its insertion, so a
+    condition is true for all updates of a row or for none, even if the row is older than the type of a column. The sum
     of the remaining updates has all needed rows.
 
     Args:
         table: the table.
-        rows: converter of its rows.
         bounds: bounds of its columns.
+        typed: typed columns that all segments of the read have; bounds of other columns are ignored.
+
+    Attributes:
+        filters: the conditions on rows of segments.
     """
 
-    def __init__(self, table: Table, rows: TableRows, bounds: Bounds) -> None:
-        from derive.storage.segments.columns import typed_columns
+    def __init__(self, table: Table, bounds: Bounds, typed: Collection[TypedColumn]) -> None:
+        by_pointer = {column.pointer: column for column in typed}
+        pointers = [column.pointer for column in table.columns]
+        self._rows = rows_of(table)
+        self._bounds = {index: bound for index, bound in bounds.items() if pointers[index] in by_pointer}
+        self._columns = [by_pointer[pointers[index]] for index in self._bounds]
+        self.filters = list(map(self._filter, self._columns, self._bounds))
 
-        typed = {column.pointer: column for column in typed_columns(table.spec)} if bounds else {}
-        self._rows = rows
-        self._bounds = {index: bound for index, bound in bounds.items() if table.columns[index].pointer in typed}
-        self._typed = {index: typed[table.columns[index].pointer] for index in self._bounds}
-
-    def of_files(self) -> list[Condition]:
-        """Return the conditions on files."""
+    def _filter(self, column: TypedColumn, index: int) -> Condition:
         import pyarrow as pa
 
         from derive.storage.segments.reader import Condition
 
-        conditions = []
-        for index, bound in self._bounds.items():
-            column, data = self._typed[index], bound.data
-            told = None if data is None else [self._rows.value(index, one) for one in data if one is not None]
-            ends: list[Any] = [bound.least, bound.most]
-            conditions.append(Condition(column.name, None if told is None else pa.array(told, column.type), *ends))
-        return conditions
+        bound = self._bounds[index]
+        data = None if bound.data is None else [self._rows.value(index, one) for one in bound.data if one is not None]
+        ends: list[Any] = [bound.least, bound.most]
+        return Condition(column.name, None if data is None else pa.array(data, column.type), *ends)
 
     def within_texts(self) -> list[list[str]]:
         """Return lists of substrings: the text of every needed row contains a substring of each list.
@@ -184,23 +184,40 @@ class _TableConditions:
         ]
 
     def matching(self, appended: Sequence[AppendedRow]) -> Sequence[AppendedRow]:
-        """Return the updates of needed rows.
-
-        Deleted rows may have other types than the columns have now, so they are left out, and only columns with bounds
-        are converted.
-        """
-        if not self._bounds:
+        """Return the updates of needed rows, as the filters select them in segments."""
+        if not self.filters or not appended:
             return appended
-        counts = Counter[str]()
-        for _, _, diff, _, text in appended:
-            counts[text] += diff
-        present = [update for update in appended if counts[update[-1]]]
-        columns = self._rows.columns(self._bounds, [text for *_, text in present])
-        return [
-            update
-            for update, data in zip(present, zip(*columns, strict=True), strict=True)
-            if all(bound.holds(datum) for bound, datum in zip(self._bounds.values(), data, strict=True))
-        ]
+        import pyarrow as pa
+
+        from derive.storage.segments.reader import made_columns
+        from derive.storage.segments.texts import parse_texts
+
+        documents = parse_texts(pa.array([text for *_, text in appended], pa.string()))
+        arrays, _ = made_columns(self._columns, [column.kind for column in self._columns], documents)
+        masks = [one.mask(array).to_pylist() for one, array in zip(self.filters, arrays, strict=True)]
+        return [update for update, *passes in zip(appended, *masks, strict=True) if all(passes)]
+
+
+def _read_with_conditions(
+    store: Readable, table: Table, as_of: int, bounds: Bounds
+) -> tuple[_TableConditions, TableRead]:
+    """Return the conditions of a read of a table until a time, and the updates, of which some may be left out.
+
+    A segment lacks a typed column if it was written before ALTER TABLE added the column or changed its type. Then the
+    whole read has no condition on the column: with conditions on some segments, the deletion of a row could be left
+    out, but not its insertion.
+    """
+    from derive.storage.segments.columns import columns_in, typed_columns
+
+    pointers = {table.columns[index].pointer for index in bounds}
+    typed = {column for column in typed_columns(table.spec) if column.pointer in pointers} if bounds else set()
+    while True:
+        conditions = _TableConditions(table, bounds, typed)
+        known = store.tables.read(table.id, BEGINNING, as_of + 1, conditions.within_texts())
+        held = typed.intersection(*(columns_in(store.root, segment) for segment in known.segments if typed))
+        if held == typed:
+            return conditions, known
+        typed = held
 
 
 @contextmanager

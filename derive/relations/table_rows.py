@@ -105,16 +105,12 @@ class TableRows:
 
     def rows(self, texts: Sequence[str]) -> list[Row]:
         """Return the rows of documents that `changes` made."""
-        columns = self.columns(range(len(self._names)), texts)
-        return list(zip(*columns, strict=True)) if columns else [()] * len(texts)
-
-    def columns(self, indexes: Iterable[int], texts: Sequence[str]) -> list[Sequence[Datum]]:
-        """Return the data of some columns of documents that `changes` made."""
         documents = list(map(parsed_json, texts)) if self._has_json else orjson.loads(f"[{','.join(texts)}]")
-        return [
-            self.data(index, [document.get(self._names[index], self._absent[index]) for document in documents])
-            for index in indexes
+        columns = [
+            self.data(index, [document.get(name, absent) for document in documents])
+            for index, (name, absent) in enumerate(zip(self._names, self._absent, strict=True))
         ]
+        return list(zip(*columns, strict=True)) if columns else [()] * len(texts)
 
     def data(self, index: int, values: Sequence[JSON]) -> Sequence[Datum]:
         """Return the data of a column, given the documents' values.

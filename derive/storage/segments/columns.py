@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import repeat
 from operator import itemgetter
 from pathlib import Path
@@ -89,6 +89,8 @@ ARROW: dict[Kind, pa.DataType] = {
     "boolean": pa.bool_(),
 }
 """Arrow type of each kind of column."""
+
+_KIND_OF_ARROW: dict[pa.DataType, Kind] = {arrow: kind for kind, arrow in ARROW.items()}
 
 _MISSING = type(MISSING)
 _NONE = type(None)
@@ -334,6 +336,21 @@ def decode(
     return values
 
 
+@lru_cache(maxsize=1_000)
+def columns_in(root: Path, segment: Segment) -> frozenset[TypedColumn]:
+    """Return the typed columns that the file of a segment has.
+
+    Raises:
+        SegmentError: the file cannot be read.
+    """
+    with open_segment(root, segment) as file:
+        schema = file.schema_arrow
+        pointers: dict[str, str] = orjson.loads((file.metadata.metadata or {}).get(POINTERS, b"{}"))
+    return frozenset(
+        TypedColumn(name, pointer, _KIND_OF_ARROW[schema.field(name).type]) for name, pointer in pointers.items()
+    )
+
+
 class WrongValue(NamedTuple):
     """A value of a typed column that differs from its document.
 
@@ -352,9 +369,6 @@ class WrongValue(NamedTuple):
     column: str
     stored: JSON
     expected: JSON
-
-
-_KIND_OF_ARROW: dict[pa.DataType, Kind] = {arrow: kind for kind, arrow in ARROW.items()}
 
 
 def wrong_values(root: Path, segment: Segment) -> Iterator[WrongValue]:

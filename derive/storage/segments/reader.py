@@ -68,7 +68,7 @@ class Condition:
             return False
         return (self.least is None or self.least <= most) and (self.most is None or least <= self.most)
 
-    def mask(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    def mask(self, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         """Return the mask of matching rows; null for no match."""
         parts: list[Any] = []
         if self.values is not None:
