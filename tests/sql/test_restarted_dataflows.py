@@ -144,7 +144,9 @@ async def test_dataflows_over_dataflows_keep_their_capabilities_after_a_restart(
         await client("CREATE INDEX i ON w (a)")
         await until_maintained(coordinator, "w")
         ids = identified(coordinator, "v", "w", "i")
-        assert held(coordinator).keys() == set(ids)
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while held(coordinator).keys() != set(ids):
+                await coordinator.watcher.next.wait()
     async with world.opened() as coordinator:
         coordinator.own()
         async with asyncio.timeout(_PATIENCE_SECONDS):
