@@ -18,7 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,9 +62,13 @@ class Served:
 
     def replicas(self) -> list[int]:
         """Return the process ids of the server's replicas."""
-        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        children = [int(child) for task in tasks for child in task.read_text().split()]
-        return [child for child in children if b"compute" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")]
+        replicas: list[int] = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # ended during the reading
+                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                if int(parent) == self.process.pid and b"compute" in (folder / "cmdline").read_bytes().split(b"\0"):
+                    replicas.append(int(folder.name))
+        return replicas
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End the server and its replicas."""

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import psycopg
 import pytest
+from child_processes import children_of
 from forked_flowctl import Flowctl, flowctl
 from test_sql_serve import Served, refused, serve
 
@@ -29,9 +30,7 @@ from derive.storage.task_log import recent_entries
 
 def replicas_of(served: Served) -> list[int]:
     """The processes of replicas that a server has started."""
-    tasks = Path(f"/proc/{served.process.pid}/task").glob("*/children")
-    children = [int(child) for task in tasks for child in task.read_text().split()]
-    return [child for child in children if b"compute" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")]
+    return [child for child, command in children_of(served.process.pid).items() if "compute" in command]
 
 
 def has_ended(process: int, seconds: float) -> bool:

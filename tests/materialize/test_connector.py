@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import toy_connector
+from child_processes import children_of
 from materializations import AT, COLLECTION, binding, config, local, materialization
 
 from derive.errors import (
@@ -392,12 +393,7 @@ def test_connector_process_prints_its_address() -> None:
 
 def test_connector_process_shares_the_session_and_not_the_process_group() -> None:
     process = start(WAITER)
-    (child,) = [
-        int(pid)
-        for task in Path("/proc/self/task").glob("*/children")
-        for pid in task.read_text().split()
-        if b"sys.stdin.read()" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    (child,) = [child for child, command in children_of(os.getpid()).items() if "sys.stdin.read()" in " ".join(command)]
 
     assert os.getsid(child) == os.getsid(0)
     assert os.getpgid(child) == child

@@ -14,6 +14,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 import apsw
+from child_processes import children_of
 from forked_flowctl import Flowctl
 from proxy import Network, Proxy
 from torture_sql import Server
@@ -217,11 +218,7 @@ class Cluster(Server):
         process = self.server.process
         if process is None:
             return []
-        children: list[int] = []
-        with suppress(OSError):
-            for task in Path(f"/proc/{process.pid}/task").glob("*/children"):
-                children += map(int, task.read_text().split())
-        return [child for child in children if b"compute" in _command_line(child)]
+        return [child for child, command in children_of(process.pid).items() if "compute" in command]
 
     def folders(self) -> list[Path]:
         """Where instances keep what they have."""
@@ -241,10 +238,3 @@ def dataflows_in(folder: Path) -> set[int]:
             return {int(str(id_)) for (id_,) in database.execute("SELECT id FROM definitions").fetchall()}
     except apsw.Error:  # it is only just being made
         return set()
-
-
-def _command_line(process: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return []
