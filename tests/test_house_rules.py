@@ -58,6 +58,7 @@ SMALL_MODULES = {
     "derive/relations/arrow.py": "keeps Arrow out of the columns of relations",
     "derive/spark/daemon.py": "entry point: the process that forks Spark's Python workers",
     "derive/sql/backends.py": "leaf: sessions of a server",
+    "derive/sql/transactions/counters.py": "leaf: numbers of identity columns and sequences",
     "derive/storage/segments/clocks.py": "keeps Arrow out of the start",
     "derive/storage/table_compaction.py": "keeps Arrow out of the start of SQL",
 }

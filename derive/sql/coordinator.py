@@ -1,15 +1,10 @@
-"""The coordinator: the state that all sessions of a process share, in one event loop.
-
-Each number of an identity column is given once, also by processes that are killed. Numbers are reserved in the metadata
-database in blocks, before the commit of the rows that have them. A reservation needs no sync, because commits reach the
-disk in order. Numbers of a block that no row has got are lost at the end of the process.
-"""
+"""The coordinator: the state that all sessions of a process share, in one event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +31,7 @@ from derive.sql.sources.followed_file import ALL_FILES, FileAccess
 from derive.sql.sources.source_feeder import SourceFeeder
 from derive.sql.transactions.advisory_locks import AdvisoryLocks
 from derive.sql.transactions.altered_table import stored_column
+from derive.sql.transactions.counters import Counters
 from derive.sql.transactions.group_commit import GroupCommit, Shape, shape_of
 from derive.sql.transactions.key_index import KeyIndexes
 from derive.sql.transactions.key_lookup import KeyLookups
@@ -47,56 +43,6 @@ from derive.storage.store import Store
 from derive.storage.table_types import Table
 from derive.storage.task_log import TaskLog
 from derive.time import END_OF_TIME
-
-_BLOCK = 32
-"""Least number of reserved numbers, as PostgreSQL reserves them."""
-
-
-class Counters:
-    """The counters of one data folder, for the process that writes its tables.
-
-    Args:
-        reserve: reserves numbers of a counter durably; returns the first one.
-        read: returns the first number that is not reserved; None if no number was.
-        restart: lets a counter continue with a number.
-    """
-
-    def __init__(
-        self,
-        reserve: Callable[[int, int], int],
-        read: Callable[[int], int | None],
-        restart: Callable[[int, int], None],
-    ) -> None:
-        self._reserve, self._read, self._restart = reserve, read, restart
-        self._blocks: dict[int, tuple[int, int]] = {}  # the next number and the end of the block
-        self._lock = asyncio.Lock()
-
-    async def take(self, counter: int, count: int, unit: int = 1) -> int:
-        """Return the first of some consecutive numbers; `unit` divides the counts of all calls."""
-        async with self._lock:
-            begin, end = self._blocks.get(counter, (0, 0))
-            if end - begin < count:
-                size = max(count, _BLOCK * unit)
-                first = await asyncio.to_thread(self._reserve, counter, size)
-                if first != end:
-                    begin = first
-                end = first + size
-            self._blocks[counter] = begin + count, end
-            return begin
-
-    async def next(self, counter: int) -> int | None:
-        """Return the next number; None for a counter that has not begun."""
-        async with self._lock:
-            if counter in self._blocks:
-                return self._blocks[counter][0]
-            return await asyncio.to_thread(self._read, counter)
-
-    async def restart(self, counter: int, number: int = 1) -> None:
-        """Let a counter continue with a number."""
-        async with self._lock:
-            self._blocks.pop(counter, None)
-            await asyncio.to_thread(self._restart, counter, number)
-
 
 RETENTION = 60_000_000
 """Retention of history, in microseconds."""
