@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from forked_flowctl import fork_connectors
@@ -41,6 +41,7 @@ from derive.storage.store import Store
 from derive.time.extent import Limits
 
 if TYPE_CHECKING:
+    import psycopg
     from crash_client import CrashServer
     from sql_world import Client, SqlWorld
     from toy_server import ToyServer
@@ -192,6 +193,17 @@ def toy() -> Iterator[ToyServer]:
 
     with toy_server() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[psycopg.Connection[Any]]:
+    """A connection to a PostgreSQL, in UTC, which commits each statement."""
+    from postgres_server import server
+
+    with server().connect() as connection:
+        connection.autocommit = True
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
 
 
 @pytest.fixture

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 from postgres_scripts import Outcome, in_postgres
-from postgres_server import server
 from psycopg import Connection
 from sql_world import Client, SqlWorld
 
@@ -60,14 +59,6 @@ PLACES = {
     "no segments": (),
 }
 """By name: the steps that write segments."""
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Connection]:
-    with server().connect() as connection:
-        connection.autocommit = True
-        connection.execute("SET TIME ZONE 'UTC'")
-        yield connection
 
 
 def statements(change: str) -> list[tuple[str, str]]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from postgres_scripts import outcomes
-from postgres_server import server
 from psycopg import Connection
 
 SCRIPTS = {
@@ -344,13 +342,6 @@ CATALOG_QUERIES = (
         " is_generated FROM information_schema.columns WHERE table_name = 't'"
     ),
 )
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Connection]:
-    with server().connect() as connection:
-        connection.autocommit = True
-        yield connection
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

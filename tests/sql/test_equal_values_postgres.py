@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from postgres_scripts import maintained, outcomes
-from postgres_server import server
 from psycopg import Connection
 
 TABLE = (
@@ -161,13 +158,6 @@ CHARACTER_SCRIPT = (
     "TABLE k",
     "DELETE FROM c WHERE c = 'ab    ' RETURNING n",
 )
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Connection]:
-    with server().connect() as connection:
-        connection.autocommit = True
-        yield connection
 
 
 def test_queries_of_intervals_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:

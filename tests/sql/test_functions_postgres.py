@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from postgres_scripts import maintained, outcomes
-from postgres_server import server
 from psycopg import Connection
 
 _ANGLES = (
@@ -336,14 +333,6 @@ DOCUMENT_CHANGES = (
     """UPDATE d SET j = '{"a": [2, 3]}', t = t || ' ' WHERE n IN (1, 2)""",
     "DELETE FROM d WHERE j @? '$[*].a' AND n > 1",
 )
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Connection]:
-    with server().connect() as connection:
-        connection.autocommit = True
-        connection.execute("SET TimeZone = 'UTC'")
-        yield connection
 
 
 def test_functions_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:

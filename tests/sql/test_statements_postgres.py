@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from postgres_scripts import maintained, outcomes
-from postgres_server import server
 from psycopg import Connection
 
 _NAMES = """between bigint bit boolean char character coalesce date dec decimal double exists extract float greatest
@@ -290,13 +288,6 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "SELECT nth_value(k, NULL) OVER (ORDER BY k GROUPS 1 PRECEDING) FROM m",
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Connection]:
-    with server().connect() as connection:
-        connection.autocommit = True
-        yield connection
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
