@@ -64,7 +64,7 @@ _STATEMENTS = st.sampled_from(
 )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), _STATEMENTS, st.integers(0, 3), st.integers(0, 3)), max_size=14))
 def test_lookups_equal_evaluations(statements: list[tuple[bool, str, int, int]]) -> None:
     """At each time and in each transaction, a row found by its key is the row that a scan of the table finds."""

@@ -69,24 +69,28 @@ def rows(connection: Connection, table: str) -> list[Any]:
     return connection.execute(f"SELECT n, x::text FROM {table} ORDER BY n, 2").fetchall()
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", TYPES)
 def test_constants_have_the_answer_of_their_own_plan(connection: Connection, kind: str) -> None:
-    """Of each statement, each constant is planned and answered twice: once with the plan of the constant before."""
+    """The plan of each constant answers the constants after it, and again the first one."""
     names = [f"s{number}_{list(TYPES).index(kind)}" for number in range(2)]
+    first, *others = TYPES[kind]
     for name in names:
         connection.execute(f"CREATE TABLE {name} (n integer, x {kind})")
+        connection.execute(f"INSERT INTO {name} VALUES (1, {first}), (2, NULL)")
     for form in FORMS:
-        for constant in [*TYPES[kind], *TYPES[kind]]:
+        is_write = not form.startswith("SELECT")
+        for constant in [first, *others, first]:
             answers = []
             for name, comment in zip(names, ["", " /* its own plan */"], strict=True):
-                connection.execute(f"DELETE FROM {name} WHERE n > 9")
                 found = answer(connection, form.format(constant, name) + comment)
                 answers.append(repr(found).replace(name, "t"))
             assert answers[0] == answers[1], form.format(constant, kind)
-            assert rows(connection, names[0]) == rows(connection, names[1])
-        for name in names:
-            connection.execute(f"DELETE FROM {name}")
-            connection.execute(f"INSERT INTO {name} VALUES (1, {TYPES[kind][0]}), (2, NULL)")
+            if is_write:
+                assert rows(connection, names[0]) == rows(connection, names[1])
+                for name in names:
+                    connection.execute(f"TRUNCATE {name}")
+                    connection.execute(f"INSERT INTO {name} VALUES (1, {first}), (2, NULL)")
 
 
 def test_shape_is_planned_again_after_a_definition(connection: Connection) -> None:
