@@ -276,7 +276,7 @@ async def check_keys(state: State, table: NamedRelation, writes: Sequence[Write]
 _MOST_TRIES = 3
 """Greatest number of attempts of a statement; the last attempt excludes other writers."""
 
-WorkedOut: TypeAlias = Callable[[bool], Awaitable[tuple[list[list[Written]], list[Write]]]]
+Evaluation: TypeAlias = Callable[[bool], Awaitable[tuple[list[list[Written]], list[Write]]]]
 """A function that evaluates the rows of each statement, and returns them with the writes.
 
 Its argument is whether other writers are excluded.
@@ -313,8 +313,10 @@ async def _with_writes(
     ids = state.coordinator.maintained.sources(reads)
     _check_one_snapshot(state, ids)
 
-    async def worked_out(is_alone: bool) -> tuple[list[list[Written]], list[Write]]:
-        histories = state.coordinator.commits.histories([one for one in ids if not is_provisional(one)])
+    async def evaluated(is_alone: bool) -> tuple[list[list[Written]], list[Write]]:
+        histories = state.coordinator.commits.histories(
+            [identifier for identifier in ids if not is_provisional(identifier)]
+        )
         returned: dict[GlobalId, Relation] = {}
 
         def rows_of(get: Get) -> Relation:
@@ -322,18 +324,18 @@ async def _with_writes(
 
         rows, writes = list[list[Written]](), list[Write]()
         for number, table in enumerate(tables):
-            some = await written_rows(state, table.over(rows_of), is_short=is_short, is_alone=is_alone)
+            written = await written_rows(state, table.over(rows_of), is_short=is_short, is_alone=is_alone)
             columns = table.returning or ()
-            types, modifiers = tuple(one.type for one in columns), tuple(one.modifier for one in columns)
-            returned[returned_id(number)] = Constant(tuple(part[2] for part in some), types, modifiers)
-            rows.append(some)
-            writes += _writes(table.table, some)
+            types, modifiers = tuple(column.type for column in columns), tuple(column.modifier for column in columns)
+            returned[returned_id(number)] = Constant(tuple(part[2] for part in written), types, modifiers)
+            rows.append(written)
+            writes += _writes(table.table, written)
         if query is not None:
             selected[:] = await _evaluated(state, with_gets(query, rows_of), is_short=is_short)
         state.coordinator.commits.check_histories(histories)
         return rows, writes
 
-    rows = await _written_in_one(state, tables, worked_out, reads)
+    rows = await _written_in_one(state, tables, evaluated, reads)
     if isinstance(main, PlannedWrite):
         return _result(main, rows[-1])
     return Result(lambda count: f"SELECT {count}", result_columns(main.columns), of_rows(selected))
@@ -370,16 +372,16 @@ async def truncate(state: State, planned: Sequence[PlannedWrite], *, restarts: b
 async def _written(state: State, planned: Sequence[PlannedWrite], *, is_short: bool) -> list[list[Written]]:
     """Write tables by bound statements, and return the rows of each statement."""
 
-    async def worked_out(is_alone: bool) -> tuple[list[list[Written]], list[Write]]:
+    async def evaluated(is_alone: bool) -> tuple[list[list[Written]], list[Write]]:
         rows = [await written_rows(state, table, is_short=is_short, is_alone=is_alone) for table in planned]
         parts = zip(planned, rows, strict=True)
-        return rows, [write for table, some in parts for write in _writes(table.table, some)]
+        return rows, [write for table, written in parts for write in _writes(table.table, written)]
 
-    return await _written_in_one(state, planned, worked_out, frozenset().union(*(table.reads for table in planned)))
+    return await _written_in_one(state, planned, evaluated, frozenset().union(*(table.reads for table in planned)))
 
 
 async def _written_in_one(
-    state: State, planned: Sequence[PlannedWrite], worked_out: WorkedOut, reads: frozenset[GlobalId]
+    state: State, planned: Sequence[PlannedWrite], evaluated: Evaluation, reads: frozenset[GlobalId]
 ) -> list[list[Written]]:
     """Write tables in one transaction, and return the rows of each statement; `reads` are the relations read."""
     coordinator = state.coordinator
@@ -392,9 +394,9 @@ async def _written_in_one(
             await coordinator.source_feeder.begun(ids)
             await coordinator.commits.load_keys([table.table.id for table in planned])
             shapes = {table.table.id: shape_of(table.table) for table in planned}
-            rows = await _by_itself(state, worked_out, ids, shapes)
+            rows = await _by_itself(state, evaluated, ids, shapes)
     else:
-        rows, writes = await worked_out(False)
+        rows, writes = await evaluated(False)
         for table in planned:
             await check_keys(state, table.table, [write for write in writes if write[0] == table.table.id])
         state.transaction.write(writes)
@@ -404,7 +406,7 @@ async def _written_in_one(
 
 
 async def _by_itself(
-    state: State, worked_out: WorkedOut, ids: Collection[GlobalId], shapes: Mapping[GlobalId, Shape]
+    state: State, evaluated: Evaluation, ids: Collection[GlobalId], shapes: Mapping[GlobalId, Shape]
 ) -> list[list[Written]]:
     """Read and write in one transaction; retry if other writers have changed the relations that it reads."""
     tries = 0
@@ -414,7 +416,7 @@ async def _by_itself(
             is_last = tries == _MOST_TRIES
             alone = state.coordinator.timeline.alone() if is_last else nullcontext()
             async with state.coordinator.commits.exclusive() as commit, alone:
-                rows, writes = await worked_out(True)
+                rows, writes = await evaluated(True)
                 if writes:
                     await commit(writes, state.transaction.latest_basis(ids), shapes=shapes)
             return rows

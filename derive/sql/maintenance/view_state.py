@@ -158,7 +158,7 @@ class Maintained:
         while pending:
             identifier = pending.pop()
             item = objects.items.get(identifier)
-            if item is not None and self._is_worked_out(item):
+            if item is not None and self._is_evaluated(item):
                 pending += ids_of(objects.meaning(item))
             else:
                 sources.add(identifier)
@@ -170,13 +170,14 @@ class Maintained:
 
         def stored(get: Get) -> Relation:
             item = objects.items.get(get.id)
-            if item is not None and self._is_worked_out(item):
+            if item is not None and self._is_evaluated(item):
                 return self.expanded(objects.meaning(item))
             return get
 
         return with_gets(relation, stored)
 
-    def _is_worked_out(self, item: Item) -> bool:
+    def _is_evaluated(self, item: Item) -> bool:
+        """Return whether queries evaluate the definition of an item, and read no stored rows of it."""
         return item.kind is ObjectKind.VIEW or (item.kind is ObjectKind.MATERIALIZED_VIEW and self._computing.is_owner)
 
     def source(self, identifier: GlobalId) -> Source | None:

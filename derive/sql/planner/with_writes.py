@@ -21,6 +21,9 @@ from derive.sql.planner.plan import finished
 from derive.sql.planner.planned import PlannedQuery, PlannedWithWrites, PlannedWrite, returned_id
 from derive.sql.planner.queries import QueryPlanner, refers_to, renamed
 
+_MOST_WRITES = 1000
+"""Greatest number of writes in a WITH clause; identifiers are reserved for the RETURNING rows of each."""
+
 
 class _PartialTypes(ParameterTypes):
     """Types of parameters while some parts of a statement are not planned yet."""
@@ -54,6 +57,8 @@ def plan_with_writes(statement: WithWrites, names: Names, types: Sequence[Type |
 
 
 def _plan(statement: WithWrites, names: Names, parameters: ParameterTypes) -> PlannedWithWrites:
+    if len(statement.writes) > _MOST_WRITES:
+        raise too_complex()
     _check_names(statement)
     queries = QueryPlanner(names, parameters)
     tables: Sequence[CommonTable] = statement.common.common_tables
@@ -66,8 +71,10 @@ def _plan(statement: WithWrites, names: Names, parameters: ParameterTypes) -> Pl
         returned = returned_id(len(writes))
         writes.append(_without_returned(planned))
         columns = planned.returning or ()
-        relation = Get(returned, tuple(one.type for one in columns), tuple(one.modifier for one in columns))
-        own = renamed(tuple(one.name for one in columns), write.columns, f'WITH query "{write.name}"', write.offset)
+        relation = Get(returned, tuple(column.type for column in columns), tuple(column.modifier for column in columns))
+        own = renamed(
+            tuple(column.name for column in columns), write.columns, f'WITH query "{write.name}"', write.offset
+        )
         queries.common = {**queries.common, write.name: CommonRelation(relation, own, 0)}
     queries.define(With(tuple(tables[begin:])), None)
     main: PlannedWrite | PlannedQuery
@@ -75,7 +82,7 @@ def _plan(statement: WithWrites, names: Names, parameters: ParameterTypes) -> Pl
         main = finished(queries.plan(statement.statement.query, None), parameters.finish())
     else:
         main = _without_returned(plan_write_of(statement.statement, queries, parameters))
-    written = [one.table for one in (*writes, main) if isinstance(one, PlannedWrite)]
+    written = [part.table for part in (*writes, main) if isinstance(part, PlannedWrite)]
     for index, table in enumerate(written):
         if any(table.id == other.id for other in written[:index]):
             hint = "Write the statements one by one, in a transaction."
@@ -107,7 +114,7 @@ def _without_returned(planned: PlannedWrite) -> PlannedWrite:
 
 def stored(ids: frozenset[int]) -> frozenset[int]:
     """Return identifiers without those of RETURNING rows."""
-    return frozenset(one for one in ids if one <= returned_id(_MOST_WRITES))
+    return frozenset(identifier for identifier in ids if identifier <= returned_id(_MOST_WRITES))
 
 
 def reads_of(planned: PlannedWithWrites) -> frozenset[int]:
@@ -115,6 +122,3 @@ def reads_of(planned: PlannedWithWrites) -> frozenset[int]:
     main = planned.main
     own = main.reads if isinstance(main, PlannedWrite) else stored(ids_of(main.relation))
     return own.union(*(write.reads for write in planned.writes))
-
-
-_MOST_WRITES = 1000
