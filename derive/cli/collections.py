@@ -76,7 +76,7 @@ def list_command(source: Path, data: Path | None, output: str | None, *, wide: b
         keys.update(
             {table.name: table.key for table in store.tables.all() if with_internal or not is_internal(table.name)}
         )
-        rows = [_listed(store, name, key) | _derived(catalog, name) for name, key in keys.items()]
+        rows = [collection_row(store, catalog, name, key) for name, key in keys.items()]
     print_rows(_LISTED, rows, output, spare=_SPARE, wide=wide)
 
 
@@ -97,11 +97,8 @@ _LISTED = (
 _SPARE = ("former versions", "readers", "writers", "id", "since", "segments", "key", "bytes", "upper", "derived")
 
 
-def _derived(catalog: CatalogSpec, name: str) -> dict[str, Any]:
-    return {"derived": "yes" if name in catalog.derivations else "no"}
-
-
-def _listed(store: Maintainable, name: str, key: Sequence[str]) -> dict[str, Any]:
+def collection_row(store: Maintainable, catalog: CatalogSpec, name: str, key: Sequence[str]) -> dict[str, Any]:
+    """Return the row of a collection or table, as `flowctl collections list -o json` prints it."""
     from derive.document.clock import format_rfc3339
 
     known, frontiers = store.collection(name), store.history.frontiers(name)
@@ -121,6 +118,7 @@ def _listed(store: Maintainable, name: str, key: Sequence[str]) -> dict[str, Any
             for version in store.history.versions(name)
             if version.ends is not None
         ],
+        "derived": "yes" if name in catalog.derivations else "no",
     }
 
 
@@ -201,9 +199,11 @@ def read_command(
     with ExitStack() as stack:
         store = stack.enter_context(closing(_opened(stored_folder(source, data), waits=follow)))
         spec = catalog_with_shadows(store, catalog, [collection]).find_collection(collection)
-        printer = _Printer(_Chosen(spec, where, begin if history else None, limit), show)
+        printer = _Printer(Chosen(spec, where, begin if history else None, limit), show)
         stored = store.read_as(store.tables.as_stored(spec), at)
-        options = ReadOptions(None if history else begin, at, _selector(stored, partitions), _keys(stored, keys))
+        options = ReadOptions(
+            None if history else begin, at, selector_from(stored, partitions), keys_from(stored, keys)
+        )
         versions = Versions(stored) if history else None
         if versions is not None:
             _note_compaction(store, spec)
@@ -212,11 +212,11 @@ def read_command(
             return
         parts: Generator[ContentRows] | Generator[ReadRows]
         if versions is not None:
-            parts = _versions(store, spec, options, versions)
+            parts = versions_of(store, spec, options, versions)
         elif reduced:
             parts = _reduced(store, spec, options, master, local_documents)
         else:
-            parts = _history(store, spec, options)
+            parts = updates_of(store, spec, options)
         printer.print_all(stack.enter_context(closing(parts)))
 
 
@@ -323,7 +323,7 @@ def _check_history(keys: Sequence[str], partitions: str | None, *, reduced: bool
         raise UsageError("--history needs all documents of the key, so it cannot be combined with --partitions")
 
 
-class _Chosen:
+class Chosen:
     """Selects rows from a time on for which a condition is true, up to a number of rows.
 
     Args:
@@ -394,7 +394,7 @@ class _Printer:
         count: number of printed rows.
     """
 
-    def __init__(self, chosen: _Chosen, show: Show) -> None:
+    def __init__(self, chosen: Chosen, show: Show) -> None:
         self._chosen = chosen
         self._show = show
         self.count = 0
@@ -419,7 +419,8 @@ class _Printer:
                 return
 
 
-def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
+def selector_from(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
+    """Return the selection of logical partitions that a JSON text describes; None selects all."""
     import orjson
 
     from derive.contents.reads import selector_of
@@ -436,7 +437,7 @@ def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
     return selector_of(spec, selection)
 
 
-def _keys(spec: CollectionSpec, keys: Sequence[str]) -> tuple[bytes, ...] | None:
+def keys_from(spec: CollectionSpec, keys: Sequence[str]) -> tuple[bytes, ...] | None:
     """Return the packed keys of --key; None for all keys."""
     from derive.contents.reads import packed_key
     from derive.document.exact import parse_exact
@@ -466,9 +467,10 @@ def _note_compaction(store: Readable, spec: CollectionSpec) -> None:
         )
 
 
-def _versions(
+def versions_of(
     store: Readable, spec: CollectionSpec, options: ReadOptions, versions: Versions
 ) -> Generator[ContentRows]:
+    """Yield all versions of one key."""
     from derive.contents.reads import read_rows
 
     for rows in read_rows(store, spec, options):
@@ -476,7 +478,8 @@ def _versions(
     yield versions.finish()
 
 
-def _history(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ReadRows]:
+def updates_of(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ReadRows]:
+    """Yield published documents, in the order of their times."""
     from derive.contents.reads import read_rows
     from derive.storage.segments.rows import with_deletions
 

@@ -535,7 +535,7 @@ def _mermaid_character(character: str) -> str:
     return character if character.isalnum() or character in _HARMLESS else f"#{ord(character)};"
 
 
-_STYLE = """\
+STYLE = """\
 .flow { background: #ffffff; }
 .flow text { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #1f2430; }
 .flow .name { font-weight: 600; }
@@ -586,18 +586,38 @@ def render_svg(graph: FlowGraph) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + svg_element(graph)
 
 
-def svg_element(graph: FlowGraph) -> str:
-    """Return the picture as an SVG element, which can be embedded in HTML."""
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An addition to a node of a picture on a page.
+
+    Attributes:
+        link: URL of the page about the node.
+        kind: class of the node, for style sheets.
+    """
+
+    link: str
+    kind: str
+
+
+def svg_element(graph: FlowGraph, marks: Mapping[str, Mark] | None = None) -> str:
+    """Return the picture as an SVG element, which can be embedded in HTML.
+
+    Args:
+        graph: the data flow.
+        marks: additions to all nodes, by name, for a page that has `STYLE` in its style sheets; None for a picture
+            without links, which has its own styles.
+    """
     layout = lay_out(graph)
     feedback = any(flow.feedback for flow in graph.flows)
     width = max(layout.width, _LEGEND_WIDTH) if feedback else layout.width
     height = layout.height + (_LEGEND_HEIGHT if feedback else 0)
     size = f'width="{_n(width)}" height="{_n(height)}" viewBox="0 0 {_n(width)} {_n(height)}"'
+    role = "img" if marks is None else "group"
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="flow" role="img" aria-label="Data flow" {size}>',
-        f"<style>\n{_STYLE}</style>",
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="flow" role="{role}" aria-label="Data flow" {size}>',
+        *([f"<style>\n{STYLE}</style>"] if marks is None else []),
         *(_wire(wire) for wire in layout.wires),
-        *(_box(box) for box in layout.boxes),
+        *(_box(box, None if marks is None else marks[box.node.name]) for box in layout.boxes),
         *([_legend(layout)] if feedback else []),
         "</svg>",
     ]
@@ -612,18 +632,20 @@ def _text(x: float, y: float, size: float, kind: str, text: str) -> str:
     return f'<text class="{kind}" x="{_n(x)}" y="{_n(y)}" font-size="{_n(size)}">{text_of(text)}</text>'
 
 
-def _box(box: Box) -> str:
+def _box(box: Box, mark: Mark | None) -> str:
     x, y = box.x + PAD, box.y + PAD + NAME_SIZE
     size = f'y="{_n(box.y)}" height="{_n(box.height)}"'
+    kind = "node" if mark is None else f"node {mark.kind}"
     parts = [
-        f'<g class="node"><title>{text_of(_node_title(box.node))}</title>',
+        f'<g class="{kind}"><title>{text_of(_node_title(box.node))}</title>',
         f'<rect class="body" x="{_n(box.x)}" {size} width="{_n(box.width)}" rx="6"/>',
         f'<rect class="bar {box.node.kind}" x="{_n(box.x)}" {size} width="4" rx="2"/>',
         _text(x, y, NAME_SIZE, "name", box.name),
     ]
     for number, note in enumerate(box.notes, start=1):
         parts.append(_text(x, y + 3 + 15 * number, NOTE_SIZE, "note", note))
-    return "".join([*parts, *(_row(box, row) for row in box.rows), "</g>"])
+    drawn = "".join([*parts, *(_row(box, row) for row in box.rows), "</g>"])
+    return drawn if mark is None else f'<a href="{text_of(mark.link)}" id="node-{text_of(box.node.name)}">{drawn}</a>'
 
 
 def _row(box: Box, row: Row) -> str:

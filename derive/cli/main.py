@@ -47,6 +47,7 @@ _COMMANDS = {
     "swap": "Let a shadow replace the live derivations.",
     "status": "Show each task's progress, and why it stopped.",
     "test": "Run the catalog's tests.",
+    "ui": "Serve web pages that show the catalog and its data, live.",
     "verify": "Find damaged files, and documents unlike their replay.",
     "why": "Explain how a document came to be.",
 }

@@ -283,7 +283,7 @@ class _TablePrinter:
         """Print the table."""
         names = [visible_line(column.name) for column in self._columns]
         widths = [max(map(len, texts)) for texts in zip(names, *self._rows, strict=True)]
-        rights = [column.type in _numeric_types() for column in self._columns]
+        rights = [column.type in numeric_types() for column in self._columns]
         lines = [" " + " | ".join(name.center(width) for name, width in zip(names, widths, strict=True))]
         lines.append("+".join("-" * (width + 2) for width in widths))
         for texts in self._rows:
@@ -313,7 +313,8 @@ def _with_distinct_names(columns: Sequence[ResultColumn]) -> Sequence[ResultColu
     return distinct
 
 
-def _numeric_types() -> frozenset[Any]:
+def numeric_types() -> frozenset[Any]:
+    """Return the types whose values are numbers."""
     from derive.algebra.types import Type
 
     return frozenset({Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.NUMERIC, Type.MZ_TIMESTAMP})
@@ -337,7 +338,7 @@ def json_of(columns: Sequence[tuple[str, Any]], row: Row) -> Mapping[str, Any]:
             values[name] = bool(datum)
         elif kind is Type.JSONB or kind.element:
             values[name] = orjson.Fragment(json_datum_of(kind, datum))
-        elif (isinstance(datum, int) and kind in _numeric_types()) or (
+        elif (isinstance(datum, int) and kind in numeric_types()) or (
             isinstance(datum, float) and math.isfinite(datum)
         ):
             values[name] = datum

@@ -134,7 +134,7 @@ def command(
       flowctl sql serve --replicas 2
       flowctl sql serve --instance 127.0.0.1:6876 --compute-token-file secret
     """
-    host, port = _address(listen)
+    host, port = address_of(listen, "127.0.0.1:6875")
     passwords, tls = _clients(password_file, tls_certificate, tls_key)
     kept = _duration(retention)
     folder = data_folder(source, data)
@@ -355,8 +355,8 @@ def _duration(retention: str) -> int:
         raise UsageError(f"--retention: {exc}") from exc
 
 
-def _address(listen: str) -> tuple[str, int]:
-    """Return the host and the port of an address.
+def address_of(listen: str, example: str) -> tuple[str, int]:
+    """Return the host and the port of the address of `--listen`.
 
     Raises:
         UsageError: the text is not HOST:PORT.
@@ -365,5 +365,5 @@ def _address(listen: str) -> tuple[str, int]:
 
     host, separator, port = listen.rpartition(":")
     if not separator or not port.isdigit() or int(port) > 65_535 or not host:
-        raise UsageError(f"--listen takes HOST:PORT, not {listen}", hint="such as 127.0.0.1:6875")
+        raise UsageError(f"--listen takes HOST:PORT, not {listen}", hint=f"such as {example}")
     return host.strip("[]"), int(port)

@@ -45,7 +45,7 @@ def print_instances(folder: Path, present: int, output: str | None, *, wide: boo
     record = read_record(folder)
     if record is None:
         return
-    rows = [_instance_row(record, instance, present) for instance in record.instances]
+    rows = [instance_row(record, instance, present) for instance in record.instances]
     if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
         print_rows(_INSTANCE_COLUMNS, rows, "json")
     else:
@@ -61,7 +61,8 @@ def print_instances(folder: Path, present: int, output: str | None, *, wide: boo
         )
 
 
-def _instance_row(record: Record, instance: Mapping[str, Any], present: int) -> dict[str, Any]:
+def instance_row(record: Record, instance: Mapping[str, Any], present: int) -> dict[str, Any]:
+    """Return the row of a compute instance, as `flowctl status -o json` prints it."""
     from derive.document.clock import format_duration, format_rfc3339
 
     def lag_of(upper: int) -> str:
@@ -164,8 +165,8 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
         shadows, bindings = store.shadows.members(), store.shadows.bindings()
         uppers = {name: store.upper(name) for shadow in shadows for name in (shadow.task, shadow.name)}
         positions = {one.task: task.positions for one in bindings if (task := store.task(one.task))}
-        catalog, outdated = _running(store, shadows, bindings, catalog)
-        rows = [_row(store, spec) for spec in (catalog.tasks.values() if catalog else ())]
+        catalog, outdated = running_catalog_of(store, shadows, bindings, catalog)
+        rows = [task_row(store, spec) for spec in (catalog.tasks.values() if catalog else ())]
         ahead, present = store.timeline.ahead(), store.timeline.present()
     finally:
         store.close()
@@ -190,7 +191,7 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
     _report_tasks(rows)
 
 
-def _running(
+def running_catalog_of(
     store: View, shadows: Sequence[Shadow], bindings: Sequence[BindingShadow], catalog: CatalogSpec | None
 ) -> tuple[CatalogSpec | None, UsageError | None]:
     """Return the catalog that a run with the shadows runs; or the same catalog, and the error of outdated shadows."""
@@ -281,7 +282,9 @@ def _since(at: str | None) -> str:
     return "from the next run of the task on" if at is None else f"since {at}"
 
 
-def _row(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[str, Any], FlowError | None]:
+def task_row(
+    store: Maintainable, spec: DerivationSpec | MaterializationSpec
+) -> tuple[dict[str, Any], FlowError | None]:
     """Return the row of a task, and the error that stopped it or will stop it."""
     row, error = _described(store, spec)
     return row | _describe_quarantine(store, spec), error

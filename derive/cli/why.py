@@ -117,7 +117,9 @@ def command(
         else:
             assert catalog is not None
             catalog = catalog_with_shadows(store, catalog, [collection or ""])
-            explained = _explain_document(store, catalog, Path(scratch), collection or "", key_text or "", clock, depth)
+            explained = explained_document(
+                store, catalog, Path(scratch), collection or "", key_text or "", clock, depth
+            )
             _print((explained, {}), output)
             is_equal = explained.is_equal
     if not is_equal:
@@ -144,9 +146,24 @@ def _require_one(collection: str | None, key: str | None, view: str | None, row:
         )
 
 
-def _explain_document(
+def explained_document(
     store: Store, catalog: CatalogSpec, scratch: Path, collection: str, key_text: str, clock: int | None, depth: int
 ) -> Trace:
+    """Return the explanation of a document.
+
+    Args:
+        store: the data folder.
+        catalog: the catalog.
+        scratch: an empty folder, for the replay.
+        collection: name of the collection.
+        key_text: the key, as a JSON array or as one component.
+        clock: timestamp of the value; None for the latest final one.
+        depth: number of levels of derived sources to explain too.
+
+    Raises:
+        UsageError: the collection or the key is unknown.
+        FrontierError: the contents are not known at the time.
+    """
     from derive.errors import UsageError
 
     if store.tables.find(collection) is not None:

@@ -42,12 +42,12 @@ class Verifier:
     server_key: bytes
 
     @staticmethod
-    def of_password(password: str, salt: bytes | None = None) -> Verifier:
+    def of_password(password: str, salt: bytes | None = None, rounds: int = ROUNDS) -> Verifier:
         """Compute the verifier of a password, with a new salt by default."""
         salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
-        salted = hashlib.pbkdf2_hmac("sha256", prepared(password), salt, ROUNDS)
+        salted = hashlib.pbkdf2_hmac("sha256", prepared(password), salt, rounds)
         client_key = _mac(salted, b"Client Key")
-        return Verifier(salt, ROUNDS, hashlib.sha256(client_key).digest(), _mac(salted, b"Server Key"))
+        return Verifier(salt, rounds, hashlib.sha256(client_key).digest(), _mac(salted, b"Server Key"))
 
     @staticmethod
     def of_text(text: str) -> Verifier | None:

@@ -78,7 +78,7 @@ class Server:
             FlowError: the address cannot be used.
         """
         loop = asyncio.get_running_loop()
-        if self._service.passwords is None and not _is_loopback(host):
+        if self._service.passwords is None and not is_loopback(host):
             what = f"{host} can be reached from other machines, and the server has no password file"
             raise UsageError(what, hint="give a --password-file, or listen at 127.0.0.1")
         try:
@@ -217,7 +217,7 @@ def tls_context(certificate: str, key: str | None) -> SSLContext:
     return context
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Return whether a host is a loopback address of this machine."""
     try:
         addresses = {info[4][0] for info in socket.getaddrinfo(host, None)} if host else set()

@@ -1,0 +1,102 @@
+"""HTML of the pages: templates, and texts that are safe in them.
+
+Jinja escapes every text. Control characters and bidirectional controls are shown as escapes, so that a document cannot
+change the order of the text around it. The one HTML that is not a template is the picture of the data flow, which
+escapes its texts itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from derive.cli.console import render_error, visible
+from derive.errors import FlowError
+
+PAGES = (
+    ("/", "Catalog"),
+    ("/collections", "Collections"),
+    ("/tasks", "Tasks"),
+    ("/quarantine", "Quarantine"),
+    ("/sql", "SQL"),
+)
+"""URL and name of each page in the navigation."""
+
+MOST_CHARACTERS = 4_000
+"""Number of characters of a text that a page shows."""
+
+
+def cut(text: str, most: int = MOST_CHARACTERS) -> str:
+    """Return a text; of a longer text, the beginning, and a note.
+
+    >>> cut("abcdef", most=4)
+    'abcd … 2 more characters'
+    """
+    return text if len(text) <= most else f"{text[:most]} … {len(text) - most:,} more characters"
+
+
+def path_of(name: str) -> str:
+    """Return a name as a part of a URL's path; slashes of the name stay.
+
+    >>> path_of("acmeBank/first send")
+    'acmeBank/first%20send'
+    """
+    return quote(name, safe="/")
+
+
+def short_time(text: str) -> str:
+    """Return an RFC 3339 time without microseconds.
+
+    >>> short_time("2024-01-01T10:00:00.000000Z")
+    '2024-01-01 10:00:00'
+    """
+    return text[:19].replace("T", " ")
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("derive.ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(visible=visible, cut=cut, path=path_of, short_time=short_time)
+    return environment
+
+
+_TEMPLATES = _environment()
+
+
+def page(request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
+    """Return a page.
+
+    Args:
+        request: the request.
+        template: name of the template.
+        values: variables of the template; `title` and `page` (name of the page in the navigation) are required, and
+            `version` is the version of the data folder if the page has a live part.
+        status: status of the response.
+    """
+    place = str(request.app.state.folder.path)
+    defaults = {"pages": PAGES, "place": place, "version": None}
+    text: str = _TEMPLATES.get_template(template).render({**defaults, **values})
+    return HTMLResponse(text, status, {"cache-control": "no-store"})
+
+
+async def error_page(request: Request, error: Exception) -> Response:
+    """Return the page of an error, with the text that a command would print."""
+    assert isinstance(error, FlowError)
+    values = {"title": "Error", "page": None, "text": cut(render_error(error), 40_000)}
+    return page(request, "error.html", values, 404 if _is_unknown(error) else 500)
+
+
+def _is_unknown(error: FlowError) -> bool:
+    from derive.errors import UsageError
+
+    return isinstance(error, UsageError)

@@ -1,0 +1,281 @@
+"""The pages of `flowctl ui`, in this process: their facts, hostile documents, and refused requests."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import write_catalog
+from forked_flowctl import flowctl
+
+pytest.importorskip("starlette", reason="the extra `ui` is not installed")
+
+from starlette.testclient import TestClient
+from ui_shop import CATALOG, SCRIPT, orders
+
+from derive.errors import UsageError
+from derive.storage.store import Store
+from derive.ui.access import Token, Users
+from derive.ui.application import application
+from derive.ui.collections import growth
+from derive.ui.folder import Folder
+from derive.ui.server import Address
+from derive.ui.watcher import Watcher
+
+LOOPBACK = Address("127.0.0.1", 0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a catalog with hostile documents, a failed task and a quarantine."""
+    folder = tmp_path_factory.mktemp("ui")
+    write_catalog(folder, CATALOG)
+    assert flowctl(folder, "ingest", "--collection", "shop/orders", text=orders(2_000_000))[0] == 0
+    assert flowctl(folder, "run", "--until-idle")[0] == 1
+    return folder
+
+
+def pages(folder: Path, address: Address = LOOPBACK, **options: Any) -> TestClient:
+    data = Folder(folder / "flow.yaml", None)
+    secret, scheme = address.secret(), options.pop("scheme", "http")
+    served: Any = application(data, Watcher(data), address.hosts, secret, scheme)
+    return TestClient(served, base_url=f"{scheme}://{next(iter(sorted(address.hosts)))}:8080", **options)
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path) -> Iterator[TestClient]:
+    with pages(folder) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("url", "facts"),
+    [
+        ("/", ["<svg", "shop/spending", "5 documents", "failed", 'href="/tasks/shop/broken"', "1 quarantined"]),
+        ("/collections", ["shop/orders", "/customer", "yes"]),
+        ("/collections/shop/orders", ["ingestion", "shop/spending</bdi>", "JSON Schema"]),
+        ("/collections/shop/spending", ["customer", "key", "growth", "Documents over time"]),
+        ("/tasks", ["shop/reports", "shop/broken", "idle"]),
+        ("/tasks/shop/spending", ["INSERT INTO seen", "flow.yaml:", "Migration 1", "committed", "µs a document"]),
+        ("/tasks/shop/broken", ["shop/broken", "x&lt;y", "failed"]),
+        ("/tasks/shop/reports", ["materialize-sqlite", "{&#34;table&#34;:&#34;spending&#34;}", "Rows out"]),
+        ("/quarantine", ["fromOrders", "no JSON", "flowctl quarantine retry --task shop/spending --id"]),
+        ("/state/shop/spending?table=seen", ["flow_shard", "<td"]),
+        ("/documents/shop/spending", ["ann", "20", "why"]),
+        ("/documents/shop/orders?view=raw&key=1", ["&#34;amount&#34;:20", "versions"]),
+        ("/documents/shop/orders?view=raw&where=amount%20%3D%205.5", ["&lt;script&gt;"]),
+        ("/documents/shop/spending?view=history&key=ann", ["ann", "20"]),
+        ("/documents/shop/spending?view=history", ["Give a key"]),
+        ("/documents/shop/orders?where=nothing+%3D+1", ["42703", "nothing"]),
+        ("/documents/shop/orders?as_of=yesterday", ["as of takes a time"]),
+        (
+            "/why/collections/shop/spending?key=%5B%22ann%22%5D",
+            ["by fromOrders from shop/orders", "equal to the replay"],
+        ),
+        ("/why/collections/shop/spending?key=%5B%22unknown%22%5D", ["has the key"]),
+    ],
+)
+def test_page_shows_its_facts(client: TestClient, url: str, facts: list[str]) -> None:
+    response = client.get(url)
+
+    assert response.status_code == 200
+    assert [fact for fact in facts if fact not in response.text] == []
+
+
+def test_page_escapes_documents(client: TestClient) -> None:
+    urls = ["/", "/quarantine", "/tasks/shop/broken", "/tasks/shop/spending", "/state/shop/spending?table=seen"]
+    urls += [f"/documents/shop/{name}?view={view}" for name in ("orders", "spending") for view in ("raw", "reduced")]
+    urls.append("/why/collections/shop/spending?key=" + f'["ben {SCRIPT}"]')
+    texts = {url: client.get(url).text for url in urls}
+
+    assert [url for url, text in texts.items() if "<script>alert" in text or "<img" in text or "\u202e" in text] == []
+    assert sum("&lt;script&gt;alert" in text for text in texts.values()) >= 4
+    assert "\\u202eabc" in texts["/documents/shop/orders?view=raw"]
+
+
+def test_page_cuts_a_large_document(client: TestClient) -> None:
+    text = client.get("/documents/shop/orders?view=raw&key=11").text
+
+    assert "more characters" in text
+    assert "The document has 2,000," in text
+    assert len(text) < 20_000
+
+
+@pytest.mark.parametrize(
+    ("statements", "facts"),
+    [
+        ('SELECT * FROM "shop/spending" ORDER BY spent DESC', ["<td", "20", "&lt;script&gt;", "3 rows", "customer"]),
+        ("SELECT NULL AS a; SHOW TimeZone", ['class="null"', "UTC"]),
+        ('EXPLAIN SELECT * FROM "shop/spending"', ["shop/spending", '<pre class="plan"']),
+        ("SELECT generate_series(1, 300) AS n", ["The first 200 rows"]),
+        ("SELECT 1;\n SELECT nothing", ["42703", "the editor:2:9", "^^^^^^^"]),
+        ('INSERT INTO "shop/orders" VALUES (1)', ["25006", "the page only reads"]),
+        ("CREATE TABLE t (a int)", ["25006", "flowctl sql serve"]),
+        ("WITH d AS (DELETE FROM t RETURNING 1) SELECT 1", ["25006"]),
+    ],
+)
+def test_sql_page_executes_only_reads(client: TestClient, statements: str, facts: list[str]) -> None:
+    text = client.post("/sql", data={"sql": statements}).text
+
+    assert [fact for fact in facts if fact not in text] == []
+    assert "<script>alert" not in text
+
+
+def test_documents_are_paged(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    text = "".join(json.dumps({"id": number}) + "\n" for number in range(120))
+    assert flowctl(tmp_path, "ingest", "--collection", "shop/orders", text=text)[0] == 0
+    with pages(tmp_path) as client:
+        shown = [client.get(f"/documents/shop/orders?view=raw&offset={offset}").text for offset in (0, 50, 100)]
+
+    assert [text.count('class="document"') for text in shown] == [50, 50, 20]
+    assert ['rel="next"' in text for text in shown] == [True, True, False]
+    assert ['rel="prev"' in text for text in shown] == [False, True, True]
+
+
+def test_pages_follow_edits_and_commits(tmp_path: Path) -> None:
+    catalog = write_catalog(tmp_path, CATALOG)
+    with pages(tmp_path) as client:
+        assert "0 documents" in client.get("/").text  # there is no data folder yet
+        assert flowctl(tmp_path, "ingest", "--collection", "shop/orders", text='{"id": 1}')[0] == 0
+        assert "1 document" in client.get("/").text
+        catalog.write_text(catalog.read_text().replace("shop/broken", "shop/renamed"))
+        assert "shop/renamed" in client.get("/").text
+        catalog.write_text("collections: 1")
+        response = client.get("/")
+
+    assert response.status_code == 500
+    assert "flow.yaml:1:14" in response.text
+
+
+@pytest.mark.parametrize("url", ["/collections/shop/missing", "/tasks/shop/orders", "/nothing", "/static/../folder.py"])
+def test_unknown_page_is_missing(client: TestClient, url: str) -> None:
+    assert client.get(url).status_code == 404
+
+
+def test_responses_have_a_strict_policy(client: TestClient) -> None:
+    for url in ("/", "/static/app.css", "/static/htmx.min.js", "/picture.css", "/nothing"):
+        headers = client.get(url).headers
+        assert "script-src 'self'; style-src 'self'" in headers["content-security-policy"]
+        assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY")
+    text = client.get("/").text
+    assert not any(word in text for word in (" style=", "<style", "<script>", " onclick=", "javascript:", "://cdn"))
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 421),
+        ({"host": "127.0.0.1.evil.example:8080"}, 421),
+        ({"host": "LOCALHOST:8080"}, 200),
+        ({"host": "[::1]:8080"}, 200),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://127.0.0.1:9999"}, 403),
+        ({"origin": "http://127.0.0.1:8080"}, 200),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, 200),
+    ],
+)
+def test_request_of_another_site_is_refused(client: TestClient, headers: dict[str, str], status: int) -> None:
+    assert client.get("/collections", headers=headers).status_code == status
+
+
+def test_page_needs_the_secret(folder: Path, tmp_path: Path) -> None:
+    for name, text in (("token", "a-very-secret-token\n"), ("passwords", "ann:right\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o600)
+
+    def status(address: Address, authorization: str) -> int:
+        with pages(folder, address, scheme="https") as client:
+            return int(client.get("/collections", headers={"authorization": authorization}).status_code)
+
+    def basic(text: str) -> str:
+        return f"Basic {base64.b64encode(text.encode()).decode()}"
+
+    by_token = Address("0.0.0.0", 0, ["pages.example"], token_file=tmp_path / "token", certificate="c.pem")
+    by_password = Address("10.0.0.1", 0, password_file=tmp_path / "passwords", certificate="c.pem")
+    assert status(by_token, "") == status(by_token, "Bearer wrong") == status(by_token, "Basic !") == 401
+    assert status(by_token, "Bearer a-very-secret-token") == status(by_token, basic("me:a-very-secret-token")) == 200
+    assert status(by_password, basic("ann:wrong")) == status(by_password, basic("eve:right")) == 401
+    assert status(by_password, basic("ann:right")) == 200
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        (Address("0.0.0.0", 0), "the pages need a secret"),
+        (Address("10.0.0.1", 0, token_file=Path("t")), "the pages need TLS"),
+        (Address("::", 0, token_file=Path("t"), certificate="c"), "needs the name that browsers use"),
+        (Address("127.0.0.1", 0, token_file=Path("t"), password_file=Path("p")), "exclude each other"),
+        (Address("127.0.0.1", 0, key="k"), "--tls-key needs a certificate"),
+    ],
+)
+def test_address_without_security_is_refused(address: Address, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        address.check()
+
+
+def test_token_file_is_checked(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("short")
+    file.chmod(0o644)
+    for message, mode in (("other users may read", 0o600), ("fewer than 16 characters", 0o600)):
+        with pytest.raises(UsageError, match=message):
+            Token(file)
+        file.chmod(mode)
+    with pytest.raises(UsageError, match="cannot be read"):
+        Token(tmp_path / "missing")
+
+
+def test_users_are_those_of_the_sql_server(tmp_path: Path) -> None:
+    from derive.sql.pgwire.passwords import Passwords, Verifier
+
+    users = Users(Passwords({"ann": Verifier.of_password("right", b"salt" * 4, 10)}))
+    given = [("ann", "right"), ("ann", "right"), ("ann", "wrong"), ("eve", "right")]
+
+    assert [users.accepts(*pair) for pair in given] == [True, True, False, False]
+
+
+def test_watcher_notifies_all_pages_of_a_commit(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    Store(tmp_path / ".flow").close()
+    data = Folder(tmp_path / "flow.yaml", None)
+    watcher = Watcher(data)
+
+    async def watch() -> list[str]:
+        version = data.version()
+        streams = [watcher.events(version) for _ in range(2)]
+        waiting = [asyncio.ensure_future(anext(stream)) for stream in streams]
+        late = [stream async for stream in _first(watcher.events("another version"))]
+        status = await asyncio.to_thread(flowctl, tmp_path, "ingest", "--collection", "shop/orders", text='{"id": 1}')
+        assert status[0] == 0
+        versions = [await one for one in waiting]
+        for stream in streams:
+            await stream.aclose()  # type: ignore[attr-defined]
+        return [*late, *versions, version]
+
+    late, first, second, before = asyncio.run(asyncio.wait_for(watch(), 60))
+
+    assert late == before != first == second
+
+
+async def _first(stream: Any) -> Any:
+    yield await anext(stream)
+    await stream.aclose()
+
+
+def test_growth_spreads_documents_of_a_file_over_its_time() -> None:
+    from derive.time.positions import Segment
+
+    segments = [Segment("c", "p", (), 0, 0, 30, 1), Segment("c", "p", (), 0, 59, 60, 1)]
+    shown = growth(segments)
+
+    assert growth([]) is None
+    assert shown is not None
+    assert (shown.most, shown.bars[0], shown.bars[1], shown.bars[59]) == (31, 100, 3.2, 3.2)

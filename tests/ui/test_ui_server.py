@@ -1,0 +1,135 @@
+"""`flowctl ui` from outside, and its pages in Chromium if this machine has it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import write_catalog
+from forked_flowctl import Flowctl, flowctl
+from ui_shop import CATALOG, SCRIPT, orders
+
+pytest.importorskip("uvicorn", reason="the extra `ui` is not installed")
+
+
+@contextmanager
+def served(folder: Path, *arguments: str) -> Iterator[str]:
+    """Serve the pages of a folder; yield the URL. The server ends with SIGTERM and status 0."""
+    command = ["ui", "--listen", "127.0.0.1:0", *arguments]
+    pipe = subprocess.PIPE
+    with Flowctl(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=folder) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "")
+    assert err == "serving pages until Ctrl-C; open the URL in a browser\n"
+
+
+def test_server_streams_a_commit_and_ends_while_a_page_is_open(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    with served(tmp_path) as url, urllib.request.urlopen(f"{url}/events?since=") as events:
+        first = [events.readline() for _ in range(4)]
+        assert flowctl(tmp_path, "ingest", "--collection", "shop/orders", text='{"id": 1}')[0] == 0
+        second = [events.readline() for _ in range(3)]
+        with urllib.request.urlopen(url) as page:
+            text = page.read().decode()
+        request = urllib.request.Request(url, headers={"host": "evil.example"})
+        with pytest.raises(urllib.error.HTTPError, match="421"):
+            urllib.request.urlopen(request)
+
+    assert (first[0], first[2], second[1]) == (b": begin\n", b"event: change\n", b"event: change\n")
+    assert "1 document" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--listen", "0.0.0.0:0"], "other machines can reach 0.0.0.0, so the pages need a secret"),
+        (["--listen", "127.0.0.1"], "--listen takes HOST:PORT"),
+        (["--data", "missing"], "does not exist"),
+        (["--listen", "192.0.2.1:1", "--token-file", "t", "--tls-certificate", "c"], "the token file t cannot be read"),
+    ],
+)
+def test_command_refuses_wrong_options(tmp_path: Path, arguments: list[str], message: str) -> None:
+    write_catalog(tmp_path, CATALOG)
+
+    status, out, err = flowctl(tmp_path, "ui", *arguments)
+
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+PAGES = [
+    *("/", "/collections", "/collections/shop/orders?view=raw", "/collections/shop/spending", "/tasks"),
+    *("/tasks/shop/spending", "/tasks/shop/broken", "/tasks/shop/reports", "/quarantine", "/nothing"),
+    *('/why/collections/shop/spending?key=["ann"]', "/sql"),
+]
+
+
+@pytest.mark.browser
+def test_pages_in_a_browser_are_live_usable_and_without_errors(tmp_path: Path) -> None:
+    """Screenshots go to the folder FLOW_SCREENSHOTS."""
+    browsers = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("Chromium is not installed")
+    write_catalog(tmp_path, CATALOG)
+    assert flowctl(tmp_path, "ingest", "--collection", "shop/orders", text=orders(20_000_000))[0] == 0
+    assert flowctl(tmp_path, "run", "--until-idle")[0] == 1
+    with served(tmp_path) as url, browsers.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        for width, scheme in ((1440, "light"), (390, "dark")):
+            errors = _visit(browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme), url, width)
+            # the browser reports the page that does not exist
+            assert [error for error in errors if "404" not in error] == []
+        page = browser.new_page()
+        page.goto(url)
+        page.locator("#node-shop\\/spending").focus()
+        assert flowctl(tmp_path, "ingest", "--collection", "shop/orders", text='{"id": 5}')[0] == 0
+        page.get_by_text("6 documents").first.wait_for(state="attached", timeout=10_000)
+        assert page.evaluate("document.activeElement.id") == "node-shop/spending"
+        browser.close()
+
+
+def _visit(page: Any, url: str, width: int) -> list[str]:
+    """Visit all pages; return the errors of the browser's console, and the texts of dialogs."""
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("dialog", lambda dialog: errors.append(dialog.message))
+    for number, path in enumerate(PAGES):
+        _check(page, url + path, width)
+        if shots := os.environ.get("FLOW_SCREENSHOTS"):
+            page.screenshot(path=f"{shots}/{number:02}-{width}.png", full_page=True)
+    _run_statement(page, url)
+    page.close()
+    return errors
+
+
+def _check(page: Any, url: str, width: int) -> None:
+    """Load a page, and check that it fits the width, and that the keyboard reaches its content."""
+    page.goto(url)
+    page.get_by_text("Loading the documents").wait_for(state="detached")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, url
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") in ("skip", ""), url
+    assert page.locator("script").count() == 2, url
+
+
+def _run_statement(page: Any, url: str) -> None:
+    page.goto(f"{url}/sql")
+    page.locator("textarea").fill('SELECT * FROM "shop/spending"')
+    page.get_by_role("button", name="Run").click()
+    page.get_by_text(SCRIPT).first.wait_for()
