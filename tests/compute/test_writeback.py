@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
+import pytest
 from changing import Changing
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from relations_sample import aggregate, call, column, number
 from derive.algebra.expression import Column
 from derive.algebra.relation import Get, Project, Reduce
 from derive.algebra.types import Row, Type
-from derive.compute.instance import Instance
+from derive.compute.instance import Instance, Updates
 from derive.compute.replica.writeback import Writeback
 from derive.contents.rows import table_at
 from derive.errors import FrontierError, ViewError
@@ -171,3 +172,41 @@ def test_two_replicas_write_the_rows_of_a_view_for_every_time(seed: int) -> None
         assert written.table.upper == written.time + 1
         written.check()
         written.close()
+
+
+def test_view_whose_write_fails_delays_no_other_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = Changing(NUMBERS.types)
+    numbers.change(1, [((3,), 1)])
+    numbers.seal(2)
+    columns = [TableColumn("n", "bigint"), TableColumn("most", "bigint")]
+    with closing(Store(tmp_path / "data", durable=False)) as store, closing(Instance(tmp_path / "own")) as instance:
+        ids = [store.tables.create(name, columns, at=1, view_of=()).id for name in ("bad", "good", "fine")]
+        for identifier in ids:
+            instance.maintain(identifier, COUNTED, 1, {1: numbers.since(1)})
+        while instance.step():
+            pass
+        updates = instance.updates
+
+        def failing(identifier: int, begin: int, end: int) -> Updates:
+            if identifier == ids[0]:
+                raise ValueError("no such operator")
+            return updates(identifier, begin, end)
+
+        monkeypatch.setattr(instance, "updates", failing)
+        writeback = Writeback(store)
+        for _ in ids:
+            writeback.write(instance, ids)
+            writeback.close()
+        uppers = [table.upper for identifier in ids if (table := store.tables.table(identifier))]
+        assert uppers == [1, 2, 2]
+        ((identifier, failure),) = writeback.write(instance, ids).items()
+        assert (identifier, failure.message) == (ids[0], "ValueError: no such operator")
+        writeback.close()
+        monkeypatch.setattr(instance, "updates", updates)
+        for _ in range(2):
+            failures = writeback.write(instance, ids)
+            writeback.close()
+        assert not failures
+        table = store.tables.table(ids[0])
+        assert table is not None
+        assert table.upper == 2

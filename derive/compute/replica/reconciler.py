@@ -83,7 +83,7 @@ class Reconciler:
     Args:
         instance: the instance.
         open_inputs: opens the Storage inputs of a dataflow.
-        write_back: writes the rows of materialized views.
+        write_back: writes the rows of materialized views, and returns the errors of those whose write failed.
         identity: identity of the instance.
         run: schedules a function, in another thread or in this one.
         wake: wakes the thread that calls `work`.
@@ -98,7 +98,7 @@ class Reconciler:
         self,
         instance: Instance,
         open_inputs: Opener,
-        write_back: Callable[[Instances, Collection[GlobalId]], None],
+        write_back: Callable[[Instances, Collection[GlobalId]], Mapping[GlobalId, FlowError]],
         *,
         identity: Identity,
         run: Callable[[Callable[[], object]], object],
@@ -123,6 +123,7 @@ class Reconciler:
             identifier: dict.fromkeys(reads_of(dataflow), 0) for identifier, dataflow in self._dataflows.present.items()
         }
         self._failures: dict[GlobalId, FlowError] = {}
+        self._unwritten: Mapping[GlobalId, FlowError] = {}
         self._tails: dict[GlobalId, RunningTail] = {}
         self._busy: dict[RunningTail, bool] = {}
         """Subscriptions that a thread processes now, each with whether it may have unseen updates."""
@@ -211,7 +212,7 @@ class Reconciler:
         present = self._dataflows.present
         views = [identifier for identifier in self._attached if isinstance(present[identifier].export, Materialized)]
         with suppress(FrontierError):  # another replica has just written the rows; the next call writes the rest
-            self._write_back(self._instance, sorted(views))
+            self._unwritten = self._write_back(self._instance, sorted(views))
         self._report()
         self.peeks.look()
         for tail in list(self._tails.values()):
@@ -398,7 +399,7 @@ class Reconciler:
             if isinstance(dataflow.export, Tail):
                 continue
             failure = self._failures.get(identifier) or self._instance.failure(identifier)
-            self._report_failure(dataflow, failure)
+            self._report_failure(dataflow, failure or self._unwritten.get(identifier))
             has_begun = self._instance.has_begun(identifier)
             if failure is not None:
                 can_retry = not has_begun or self._instance.can_go_on(identifier)

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from derive.algebra.relation import Finishing, Get, GlobalId
 from derive.algebra.types import Row
+from derive.compute.dataflow.staging import as_failure
 from derive.compute.instance import Instance
 from derive.compute.replica.isolation import Instances
 from derive.contents.rows import last_rows
@@ -53,14 +53,18 @@ class Writeback:
         self._begun: set[GlobalId] = set()
         """Views that this process has written at least once."""
         self._beginning: tuple[GlobalId, threading.Thread] | None = None
+        self._failures: dict[GlobalId, FlowError] = {}
+        """The error of each view whose last write failed, the oldest failure first."""
 
     def close(self) -> None:
         """Wait until the running write is done."""
         if self._beginning is not None:
             self._beginning[1].join()
 
-    def write(self, instance: Instance | Instances, identifiers: Collection[GlobalId]) -> None:
+    def write(self, instance: Instance | Instances, identifiers: Collection[GlobalId]) -> Mapping[GlobalId, FlowError]:
         """Write views up to their frontiers in one commit; the first rows of new views may be written later.
+
+        Return the errors of the views whose last write failed; the next calls try again.
 
         Raises:
             FlowError: Storage cannot write.
@@ -69,29 +73,51 @@ class Writeback:
             self._beginning = None
         beginning = self._beginning[0] if self._beginning is not None else None
         self._begun.intersection_update(identifiers)
+        for gone in self._failures.copy().keys() - set(identifiers):
+            self._failures.pop(gone, None)
         new = [one for one in identifiers if one not in self._begun and _is_known(instance, one)]
         if new and beginning is None:
-            beginning = new[0]
+            beginning = self._least_failed(new)
             thread = threading.Thread(target=self._begin, args=(instance, beginning), name="flowctl-sql-writeback")
             self._beginning = beginning, thread
             thread.start()
             thread.join(_PATIENCE_SECONDS)
         self._write(instance, [one for one in identifiers if one in self._begun and one != beginning])
+        return self._failures.copy()
+
+    def _least_failed(self, views: Sequence[GlobalId]) -> GlobalId:
+        """Return a view whose last write did not fail, or else the one whose failure is the oldest."""
+        untried = (one for one in views if one not in self._failures)
+        return next(untried, None) or next(one for one in self._failures if one in views)
+
+    def _fail(self, identifier: GlobalId, error: Exception) -> None:
+        self._failures.pop(identifier, None)
+        self._failures[identifier] = as_failure(error)
 
     def _begin(self, instance: Instance | Instances, identifier: GlobalId) -> None:
-        with suppress(FlowError):  # the next call tries again
+        try:
             self._write(instance, [identifier])
+        except Exception as error:  # other views are next
+            self._fail(identifier, error)
+            return
+        if identifier not in self._failures:
             self._begun.add(identifier)
 
     def _write(self, instance: Instance | Instances, identifiers: Iterable[GlobalId]) -> None:
         updates: list[TableUpdate] = []
         failing: dict[GlobalId, _Gap | None] = {}
         for identifier in identifiers:
-            with suppress(FlowError):  # the view is no longer maintained, and its readers get the error
+            try:
                 update, begun = self._update(instance, identifier)
-                if update is not None:
-                    updates.append(update)
-                    failing[identifier] = None if begun is None else (begun, update.end)
+            except FlowError:  # the view is no longer maintained, and its readers get the error
+                continue
+            except Exception as error:  # other views are written
+                self._fail(identifier, error)
+                continue
+            self._failures.pop(identifier, None)
+            if update is not None:
+                updates.append(update)
+                failing[identifier] = None if begun is None else (begun, update.end)
         if updates:
             self._store.tables.commit(updates, Door.DATAFLOW)
         for identifier, gap in failing.items():

@@ -265,7 +265,7 @@ class Process:
         self.reconciler = Reconciler(
             Instance(self._place, most_here=self._most_here, stage=Later),
             self._open,
-            lambda instance, identifier: None,
+            lambda instance, identifier: {},
             identity=Identity(f"{self.name}-{self.count}"),
             run=lambda task: task(),
             wake=lambda: None,

@@ -61,7 +61,7 @@ class World:
         self.reconciler = Reconciler(
             Instance(folder, most_here=0, stage=self.slow),
             memory.open,
-            lambda instance, identifiers: None,
+            lambda instance, identifiers: {},
             identity=Identity("a"),
             run=lambda task: task(),
             wake=lambda: None,

@@ -62,7 +62,7 @@ def reconciling(folder: Path) -> Iterator[Reconciler]:
     reconciler = Reconciler(
         Instance(folder),
         lambda dataflow, as_of: {},
-        lambda instance, identifiers: None,
+        lambda instance, identifiers: {},
         identity=Identity("one"),
         run=lambda task: task(),
         wake=lambda: None,

@@ -340,7 +340,7 @@ def test_updates_during_a_tail_step_are_sent_by_the_running_step(tmp_path: Path)
     reconciler = Reconciler(
         Instance(tmp_path),
         Memory({1: collection}).open,
-        lambda instance, identifiers: None,
+        lambda instance, identifiers: {},
         identity=Identity("a"),
         run=jobs.append,
         wake=lambda: None,
