@@ -104,21 +104,22 @@ def _of_union(union: UnionAll, outer: tuple[Modifiers, ...]) -> Modifiers:
             modifier
             for part, modifiers in sides
             for modifier in modifiers[index : index + 1]
-            if not _is_null_column(part, index)
+            if not is_null_column(part, index)
         ]
         for index in range(len(union.types))
     )
     return tuple(_one(modifiers) if modifiers else None for modifiers in columns)
 
 
-def _is_null_column(relation: Relation, index: int) -> bool:
-    return isinstance(relation, Project) and _is_null(relation.expressions[index])
+def is_null_column(relation: Relation, index: int) -> bool:
+    """Return whether the column of a relation is the literal NULL."""
+    return isinstance(relation, Project) and is_null(relation.expressions[index])
 
 
 def constant_modifiers(rows: Sequence[Sequence[Expression]]) -> Modifiers:
     """Return the modifiers of columns of literal rows."""
     columns = zip(*rows, strict=True)
-    known = ([modifier_of(value, ()) for value in column if not _is_null(value)] for column in columns)
+    known = ([modifier_of(value, ()) for value in column if not is_null(value)] for column in columns)
     return tuple(_one(modifiers) if modifiers else None for modifiers in known)
 
 
@@ -161,7 +162,7 @@ def modifier_of(expression: Expression, own: Modifiers, outer: tuple[Modifiers, 
             return _of_call(expression, own, outer)
         case Case(branches, otherwise):
             results = [*(result for _, result in branches), otherwise]
-            modifiers = [modifier_of(result, own, outer) for result in results if not _is_null(result)]
+            modifiers = [modifier_of(result, own, outer) for result in results if not is_null(result)]
             return _one(modifiers) if modifiers else None
         case Subquery(SubqueryKind.SCALAR, relation):
             return modifiers_of(relation, (own, *outer))[0]
@@ -169,7 +170,8 @@ def modifier_of(expression: Expression, own: Modifiers, outer: tuple[Modifiers, 
             return None
 
 
-def _is_null(expression: Expression) -> bool:
+def is_null(expression: Expression) -> bool:
+    """Return whether an expression is the literal NULL."""
     return isinstance(expression, Literal) and expression.value is None
 
 
@@ -178,7 +180,7 @@ def _of_call(call: Call, own: Modifiers, outer: tuple[Modifiers, ...]) -> TypeMo
         return _of_fitting(call)
     if call.function in _ALIKE:
         considered = call.arguments[:1] if call.function == "nullif" else call.arguments
-        known = [modifier_of(argument, own, outer) for argument in considered if not _is_null(argument)]
+        known = [modifier_of(argument, own, outer) for argument in considered if not is_null(argument)]
         return _one(known) if known else None
     if call.type is not Type.NUMERIC:
         return None

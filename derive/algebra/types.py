@@ -28,7 +28,7 @@ the query alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
@@ -128,6 +128,7 @@ class ModifiedType(Enum):
     INT2VECTOR = "int2vector"
     OIDVECTOR = "oidvector"
     VOID = "void"
+    TIMESTAMPTZ = "timestamp with time zone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +139,13 @@ class TypeModifier:
         name: the type.
         size: maximum digits of a number, or characters of a text; 0 for no limit.
         scale: minimum number of displayed digits after the decimal point, for numbers.
+        zone: time zone of a session, in which times are displayed; only columns of results have one.
     """
 
     name: ModifiedType
     size: int
     scale: int = 0
+    zone: str = field(default="", kw_only=True)
 
     @property
     def typmod(self) -> int:

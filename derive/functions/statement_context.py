@@ -59,14 +59,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class CatalogObject:
-    """A relation or an index.
+    """A relation, an index or a function.
 
     Attributes:
         columns: names of its columns.
-        definition: query of a view, or CREATE INDEX of an index; None for others.
+        definition: query of a view, or CREATE statement of an index or a function; None for others.
         comment: comment on it.
         is_visible: whether its name needs no schema.
         comments: comments on its columns.
+        sequences: for each column, the full name of the sequence of its numbers; None for a column without one.
+        arguments: names and types of the arguments of a function; None for others.
+        result: type of a function's value.
     """
 
     columns: tuple[str, ...] = ()
@@ -74,6 +77,9 @@ class CatalogObject:
     comment: str | None = None
     is_visible: bool = True
     comments: tuple[str | None, ...] = ()
+    sequences: tuple[str | None, ...] = ()
+    arguments: str | None = None
+    result: str | None = None
 
 
 class CatalogNames(Protocol):

@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.scalar.casts import fitted
-from derive.functions.types.type_info import binary_function, datum_of_binary, datum_of_text, text_function
+from derive.functions.types.type_info import (
+    binary_function,
+    datum_in_zone,
+    datum_of_binary,
+    datum_of_text,
+    text_function,
+)
 from derive.sql.parser.statement import CopyFormat
 from derive.sql.results import CopyOut, ResultColumn
 
@@ -331,6 +337,8 @@ class CopyIn:
         name, kind = column
         text = self._text(value, name)
         try:
+            if modifier is not None and modifier.zone and kind is Type.TIMESTAMPTZ:
+                return datum_in_zone(text, modifier.zone)
             datum = datum_of_text(kind, text)
             return fitted(modifier, datum) if modifier else datum
         except SqlError as exc:

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from derive.algebra.relation import Finishing, GlobalId
-from derive.algebra.types import Type
+from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.compute.protocol import messages
 from derive.errors import SqlError, suggest
 from derive.functions.scalar.catalog import SERVER_VERSION
+from derive.functions.types.datetime import session_zone
 from derive.functions.types.encodings import NAMES, find_encoding
 from derive.functions.types.pg_type import OID_OF, UNKNOWN_OID, oid_of, type_of_oid
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
@@ -130,9 +131,12 @@ def _date_style(name: str, value: str) -> str:
 
 
 def _time_zone(name: str, value: str) -> str:
-    if value.lower() not in _UTC and not _NO_OFFSET.fullmatch(value):
-        raise _invalid(name, value, "Times are given in UTC; AT TIME ZONE converts a time to another time zone.")
-    return "UTC"
+    if value.lower() in _UTC or _NO_OFFSET.fullmatch(value):
+        return "UTC"
+    try:
+        return session_zone(value)
+    except SqlError as error:
+        raise _invalid(name, value, error.hint or "Name a zone as in Europe/Berlin, or hours as in 2 or -5.") from None
 
 
 def _invalid(name: str, value: str, hint: str) -> SqlError:
@@ -361,6 +365,7 @@ class Plan:
         view: plan of a subscription.
         columns: result columns; None without a result.
         parameters: oids of the parameters.
+        zone: time zone of the session; None for UTC.
     """
 
     text: str
@@ -373,18 +378,30 @@ class Plan:
     view: PlannedView | None = None
     columns: tuple[ResultColumn, ...] | None = None
     parameters: tuple[int, ...] = ()
+    zone: str | None = None
 
     def prepared(self) -> Prepared:
         """Return the statement as a session returns it to its client."""
-        return Prepared(self.text, self.parameters, self.columns, self)
+        return Prepared(self.text, self.parameters, self.columns, self, self.zone)
 
 
-def result_columns(columns: Sequence[PlannedColumn]) -> tuple[ResultColumn, ...]:
-    """Return result columns with the types that clients see."""
+def result_columns(columns: Sequence[PlannedColumn], zone: str | None) -> tuple[ResultColumn, ...]:
+    """Return result columns with the types that clients see.
+
+    Args:
+        columns: planned columns.
+        zone: time zone in which times are shown; None for UTC.
+    """
     return tuple(
-        ResultColumn(column.name, column.type, oid_of(column.type, column.modifier), column.modifier)
+        ResultColumn(column.name, column.type, oid_of(column.type, column.modifier), _in_zone(column, zone))
         for column in columns
     )
+
+
+def _in_zone(column: PlannedColumn, zone: str | None) -> TypeModifier | None:
+    if zone is None or column.type not in {Type.TIMESTAMPTZ, Type.TIMESTAMPTZ_ARRAY}:
+        return column.modifier
+    return TypeModifier(ModifiedType.TIMESTAMPTZ, 0, zone=zone)
 
 
 def text_column(name: str) -> ResultColumn:
@@ -416,21 +433,22 @@ def plan(text: str, oids: Sequence[int], objects: Objects) -> Plan:
 def plan_statement(begun: Plan, objects: Objects) -> Plan:  # noqa: PLR0911 (one for each kind)
     """Plan a parsed statement."""
     # An argument of an unknown type is a text, and is cast like a text.
-    begun = replace(begun, given=tuple(0 if oid == UNKNOWN_OID else oid for oid in begun.given))
+    given = tuple(0 if oid == UNKNOWN_OID else oid for oid in begun.given)
+    begun = replace(begun, given=given, zone=objects.zone)
     types = [type_of_oid(oid) or Type.TEXT if oid else None for oid in begun.given]
     match begun.statement:
         case SelectStatement(query, _):
             return _with_query(begun, plan_query(query, objects, types))
         case Insert() | Update() | Delete() as write:
             planned = plan_write(write, objects, types)
-            columns = None if planned.returning is None else result_columns(planned.returning)
+            columns = None if planned.returning is None else result_columns(planned.returning, objects.zone)
             parameters = _oids(planned.query.parameters, begun.given)
             return replace(begun, write=planned, columns=columns, parameters=parameters)
         case WithWrites() as statement:
             writes = plan_with_writes(statement, objects, types)
             main = writes.main
             shown = main.columns if isinstance(main, PlannedQuery) else main.returning
-            columns = None if shown is None else result_columns(shown)
+            columns = None if shown is None else result_columns(shown, objects.zone)
             return replace(begun, writes=writes, columns=columns, parameters=_oids(writes.parameters, begun.given))
         case Copy(source=QualifiedName() as name, columns=columns, is_from=False):
             return _with_query(begun, plan_relation(name, objects, columns))
@@ -453,7 +471,7 @@ def plan_statement(begun: Plan, objects: Objects) -> Plan:  # noqa: PLR0911 (one
 
 def _with_query(begun: Plan, query: PlannedQuery) -> Plan:
     parameters = _oids(query.parameters, begun.given)
-    return replace(begun, query=query, columns=result_columns(query.columns), parameters=parameters)
+    return replace(begun, query=query, columns=result_columns(query.columns, begun.zone), parameters=parameters)
 
 
 def _with_view(begun: Plan, subscribe: Subscribe, objects: Objects) -> Plan:
@@ -463,7 +481,7 @@ def _with_view(begun: Plan, subscribe: Subscribe, objects: Objects) -> Plan:
     if subscribe.has_progress:
         shown.append(PlannedColumn("mz_progressed", Type.BOOLEAN))
     shown.append(PlannedColumn("mz_diff", Type.BIGINT))
-    return replace(begun, view=view, columns=result_columns((*shown, *view.columns)))
+    return replace(begun, view=view, columns=result_columns((*shown, *view.columns), begun.zone))
 
 
 def rows_of_view(view: PlannedView) -> PlannedQuery:

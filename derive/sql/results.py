@@ -116,12 +116,14 @@ class Prepared:
         parameters: oids of `$1` and so on.
         columns: result columns; None without a result.
         plan: the session's plan.
+        zone: time zone of the session; None for UTC.
     """
 
     text: str
     parameters: tuple[int, ...]
     columns: tuple[ResultColumn, ...] | None
     plan: object = None
+    zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

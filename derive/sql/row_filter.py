@@ -25,7 +25,9 @@ from derive.sql.planner.scope import WHERE, Frame, Source, VisibleColumn, Visibl
 
 
 class _NoNames:
-    """A catalog without relations."""
+    """A catalog without relations, in UTC."""
+
+    zone = None
 
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
         """Return None."""
@@ -33,6 +35,12 @@ class _NoNames:
     def candidates(self) -> Sequence[str]:
         """Return no candidates."""
         return ()
+
+    def function(self, schema: str | None, name: str, types: Sequence[Type]) -> None:
+        """Return None."""
+
+    def domain(self, name: str) -> None:
+        """Return None."""
 
 
 class DocumentFilter:

@@ -105,6 +105,13 @@ CHARACTER_QUERIES = (
     "SELECT a.n, b.n AS m FROM c a JOIN c b ON a.c = b.v",
     "SELECT n, CASE c WHEN 'ab  ' THEN 1 ELSE 2 END AS a, nullif(c, 'ab ') AS b FROM c",
     "SELECT c, count(*) FROM c GROUP BY c",
+    "SELECT n FROM c WHERE coalesce(c, t) = 'ab     '",
+    "SELECT n FROM c WHERE coalesce(t, c) = 'ab     '",
+    "SELECT n, CASE WHEN n < 3 THEN t ELSE c END = 'ab   ' AS a, CASE WHEN n < 3 THEN c ELSE t END = 'ab   ' AS b FROM c",
+    "SELECT length(x) AS n, count(*) FROM (SELECT c AS x FROM c UNION SELECT t FROM c) y GROUP BY length(x)",
+    "SELECT length(x) AS n, count(*) FROM (SELECT t AS x FROM c UNION SELECT c FROM c) y GROUP BY length(x)",
+    "SELECT count(*) FROM (SELECT c AS x FROM c UNION ALL SELECT v FROM c) y WHERE x = 'ab  '",
+    "SELECT greatest(c, 'aa   ', t) = 'ab     ' AS a, least(c, 'zz  ') = 'ab ' AS b FROM c",
 )
 CHARACTER_CHANGES = (
     "INSERT INTO c VALUES ('ab', 'z', 6, 'ab '), ('z', 'ab   ', 7, 'z')",
@@ -137,6 +144,19 @@ CHARACTER_SCRIPT = (
     "SELECT row_to_json(c) FROM c WHERE n = 1",
     "SELECT jsonb_build_object('c', c) FROM c WHERE n = 1",
     "SELECT a.n, b.n FROM c a JOIN c b ON a.c = b.v",
+    (
+        "SELECT pg_typeof(coalesce(c, t)), pg_typeof(coalesce(t, c)), pg_typeof(coalesce('x', c)), pg_typeof(greatest(c, v)),"
+        " pg_typeof(CASE WHEN n > 1 THEN t ELSE c END), pg_typeof(coalesce(c, NULL)) FROM c WHERE n = 1"
+    ),
+    "SELECT pg_typeof(x) FROM (SELECT c AS x FROM c UNION ALL SELECT t FROM c) y LIMIT 1",
+    "SELECT pg_typeof(x) FROM (SELECT 'q' AS x UNION ALL SELECT c FROM c) y LIMIT 1",
+    "SELECT pg_typeof(x) FROM (VALUES ('a'::char(3)), ('a  '), ('a'::text)) y (x) WHERE x = 'a      '",
+    "SELECT x || '|' FROM (SELECT 'a'::char(3) AS x UNION SELECT 'a '::char(2) UNION SELECT 'a   '::text) y",
+    "SELECT coalesce(c, NULL), coalesce(NULL, c) FROM c WHERE n = 1",
+    "SELECT c FROM c WHERE n = 1 UNION ALL SELECT NULL",
+    "CREATE TABLE mixed AS SELECT coalesce(c, t) AS x FROM c",
+    "INSERT INTO mixed VALUES ('much longer than five  ')",
+    "SELECT length(x), x = 'much longer than five' FROM mixed",
     "CREATE VIEW cv AS SELECT n FROM c WHERE c = 'ab    '",
     "TABLE cv",
     "PREPARE q AS SELECT n FROM c WHERE c = $1",

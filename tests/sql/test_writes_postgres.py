@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from postgres_scripts import outcomes
+from postgres_scripts import in_ours, in_postgres, outcomes
 from psycopg import Connection
+from sql_world import SqlWorld
 
 SCRIPTS = {
     "WITH before writes": (
@@ -141,3 +142,20 @@ SCRIPTS = {
 def test_write_statements_equal_postgresql(name: str, postgres: Connection, tmp_path: Path) -> None:
     ours, theirs = outcomes(SCRIPTS[name], postgres, tmp_path)
     assert ours == theirs
+
+
+def test_returning_of_on_conflict_has_the_order_of_the_input(postgres: Connection, tmp_path: Path) -> None:
+    texts = (
+        "CREATE TABLE t (a int PRIMARY KEY, b int, c text UNIQUE)",
+        "INSERT INTO t VALUES (2, 0, 'x'), (4, 0, 'y')",
+        (
+            "INSERT INTO t VALUES (1, 1, 'p'), (4, 1, 'q'), (3, 1, 'r'), (2, 1, 's'), (5, 1, 't') ON CONFLICT (a)"
+            " DO UPDATE SET b = t.b + 10 RETURNING *"
+        ),
+        (
+            "INSERT INTO t VALUES (8, 2, 'y'), (9, 2, 'z'), (10, 2, 'x') ON CONFLICT (c) DO UPDATE SET b = 7, a = t.a + 20"
+            " WHERE t.a = 4 RETURNING *"
+        ),
+    )
+    ours = SqlWorld(tmp_path).within(lambda coordinator: in_ours(coordinator, texts))
+    assert ours == in_postgres(postgres, texts)

@@ -49,6 +49,7 @@ def _fit_number(value: Decimal, size: int, scale: int) -> Decimal:
 
 
 def _fit_text(name: ModifiedType, text: str, size: int) -> str:
+    size = size or len(text)
     if len(text) > size and text[size:].strip(" "):
         raise SqlError("22001", f"value too long for type {name.value}({size})")
     return text[:size].rstrip(" ") if name is ModifiedType.BPCHAR else text[:size]
@@ -69,7 +70,9 @@ FUNCTIONS.define("numeric(p,s)", (_N, _I, _I), _N, word="fit_numeric")(_fit_numb
 FUNCTIONS.define("varchar(n)", (_T, _I), _T, word="fit_varchar")(partial(_fit_text, ModifiedType.VARCHAR))
 FUNCTIONS.define("char(n)", (_T, _I), _T, word="fit_bpchar")(partial(_fit_text, ModifiedType.BPCHAR))
 FUNCTIONS.define("varchar(n)", (_T, _I), _T, word="cut_varchar", can_fail=False)(lambda text, size: text[:size])
-FUNCTIONS.define("char(n)", (_T, _I), _T, word="cut_bpchar", can_fail=False)(lambda text, size: text[:size].rstrip(" "))
+FUNCTIONS.define("char(n)", (_T, _I), _T, word="cut_bpchar", can_fail=False)(
+    lambda text, size: text[: size or len(text)].rstrip(" ")
+)
 FUNCTIONS.define("text(n)", (_T, _I), _T, word="shown", can_fail=False)(
     lambda text, scale: number(scale).shown(text) if scale else text
 )

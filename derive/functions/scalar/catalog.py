@@ -65,8 +65,7 @@ TYPE_OF = "pg_typeof"
 """Name of the function that returns the type of its argument."""
 
 _UNKNOWN = """
-    pg_get_partkeydef pg_get_triggerdef pg_get_ruledef pg_get_serial_sequence
-    pg_get_function_result pg_get_function_arguments pg_get_function_identity_arguments pg_get_functiondef
+    pg_get_partkeydef pg_get_triggerdef pg_get_ruledef
     pg_get_function_sqlbody pg_get_statisticsobjdef_columns pg_get_statisticsobjdef pg_get_partition_constraintdef
     pg_get_replica_identity_index pg_tablespace_location shobj_description inet_client_addr
     inet_server_addr inet_client_port inet_server_port pg_describe_object
@@ -153,6 +152,11 @@ def _add_objects() -> None:
     _of_object("obj_description", (_O,), _T, lambda target, _: target.comment)
     _of_object("obj_description", (_O, _T), _T, lambda target, _: target.comment)
     _of_object("col_description", (_O, _I), _T, _column_comment)
+    _of_object("pg_get_function_result", (_O,), _T, lambda target, _: target.result)
+    for name in ("pg_get_function_arguments", "pg_get_function_identity_arguments"):
+        _of_object(name, (_O,), _T, lambda target, _: target.arguments)
+    _of_object("pg_get_functiondef", (_O,), _T, lambda target, _: target.definition if target.result else None)
+    _of_statement("pg_get_serial_sequence", (_T, _T), _T, _sequence_of_column)
     _of_statement("pg_get_userbyid", (_O,), _T, _user)
 
 
@@ -166,6 +170,14 @@ def _named_relation(name: str) -> CatalogObject:
     if oid is None:
         raise SqlError("42P01", f'relation "{name}" does not exist')
     return current_context().catalog.object_of(oid) or CatalogObject()
+
+
+def _sequence_of_column(name: str, column: str) -> str | None:
+    """Return the name of the sequence that numbers a column; the column's name is no identifier but a plain text."""
+    relation = _named_relation(name)
+    if column not in relation.columns:
+        raise SqlError("42703", f'column "{column}" of relation "{name}" does not exist')
+    return relation.sequences[relation.columns.index(column)] if relation.sequences else None
 
 
 def _relation(target: int | str) -> CatalogObject | None:

@@ -33,7 +33,9 @@ from derive.functions.types.datetime import (
     length_of_month,
     offset_at,
     offset_of_local,
+    text_in_zone,
     text_of_interval,
+    timestamp_of_text,
     zone_named,
 )
 from derive.functions.types.numbers import divided
@@ -240,6 +242,14 @@ def _shown_in_offset(interval: Interval, timestamp: int) -> int:
     return timestamp if abs(timestamp) == INFINITY else _local_of(timestamp, _zone_of_interval(interval))
 
 
+def _text_in_zone(zone: str, timestamp: int) -> str:
+    return text_in_zone(timestamp, zone_named(zone))
+
+
+def _timestamp_in_zone(zone: str, text: str) -> int:
+    return timestamp_of_text(text, has_zone=True, zone=zone_named(zone))
+
+
 def later_in_zone(timestamp: int, interval: Interval, name: str) -> int:
     """Add an interval to a timestamp, with months and days in a zone's local time.
 
@@ -357,6 +367,8 @@ def _add_intervals() -> None:
 
 def _add_making() -> None:
     define = FUNCTIONS.define
+    define("text_in_zone", (_T, Type.TIMESTAMPTZ), _T)(_text_in_zone)
+    define("timestamptz_in_zone", (_T, _T), Type.TIMESTAMPTZ)(_timestamp_in_zone)
     define("timezone", (_T, Type.TIMESTAMP), Type.TIMESTAMPTZ)(_in_zone)
     define("timezone", (_T, Type.TIMESTAMPTZ), Type.TIMESTAMP)(_shown_in_zone)
     define("timezone", (_V, Type.TIMESTAMP), Type.TIMESTAMPTZ)(_in_offset)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from derive.algebra.types import Datum, Type
+from derive.errors import SqlError
 from derive.functions.function import Function, Functions, SqlForm, over_data, registered_name, word_of
 from derive.functions.types.type_info import INFO_OF
 
@@ -97,6 +98,22 @@ def _add_logic() -> None:
         FUNCTIONS.add(Function(name, symbol, both[:1], Type.BOOLEAN, None, _postfix(words), False))
 
 
+DOMAIN_CONDITION = "domain_condition"
+"""Name of the function that checks a condition of a domain: its arguments are the condition and the error."""
+
+
+def _domain_condition(is_true: Datum, sqlstate: Datum, message: Datum) -> Datum:
+    if is_true is not None and not is_true:
+        raise SqlError(str(sqlstate), str(message))
+    return 1
+
+
+def _add_domain_condition() -> None:
+    arguments = (Type.BOOLEAN, Type.TEXT, Type.TEXT)
+    symbol = f"{DOMAIN_CONDITION}()"
+    FUNCTIONS.add(Function(DOMAIN_CONDITION, symbol, arguments, Type.BOOLEAN, _domain_condition))
+
+
 def _add_null_counts() -> None:
     """Add `num_nulls` and `num_nonnulls`."""
     for symbol, is_null in (("num_nulls", True), ("num_nonnulls", False)):
@@ -184,5 +201,6 @@ def equality(kind: Type) -> str:
 
 _add_comparisons()
 _add_logic()
+_add_domain_condition()
 _add_null_counts()
 _add_of_any_type()

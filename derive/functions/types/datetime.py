@@ -145,13 +145,61 @@ def _microseconds(offset: timedelta | None) -> int:
     return offset // _MICROSECOND if offset is not None else 0
 
 
+def session_zone(name: str) -> str:
+    """Return the usual name of a time zone, as a setting has it: `UTC`, `Europe/Berlin`, or `<+02>-02` for `2`.
+
+    >>> session_zone("europe/berlin"), session_zone("-3.5"), session_zone("zulu")
+    ('Europe/Berlin', '<-03:30>+03:30', 'UTC')
+
+    Raises:
+        SqlError: the zone is unknown (22023).
+    """
+    try:
+        minutes = round(float(name) * 60)
+    except ValueError:
+        minutes = None
+    if minutes is None:
+        zone = zone_named(name)
+        if name.upper() in _WITH_SUMMER_TIME:
+            raise SqlError("22023", f'time zone "{name}" not recognized', hint="Name a city, as in Europe/Berlin.")
+        known = _names().get(name.lower())
+        if not isinstance(zone, int) and known is not None:
+            return known
+        if zone == 0:
+            return "UTC"
+        if known is not None:
+            return known
+        if name.upper() in _ABBREVIATIONS:
+            raise SqlError("22023", f'time zone "{name}" not recognized', hint="Name a city, as in Europe/Berlin.")
+        minutes = offset_at(zone, 0) // (60 * _SECOND)
+    if not minutes:
+        return "UTC"
+    if abs(minutes) > 24 * 60:
+        raise SqlError("22023", f'time zone "{name}" not recognized', hint="Name an offset of up to 24 hours.")
+    hours, rest = divmod(abs(minutes), 60)
+    shown = f"{hours:02}" + (f":{rest:02}" if rest else "")
+    east, west = ("+", "-") if minutes > 0 else ("-", "+")
+    return f"<{east}{shown}>{west}{shown}"
+
+
+_WITH_SUMMER_TIME = frozenset({"CET", "EET", "MET", "WET"})
+"""Names of zones that are also abbreviations without summer time."""
+
+
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
     """Return the names of all zones by lower case, except `localtime`, which differs between machines."""
     return {name.lower(): name for name in available_timezones() - {_MACHINE_ZONE}}
 
 
+_POSIX_ZONE = re.compile(r"<[+-]?\w+(?::\d\d)?>([+-]?\d{1,2}(?::?\d\d)?)")
+"""A name with an offset from UTC, in which west is positive: `<+02>-02`."""
+
+
 def _fixed_offset(name: str) -> int | None:
+    posix = _POSIX_ZONE.fullmatch(name)
+    if posix is not None:
+        name = posix[1] if posix[1][0] in "+-" else f"+{posix[1]}"
     sign, digits = name[:1], name[1:].replace(":", "")
     if sign not in {"+", "-"} or not digits.isdigit() or len(digits) > _MOST_DIGITS:
         return None
@@ -274,12 +322,27 @@ def date_of_text(text: str) -> int:
     return days
 
 
-def timestamp_of_text(text: str, *, has_zone: bool) -> int:
+def text_in_zone(timestamp: int, zone: Zone) -> str:
+    """Format a timestamp with time zone as the local time of a zone, with its offset from UTC."""
+    if abs(timestamp) == INFINITY:
+        return text_of_timestamp(timestamp)
+    offset = offset_at(zone, timestamp)
+    seconds = abs(offset) // SECOND
+    shown = f"{'-' if offset < 0 else '+'}{seconds // 3600:02}"
+    if seconds % 3600:
+        shown += f":{seconds // 60 % 60:02}"
+    if seconds % 60:
+        shown += f":{seconds % 60:02}"
+    return text_of_timestamp(timestamp + offset, shown)
+
+
+def timestamp_of_text(text: str, *, has_zone: bool, zone: Zone = 0) -> int:
     """Parse a timestamp into microseconds since 1970.
 
     Args:
         text: the text.
         has_zone: whether an offset from UTC is applied; otherwise the offset is ignored.
+        zone: zone of a text without a zone, if an offset is applied.
 
     Raises:
         SqlError: 22007, the text is malformed; 22008, the result is out of range.
@@ -289,7 +352,9 @@ def timestamp_of_text(text: str, *, has_zone: bool) -> int:
     if special is not None:
         return special
     days, time, offset = _parsed(text, kind)
-    timestamp = days * DAY + time - (offset if has_zone else 0)
+    timestamp = days * DAY + time
+    if has_zone:
+        timestamp -= offset_of_local(zone, timestamp) if offset is None else offset
     if not FIRST_TIMESTAMP <= timestamp < END_OF_TIMESTAMPS:
         raise SqlError("22008", f'timestamp out of range: "{text}"')
     return timestamp
@@ -309,8 +374,8 @@ def _special(text: str, kind: str, infinity: int) -> int | None:
     return None
 
 
-def _parsed(text: str, kind: str) -> tuple[int, int, int]:
-    """Return days since 1970, microseconds of the day, and microseconds of the offset from UTC."""
+def _parsed(text: str, kind: str) -> tuple[int, int, int | None]:
+    """Return days since 1970, microseconds of the day, and microseconds of the offset from UTC; None without one."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise SqlError("22007", f'invalid input syntax for type {kind}: "{text}"')
@@ -354,9 +419,9 @@ def _date_fields(match: re.Match[str], text: str, kind: str) -> tuple[int, int, 
     return year, _MONTHS.index(names[0]) + 1, day
 
 
-def _offset(zone: str | None, local: int, text: str, kind: str) -> int:
+def _offset(zone: str | None, local: int, text: str, kind: str) -> int | None:
     if not zone:
-        return 0
+        return None
     if zone[0] not in "+-":
         try:
             return offset_of_local(zone_named(zone), local)

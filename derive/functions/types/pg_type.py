@@ -164,7 +164,7 @@ _MODIFIED_OIDS = {
 
 def oid_of(kind: Type, modifier: TypeModifier | None = None) -> int:
     """Return the oid for clients of a type with its modifier."""
-    return _MODIFIED_OIDS[modifier.name] if modifier else OID_OF[kind]
+    return _MODIFIED_OIDS[modifier.name] if modifier and not modifier.zone else OID_OF[kind]
 
 
 def type_of_oid(oid: int) -> Type | None:

@@ -386,8 +386,28 @@ def text_of(kind: Type, datum: Datum) -> str:
 
 def text_function(kind: Type, modifier: TypeModifier | None = None) -> Callable[[Any], str]:
     """Return `text_of` for one type and its modifier, for many data."""
+    if modifier is not None and modifier.zone:
+        return _zoned(kind, datetime.zone_named(modifier.zone))
     text = INFO_OF[kind].text_of
     return text if modifier is None else lambda datum: modifier.shown(text(datum))
+
+
+def _zoned(kind: Type, zone: datetime.Zone) -> Callable[[Any], str]:
+    """Return the function from timestamps with time zone, or arrays of them, to their texts in a zone."""
+
+    def text(datum: int) -> str:
+        return datetime.text_in_zone(datum, zone)
+
+    return text if kind.element is None else partial(formats.text_of_array, Type.TIMESTAMPTZ, text)
+
+
+def datum_in_zone(text: str, zone: str) -> Datum:
+    """Parse a timestamp with time zone; a text without a zone is a local time of `zone`.
+
+    Raises:
+        SqlError: the text is malformed, or out of range (22007 or 22008).
+    """
+    return datetime.timestamp_of_text(text, has_zone=True, zone=datetime.zone_named(zone))
 
 
 def binary_function(kind: Type, modifier: TypeModifier | None = None) -> Callable[[Any], bytes]:

@@ -17,7 +17,7 @@ from derive.algebra.relation import GlobalId
 from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.document.pointer import JSON
 from derive.sql.parser.statement import ConstraintKind, Identity, ObjectKind
-from derive.sql.planner.interfaces import Constraint, NamedColumn
+from derive.sql.planner.interfaces import Constraint, Domain, NamedColumn
 from derive.storage.metadata.definitions import ItemChanges, StoredItem
 
 LOCAL = "local"
@@ -93,9 +93,14 @@ class Item:
         origin = self.origin
         if self.position is not None:
             origin = {**origin, "position": ids.get(self.position, self.position)}
+        columns = tuple(
+            replace(one, domain=replace(one.domain, id=ids.get(one.domain.id, one.domain.id))) if one.domain else one
+            for one in self.columns
+        )
         return replace(
             self,
             id=ids.get(self.id, self.id),
+            columns=columns,
             bindings={name: ids.get(bound, bound) for name, bound in self.bindings.items()},
             on=None if self.on is None else ids.get(self.on, self.on),
             origin=origin,
@@ -103,8 +108,10 @@ class Item:
 
     @property
     def uses(self) -> frozenset[GlobalId]:
-        """Return the identifiers of the relations that the item depends on."""
-        return frozenset(self.bindings.values()) | ({self.on} if self.on is not None else frozenset())
+        """Return the identifiers of the relations, functions and domains that the item depends on."""
+        domains = (column.domain.id for column in self.columns if column.domain and column.domain.id != self.id)
+        others = () if self.on is None else (self.on,)
+        return frozenset((*self.bindings.values(), *domains, *others))
 
     @property
     def position(self) -> GlobalId | None:
@@ -200,7 +207,13 @@ def _description(item: Item) -> str:
         "origin": dict(item.origin),
     }
     comments = {column.name: column.comment for column in item.columns if column.comment is not None}
+    domains = {
+        column.name: [column.domain.id, column.domain.name, column.domain.checks, column.domain.is_nullable]
+        for column in item.columns
+        if column.domain is not None
+    }
     parts = {"identities": identities, "generated": generated, "constraints": constraints, "comments": comments}
+    parts["domains"] = domains
     if item.comment is not None:
         parts["comment"] = item.comment
     described |= {name: part for name, part in parts.items() if part}
@@ -219,6 +232,7 @@ def _column_description(column: NamedColumn) -> list[Any]:
 def _columns(described: Mapping[str, Any]) -> tuple[NamedColumn, ...]:
     defaults, generated = described.get("defaults", {}), described.get("generated", {})
     identities, comments = described.get("identities", {}), described.get("comments", {})
+    domains = described.get("domains", {})
     columns = []
     for name, kind, is_nullable, *modifier in described["columns"]:
         identity, counter = identities.get(name, (None, 0))
@@ -233,9 +247,14 @@ def _columns(described: Mapping[str, Any]) -> tuple[NamedColumn, ...]:
                 counter,
                 generated.get(name),
                 comments.get(name),
+                _domain(*domains[name]) if name in domains else None,
             )
         )
     return tuple(columns)
+
+
+def _domain(identifier: GlobalId, name: str, checks: list[list[str]], is_nullable: bool) -> Domain:
+    return Domain(identifier, name, tuple((check, text) for check, text in checks), is_nullable)
 
 
 def _constraint(name: str, kind: str, columns: list[str], condition: str | None) -> Constraint:

@@ -2,165 +2,38 @@
 
 An item of SQL keeps the columns of its creation, because its readers and its table in Storage rely on them. If the
 collections no longer have these columns, reading fails with an error and a hint.
-
-The relations of PostgreSQL's catalogs have their columns here; `derive.sql.pg_catalog` computes the rows.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache
-from importlib.resources import files
 
 from derive.algebra.expression import Call, Column, Expression, Literal
 from derive.algebra.relation import Constant, Get, GlobalId, Project, Relation
-from derive.algebra.types import ModifiedType, Type, TypeModifier
+from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import resolve_function
 from derive.functions.scalar.text import quoted_name
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.relations.columns import columns_of
 from derive.sql.catalog.items import PROVISIONAL, Change, Item, is_provisional, item_of
+from derive.sql.catalog.system_relations import system_relation
 from derive.sql.parser.ast import CommonTable, RelationReference
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import TEMPORARY, ObjectKind, SelectStatement
-from derive.sql.planner.interfaces import FIRST_SYSTEM_ID, FUNCTIONS, NamedColumn, NamedRelation, Names, RelationKind
+from derive.sql.planner.functions import chosen, plan_body
+from derive.sql.planner.interfaces import (
+    NamedColumn,
+    NamedFunction,
+    NamedRelation,
+    Names,
+    RelationKind,
+)
 from derive.sql.planner.plan import PlannedView, plan_view
 from derive.storage.metadata.definitions import StoredItem
 from derive.storage.tables import Tables
-
-PG_CATALOG = "pg_catalog"
-
-_NAME = TypeModifier(ModifiedType.NAME, 0)
-_TYPES: Mapping[str, tuple[Type, TypeModifier | None]] = {
-    "bool": (Type.BOOLEAN, None),
-    "bool[]": (Type.BOOLEAN_ARRAY, None),
-    "bytea": (Type.BYTEA, None),
-    "cardinal_number": (Type.INTEGER, None),
-    "char": (Type.TEXT, TypeModifier(ModifiedType.CHAR, 0)),
-    "float4": (Type.DOUBLE, TypeModifier(ModifiedType.FLOAT4, 0)),
-    "float4[]": (Type.DOUBLE_ARRAY, None),
-    "float8": (Type.DOUBLE, None),
-    "float8[]": (Type.DOUBLE_ARRAY, None),
-    "inet": (Type.INET, None),
-    "int2": (Type.SMALLINT, None),
-    "int2[]": (Type.SMALLINT_ARRAY, None),
-    "int2vector": (Type.SMALLINT_ARRAY, TypeModifier(ModifiedType.INT2VECTOR, 0)),
-    "int4": (Type.INTEGER, None),
-    "int4[]": (Type.INTEGER_ARRAY, None),
-    "int8": (Type.BIGINT, None),
-    "interval": (Type.INTERVAL, None),
-    "name": (Type.TEXT, _NAME),
-    "numeric": (Type.NUMERIC, None),
-    "oid": (Type.OID, None),
-    "oid[]": (Type.OID_ARRAY, None),
-    "oidvector": (Type.OID_ARRAY, TypeModifier(ModifiedType.OIDVECTOR, 0)),
-    "regproc": (Type.REGPROC, None),
-    "regtype": (Type.REGTYPE, None),
-    "regtype[]": (Type.REGTYPE_ARRAY, None),
-    "sql_identifier": (Type.TEXT, _NAME),
-    "timestamptz": (Type.TIMESTAMPTZ, None),
-    "xid": (Type.OID, None),
-}
-"""Types of columns; columns of all other types are texts, or arrays of texts."""
-
-_FIRST_OID = 13_100
-_KNOWN_OIDS = {
-    "pg_default_acl": 826,
-    "pg_tablespace": 1213,
-    "pg_shdepend": 1214,
-    "pg_type": 1247,
-    "pg_attribute": 1249,
-    "pg_proc": 1255,
-    "pg_class": 1259,
-    "pg_authid": 1260,
-    "pg_auth_members": 1261,
-    "pg_database": 1262,
-    "pg_foreign_server": 1417,
-    "pg_sequence": 2224,
-    "pg_am": 2601,
-    "pg_attrdef": 2604,
-    "pg_cast": 2605,
-    "pg_constraint": 2606,
-    "pg_conversion": 2607,
-    "pg_depend": 2608,
-    "pg_description": 2609,
-    "pg_index": 2610,
-    "pg_inherits": 2611,
-    "pg_language": 2612,
-    "pg_largeobject": 2613,
-    "pg_namespace": 2615,
-    "pg_opclass": 2616,
-    "pg_operator": 2617,
-    "pg_rewrite": 2618,
-    "pg_trigger": 2620,
-    "pg_opfamily": 2753,
-    "pg_extension": 3079,
-    "pg_policy": 3256,
-    "pg_statistic_ext": 3381,
-    "pg_collation": 3456,
-    "pg_event_trigger": 3466,
-    "pg_enum": 3501,
-    "pg_range": 3541,
-    "pg_transform": 3576,
-    "pg_subscription": 6100,
-    "pg_publication": 6104,
-}
-
-_FUNCTIONS = {
-    "pg_get_keywords": "word:text catcode:char barelabel:bool catdesc:text baredesc:text",
-    "aclexplode": "grantor:oid grantee:oid privilege_type:text is_grantable:bool",
-    "pg_options_to_table": "option_name:text option_value:text",
-    "pg_available_extensions": "name:name default_version:text comment:text",
-}
-"""Functions that return several columns; each has no arguments, or returns no rows."""
-
-
-@cache
-def system_relations() -> Mapping[tuple[str, str], NamedRelation]:
-    """Return the relations by schema and name; a function that returns rows is a relation of its name.
-
-    The last column is the hidden column `tableoid`.
-    """
-    columns: dict[str, str] = json.loads((files(__package__) / "system_relations.json").read_text())
-    columns |= {f"{FUNCTIONS}.{name}": text for name, text in _FUNCTIONS.items()}
-    columns[f"{FUNCTIONS}.pg_show_all_settings"] = columns[f"{PG_CATALOG}.pg_settings"]
-    relations = {}
-    for number, (full_name, text) in enumerate(sorted(columns.items()), start=FIRST_SYSTEM_ID):
-        schema, _, name = full_name.partition(".")
-        named = tuple(map(_column, (*text.split(), "tableoid:oid")))
-        relations[schema, name] = NamedRelation(number, name, named, RelationKind.SYSTEM)
-    return relations
-
-
-def system_relation(schema: str | None, name: str) -> NamedRelation | None:
-    """Return the system relation of a name; None if there is none."""
-    return system_relations().get((schema or PG_CATALOG, name))
-
-
-@cache
-def system_oids() -> Mapping[str, int]:
-    """Return the oids of the relations of `pg_catalog` by name: PostgreSQL's oids, or oids of this version."""
-    names = sorted(name for schema, name in system_relations() if schema == PG_CATALOG)
-    return {name: _KNOWN_OIDS.get(name, oid) for oid, name in enumerate(names, start=_FIRST_OID)}
-
-
-@cache
-def system_name(identifier: GlobalId) -> str:
-    """Return the name of a system relation with its schema."""
-    return next(
-        f"{schema}.{name}" for (schema, name), relation in system_relations().items() if relation.id == identifier
-    )
-
-
-def _column(text: str) -> NamedColumn:
-    name, _, kind = text.partition(":")
-    default = (Type.TEXT_ARRAY if kind.endswith("[]") else Type.TEXT, None)
-    column_type, modifier = _TYPES.get(kind, default)
-    return NamedColumn(name, column_type, modifier=modifier)
 
 
 def is_temporary(schema: str) -> bool:
@@ -275,6 +148,7 @@ class Objects:
         collections: collections of `flow.yaml`, by identifier.
         derived: names of the derived collections.
         path: schemas of names without a schema, in order.
+        zone: time zone of the session; None for UTC.
 
     Attributes:
         version: version of the catalog of SQL, or a negative number for an uncommitted transaction or another path.
@@ -290,10 +164,12 @@ class Objects:
         collections: Mapping[GlobalId, CollectionSpec],
         derived: Collection[str] = (),
         path: tuple[str, ...] = (PUBLIC,),
+        zone: str | None = None,
     ) -> None:
         self.version = version
         self.path = path
-        self._seen: dict[tuple[str, ...], Objects] = {}
+        self._zone = zone
+        self._seen: dict[tuple[tuple[str, ...], str | None], Objects] = {}
         self.items = {item.id: item for item in items}
         self.collections = collections
         self._derived = frozenset(derived)
@@ -305,18 +181,25 @@ class Objects:
         self._ids = {(PUBLIC, spec.name): id_ for id_, spec in collections.items()}
         self._ids.update({(item.schema, item.name): item.id for item in self.items.values()})
         self._views: dict[GlobalId, Relation] = {}
+        self._functions: dict[GlobalId, NamedFunction] = {}
 
     def with_items(self, items: Iterable[Item]) -> Objects:
         """Return a snapshot with other items and a new version, for an uncommitted transaction."""
-        return Objects(next(_VERSIONS), items, self.collections, self._derived, self.path)
+        return Objects(next(_VERSIONS), items, self.collections, self._derived, self.path, self.zone)
 
-    def seen_by(self, path: tuple[str, ...]) -> Objects:
-        """Return a snapshot of the same items in which names without a schema are looked up in other schemas."""
-        if path == self.path:
+    @property
+    def zone(self) -> str | None:
+        """Return the time zone of the session; None for UTC."""
+        return self._zone
+
+    def seen_by(self, path: tuple[str, ...], zone: str | None) -> Objects:
+        """Return a snapshot of the same items for a session with another path or another time zone."""
+        if path == self.path and zone == self.zone:
             return self
-        if path not in self._seen:
-            self._seen[path] = Objects(next(_VERSIONS), self.items.values(), self.collections, self._derived, path)
-        return self._seen[path]
+        if (path, zone) not in self._seen:
+            items, version = self.items.values(), next(_VERSIONS)
+            self._seen[path, zone] = Objects(version, items, self.collections, self._derived, path, zone)
+        return self._seen[path, zone]
 
     @property
     def schemas(self) -> list[str]:
@@ -361,13 +244,40 @@ class Objects:
 
     def candidates(self) -> Iterable[str]:
         """Return the names of all relations."""
-        others = {ObjectKind.INDEX, ObjectKind.SCHEMA}
+        others = {ObjectKind.INDEX, ObjectKind.SCHEMA, ObjectKind.FUNCTION, ObjectKind.DOMAIN}
         return [name for (_, name), id_ in self._ids.items() if self._kind(id_) not in others]
 
     def find(self, schema: str | None, name: str) -> Item | None:
         """Return the item of a name, also an index; None if there is none."""
         identifier = self._identifier(schema, name)
         return None if identifier is None else self.items.get(identifier)
+
+    def functions(self, schema: str | None, name: str) -> list[Item]:
+        """Return the functions of a name in a schema, or in the schemas of the path: one for each signature."""
+        schemas = self.path if schema is None else (schema,)
+        found: dict[str, Item] = {}
+        for own in reversed(schemas):
+            of_schema = (item for item in self.items.values() if item.schema == own)
+            found |= {item.name: item for item in of_schema if is_function(item, name)}
+        return list(found.values())
+
+    def function(self, schema: str | None, name: str, types: Sequence[Type]) -> NamedFunction | None:
+        """Return the function in SQL that takes arguments of these types; None if there is none."""
+        return self.chosen(self.functions(schema, name), types)
+
+    def domain(self, name: str) -> NamedColumn | None:
+        """Return a column of a domain in the schemas of the path; None if the domain does not exist."""
+        item = self.find(None, name)
+        return item.columns[0] if item is not None and item.kind is ObjectKind.DOMAIN else None
+
+    def chosen(self, functions: Iterable[Item], types: Sequence[Type]) -> NamedFunction | None:
+        """Return the function, of some, that takes arguments of these types; None if none does."""
+        return chosen([self._function(item) for item in functions], types)
+
+    def _function(self, item: Item) -> NamedFunction:
+        if item.id not in self._functions:
+            self._functions[item.id] = _function_of(item, BoundNames(self, item))
+        return self._functions[item.id]
 
     def name_of(self, identifier: GlobalId) -> str | None:
         """Return an item's name with its schema, for messages; None if there is no such item."""
@@ -476,6 +386,36 @@ def _sequence_relation(item: Item) -> NamedRelation:
     return NamedRelation(item.id, item.name, columns, RelationKind.VIEW, rows, schema=item.schema)
 
 
+def is_function(item: Item, name: str) -> bool:
+    """Return whether an item is a function of a name, with any arguments."""
+    return item.kind is ObjectKind.FUNCTION and item.origin["name"] == name
+
+
+def function_types(item: Item) -> tuple[tuple[tuple[str | None, Type], ...], Type]:
+    """Return name and type of each argument of a function, and the type of its value."""
+    described = item.origin["arguments"]
+    assert isinstance(described, list)
+    return tuple((name, Type(kind)) for name, kind in described), Type(item.origin["result"])
+
+
+def _function_of(item: Item, names: BoundNames) -> NamedFunction:
+    """Return a function of the catalog.
+
+    Raises:
+        SqlError: a relation that the function reads does not exist.
+    """
+    assert item.definition is not None
+    statement = parse(item.definition)
+    assert isinstance(statement, SelectStatement)
+    arguments, result = function_types(item)
+    name = str(item.origin["name"])
+    try:
+        body = plan_body(statement.query, names, name, arguments, result)
+    except SqlError as error:
+        raise disagreement(item, error.sqlstate, error.message, tuple(item.bindings)) from error
+    return NamedFunction(item.id, item.schema, name, arguments, result, bool(item.origin["is_strict"]), body)
+
+
 def stored_objects(version: int, items: Iterable[StoredItem], tables: Tables, catalog: CatalogSpec | None) -> Objects:
     """Return the names in a data folder.
 
@@ -494,7 +434,7 @@ def stored_objects(version: int, items: Iterable[StoredItem], tables: Tables, ca
 
 
 class BoundNames:
-    """The names of a view, as they were when the view was created.
+    """The names of a view, as they were when the view was created; its time zone is UTC.
 
     Args:
         objects: the current names.
@@ -504,6 +444,7 @@ class BoundNames:
     def __init__(self, objects: Objects, view: Item) -> None:
         self._objects = objects
         self._bindings, self._read = view.bindings, view.read
+        self.zone = None
 
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
         """Return the relation that a name had; None if the view has no such name."""
@@ -516,13 +457,27 @@ class BoundNames:
         named = self._objects.relation(identifier)
         return as_recorded(named, self._read[bound]) if named and bound in self._read else named
 
+    def function(self, schema: str | None, name: str, types: Sequence[Type]) -> NamedFunction | None:
+        """Return the function that a call had; None if the view has no such call."""
+        items = (
+            item
+            for bound, identifier in self._bindings.items()
+            if bound.startswith(f"{bound_name(schema, name)}(") and (item := self._objects.items.get(identifier))
+        )
+        return self._objects.chosen(items, types)
+
+    def domain(self, name: str) -> NamedColumn | None:
+        """Return a column of the domain that a name meant; None if the view has no such name."""
+        item = self._objects.items.get(self._bindings.get(f"{name} domain", -1))
+        return None if item is None else item.columns[0]
+
     def candidates(self) -> Iterable[str]:
         """Return the names that the view binds."""
         return self._bindings
 
 
 class RecordedNames:
-    """Names that record all look-ups.
+    """Names that record all look-ups; the time zone is UTC, which definitions have.
 
     Args:
         names: the names to look up.
@@ -535,6 +490,7 @@ class RecordedNames:
 
     def __init__(self, names: Names) -> None:
         self._names = names
+        self.zone = None
         self.bindings: dict[str, GlobalId] = {}
         self.read: dict[str, tuple[str, ...]] = {}
         self.schemas: dict[str, str] = {}
@@ -549,6 +505,20 @@ class RecordedNames:
             if named.kind is RelationKind.COLLECTION:
                 self.read[bound_name(schema, name)] = tuple(column.name for column in named.columns)
         return named
+
+    def function(self, schema: str | None, name: str, types: Sequence[Type]) -> NamedFunction | None:
+        """Return a function in SQL, and record the look-up."""
+        found = self._names.function(schema, name, types)
+        if found is not None:
+            self.bindings[bound_name(schema, found.signature)] = found.id
+        return found
+
+    def domain(self, name: str) -> NamedColumn | None:
+        """Return a column of a domain, and record the look-up."""
+        found = self._names.domain(name)
+        if found is not None and found.domain is not None:
+            self.bindings[f"{name} domain"] = found.domain.id
+        return found
 
     def candidates(self) -> Iterable[str]:
         """Return similar names for hints."""

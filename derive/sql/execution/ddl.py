@@ -1,7 +1,4 @@
-"""CREATE, DROP and ALTER: the transaction sees changed names at once, and other sessions at COMMIT.
-
-Replicas change at once.
-"""
+"""CREATE, DROP and ALTER: the transaction sees changed names at once, and other sessions at COMMIT."""
 
 from __future__ import annotations
 
@@ -11,10 +8,8 @@ from dataclasses import replace
 
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Row
-from derive.compute.protocol.transport import place_of
-from derive.errors import SqlError, UsageError, suggest
-from derive.event_loop import settled
-from derive.sql.catalog.items import LOCAL, Item, ReplicaPlace, is_provisional, is_replica_name
+from derive.errors import SqlError, suggest
+from derive.sql.catalog.items import Item, is_provisional
 from derive.sql.catalog.snapshot import (
     PUBLIC,
     DdlTransaction,
@@ -24,12 +19,11 @@ from derive.sql.catalog.snapshot import (
     provisional_id,
     with_schemas,
 )
-from derive.sql.coordinator import Coordinator
 from derive.sql.execution.query import read
+from derive.sql.execution.routines import dropped_functions, planned_domain, planned_function
 from derive.sql.execution.sequences import planned_sequence, restart, sequence_of
 from derive.sql.execution.state import State
-from derive.sql.maintenance.instances import ComputeInstances
-from derive.sql.parser.ast import QualifiedName, Query
+from derive.sql.parser.ast import CreateDomain, CreateFunction, DropFunction, QualifiedName, Query
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import (
     TEMPORARY,
@@ -40,7 +34,6 @@ from derive.sql.parser.statement import (
     ConstraintDefinition,
     ConstraintKind,
     CreateIndex,
-    CreateReplica,
     CreateSchema,
     CreateSequence,
     CreateSource,
@@ -48,7 +41,6 @@ from derive.sql.parser.statement import (
     CreateView,
     Drop,
     DropConstraint,
-    DropReplica,
     FileSource,
     ObjectKind,
     Rename,
@@ -74,98 +66,6 @@ from derive.sql.sources import definitions
 from derive.sql.sources.followed_file import require_right
 from derive.sql.transactions.key_index import KeyPacker, shown_key
 
-
-async def change_replicas(state: State, statement: CreateReplica | DropReplica) -> Result:
-    """Execute a statement that adds or removes a replica.
-
-    Raises:
-        SqlError: the statement is refused, without any effect.
-    """
-    what = "CREATE REPLICA" if isinstance(statement, CreateReplica) else "DROP REPLICA"
-    if state.is_explicit:
-        raise SqlError("25001", f"{what} cannot run inside a transaction block")
-    state.transaction.check_writable()
-    if not state.user.changes_replicas:  # an instance receives stored rows and the server's credentials
-        hint = "Mark the user in the password file, as in bob [replicas]:password."
-        raise SqlError("42501", f"permission denied for {what}", hint=hint)
-    coordinator = state.coordinator
-    if not coordinator.computing.can_start:
-        raise SqlError("0A000", f"{what} needs a server", hint="Send the statement to flowctl sql serve.")
-    coordinator.own()
-    async with coordinator.definitions:
-        if isinstance(statement, CreateReplica):
-            notices = await _create(coordinator, statement)
-        else:
-            notices = await _drop(coordinator, statement)
-    return Result(lambda _: what, notices=notices)
-
-
-async def _create(coordinator: Coordinator, statement: CreateReplica) -> tuple[Notice, ...]:
-    name, offset = statement.name, statement.offset
-    computing = coordinator.computing
-    if name in computing.places:
-        message = f'replica "{name}" already exists'
-        if statement.if_not_exists:
-            return (Notice("NOTICE", "42710", f"{message}, skipping"),)
-        raise SqlError("42710", message, offset=offset)
-    if not is_replica_name(name):
-        hint = (
-            f"A name has up to 63 letters, digits, - and _, and begins with no digit; {LOCAL} is reserved for the"
-            f" server."
-        )
-        raise SqlError("42602", f'"{name}" cannot be the name of a replica', offset=offset, hint=hint)
-    if statement.address is not None:
-        _check_address(computing, statement.address)
-    place = ReplicaPlace(name, statement.address or "")
-    coordinator.store.sql_catalog.add_replica(place.name, place.address)
-    await settled(asyncio.to_thread(computing.add, place))
-    coordinator.store.changes.wake()
-    return ()
-
-
-def _check_address(computing: ComputeInstances, address: str) -> None:
-    try:
-        place_of(address, "ADDRESS", computing.security)
-    except UsageError as error:
-        raise SqlError("22023", error.message, hint=error.hint) from error
-    if (place := computing.at(address)) is not None:
-        raise SqlError("42710", f'{address} is the address of replica "{place.name}"')
-
-
-async def _drop(coordinator: Coordinator, statement: DropReplica) -> tuple[Notice, ...]:
-    name = statement.name
-    computing = coordinator.computing
-    if name not in computing.places:
-        if statement.if_exists:
-            return (Notice("NOTICE", "00000", f'replica "{name}" does not exist, skipping'),)
-        raise SqlError(
-            "42704", f'replica "{name}" does not exist', offset=statement.offset, hint=_meant(computing, name)
-        )
-    place = computing.places[name]
-    await settled(asyncio.to_thread(computing.remove, name))
-    try:  # only now, so that a killed server keeps the replica, and a dropped replica leaves no files
-        coordinator.store.sql_catalog.drop_replica(name)
-    except BaseException:
-        computing.add(place)
-        raise
-    finally:
-        coordinator.store.changes.wake()
-    if not computing.is_of_options(place):
-        return ()
-    message = (
-        f'replica "{name}" is named by the options of the server: a server that starts with these options creates'
-        f" the replica again"
-    )
-    return (Notice("NOTICE", "00000", message),)
-
-
-def _meant(computing: ComputeInstances, name: str) -> str | None:
-    if name == LOCAL:
-        return f"The replica {LOCAL} ends as soon as another replica has caught up."
-    nearest = suggest(name, computing.places)
-    return f'Did you mean "{nearest}"?' if nearest else None
-
-
 Definition = (
     CreateTable
     | CreateView
@@ -174,6 +74,9 @@ Definition = (
     | CreateSchema
     | CreateSequence
     | AlterSequence
+    | CreateFunction
+    | CreateDomain
+    | DropFunction
     | Drop
     | Rename
     | AlterTable
@@ -279,7 +182,7 @@ class _Definer:
         ddl = self._state.ddl or DdlTransaction(self._objects, self._objects)
         self._state.ddl = ddl.changed(added=added, removed=removed, renamed=renamed)
 
-    async def define(self, statement: Definition) -> Result:  # noqa: PLR0911 (one for each kind)
+    async def define(self, statement: Definition) -> Result:  # noqa: PLR0911, PLR0912 (one for each kind)
         match statement:
             case CreateTable():
                 return await self._create_table(statement)
@@ -295,6 +198,12 @@ class _Definer:
                 return await self._create_sequence(statement)
             case AlterSequence():
                 return await self._alter_sequence(statement)
+            case CreateFunction():
+                return self._create_function(statement)
+            case CreateDomain():
+                return self._create_domain(statement)
+            case DropFunction():
+                return self._drop_functions(statement)
             case Drop(kind=ObjectKind.SCHEMA):
                 return self._drop_schemas(statement)
             case Drop():
@@ -423,6 +332,9 @@ class _Definer:
             if statement.is_materialized:
                 message = "materialized views must not use temporary tables or views"
                 raise SqlError("0A000", message, offset=statement.name.offset, hint="Create a view, or a table.")
+            if statement.name.schema is not None:
+                message = "cannot create temporary relation in non-temporary schema"
+                raise SqlError("42P16", message, offset=statement.name.offset, hint="Omit the schema.")
             schema = self._objects.temporary or schema
             notices = (Notice("NOTICE", "00000", f'view "{statement.name.name}" will be a temporary view'),)
         if statement.is_materialized:
@@ -479,6 +391,40 @@ class _Definer:
         if statement.restarts:
             await restart(self._state, sequence_of(item), statement.value)
         return Result(lambda _: "ALTER SEQUENCE")
+
+    def _create_function(self, statement: CreateFunction) -> Result:
+        item = planned_function(statement, self._objects, self._schema_of(statement.name))
+        former = self._objects.find(item.schema, item.name)
+        if former is not None and not statement.or_replace:
+            message = f'function "{statement.name.name}" already exists with same argument types'
+            raise SqlError("42723", message, offset=statement.name.offset, hint="Write CREATE OR REPLACE FUNCTION.")
+        if former is not None and former.origin["result"] != item.origin["result"]:
+            hint = f"Use DROP FUNCTION {item.name} first."
+            raise SqlError("42P13", "cannot change return type of existing function", hint=hint)
+        if former is not None and former.id in item.uses:
+            hint = "Use WITH RECURSIVE in a query."
+            raise SqlError("0A000", "functions that call themselves are not supported", hint=hint)
+        if former is not None and (users := self._objects.users([former.id])):
+            hint = "Drop them first, and create them again; one transaction can do all of this."
+            raise _depended("function", former, users, verb="replace", hint=hint)
+        self._change(item, removed=() if former is None else (former.id,))
+        return Result(lambda _: "CREATE FUNCTION")
+
+    def _create_domain(self, statement: CreateDomain) -> Result:
+        schema, name = self._schema_of(statement.name), statement.name
+        if self._objects.is_taken(name.name, schema):
+            raise SqlError("42710", f'type "{name.name}" already exists', offset=name.offset)
+        self._change(planned_domain(statement, self._objects, schema))
+        return Result(lambda _: "CREATE DOMAIN")
+
+    def _drop_functions(self, statement: DropFunction) -> Result:
+        dropped, notices = dropped_functions(statement, self._objects)
+        users = [user for user in self._objects.users([item.id for item in dropped]) if user not in dropped]
+        if users and not statement.is_cascading:
+            raise _depended("function", dropped[0], users)
+        if dropped:
+            self._change(removed={item.id for item in (*dropped, *users)})
+        return Result(lambda _: "DROP FUNCTION", notices=tuple(notices))
 
     def _create_schema(self, statement: CreateSchema) -> Result:
         name = statement.name
@@ -545,6 +491,9 @@ class _Definer:
         """Check that a name is free. If IF NOT EXISTS allows a taken name, return notices instead of an error."""
         if not self._objects.is_taken(name.name, self._schema_of(name)):
             return ()
+        taken = self._objects.find(self._schema_of(name), name.name)
+        if taken is not None and taken.kind is ObjectKind.DOMAIN:
+            raise SqlError("42710", f'type "{name.name}" already exists', offset=name.offset)
         message = f'relation "{name.name}" already exists'
         if is_welcome:
             return (Notice("NOTICE", "42P07", f"{message}, skipping"),)
@@ -610,8 +559,10 @@ class _Definer:
                 dropped.append(item)
         users = self._objects.users([item.id for item in dropped])
         others = [user for user in users if user.kind is not ObjectKind.INDEX and user not in dropped]
-        if others and not statement.is_cascading:
-            raise _depended(statement.kind.value, dropped[0], others)
+        of_tables = statement.kind is ObjectKind.DOMAIN and any(user.kind is ObjectKind.TABLE for user in others)
+        if others and (of_tables or not statement.is_cascading):
+            hint = "Drop the columns of the domain first, with ALTER TABLE." if of_tables else _CASCADE
+            raise _depended(statement.kind.value, dropped[0], others, hint=hint)
         numbered = self._without_defaults(dropped) if statement.kind is ObjectKind.SEQUENCE else []
         if numbered and not statement.is_cascading:
             raise _depended(statement.kind.value, dropped[0], numbered)
@@ -675,10 +626,10 @@ class _Definer:
                 raise SqlError("42809", f'"{name.name}" is a collection', offset=name.offset, hint=hint)
             if is_missing_welcome:
                 return None
-            what = kind.value if kind is not ObjectKind.TABLE else "table"
+            what = "type" if kind is ObjectKind.DOMAIN else kind.value
             nearest = suggest(name.name, (other.name for other in self._objects.items.values() if other.kind is kind))
             meant = f'Did you mean "{nearest}"?' if nearest else None
-            sqlstate = "42704" if kind is ObjectKind.INDEX else "42P01"
+            sqlstate = "42704" if kind in {ObjectKind.INDEX, ObjectKind.DOMAIN} else "42P01"
             raise SqlError(sqlstate, f'{what} "{name.name}" does not exist', offset=name.offset, hint=meant)
         if item.kind is not kind:
             hint = f"Use DROP {item.kind.value.upper()} to remove a {item.kind.value}."
@@ -691,14 +642,17 @@ def _altered_by(item: Item) -> GlobalId | None:
     return item.alters if is_provisional(item.id) else item.id
 
 
-def _depended(kind: str, item: Item, users: Sequence[Item]) -> SqlError:
-    """Return the error of a DROP of an item that other items depend on."""
+_CASCADE = "Use DROP … CASCADE to drop them too."
+
+
+def _depended(kind: str, item: Item, users: Sequence[Item], *, verb: str = "drop", hint: str = _CASCADE) -> SqlError:
+    """Return the error of a DROP or of a replacement of an item that other items depend on."""
     depending = ", ".join(f"{user.kind.value} {user.name}" for user in users)
     return SqlError(
         "2BP01",
-        f"cannot drop {kind} {item.name} because others depend on it",
+        f"cannot {verb} {kind} {item.name} because others depend on it",
         detail=f"These depend on it: {depending}.",
-        hint="Use DROP … CASCADE to drop them too.",
+        hint=hint,
     )
 
 
@@ -729,6 +683,8 @@ def check_altered(before: NamedRelation | None, table: NamedRelation, rows: Sequ
     width = len(table.columns)
     for at, check in enumerate(table.checks, start=width):
         if any(row[at] is not None and not row[at] for row in rows):
+            if check.domain is not None:
+                raise check.domain.violation(check.name)
             message = f'check constraint "{check.name}" of relation "{table.name}" is violated by some row'
             raise SqlError("23514", message, violation=table.violation(check.name))
     for key in table.keys:

@@ -20,7 +20,6 @@ from derive.algebra.types import Datum, Row, Type
 from derive.compute import oneshot
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
-from derive.functions.types.pg_type import oid_of
 from derive.recently_used import MOST_CHARACTERS
 from derive.sql.catalog.items import is_provisional
 from derive.sql.copy_format import BinaryCopyIn, CopyIn, copy_out
@@ -35,6 +34,7 @@ from derive.sql.planner.dependencies import ids_of
 from derive.sql.planner.dml import default_of, plan_completion
 from derive.sql.planner.interfaces import STAGED, NamedRelation
 from derive.sql.planner.planned import (
+    PlannedColumn,
     PlannedQuery,
     PlannedWithWrites,
     PlannedWrite,
@@ -45,7 +45,7 @@ from derive.sql.planner.planned import (
 )
 from derive.sql.planner.with_writes import reads_of
 from derive.sql.preparation import Plan, result_columns
-from derive.sql.results import Result, ResultColumn, in_thread, of_rows
+from derive.sql.results import Result, in_thread, of_rows
 from derive.sql.transactions.group_commit import Shape, shape_of
 from derive.sql.transactions.key_index import KeyChanges, KeyPacker
 from derive.sql.transactions.timeline import Write
@@ -163,6 +163,7 @@ async def _numbered(state: State, planned: PlannedWrite, staged: list[Row]) -> l
             name = f"{planned.table.name}_{column.name}_seq"
             message = f'nextval: reached maximum value of sequence "{name}" ({_LARGEST[column.type]})'
             raise SqlError("2200H", message)
+        state.sequence_values[column.counter], state.last_sequence = number + count - 1, column.counter
         rows = []
         for row in staged:
             if row[flag]:
@@ -186,15 +187,17 @@ async def _without_conflicts(state: State, planned: PlannedWrite, proposed: list
     existing = await present.of(numbers, proposed)
     packers = [KeyPacker(table, key) for key in keys]
     touched: set[tuple[int, bytes]] = set()
-    inserted: list[Written] = []
+    written: list[Written | None] = []
+    """The inserted rows, and None for each row that may be updated."""
+    places: dict[tuple[int, bytes], int] = {}
     conflicting: list[Row] = []
     for part in proposed:
         new = part[1]
         assert new is not None
-        own = [(number, key) for number in numbers if (key := packers[number](new)) is not None]
+        own = _keys_of(new, packers, numbers)
         old = next((existing[key] for key in own if key in existing), None)
         if old is None and touched.isdisjoint(own):
-            inserted.append(part)
+            written.append(part)
         elif update is None:
             continue
         elif old is None or not touched.isdisjoint(own):
@@ -203,12 +206,21 @@ async def _without_conflicts(state: State, planned: PlannedWrite, proposed: list
             raise SqlError("21000", message, hint=f"{hint} constrained values.")
         else:
             conflicting.append((*old, *new))
+            places.update(dict.fromkeys(_keys_of(old, packers, numbers), len(written)))
+            written.append(None)
         touched.update(own)
-    if update is None or not conflicting:
-        return inserted
-    updated = await _over_staged(state, update, conflicting)
-    planned.check(updated, WriteKind.UPDATE)
-    return inserted + [planned.parts(row, WriteKind.UPDATE) for row in updated]
+    if update is not None and conflicting:
+        updated = await _over_staged(state, update, conflicting)
+        planned.check(updated, WriteKind.UPDATE)
+        for part in (planned.parts(row, WriteKind.UPDATE) for row in updated):
+            assert part[0] is not None
+            written[places[_keys_of(part[0], packers, numbers)[0]]] = part
+    return [part for part in written if part is not None]
+
+
+def _keys_of(row: Row, packers: Sequence[KeyPacker], numbers: Iterable[int]) -> list[tuple[int, bytes]]:
+    """Return number and value of those keys of a row that are not NULL."""
+    return [(number, key) for number in numbers if (key := packers[number](row)) is not None]
 
 
 class _PresentRows:
@@ -291,7 +303,7 @@ async def write(state: State, plan: Plan, arguments: Sequence[Datum]) -> Result:
     else:
         assert plan.write is not None
         rows = await _written(state, [bound_write(state, plan.write, arguments)], is_short=is_short)
-        result = _result(plan.write, rows[0])
+        result = _result(plan.write, rows[0], plan.zone)
     # Without an open transaction, the write is committed already.
     return replace(result, has_happened=not (state.is_explicit or state.transaction.has_written))
 
@@ -337,8 +349,8 @@ async def _with_writes(
 
     rows = await _written_in_one(state, tables, evaluated, reads)
     if isinstance(main, PlannedWrite):
-        return _result(main, rows[-1])
-    return Result(lambda count: f"SELECT {count}", result_columns(main.columns), of_rows(selected))
+        return _result(main, rows[-1], state.objects.zone)
+    return Result(lambda count: f"SELECT {count}", result_columns(main.columns, state.objects.zone), of_rows(selected))
 
 
 def _check_one_snapshot(state: State, ids: frozenset[GlobalId]) -> None:
@@ -438,7 +450,7 @@ def _writes(table: NamedRelation, parts: Iterable[Written]) -> list[Write]:
     return writes
 
 
-def _result(planned: PlannedWrite, rows: Sequence[Written]) -> Result:
+def _result(planned: PlannedWrite, rows: Sequence[Written], zone: str | None) -> Result:
     count = len(rows)
     prefix = "INSERT 0" if planned.kind is WriteKind.INSERT else planned.kind.value
 
@@ -448,7 +460,7 @@ def _result(planned: PlannedWrite, rows: Sequence[Written]) -> Result:
     if planned.returning is None:
         return Result(tag)
     returned = [part[2] for part in rows]
-    return Result(tag, result_columns(planned.returning), of_rows(returned))
+    return Result(tag, result_columns(planned.returning, zone), of_rows(returned))
 
 
 async def copy_to(state: State, plan: Plan, statement: Copy, arguments: Sequence[Datum]) -> Result:
@@ -475,16 +487,14 @@ def copy_from(state: State, statement: Copy) -> Result:
     table = copied_table(statement.source, state.objects)
     indexes = copied_columns(table, statement.columns)
     copied = [table.columns[index] for index in indexes]
-    columns = tuple(
-        ResultColumn(column.name, column.type, oid_of(column.type, column.modifier), column.modifier)
-        for column in copied
-    )
+    planned = [PlannedColumn(column.name, column.type, column.modifier) for column in copied]
+    columns = result_columns(planned, state.objects.zone)
     is_binary = statement.format.name == "binary"
     reader: CopyIn | BinaryCopyIn
     if is_binary:
         reader = BinaryCopyIn(table.name, columns)
     else:
-        modifiers = [column.modifier for column in copied]
+        modifiers = [column.modifier for column in columns]
         reader = CopyIn(
             statement.format, table.name, [(column.name, column.type) for column in copied], modifiers=modifiers
         )

@@ -13,7 +13,7 @@ from derive.functions.types.pg_type import OID_OF
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.execution import ddl, dml, session_statements, subscribe
 from derive.sql.execution import query as reading
-from derive.sql.execution.ddl import change_replicas
+from derive.sql.execution.replicas import change_replicas
 from derive.sql.execution.session_statements import check_names, control, lock
 from derive.sql.execution.state import Cursor, State
 from derive.sql.parser.statement import (
@@ -169,9 +169,15 @@ def current(state: State, before: Plan) -> Plan:
     if before.version == objects.version:
         return before
     again = planned(state, before.text, before.given)
-    if again.columns != before.columns or again.parameters != before.parameters:
+    if again.parameters != before.parameters:  # as in PostgreSQL, parameters keep the types that they had
+        again = planned(state, before.text, before.parameters)
+    if _shown_types(again) != _shown_types(before) or again.parameters != before.parameters:
         raise SqlError("0A000", "cached plan must not change result type", hint="Prepare the statement again.")
     return again
+
+
+def _shown_types(plan: Plan) -> list[tuple[str, int, int]] | None:
+    return None if plan.columns is None else [(column.name, column.oid, column.typmod) for column in plan.columns]
 
 
 @contextmanager

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from derive.algebra.types import Datum
+from derive.algebra.types import Datum, Type
 from derive.document.pointer import JSON
 from derive.errors import SqlError
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import FIRST_OID
 from derive.sql.execution.state import State
 from derive.sql.parser.statement import CreateSequence, ObjectKind
+from derive.sql.pg_catalog.objects import numbered_sequence
 from derive.sql.pg_catalog.snapshot import name_parts
 
 _BITS = {"int2": 15, "int4": 31, "int8": 63}
+_COLUMN_BITS = {Type.SMALLINT: 15, Type.INTEGER: 31, Type.BIGINT: 63}
 _TYPE_NAMES = {"int2": "smallint", "int4": "integer", "int8": "bigint"}
 
 
@@ -115,12 +117,11 @@ async def call_sequence(state: State, name: str, arguments: tuple[Datum, ...]) -
         if state.last_sequence is None:
             raise SqlError("55000", "lastval is not yet defined in this session")
         return state.sequence_values[state.last_sequence]
-    item = _item(state, arguments[0])
-    sequence = sequence_of(item)
+    own, sequence = _sequence_named(state, arguments[0])
     match name, arguments[1:]:
         case "currval", ():
             if sequence.counter not in state.sequence_values:
-                message = f'currval of sequence "{item.name}" is not yet defined in this session'
+                message = f'currval of sequence "{own}" is not yet defined in this session'
                 raise SqlError("55000", message, hint="Call nextval first.")
             return state.sequence_values[sequence.counter]
         case "pg_sequence_last_value", ():
@@ -131,7 +132,7 @@ async def call_sequence(state: State, name: str, arguments: tuple[Datum, ...]) -
             state.transaction.check_writable()
             if not sequence.least <= value <= sequence.most:
                 bounds = f"({sequence.least}..{sequence.most})"
-                message = f'setval: value {value} is out of bounds for sequence "{item.name}" {bounds}'
+                message = f'setval: value {value} is out of bounds for sequence "{own}" {bounds}'
                 raise SqlError("22003", message)
             if is_called == [0]:
                 await restart(state, sequence, value)
@@ -145,22 +146,28 @@ async def call_sequence(state: State, name: str, arguments: tuple[Datum, ...]) -
     value = sequence.value(await state.coordinator.counters.take(sequence.counter, step, unit=step))
     if not sequence.least <= value <= sequence.most:
         which, bound = ("maximum", sequence.most) if sequence.increment > 0 else ("minimum", sequence.least)
-        raise SqlError("2200H", f'nextval: reached {which} value of sequence "{item.name}" ({bound})')
+        raise SqlError("2200H", f'nextval: reached {which} value of sequence "{own}" ({bound})')
     state.sequence_values[sequence.counter], state.last_sequence = value, sequence.counter
     return value
 
 
-def _item(state: State, target: Datum) -> Item:
-    """Return the sequence of a name as SQL writes it, or of an oid."""
-    objects = state.objects
-    if isinstance(target, int):
-        item, shown = objects.items.get(target - FIRST_OID), str(target)
-    else:
-        shown = str(target)
-        *schemas, name = name_parts(shown)
-        item = objects.find(schemas[-1] if schemas else None, name)
-    if item is None:
-        raise SqlError("42P01", f'relation "{shown}" does not exist')
-    if item.kind is not ObjectKind.SEQUENCE:
+def _sequence_named(state: State, target: Datum) -> tuple[str, Sequence]:
+    """Return the name and the numbers of a sequence, given its name as SQL writes it, or its oid."""
+    objects, shown = state.objects, str(target)
+    *schemas, name = ["", ""] if isinstance(target, int) else name_parts(shown)
+    schema = schemas[-1] if schemas else None
+    item = objects.items.get(target - FIRST_OID) if isinstance(target, int) else objects.find(schema, name)
+    if item is not None and item.kind is not ObjectKind.SEQUENCE:
         raise SqlError("42809", f'"{item.name}" is not a sequence')
-    return item
+    if item is not None:
+        return item.name, sequence_of(item)
+    visible = objects.path if schema is None else (schema,)
+    for table in objects.items.values():
+        for column in table.columns:
+            numbered = numbered_sequence(table.id, table.name, column)
+            if numbered is None:
+                continue
+            number, own = numbered
+            if target == FIRST_OID + number if isinstance(target, int) else own == name and table.schema in visible:
+                return own, Sequence(column.counter, 1, 1, 1, (1 << _COLUMN_BITS[column.type]) - 1)
+    raise SqlError("42P01", f'relation "{shown}" does not exist')

@@ -40,6 +40,7 @@ class Settings:
         self._before: dict[str, str] | None = None  # values before the transaction, after its first SET
         self._reported: dict[str, str] | None = None
         self._path: tuple[str | None, tuple[str, ...]] | None = None  # with the temporary schema, until a SET
+        self._zone: str | None = None  # until a SET
 
     @property
     def reported(self) -> dict[str, str]:
@@ -61,6 +62,13 @@ class Settings:
         if self._path is None or self._path[0] != temporary:
             self._path = temporary, path_of(self.get("search_path"), user, temporary)
         return self._path[1]
+
+    @property
+    def zone(self) -> str | None:
+        """Return the time zone; None for UTC."""
+        if self._zone is None:
+            self._zone = self.get("TimeZone")
+        return None if self._zone == "UTC" else self._zone
 
     def seconds(self, name: str) -> float | None:
         """Return the seconds of a timeout setting; None for no limit."""
@@ -122,7 +130,7 @@ class Settings:
 
     def _forget(self) -> None:
         """Forget what was derived from values that change."""
-        self._reported = self._path = None
+        self._reported = self._path = self._zone = None
 
     def values(self) -> SetValues:
         """Return the current values, for `go_back`."""

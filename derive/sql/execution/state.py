@@ -206,7 +206,7 @@ class State:
     def objects(self) -> Objects:
         """Return the names, including definitions of the transaction."""
         objects = self.ddl.objects if self.ddl else self.coordinator.refresh()
-        return objects.seen_by(self.settings.search_path(self.user.name, self.temporary))
+        return objects.seen_by(self.settings.search_path(self.user.name, self.temporary), self.settings.zone)
 
     # Transactions
 

@@ -45,6 +45,61 @@ class TypeName:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateFunction:
+    """`CREATE [OR REPLACE] FUNCTION`, in SQL.
+
+    Attributes:
+        name: name of the function.
+        arguments: name (None without one) and type of each argument.
+        result: type of the value.
+        body: text of the query, or of several statements.
+        volatility: `i`, `s` or `v`, as PostgreSQL's catalogs have it.
+        is_strict: whether the value is NULL if an argument is.
+        or_replace: whether an existing function is replaced.
+    """
+
+    name: QualifiedName
+    arguments: tuple[tuple[str | None, TypeName], ...]
+    result: TypeName
+    body: str
+    volatility: str = "v"
+    is_strict: bool = False
+    or_replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDomain:
+    """`CREATE DOMAIN`.
+
+    Attributes:
+        name: name of the domain.
+        type: base type.
+        checks: name (None without one) and text of each condition, in which `VALUE` is the value.
+        default: text of the default; None without one.
+        is_nullable: whether values may be NULL.
+    """
+
+    name: QualifiedName
+    type: TypeName
+    checks: tuple[tuple[str | None, str], ...] = ()
+    default: str | None = None
+    is_nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DropFunction:
+    """`DROP FUNCTION`: names, each with the types of its arguments; None for a function of any arguments."""
+
+    names: tuple[tuple[QualifiedName, tuple[TypeName, ...] | None], ...]
+    if_exists: bool = False
+    is_cascading: bool = False
+
+
+Routine: TypeAlias = CreateFunction | DropFunction | CreateDomain
+"""A statement that defines or drops a function, or defines a domain."""
+
+
+@dataclass(frozen=True, slots=True)
 class NumberLiteral:
     """The text of a number, with its minus sign if there is one."""
 

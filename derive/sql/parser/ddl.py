@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from derive.errors import SqlError
-from derive.sql.parser.ast import QualifiedName, TypeName
+from derive.sql.parser.ast import CreateDomain, CreateFunction, DropFunction, QualifiedName, TypeName
 from derive.sql.parser.expressions import OTHER
 from derive.sql.parser.queries import QueryParser
+from derive.sql.parser.routines import parse_create_domain, parse_create_function, parse_drop_function
 from derive.sql.parser.session_statements import parse_role
 from derive.sql.parser.statement import (
     TEMPORARY,
@@ -173,18 +174,26 @@ _KINDS = {
     "role": _ROLES,
     "user": _ROLES,
     "type": ("types", "Use jsonb for composite values, and text for enumerations."),
-    "function": ("functions", "Use a view for a query, or a derivation for code in SQL or TypeScript."),
+    "procedure": ("procedures", "Send their statements, or write a function in SQL."),
     "trigger": ("triggers", "A materialized view follows all writes, and SUBSCRIBE sends its changes."),
     "extension": ("extensions", "Omit the statement: all features are built in."),
 }
 """Names of objects that CREATE does not support, with hints, by first word."""
 
 Created: TypeAlias = (
-    CreateTable | CreateView | CreateIndex | CreateSource | CreateSchema | CreateSequence | CreateReplica
+    CreateTable
+    | CreateView
+    | CreateIndex
+    | CreateSource
+    | CreateSchema
+    | CreateSequence
+    | CreateFunction
+    | CreateDomain
+    | CreateReplica
 )
 
 
-def parse_create(reader: TokenReader, queries: QueryParser) -> Created:  # noqa: PLR0911 (one for each kind)
+def parse_create(reader: TokenReader, queries: QueryParser) -> Created:  # noqa: PLR0911, PLR0912 (one for each kind)
     """Read a `CREATE` statement."""
     reader.expect_word("create")
     or_replace = reader.accept_words("or", "replace")
@@ -193,8 +202,12 @@ def parse_create(reader: TokenReader, queries: QueryParser) -> Created:  # noqa:
     is_materialized = reader.accept_word("materialized") is not None
     if is_materialized or reader.is_word("view"):
         return _view(reader, queries, or_replace, is_materialized)
+    if reader.accept_word("function"):
+        return parse_create_function(reader, queries, or_replace)
     if or_replace:
         raise reader.error()
+    if reader.accept_word("domain"):
+        return parse_create_domain(reader, queries)
     if reader.accept_word("table"):
         return _table(reader, queries)
     if reader.is_word("index", "unique", "default"):
@@ -571,12 +584,16 @@ def _index_column(reader: TokenReader) -> tuple[str, int]:
     return name
 
 
-def parse_drop(reader: TokenReader) -> Drop | DropReplica:
+def parse_drop(reader: TokenReader) -> Drop | DropFunction | DropReplica:
     """Read a `DROP` statement."""
     reader.expect_word("drop")
+    if reader.accept_word("function"):
+        return parse_drop_function(reader)
     if reader.accept_words("cluster", "replica") or reader.accept_word("replica"):
         return parse_drop_replica(reader)
-    kind = ObjectKind.SCHEMA if reader.accept_word("schema") else _kind(reader, "dropped")
+    others = {"schema": ObjectKind.SCHEMA, "domain": ObjectKind.DOMAIN}
+    word = reader.accept_word(*others)
+    kind = others[word] if word else _kind(reader, "dropped")
     if_exists = reader.accept_words("if", "exists")
     names = reader.list_of(reader.qualified_name)
     return Drop(kind, names, if_exists, reader.accept_word("cascade", "restrict") == "cascade")

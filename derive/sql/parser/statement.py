@@ -6,7 +6,18 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from derive.sql.parser.ast import NO_WITH, Alias, FromItem, QualifiedName, Query, SelectItem, SyntaxNode, TypeName, With
+from derive.sql.parser.ast import (
+    NO_WITH,
+    Alias,
+    FromItem,
+    QualifiedName,
+    Query,
+    Routine,
+    SelectItem,
+    SyntaxNode,
+    TypeName,
+    With,
+)
 
 TEMPORARY = "pg_temp"
 """The schema of temporary relations in statements; each session has one of its own, whose name begins so."""
@@ -22,6 +33,8 @@ class ObjectKind(Enum):
     SOURCE = "source"
     SCHEMA = "schema"
     SEQUENCE = "sequence"
+    FUNCTION = "function"
+    DOMAIN = "domain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -758,6 +771,7 @@ Statement: TypeAlias = (
     | CreateSchema
     | CreateSequence
     | AlterSequence
+    | Routine
     | CreateReplica
     | DropReplica
     | Drop

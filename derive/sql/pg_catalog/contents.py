@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeAlias
 
 from derive.algebra.types import ModifiedType, Type
-from derive.functions.types.pg_type import NAMES_OF_TYPES, PG_TYPES, oid_of
+from derive.functions.types.pg_type import NAMES_OF_TYPES, OID_OF, PG_TYPES, oid_of
 from derive.sql.backends import Backend
 from derive.sql.catalog.snapshot import FIRST_OID, is_temporary
 from derive.sql.parser.statement import ConstraintKind, Identity
@@ -18,6 +18,7 @@ from derive.sql.pg_catalog.objects import (
     PROCEDURES,
     CatalogObjects,
     ObjectConstraint,
+    ObjectFunction,
     ObjectKind,
     ObjectRelation,
     hashed,
@@ -26,11 +27,11 @@ from derive.sql.pg_catalog.objects import (
 )
 from derive.sql.planner.interfaces import NamedColumn
 
-CatalogValue: TypeAlias = str | int | bool | list[int] | None
+CatalogValue: TypeAlias = str | int | bool | list[int] | list[str] | None
 CatalogRow: TypeAlias = dict[str, CatalogValue]
 """Values by column name; for columns of types other than text, a text value is parsed."""
 
-_BIGINT, _DEFAULTS = 20, 2604
+_BIGINT, _DEFAULTS, _SQL = 20, 2604, 14
 PG_CATALOG, PUBLIC, INFORMATION_SCHEMA, _OTHERS = 11, 2200, 13_000, 15_000
 _OWNER, _HEAP, _BTREE, _DATABASE = 10, 2, 403, 5
 _FIRST_USER = 16_384
@@ -64,10 +65,8 @@ def rows_of(objects: CatalogObjects) -> dict[str, Callable[[], Iterable[CatalogR
         "pg_rewrite": of_relations(_rules),
         "pg_depend": of_relations(lambda relation: _dependencies(relation, sequences)),
         "pg_type": _types,
-        "pg_proc": lambda: (
-            {"oid": oid, "proname": name, "pronamespace": PG_CATALOG, "proowner": _OWNER, "prokind": "f"}
-            for name, oid in PROCEDURES.items()
-        ),
+        "pg_proc": lambda: [*_procedures(), *(_function(function, schemas) for function in objects.functions)],
+        "pg_language": lambda: [{"oid": _SQL, "lanname": "sql", "lanowner": _OWNER, "lanpltrusted": True}],
         "pg_am": lambda: (
             {"oid": _HEAP, "amname": "heap", "amtype": "t"},
             {"oid": _BTREE, "amname": "btree", "amtype": "i"},
@@ -78,6 +77,32 @@ def rows_of(objects: CatalogObjects) -> dict[str, Callable[[], Iterable[CatalogR
         "pg_tablespace": lambda: [{"oid": _TABLESPACE, "spcname": "pg_default", "spcowner": _OWNER}],
         "pg_timezone_names": lambda: [{"name": "UTC", "abbrev": "UTC", "utc_offset": "00:00:00", "is_dst": False}],
     }
+
+
+def _procedures() -> Iterator[CatalogRow]:
+    for name, oid in PROCEDURES.items():
+        yield {"oid": oid, "proname": name, "pronamespace": PG_CATALOG, "proowner": _OWNER, "prokind": "f"}
+
+
+def _function(function: ObjectFunction, schemas: Mapping[str, int]) -> CatalogRow:
+    names = [name or "" for name, _ in function.arguments]
+    row: CatalogRow = {
+        "oid": FIRST_OID + function.id,
+        "proname": function.name,
+        "pronamespace": schemas.get(function.schema, 0),
+        "proowner": _OWNER,
+        "prokind": "f",
+        "prolang": _SQL,
+        "procost": 100,
+        "proisstrict": function.is_strict,
+        "provolatile": function.volatility,
+        "proparallel": "u",
+        "pronargs": len(names),
+        "prorettype": OID_OF[function.result],
+        "proargtypes": [OID_OF[kind] for _, kind in function.arguments],
+        "prosrc": function.body,
+    }
+    return row | ({"proargnames": names} if any(names) else {})
 
 
 def _database(objects: CatalogObjects) -> CatalogRow:

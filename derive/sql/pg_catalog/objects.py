@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from derive.algebra.relation import GlobalId
+from derive.algebra.types import Type
 from derive.document.pointer import JSON
 from derive.functions.types.pg_type import PG_TYPES, PgType
 from derive.sql.backends import Backend
 from derive.sql.catalog.items import Item
-from derive.sql.catalog.snapshot import Objects, listing
+from derive.sql.catalog.snapshot import Objects, function_types, listing
 from derive.sql.parser import statement
 from derive.sql.parser.statement import ConstraintKind
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, RelationKind
@@ -133,6 +135,49 @@ class ObjectRelation:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectFunction:
+    """A function in SQL.
+
+    Attributes:
+        id: identifier in the catalog.
+        schema: schema.
+        name: name, without the types of the arguments.
+        arguments: name (None without one) and type of each argument.
+        result: type of the value.
+        body: text of the body.
+        volatility: `i`, `s` or `v`.
+        is_strict: whether the value is NULL if an argument is.
+    """
+
+    id: int
+    schema: str
+    name: str
+    arguments: tuple[tuple[str | None, Type], ...]
+    result: Type
+    body: str
+    volatility: str
+    is_strict: bool
+
+    @property
+    def argument_list(self) -> str:
+        """Return the arguments in SQL syntax."""
+        return ", ".join(f"{_quoted(name)} {kind.value}" if name else kind.value for name, kind in self.arguments)
+
+    @property
+    def definition(self) -> str:
+        """Return the statement that creates the function, in the form of PostgreSQL."""
+        options = {"i": " IMMUTABLE", "s": " STABLE"}.get(self.volatility, "") + (" STRICT" if self.is_strict else "")
+        lines = (
+            f"CREATE OR REPLACE FUNCTION {_quoted(self.schema)}.{_quoted(self.name)}({self.argument_list})",
+            f" RETURNS {self.result.value}",
+            " LANGUAGE sql",
+            *((options,) if options else ()),
+            f"AS $function${self.body}$function$",
+        )
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
 class SessionFacts:
     """Facts about a session and the other sessions.
 
@@ -157,6 +202,7 @@ class CatalogObjects:
         owner: owner of all objects.
         schemas: names of the schemas.
         path: schemas of names without a schema, in order.
+        functions: functions in SQL.
     """
 
     relations: tuple[ObjectRelation, ...] = ()
@@ -164,6 +210,7 @@ class CatalogObjects:
     owner: str = "flow"
     schemas: tuple[str, ...] = ("public",)
     path: tuple[str, ...] = ("public",)
+    functions: tuple[ObjectFunction, ...] = ()
 
 
 _KINDS = {RelationKind.VIEW: ObjectKind.VIEW, RelationKind.MATERIALIZED_VIEW: ObjectKind.MATERIALIZED_VIEW}
@@ -184,7 +231,21 @@ def described(objects: Objects) -> CatalogObjects:
         for item in objects.items.values()
         if item.kind is statement.ObjectKind.SEQUENCE
     )
-    return CatalogObjects((*relations, *sequences), schemas=tuple(objects.schemas), path=objects.path)
+    functions = (
+        ObjectFunction(
+            item.id,
+            item.schema,
+            str(item.origin["name"]),
+            *function_types(item),
+            item.definition or "",
+            str(item.origin["volatility"]),
+            bool(item.origin["is_strict"]),
+        )
+        for item in objects.items.values()
+        if item.kind is statement.ObjectKind.FUNCTION
+    )
+    schemas, path = tuple(objects.schemas), objects.path
+    return CatalogObjects((*relations, *sequences), schemas=schemas, path=path, functions=tuple(functions))
 
 
 def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> ObjectRelation:
@@ -200,7 +261,7 @@ def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> Ob
         f"{item.definition};" if item and item.definition else None,
         keys + tuple(_index(named, index) for index in indexes),
         (item and item.comment) or _COMMENTS.get(named.kind),
-        tuple(sorted(item.uses)) if item and item.definition else (),
+        tuple(sorted(id_ for id_ in item.uses if objects.described(id_))) if item and item.definition else (),
         tuple(
             _constraint(named, constraint)
             for constraint in named.constraints
@@ -221,8 +282,21 @@ def sequences_of_default(default: str | None) -> list[tuple[str, str]]:
     return _NEXTVAL.findall(default or "")
 
 
+def numbered_sequence(relation: GlobalId, name: str, column: NamedColumn) -> tuple[int, str] | None:
+    """Return the number and the name of the sequence of an identity column; None for other columns.
+
+    Args:
+        relation: identifier of the table.
+        name: name of the table.
+        column: the column.
+    """
+    if column.identity is None:
+        return None
+    return hashed(relation, "sequence", column.name), f"{name}_{column.name}_seq"
+
+
 _FIRST_HASHED = 1 << 31
-"""First number of objects without an identifier in the catalog: keys, constraints and defaults."""
+"""First number of objects without an identifier in the catalog: keys, constraints, defaults and identity sequences."""
 
 
 def hashed(relation: int, what: str, name: str) -> int:

@@ -14,15 +14,8 @@ from derive.functions.statement_context import CatalogObject
 from derive.functions.types.array import array_of
 from derive.functions.types.pg_type import NAMES_OF_TYPES, OIDS_OF_TYPES, PG_TYPES
 from derive.functions.types.type_info import datum_of_text
-from derive.sql.catalog.snapshot import (
-    FIRST_OID,
-    PG_CATALOG,
-    PUBLIC,
-    Objects,
-    system_name,
-    system_oids,
-    system_relations,
-)
+from derive.sql.catalog.snapshot import FIRST_OID, PUBLIC, Objects
+from derive.sql.catalog.system_relations import PG_CATALOG, system_name, system_oids, system_relations
 from derive.sql.parser.tokens import TokenReader
 from derive.sql.parser.type_names import parse_type
 from derive.sql.pg_catalog.contents import (
@@ -38,7 +31,14 @@ from derive.sql.pg_catalog.contents import (
     users_of,
     views_of,
 )
-from derive.sql.pg_catalog.objects import PROCEDURES, CatalogObjects, SessionFacts, described
+from derive.sql.pg_catalog.objects import (
+    PROCEDURES,
+    CatalogObjects,
+    ObjectRelation,
+    SessionFacts,
+    described,
+    numbered_sequence,
+)
 from derive.sql.planner.interfaces import FUNCTIONS, NamedColumn
 
 _NUMBERS = frozenset({Type.BOOLEAN, Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.OID, Type.REGPROC})
@@ -76,7 +76,8 @@ class CatalogSnapshot:
         for relation in objects.relations:
             columns = tuple(column.name for column in relation.columns)
             is_visible, comments = relation.id not in hidden, tuple(column.comment for column in relation.columns)
-            target = CatalogObject(columns, relation.definition, relation.comment, is_visible, comments)
+            sequences = tuple(self._add_sequence(relation, column, is_visible) for column in relation.columns)
+            target = CatalogObject(columns, relation.definition, relation.comment, is_visible, comments, sequences)
             self._add(FIRST_OID + relation.id, relation.schema, relation.name, target)
             for index in relation.indexes:
                 names = tuple(quoted_name(columns[at]) for at in index.columns)
@@ -84,6 +85,20 @@ class CatalogSnapshot:
                 self._add(FIRST_OID + index.id, relation.schema, index.name, target)
             for constraint in relation.constraints:
                 self._objects[FIRST_OID + constraint.id] = CatalogObject((), constraint.definition)
+
+        for function in objects.functions:
+            self._objects[FIRST_OID + function.id] = CatalogObject(
+                definition=function.definition, arguments=function.argument_list, result=function.result.value
+            )
+
+    def _add_sequence(self, relation: ObjectRelation, column: NamedColumn, is_visible: bool) -> str | None:
+        """Add the sequence of an identity column, and return its name with the schema; None for other columns."""
+        numbered = numbered_sequence(relation.id, relation.name, column)
+        if numbered is None:
+            return None
+        number, name = numbered
+        self._add(FIRST_OID + number, relation.schema, name, CatalogObject(is_visible=is_visible))
+        return f"{quoted_name(relation.schema)}.{quoted_name(name)}"
 
     def _add(self, oid: int, schema: str, name: str, target: CatalogObject) -> None:
         quoted, full = quoted_name(name), f"{quoted_name(schema)}.{quoted_name(name)}"

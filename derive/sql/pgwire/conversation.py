@@ -125,7 +125,7 @@ class FastPath:
             data[_PORTAL:begin],
             data[tail:],
             len(rest),
-            tuple(decoder_of(oid, form) for oid, form in zip(oids, formats, strict=True)),
+            tuple(decoder_of(oid, form, statement.prepared.zone) for oid, form in zip(oids, formats, strict=True)),
             messages.BIND_COMPLETE + description,
             shape.encoders,
         )

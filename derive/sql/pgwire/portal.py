@@ -276,7 +276,8 @@ class Portal:
             what = f"bind message supplies {len(arguments)} parameters, but prepared statement requires {len(oids)}"
             raise SqlError("08P01", what, hint="Give one argument for each parameter of the statement.")
         forms = formats_for(formats, len(arguments), "arguments")
-        data = [argument_of(oid, form, raw) for oid, form, raw in zip(oids, forms, arguments, strict=True)]
+        zone = statement.prepared.zone
+        data = [argument_of(oid, form, raw, zone) for oid, form, raw in zip(oids, forms, arguments, strict=True)]
         return Portal(statement, data, result_formats)
 
     async def begin(self, session: Session) -> Result:

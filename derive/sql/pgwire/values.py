@@ -16,6 +16,7 @@ from derive.functions.types.pg_type import PG_TYPES, type_of_oid
 from derive.functions.types.type_info import (
     INFO_OF,
     binary_function,
+    datum_in_zone,
     datum_of_binary,
     datum_of_text,
     text_function,
@@ -79,13 +80,14 @@ def data_rows(rows: Sequence[Row], encoders: Sequence[Encoder]) -> bytes:
     return b"".join(parts)
 
 
-def argument_of(oid: int, form: int, data: bytes | None) -> Datum:
+def argument_of(oid: int, form: int, data: bytes | None, zone: str | None = None) -> Datum:
     """Return the datum of an argument.
 
     Args:
         oid: oid of its type.
         form: 0 for text, 1 for binary.
         data: bytes from the client; None for NULL.
+        zone: time zone of a timestamp's text without a zone; None for UTC.
 
     Raises:
         SqlError: the value is invalid; or it is binary, and its type is unknown (0A000).
@@ -96,6 +98,8 @@ def argument_of(oid: int, form: int, data: bytes | None) -> Datum:
     if form and oid and oid not in PG_TYPES:
         hint = "Send the argument as text, and cast it: $1::text."
         raise SqlError("0A000", f"arguments of the type with OID {oid} are not supported in binary form", hint=hint)
+    if not form and zone is not None and kind is Type.TIMESTAMPTZ:
+        return datum_in_zone(decode(data), zone)
     if not form:
         return datum_of_text(kind, decode(data))
     try:
@@ -105,11 +109,11 @@ def argument_of(oid: int, form: int, data: bytes | None) -> Datum:
         raise SqlError("22P03", f"incorrect binary data format for an argument of type {name}") from exc
 
 
-def decoder_of(oid: int, form: int) -> Callable[[bytes], Datum]:
+def decoder_of(oid: int, form: int, zone: str | None) -> Callable[[bytes], Datum]:
     """Return a function that decodes arguments of one type and format; the arguments are not NULL."""
     layout = _INTEGERS.get(oid) if form else None
     if layout is None:
-        return partial(argument_of, oid, form)
+        return partial(argument_of, oid, form, zone=zone)
     unpack, size = layout.unpack, layout.size
 
     def integer(data: bytes) -> Datum:

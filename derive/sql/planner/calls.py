@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from derive.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn
+from derive.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn, Parameter
 from derive.algebra.relation import Aggregate, Order, WindowFunction
-from derive.algebra.rewrite import Replacement, rewritten_aggregate
+from derive.algebra.rewrite import Replacement, deepened, rewritten, rewritten_aggregate, walk
 from derive.algebra.types import Type
 from derive.errors import SqlError, suggest
 from derive.functions.aggregates.aggregate_functions import ORDERED_SETS
 from derive.functions.aggregates.library import is_aggregate, is_window_function
 from derive.functions.aggregates.regression import NAMES as REGRESSIONS
 from derive.functions.function import word_of
-from derive.functions.registry import resolve_aggregate, resolve_function, resolve_window
+from derive.functions.registry import function_named, resolve_aggregate, resolve_function, resolve_window
 from derive.functions.scalar.catalog import TYPE_OF
 from derive.functions.scalar.logic import has_equal_data
 from derive.functions.scalar.row_functions import EXPANDED
@@ -24,10 +24,11 @@ from derive.sql.parser.ast import (
     FunctionCall,
     SyntaxNode,
 )
-from derive.sql.planner.coercion import check_path
-from derive.sql.planner.equal_values import compared, is_padded, with_spaces
-from derive.sql.planner.interfaces import Expressions
+from derive.sql.planner.coercion import check_path, located
+from derive.sql.planner.equal_values import compared, is_padded, of_one_type, with_spaces
+from derive.sql.planner.interfaces import Expressions, NamedFunction
 from derive.sql.planner.output import orders_of, start_of
+from derive.sql.planner.planned import is_of_session
 from derive.sql.planner.scope import AGGREGATES, GROUPINGS, WINDOWS, Clause, Frame
 from derive.sql.planner.set_returning import check_no_rows, is_row_function, row_target
 from derive.sql.planner.windows import WindowPlanner, check_choice
@@ -119,6 +120,8 @@ _IGNORING_NULL = frozenset(
 ) | frozenset(REGRESSIONS)
 
 
+_TEXTS = frozenset({"concat", "concat_ws", "format"})
+"""Functions that make a text of arguments of any types."""
 _OF_ANY = frozenset(
     f"{prefix}{name}"
     for prefix in ("json_", "jsonb_")
@@ -142,6 +145,9 @@ class CallPlanner:
         """Plan a call."""
         name = node.name.name
         if node.name.schema not in {None, "pg_catalog"} and str(node.name) != f"information_schema.{EXPANDED}":
+            own = self._own_function(node, [self._expressions.plan(argument) for argument in node.arguments])
+            if own is not None:
+                return own
             message = f"function {node.name} does not exist"
             raise SqlError("42883", message, offset=node.offset, hint="Functions are in no schema but pg_catalog.")
         if node.is_within_group or name in ORDERED_SETS:
@@ -178,12 +184,18 @@ class CallPlanner:
             values = [with_spaces(value, self._expressions.frame) for value in values]
         if name in _ALIKE:
             check_no_rows(self._expressions.frame, rows, name.upper())
-            alike = self._coercion.alike(values, offsets, name.upper())
+            alike = self._coercion.alike(of_one_type(values, self._expressions), offsets, name.upper())
             return Call(name, alike, alike[0].type)
         special = self._special(name, values, node)
         if special is not None:
             return special
-        resolution = resolve_function(name, [value.type for value in values], node.offset)
+        try:
+            resolution = resolve_function(name, [value.type for value in values], node.offset)
+        except SqlError as error:
+            own = self._own_function(node, values) if error.sqlstate == "42883" else None
+            if own is None:
+                raise
+            return own
         check_path(name, values, offsets)
         arguments = self._coercion.arguments(values, resolution.argument_types, offsets)
         if name == "nullif" and (
@@ -194,7 +206,29 @@ class CallPlanner:
             # The result has the type of the first argument, even if the comparison casts both arguments.
             equality = self._expressions.operation("=", values, offsets, node.offset)
             return Case(((equality, Literal(None, values[0].type)),), values[0], values[0].type)
-        return Call(resolution.function, arguments, resolution.result_type)
+        if name in _TEXTS and self._coercion.zone is not None:
+            arguments = tuple(self._coercion.shown(argument) for argument in arguments)
+        return self._coercion.called(resolution.function, arguments, resolution.result_type)
+
+    def _own_function(self, node: FunctionCall, values: Sequence[Expression]) -> Expression | None:
+        """Return the value of a function that CREATE FUNCTION has made; None if there is none for these values."""
+        name = node.name
+        if node.is_special or node.over is not None:
+            return None
+        try:
+            types = [value.type for value in values]
+            function = self._expressions.queries.names.function(name.schema, name.name, types)
+        except SqlError as error:
+            raise located(error, node.offset) from None
+        if function is None:
+            return None
+        clause = self._expressions.frame.clause
+        if not clause.has_own_functions:
+            message = f"functions of CREATE FUNCTION are not supported in {clause.name}"
+            raise SqlError("0A000", message, offset=node.offset, hint="Write the expression of the function.")
+        offsets = [start_of(argument) for argument in node.arguments]
+        arguments = self._coercion.arguments(values, [kind for _, kind in function.arguments], offsets)
+        return inlined(function, arguments, node.offset)
 
     def _special(self, name: str, values: list[Expression], node: FunctionCall) -> Expression | None:
         """Return a keyword's value, `pg_typeof`, or the cast that a call like `date(x)` means; None for other calls."""
@@ -411,3 +445,42 @@ def _raised(by: int) -> Replacement:
         return replace(part, depth=part.depth - by)
 
     return replacement
+
+
+def changes(expression: Expression) -> bool:
+    """Return whether two evaluations of an expression in one statement may have different values."""
+    calls = (part for part in walk(expression) if isinstance(part, Call))
+    return any(function_named(call.function).is_volatile and not is_of_session(call) for call in calls)
+
+
+def inlined(function: NamedFunction, arguments: Sequence[Expression], offset: int) -> Expression:
+    """Return the expression of a call.
+
+    Args:
+        function: the function.
+        arguments: arguments of the function's types.
+        offset: start of the call.
+
+    Raises:
+        SqlError: the body would evaluate a volatile argument several times, or not at all (0A000).
+    """
+    counts = [0] * len(arguments)
+
+    def replacement(part: Expression, depth: int) -> Expression | None:
+        if not isinstance(part, Parameter):
+            return None
+        counts[part.index] += 1 if depth == 0 else 2
+        return deepened(arguments[part.index], depth)
+
+    value = rewritten(function.body, replacement)
+    for argument, count in zip(arguments, counts, strict=True):
+        if changes(argument) and (count != 1 or function.is_strict):
+            message = f"function {function.name} cannot take an argument with changing values, because it is inlined"
+            hint = "Compute the argument in a subquery: SELECT f(x) FROM (SELECT random() AS x) s."
+            raise SqlError("0A000", message, offset=offset, hint=hint)
+    if function.is_strict and arguments:
+        missing: Expression = Call("is_null", (arguments[0],), Type.BOOLEAN)
+        for argument in arguments[1:]:
+            missing = Call("or", (missing, Call("is_null", (argument,), Type.BOOLEAN)), Type.BOOLEAN)
+        value = Case(((missing, Literal(None, value.type)),), value, value.type)
+    return value

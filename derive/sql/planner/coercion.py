@@ -16,8 +16,9 @@ from derive.functions.scalar.casts import fitting_function
 from derive.functions.scalar.json_paths import PATH_SYMBOLS
 from derive.functions.types.formats import scale_of_text
 from derive.functions.types.jsonpath import parsed_path
-from derive.functions.types.type_info import INFOS, datum_of_text
+from derive.functions.types.type_info import INFOS, datum_in_zone, datum_of_text
 from derive.sql.parser.ast import TypeName
+from derive.sql.planner import zones
 
 _TYPES = {
     "bool": Type.BOOLEAN,
@@ -79,6 +80,11 @@ def type_of(name: TypeName) -> Type:
     if name.is_array and kind.array is None:
         raise SqlError("0A000", f"arrays of {kind.value} are not supported", offset=name.offset, hint="Use jsonb.")
     return kind.array or kind if name.is_array else kind
+
+
+def is_type(name: TypeName) -> bool:
+    """Return whether a name is the name of a type of PostgreSQL, also of one that is not supported."""
+    return name.name in _TYPES or name.name in _UNSUPPORTED
 
 
 def modifier_of_type(name: TypeName) -> TypeModifier | None:
@@ -150,10 +156,16 @@ CastContext: TypeAlias = OneOf["implicit", "assignment", "explicit"]
 
 
 class Coercion:
-    """Casts of expressions; a parameter takes the first type that a cast requires."""
+    """Casts of expressions; a parameter takes the first type that a cast requires.
 
-    def __init__(self, parameters: ParameterTypes) -> None:
+    Args:
+        parameters: types of the statement's parameters.
+        zone: time zone of the session; None for UTC.
+    """
+
+    def __init__(self, parameters: ParameterTypes, zone: str | None = None) -> None:
         self._parameters = parameters
+        self.zone = zone
 
     def cast(
         self, value: Expression, target: Type, offset: int, context: CastContext = "implicit"
@@ -171,11 +183,23 @@ class Coercion:
             elif isinstance(value, Parameter):
                 return self._parameters.decide(value.index, target)
             if isinstance(value, Literal) and (target not in REGISTERED or value.value is None):
-                return _literal(value, target, offset)
+                return _literal(value, target, offset, self.zone)
         name = resolve_cast(value.type, target, context)
         if name is None:
             return None
+        if self.zone is not None and (zoned := zones.cast(value, target, self.zone)) is not None:
+            return folded(zoned) if isinstance(zoned, Call) else zoned
         return replace(value, type=target) if not name else folded(Call(name, (value,), target))
+
+    def called(self, function: str, arguments: tuple[Expression, ...], kind: Type) -> Expression:
+        """Return a call; if its value depends on the time zone of the session, the call names the zone."""
+        call = Call(function, arguments, kind)
+        return call if self.zone is None else zones.called(call, self.zone)
+
+    def shown(self, value: Expression) -> Expression:
+        """Return a timestamp with time zone as a text in the time zone of the session; another value unchanged."""
+        is_zoned = self.zone is not None and value.type is Type.TIMESTAMPTZ
+        return (self.cast(value, Type.TEXT, 0, "explicit") or value) if is_zoned else value
 
     @staticmethod
     def fitted(value: Expression, modifier: TypeModifier | None, *, is_cast: bool = False) -> Expression:
@@ -252,11 +276,13 @@ class Coercion:
         return common_type(firsts, construct)
 
 
-def _literal(value: Literal, target: Type, offset: int) -> Expression:
+def _literal(value: Literal, target: Type, offset: int, zone: str | None) -> Expression:
     if value.value is None:
         return Literal(None, target)
     try:
         text = str(value.value)
+        if zone is not None and target is Type.TIMESTAMPTZ:
+            return Literal(datum_in_zone(text, zone), target)
         return Literal(datum_of_text(target, text), target, scale_of_text(text) if target is Type.NUMERIC else None)
     except SqlError as error:
         raise located(error, offset) from None

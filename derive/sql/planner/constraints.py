@@ -15,7 +15,7 @@ from derive.sql.parser.parse import parse_expression
 from derive.sql.parser.statement import ConstraintDefinition, ConstraintKind
 from derive.sql.parser.tokens import TokenReader
 from derive.sql.planner.building import has_subquery
-from derive.sql.planner.coercion import ParameterTypes
+from derive.sql.planner.coercion import Coercion, ParameterTypes
 from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, Names
 from derive.sql.planner.output import start_of
@@ -23,8 +23,8 @@ from derive.sql.planner.planned import is_of_session
 from derive.sql.planner.queries import QueryPlanner
 from derive.sql.planner.scope import Clause, Frame, Source, VisibleColumn, VisibleTable
 
-_CHECK = Clause("check constraints")
-_GENERATION = Clause("column generation expressions")
+_CHECK = Clause("check constraints", has_own_functions=False)
+_GENERATION = Clause("column generation expressions", has_own_functions=False)
 _CONVERSION = Clause("transform expressions")
 _SUFFIXES = {
     ConstraintKind.PRIMARY_KEY: "pkey",
@@ -39,13 +39,24 @@ _MOST_CHARACTERS = 63
 class _RowPlanner:
     """Planner of an expression over one row of a table."""
 
-    def __init__(self, table: NamedRelation, names: Names, clause: Clause) -> None:
+    def __init__(self, table: NamedRelation, names: Names, clause: Clause, value: str | None = None) -> None:
+        """Create a planner.
+
+        Args:
+            table: the table.
+            names: names of relations.
+            clause: the place of the expression.
+            value: the one column that the expression may read, under the name `value`; None for all columns.
+        """
         relation = replace(table, definition=None).relation
         columns = tuple(
-            VisibleColumn(column.name, Column(index, column.type)) for index, column in enumerate(table.columns)
+            VisibleColumn(column.name if value is None else "value", Column(index, column.type))
+            for index, column in enumerate(table.columns)
+            if value is None or column.name == value
         )
         self._parameters = ParameterTypes()
         self._queries = QueryPlanner(names, self._parameters)
+        self._queries.coercion = Coercion(self._parameters)  # in UTC, whatever the session
         self._frame = Frame(Source(relation, (VisibleTable(table.name, None, columns),), columns), None, clause)
         self._expressions = ExpressionPlanner(self._queries, self._frame)
 
@@ -88,7 +99,10 @@ class _RowPlanner:
 def plan_checks(table: NamedRelation, names: Names) -> list[Expression]:
     """Plan the conditions of a table's checks, over the columns of its rows."""
     return [
-        _RowPlanner(table, names, _CHECK).condition(parse_expression(check.condition or "")) for check in table.checks
+        _RowPlanner(table, names, _CHECK, check.columns[0] if check.domain else None).condition(
+            parse_expression(check.condition or "")
+        )
+        for check in table.checks
     ]
 
 

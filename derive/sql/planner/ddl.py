@@ -17,6 +17,7 @@ from derive.sql.planner.coercion import ParameterTypes, modifier_of_type, type_o
 from derive.sql.planner.constraints import check_generation, with_constraints
 from derive.sql.planner.dependencies import needs_context
 from derive.sql.planner.dml import column_named, plan_default, writable_table
+from derive.sql.planner.expressions import domain_of
 from derive.sql.planner.from_clause import TablePlanner
 from derive.sql.planner.interfaces import NamedColumn, NamedRelation, Names, RelationKind
 from derive.sql.planner.plan import PlannedView, with_names
@@ -61,7 +62,6 @@ def columns_of_definitions(definitions: Sequence[ColumnDefinition], names: Names
             too many columns; 22023, an identity column has no integers; 42601, two clauses give values to a column.
     """
     require_narrow(len(definitions))
-    require_stored([type_of(definition.type) for definition in definitions])
     columns: list[NamedColumn] = []
     for definition in definitions:
         if any(column.name == definition.name for column in columns):
@@ -72,12 +72,18 @@ def columns_of_definitions(definitions: Sequence[ColumnDefinition], names: Names
 
 
 def _column(definition: ColumnDefinition, names: Names) -> NamedColumn:
-    kind, modifier = type_of(definition.type), modifier_of_type(definition.type)
+    of_domain = domain_of(definition.type, names)
+    kind = of_domain.type if of_domain else type_of(definition.type)
+    modifier = of_domain.modifier if of_domain else modifier_of_type(definition.type)
+    require_stored([kind])
     if definition.type.fields or (definition.type.modifiers and modifier is None):
         hint = f"Write {kind.value}: values are stored as they are."
         message = f"type modifiers of columns are not supported, as of {definition.type.name}"
         raise SqlError("0A000", message, offset=definition.type.offset, hint=hint)
     default, generated, identity = definition.default, definition.generated, definition.identity
+    text = default.text if default else None
+    if of_domain is not None and default is None and generated is None:
+        text = of_domain.default
     if identity is not None and kind not in _INTEGERS:
         message = "identity column type must be smallint, integer, or bigint"
         raise SqlError("22023", message, offset=definition.type.offset)
@@ -90,9 +96,10 @@ def _column(definition: ColumnDefinition, names: Names) -> NamedColumn:
         kind,
         definition.is_nullable,
         modifier,
-        default.text if default else None,
+        text,
         identity,
         generated=generated.text if generated else None,
+        domain=of_domain.domain if of_domain else None,
     )
     if default is not None:
         plan_default(default.expression, column, names)

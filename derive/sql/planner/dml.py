@@ -40,7 +40,7 @@ from derive.sql.planner.planned import (
 from derive.sql.planner.queries import QueryPlanner, rows_of
 from derive.sql.planner.scope import NO_SOURCE, VALUES, WHERE, Clause, Frame, Source, VisibleColumn, VisibleTable
 
-_DEFAULT = Clause("DEFAULT expressions")
+_DEFAULT = Clause("DEFAULT expressions", has_own_functions=False)
 
 
 def plan_default(node: SyntaxNode, column: NamedColumn, names: Names) -> Expression:

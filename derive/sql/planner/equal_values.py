@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from derive.algebra.expression import Call, Column, Expression, Literal
+from derive.algebra.modifier_inference import is_null
 from derive.algebra.relation import (
     Aggregate,
     Distinct,
@@ -27,6 +28,7 @@ from derive.algebra.relation import (
 )
 from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.functions.registry import resolve_aggregate, resolve_function, resolve_operator
+from derive.functions.scalar.casts import fitting_function
 from derive.functions.scalar.logic import has_equal_data, key_function
 from derive.sql.planner.building import TRIM, columns_of
 from derive.sql.planner.interfaces import Expressions
@@ -55,6 +57,31 @@ def without_spaces(values: Sequence[Expression], expressions: Expressions) -> Se
     ]
 
 
+def of_one_type(values: Sequence[Expression], expressions: Expressions) -> Sequence[Expression]:
+    """Return values of a common type; texts become `character` of any length if the first of them is `character(n)`.
+
+    Args:
+        values: values in the order in which PostgreSQL looks for their common type.
+        expressions: planner of the values.
+    """
+    known = [value for value in values if value.type is not Type.UNKNOWN]
+    if not known or isinstance(known[0], Literal) or any(value.type is not Type.TEXT for value in known):
+        return values
+    first = expressions.frame.modifier_of(known[0])
+    if not is_padded(first) or all(is_null(one) or expressions.frame.modifier_of(one) == first for one in values):
+        return values
+    return [of_any_length(expressions.coercion.known(value, 0)) for value in values]
+
+
+def of_any_length(value: Expression) -> Expression:
+    """Return a text as `character` of any length: its trailing spaces have no meaning, and are not shown."""
+    literals = (value, Literal(0, Type.INTEGER))
+    return Call(fitting_function(_ANY_LENGTH, is_cast=True), literals, Type.TEXT)
+
+
+_ANY_LENGTH = TypeModifier(ModifiedType.BPCHAR, 0)
+
+
 def is_padded(modifier: TypeModifier | None) -> bool:
     """Return whether a type modifier is that of `character(n)`."""
     return modifier is not None and modifier.name is ModifiedType.BPCHAR
@@ -71,7 +98,7 @@ def trimmed(value: Expression, expressions: Expressions) -> Expression:
 def with_spaces(value: Expression, frame: Frame) -> Expression:
     """Return a value of `character(n)` as a text with all its spaces; another value unchanged."""
     modifier = frame.modifier_of(value) if value.type is Type.TEXT else None
-    if modifier is None or not is_padded(modifier):
+    if modifier is None or not is_padded(modifier) or not modifier.size:
         return value
     return Call(_PAD, (value, Literal(modifier.size, Type.INTEGER)), Type.TEXT)
 

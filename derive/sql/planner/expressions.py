@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from derive.algebra.expression import Call, Case, Column, Expression, Literal, Subquery, SubqueryKind
-from derive.algebra.relation import Aggregate, Reduce, Relation
+from derive.algebra.relation import Aggregate, Constant, Reduce, Relation
+from derive.algebra.rewrite import replaced
 from derive.algebra.types import ModifiedType, Type
 from derive.errors import SqlError
 from derive.functions.registry import Resolution, builder_of, resolve_aggregate, resolve_operator
 from derive.functions.scalar.json import IS_JSON
+from derive.functions.scalar.logic import DOMAIN_CONDITION
 from derive.functions.scalar.row_functions import EXPANDED_FIELDS
 from derive.functions.statement_context import check_cancelled
 from derive.functions.types.array import EMPTY
@@ -46,16 +48,18 @@ from derive.sql.parser.ast import (
     SyntaxNode,
     Test,
     TypeCast,
+    TypeName,
 )
+from derive.sql.parser.parse import parse_expression
 from derive.sql.planner.building import columns_of, projected
-from derive.sql.planner.calls import CallPlanner
-from derive.sql.planner.coercion import check_path, folded, located, modifier_of_type, type_of
+from derive.sql.planner.calls import CallPlanner, changes
+from derive.sql.planner.coercion import check_path, folded, is_type, located, modifier_of_type, type_of
 from derive.sql.planner.dependencies import volatile_function
-from derive.sql.planner.equal_values import with_spaces, without_spaces
-from derive.sql.planner.interfaces import Expressions, Queries, limited
+from derive.sql.planner.equal_values import of_one_type, with_spaces, without_spaces
+from derive.sql.planner.interfaces import Domain, Expressions, NamedColumn, Names, Queries, limited
 from derive.sql.planner.output import start_of
 from derive.sql.planner.predicates import PredicatePlanner
-from derive.sql.planner.scope import Frame
+from derive.sql.planner.scope import DOMAIN_CHECK, Frame, Source, VisibleColumn
 from derive.sql.planner.set_returning import check_no_rows
 
 _LAST = (1 << 31) - 1
@@ -174,7 +178,7 @@ class ExpressionPlanner:
         check_cancelled()
         match node:
             case ColumnReference():
-                return self.frame.resolve(node)
+                return self._column(node)
             case NumberLiteral() | StringLiteral() | BooleanLiteral() | NullLiteral():
                 return literal_of(node)
             case ParameterReference(index, offset):
@@ -192,6 +196,16 @@ class ExpressionPlanner:
             case ScalarQuery() | Exists():
                 return self._subquery(node)
         return self._other(node)
+
+    def _column(self, node: ColumnReference) -> Expression:
+        """Plan a column, or an argument of the function whose body is planned; a column hides an argument."""
+        try:
+            return self.frame.resolve(node)
+        except SqlError as error:
+            argument = self.queries.arguments.get(".".join(node.parts))
+            if argument is None or error.sqlstate not in {"42703", "42P01"}:
+                raise
+            return self.queries.parameters.reference(argument, node.offset)
 
     def _other(self, node: SyntaxNode) -> Expression:
         match node:
@@ -235,6 +249,8 @@ class ExpressionPlanner:
             values = without_spaces(values, self)
         elif symbol in _PATTERNS:
             values = [with_spaces(values[0], self.frame), *values[1:]]
+        elif symbol == "||" and not any(value.type.element for value in values):
+            values = [self.coercion.shown(value) for value in values]
         try:
             resolution = _operator(symbol, tuple(value.type for value in values))
         except SqlError as error:
@@ -244,7 +260,7 @@ class ExpressionPlanner:
             raise located(error, offset) from None
         check_path(symbol, values, offsets)
         arguments = self.coercion.arguments(values, resolution.argument_types, offsets)
-        return Call(resolution.function, arguments, resolution.result_type)
+        return self.coercion.called(resolution.function, arguments, resolution.result_type)
 
     def _operation(self, node: Operation) -> Expression:
         if any(isinstance(operand, RowValue) for operand in node.operands):
@@ -263,7 +279,7 @@ class ExpressionPlanner:
         nodes.append(node.otherwise or NullLiteral(node.offset))
         # As in PostgreSQL, the type of ELSE counts first.
         order = [len(nodes) - 1, *range(len(nodes) - 1)]
-        planned = [self.plan(nodes[index]) for index in order]
+        planned = of_one_type([self.plan(nodes[index]) for index in order], self)
         check_no_rows(self.frame, rows, "CASE")
         alike = self.coercion.alike(planned, [start_of(nodes[index]) for index in order], "CASE")
         results = (*alike[1:], alike[0])
@@ -271,6 +287,9 @@ class ExpressionPlanner:
         return Case(branches, results[-1], results[-1].type)
 
     def _cast(self, node: TypeCast) -> Expression:
+        of_domain = domain_of(node.target, self.queries.names)
+        if of_domain is not None and of_domain.domain is not None:
+            return self._cast_to_domain(node, of_domain, of_domain.domain)
         target = type_of(node.target)
         if isinstance(node.operand, ArrayValue) and target.element and not node.target.modifiers:
             return self._arrays.plan(node.operand, target.element)
@@ -284,6 +303,30 @@ class ExpressionPlanner:
         if node.target.modifiers:
             return self._modified(value, node)
         return self._as_text(operand, value) if target is Type.TEXT else value
+
+    def _cast_to_domain(self, node: TypeCast, column: NamedColumn, domain: Domain) -> Expression:
+        """Plan a cast to the base type of a domain, with its conditions."""
+        value = self.coercion.explicit(self.plan(node.operand), column.type, node.offset, start_of(node.operand))
+        value = self.coercion.fitted(value, column.modifier, is_cast=True)
+        if changes(value) and domain.conditions:
+            message = f"a value that changes cannot be cast to domain {domain.name}"
+            hint = "Compute the value in a subquery: SELECT x::d FROM (SELECT random() AS x) s."
+            raise SqlError("0A000", message, offset=node.offset, hint=hint)
+        source = Source(Constant((), (column.type,)), (), (VisibleColumn("value", Column(0, column.type)),))
+        planner = ExpressionPlanner(self.queries, Frame(source, None, DOMAIN_CHECK))
+        own = value
+        for name, text in domain.conditions:
+            condition = planner.boolean(parse_expression(text), "CHECK")
+            error = domain.violation(name)
+            arguments = (
+                replaced(condition, lambda _: own),
+                Literal(error.sqlstate, Type.TEXT),
+                Literal(error.message, Type.TEXT),
+            )
+            value = Case(
+                ((Call(DOMAIN_CONDITION, arguments, Type.BOOLEAN), value),), Literal(None, value.type), value.type
+            )
+        return value
 
     def _field(self, node: FieldSelection) -> Expression:
         """Plan a field of a composite value; only the result of `_pg_expandarray` is one."""
@@ -367,6 +410,11 @@ def _interval_with_fields(node: TypeCast) -> Literal:
         return Literal(interval_datum(interval), Type.INTERVAL)
     except SqlError as error:
         raise located(error, start_of(node.operand)) from None
+
+
+def domain_of(name: TypeName, names: Names) -> NamedColumn | None:
+    """Return a column of the domain that a name means, without a name; None if the name means a type."""
+    return None if is_type(name) or name.is_array or name.modifiers else names.domain(name.name)
 
 
 @lru_cache(maxsize=4096)

@@ -47,6 +47,34 @@ class RelationKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Domain:
+    """The conditions of a domain.
+
+    Attributes:
+        id: identifier.
+        name: name without schema.
+        checks: name and text of each condition, by name; `VALUE` is the value.
+        is_nullable: whether values may be NULL.
+    """
+
+    id: GlobalId
+    name: str
+    checks: tuple[tuple[str, str], ...] = ()
+    is_nullable: bool = True
+
+    @property
+    def conditions(self) -> tuple[tuple[str, str], ...]:
+        """Return name and text of each condition, in the order in which they are checked; NOT NULL has no name."""
+        return self.checks if self.is_nullable else (("", "value IS NOT NULL"), *self.checks)
+
+    def violation(self, check: str) -> SqlError:
+        """Return the error of a value for which a condition is false."""
+        if not check:
+            return SqlError("23502", f"domain {self.name} does not allow null values")
+        return SqlError("23514", f'value for domain {self.name} violates check constraint "{check}"')
+
+
+@dataclass(frozen=True, slots=True)
 class NamedColumn:
     """A column of a named relation.
 
@@ -60,6 +88,7 @@ class NamedColumn:
         counter: identifier of the counter of these numbers, permanent and unique.
         generated: text of the expression of a generated column.
         comment: text of COMMENT ON COLUMN.
+        domain: the domain of a table's column; its base type is the type of the column.
     """
 
     name: str
@@ -71,6 +100,7 @@ class NamedColumn:
     counter: int = 0
     generated: str | None = None
     comment: str | None = None
+    domain: Domain | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +112,14 @@ class Constraint:
         kind: kind of the constraint.
         columns: names of the columns of a key; of the columns in a check's condition.
         condition: text of a check's condition.
+        domain: the domain of the one column, if the check is a condition of its domain.
     """
 
     name: str
     kind: ConstraintKind
     columns: tuple[str, ...]
     condition: str | None = None
+    domain: Domain | None = None
 
     @property
     def is_key(self) -> bool:
@@ -128,9 +160,15 @@ class NamedRelation:
 
     @property
     def checks(self) -> tuple[Constraint, ...]:
-        """Return the checks, by name, the order in which they are checked."""
+        """Return the conditions of columns' domains, and the checks by name: the order in which they are checked."""
+        of_domains = [
+            Constraint(name, ConstraintKind.CHECK, (column.name,), text, column.domain)
+            for column in self.columns
+            if column.domain is not None
+            for name, text in column.domain.conditions
+        ]
         checks = (constraint for constraint in self.constraints if not constraint.is_key)
-        return tuple(sorted(checks, key=lambda check: check.name))
+        return (*of_domains, *sorted(checks, key=lambda check: check.name))
 
     def indexes(self, names: Iterable[str]) -> tuple[int, ...]:
         """Return the indexes of columns by their names."""
@@ -146,14 +184,68 @@ class NamedRelation:
         return Get(self.id, tuple(column.type for column in self.columns), modifiers if any(modifiers) else ())
 
 
+@dataclass(frozen=True, slots=True)
+class NamedFunction:
+    """A function in SQL.
+
+    Attributes:
+        id: identifier.
+        schema: schema of the name.
+        name: name without schema.
+        arguments: name (None without one) and type of each argument.
+        result: type of the value.
+        is_strict: whether the value is NULL if an argument is.
+        body: the value, with a parameter for each argument.
+    """
+
+    id: GlobalId
+    schema: str
+    name: str
+    arguments: tuple[tuple[str | None, Type], ...]
+    result: Type
+    is_strict: bool
+    body: Expression
+
+    @property
+    def signature(self) -> str:
+        """Return the name with the types of the arguments, which is unique in the schema."""
+        return signature_of(self.name, [kind for _, kind in self.arguments])
+
+
+def signature_of(name: str, types: Sequence[Type]) -> str:
+    """Return the name of a function with the types of its arguments.
+
+    >>> signature_of("f", [Type.INTEGER, Type.TEXT])
+    'f(integer, text)'
+    """
+    return f"{name}({', '.join(kind.value for kind in types)})"
+
+
 class Names(Protocol):
     """A snapshot of a catalog of relations."""
+
+    @property
+    def zone(self) -> str | None:
+        """Return the time zone of the session; None for UTC, which views always have."""
+        return None
 
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
         """Return the relation of a name; None if there is none."""
 
     def candidates(self) -> Iterable[str]:
         """Return candidates for the hint about an unknown name."""
+
+    def function(self, schema: str | None, name: str, types: Sequence[Type]) -> NamedFunction | None:
+        """Return the function in SQL that takes arguments of these types; None if there is none.
+
+        Raises:
+            SqlError: several functions take these arguments (42725).
+        """
+        return None
+
+    def domain(self, name: str) -> NamedColumn | None:
+        """Return a column of a domain, without a name; None if the domain does not exist."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +379,7 @@ class Queries(Protocol):
         coercion: casts of values.
         common: the common table expressions that are planned so far, by name.
         recursions: numbers of recursive queries.
+        arguments: in the body of a function, the parameter of each argument by the argument's name.
     """
 
     names: Names
@@ -294,6 +387,7 @@ class Queries(Protocol):
     coercion: Coercion
     common: Mapping[str, CommonRelation]
     recursions: Iterator[int]
+    arguments: Mapping[str, int]
 
     def plan(self, query: Query, parent: Frame | None, *, keeps_unknown: bool = False) -> Body:
         """Plan a query."""

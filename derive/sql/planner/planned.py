@@ -258,6 +258,8 @@ def check_rows(table: NamedRelation, rows: Iterable[Row]) -> None:
 
 def failed_check(table: NamedRelation, check: Constraint, row: Row) -> SqlError:
     """Return the error of a row for which a check is false."""
+    if check.domain is not None:
+        return check.domain.violation(check.name)
     message = f'new row for relation "{table.name}" violates check constraint "{check.name}"'
     return SqlError("23514", message, detail=_failing(table, row), violation=table.violation(check.name))
 

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from derive.algebra.expression import Column, Expression, Literal, OuterColumn
-from derive.algebra.modifier_inference import constant_modifiers
+from derive.algebra.modifier_inference import constant_modifiers, is_null_column, modifiers_of
 from derive.algebra.relation import (
     Constant,
     Project,
@@ -41,7 +41,7 @@ from derive.sql.parser.ast import (
 )
 from derive.sql.planner.building import columns_of, has_subquery, projected
 from derive.sql.planner.coercion import Coercion, ParameterTypes
-from derive.sql.planner.equal_values import distinct_rows, set_operation
+from derive.sql.planner.equal_values import distinct_rows, is_padded, of_any_length, of_one_type, set_operation
 from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.from_clause import with_outer_rows
 from derive.sql.planner.interfaces import Body, CommonRelation, Names, Queries, first_with_ties
@@ -62,6 +62,12 @@ def combined(coercion: Coercion, node: SetQuery, left: Body, right: Body) -> Bod
         for pair, right_offset in zip(pairs, right.offsets, strict=True)
     ]
     inputs = [retyped(coercion, body.relation, types, body.offsets) for body in (left, right)]
+    texts = _texts_of_any_length(left.relation, right.relation, types)
+    if texts:
+        inputs = [
+            projected(one, [of_any_length(column) if column.index in texts else column for column in columns_of(one)])
+            for one in inputs
+        ]
     if node.operator != "UNION":
         operator = SetOperator(node.operator.lower())
         relation = set_operation(operator, inputs[0], inputs[1], is_all=node.is_all)
@@ -70,6 +76,18 @@ def combined(coercion: Coercion, node: SetQuery, left: Body, right: Body) -> Bod
         inputs[:1] = inputs[0].inputs
     union = UnionAll(tuple(inputs))
     return Body(union if node.is_all else distinct_rows(union), left.names, offsets=left.offsets)
+
+
+def _texts_of_any_length(left: Relation, right: Relation, types: Sequence[Type]) -> set[int]:
+    """Return the columns that become `character` of any length: the first side has `character(n)`, the other a text."""
+    modifiers = zip(modifiers_of(left), modifiers_of(right), types, strict=False)
+    columns = set()
+    for index, (own, other, kind) in enumerate(modifiers):
+        first = other if left.types[index] is Type.UNKNOWN else own
+        is_alone = any(is_null_column(side, index) for side in (left, right))
+        if kind is Type.TEXT and is_padded(first) and own != other and not is_alone:
+            columns.add(index)
+    return columns
 
 
 def retyped(coercion: Coercion, relation: Relation, types: Sequence[Type], offsets: Sequence[int]) -> Relation:
@@ -119,7 +137,7 @@ def values_of(queries: Queries, node: Values, parent: Frame | None, keeps_unknow
         offsets = [start_of(row[index]) for row in node.rows]
         if keeps_unknown and all(value.type is Type.UNKNOWN for value in column):
             continue
-        alike = queries.coercion.alike(column, offsets, "VALUES")
+        alike = queries.coercion.alike(of_one_type(column, expressions), offsets, "VALUES")
         for expressions_of_row, value in zip(planned, alike, strict=True):
             expressions_of_row[index] = value
     names = tuple(f"column{number}" for number in range(1, width + 1))
@@ -299,9 +317,10 @@ class QueryPlanner:
     def __init__(self, names: Names, parameters: ParameterTypes) -> None:
         self.names = names
         self.parameters = parameters
-        self.coercion = Coercion(parameters)
+        self.coercion = Coercion(parameters, names.zone)
         self.common: Mapping[str, CommonRelation] = {}
         self.recursions: Iterator[int] = count()
+        self.arguments: Mapping[str, int] = {}
 
     def expressions(self, frame: Frame) -> ExpressionPlanner:
         """Return the planner of a query's expressions."""

@@ -91,6 +91,7 @@ class Clause:
         has_windows: whether window functions are allowed.
         is_aggregate: whether the clause is inside an aggregate.
         has_rows: whether set-returning functions are allowed.
+        has_own_functions: whether functions of CREATE FUNCTION are allowed.
     """
 
     name: str
@@ -98,10 +99,12 @@ class Clause:
     has_windows: bool = False
     is_aggregate: bool = False
     has_rows: bool = False
+    has_own_functions: bool = True
 
 
 WHERE = Clause("WHERE")
 VALUES = Clause("VALUES")
+DOMAIN_CHECK = Clause("check constraints", has_own_functions=False)
 SELECT = Clause("SELECT", has_aggregates=True, has_windows=True, has_rows=True)
 
 

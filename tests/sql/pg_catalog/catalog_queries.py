@@ -8,7 +8,7 @@ from derive.algebra.types import Datum, Row, Type
 from derive.compute import oneshot
 from derive.functions.statement_context import StatementContext, each_in_context
 from derive.sql.backends import Backend
-from derive.sql.catalog.snapshot import system_relation
+from derive.sql.catalog.system_relations import system_relation
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import SelectStatement
 from derive.sql.pg_catalog.objects import CatalogObjects, ObjectIndex, ObjectKind, ObjectRelation, SessionFacts
@@ -61,11 +61,19 @@ SETTINGS = {name: setting.default for name, setting in KNOWN_SETTINGS.items()}
 class SystemNames:
     """Names of system relations alone."""
 
+    zone = None
+
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
         return system_relation(schema, name)
 
     def candidates(self) -> Iterable[str]:
         return ()
+
+    def function(self, schema: str | None, name: str, types: Sequence[Type]) -> None:
+        return None
+
+    def domain(self, name: str) -> None:
+        return None
 
 
 def planned(text: str, types: Sequence[Type | None] = ()) -> PlannedQuery:

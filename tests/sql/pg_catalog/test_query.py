@@ -15,7 +15,7 @@ from derive.algebra.types import Row, Type
 from derive.errors import SqlError
 from derive.functions.types.type_info import datum_of_text
 from derive.sql.backends import Backend
-from derive.sql.catalog.snapshot import system_relations
+from derive.sql.catalog.system_relations import system_relations
 from derive.sql.pg_catalog.objects import CatalogObjects, SessionFacts
 from derive.sql.pg_catalog.snapshot import CatalogSnapshot, UserCatalog
 from derive.sql.preparation import result_columns
@@ -164,7 +164,7 @@ def test_catalog_queries_take_arguments() -> None:
 def test_columns_have_names_and_oids_of_postgresql() -> None:
     text = """SELECT version(), 1, oid::text, relname AS "a (b)", CASE WHEN true THEN 1 END, oid::regclass, c.relkind,
               c.relname, c.oid, reltuples, relkind::text, relname::text FROM pg_class c"""
-    columns = result_columns(planned(text).columns)
+    columns = result_columns(planned(text).columns, None)
 
     names = ["version", "?column?", "oid", "a (b)", "case", "oid", "relkind"]
     assert [column.name for column in columns] == [*names, "relname", "oid", "reltuples", "relkind", "relname"]
