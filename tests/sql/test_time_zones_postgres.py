@@ -38,7 +38,7 @@ QUERIES = (
     "SELECT n, l::text::timestamptz FROM t WHERE n < 3",
     "SELECT now() = now()::text::timestamptz, current_date = now()::date, localtimestamp = now()::timestamp",
 )
-ZONES = ("America/New_York", "europe/berlin", "Asia/Kolkata", "-3.5", "+02", "utc", "NZ")
+ZONES = ("America/New_York", "europe/berlin", "Asia/Kolkata", "-3.5", "+02", "+01:00", "utc", "NZ")
 SCRIPT = (
     *TABLE,
     "SET TimeZone = 'Nowhere/At_All'",
