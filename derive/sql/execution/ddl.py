@@ -23,7 +23,7 @@ from derive.sql.execution.query import read
 from derive.sql.execution.routines import dropped_functions, planned_domain, planned_function
 from derive.sql.execution.sequences import planned_sequence, restart, sequence_of
 from derive.sql.execution.state import State
-from derive.sql.parser.ast import CreateDomain, CreateFunction, DropFunction, QualifiedName, Query
+from derive.sql.parser.ast import CreateDomain, CreateFunction, CreateSchema, DropFunction, QualifiedName, Query
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import (
     TEMPORARY,
@@ -34,7 +34,6 @@ from derive.sql.parser.statement import (
     ConstraintDefinition,
     ConstraintKind,
     CreateIndex,
-    CreateSchema,
     CreateSequence,
     CreateSource,
     CreateTable,

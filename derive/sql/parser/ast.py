@@ -95,8 +95,17 @@ class DropFunction:
     is_cascading: bool = False
 
 
-Routine: TypeAlias = CreateFunction | DropFunction | CreateDomain
-"""A statement that defines or drops a function, or defines a domain."""
+@dataclass(frozen=True, slots=True)
+class CreateSchema:
+    """`CREATE SCHEMA name`."""
+
+    name: str
+    offset: int
+    if_not_exists: bool = False
+
+
+ObjectDefinition: TypeAlias = CreateFunction | DropFunction | CreateDomain | CreateSchema
+"""A statement that defines or drops an object without rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from derive.errors import SqlError
-from derive.sql.parser.ast import CreateDomain, CreateFunction, DropFunction, QualifiedName, TypeName
+from derive.sql.parser.ast import CreateDomain, CreateFunction, CreateSchema, DropFunction, QualifiedName, TypeName
 from derive.sql.parser.expressions import OTHER
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.routines import parse_create_domain, parse_create_function, parse_drop_function
@@ -25,7 +25,6 @@ from derive.sql.parser.statement import (
     CounterSource,
     CreateIndex,
     CreateReplica,
-    CreateSchema,
     CreateSequence,
     CreateSource,
     CreateTable,

@@ -10,9 +10,9 @@ from derive.sql.parser.ast import (
     NO_WITH,
     Alias,
     FromItem,
+    ObjectDefinition,
     QualifiedName,
     Query,
-    Routine,
     SelectItem,
     SyntaxNode,
     TypeName,
@@ -155,15 +155,6 @@ class CreateIndex:
     if_not_exists: bool = False
     is_unique: bool = False
     included: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CreateSchema:
-    """`CREATE SCHEMA name`."""
-
-    name: str
-    offset: int
-    if_not_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -768,10 +759,9 @@ Statement: TypeAlias = (
     | CreateView
     | CreateIndex
     | CreateSource
-    | CreateSchema
     | CreateSequence
     | AlterSequence
-    | Routine
+    | ObjectDefinition
     | CreateReplica
     | DropReplica
     | Drop
