@@ -255,11 +255,11 @@ class Objects:
     def functions(self, schema: str | None, name: str) -> list[Item]:
         """Return the functions of a name in a schema, or in the schemas of the path: one for each signature."""
         schemas = self.path if schema is None else (schema,)
-        found: dict[str, Item] = {}
+        by_signature: dict[str, Item] = {}
         for own in reversed(schemas):
             of_schema = (item for item in self.items.values() if item.schema == own)
-            found |= {item.name: item for item in of_schema if is_function(item, name)}
-        return list(found.values())
+            by_signature |= {item.name: item for item in of_schema if is_function(item, name)}
+        return list(by_signature.values())
 
     def function(self, schema: str | None, name: str, types: Sequence[Type]) -> NamedFunction | None:
         """Return the function in SQL that takes arguments of these types; None if there is none."""
@@ -508,17 +508,17 @@ class RecordedNames:
 
     def function(self, schema: str | None, name: str, types: Sequence[Type]) -> NamedFunction | None:
         """Return a function in SQL, and record the look-up."""
-        found = self._names.function(schema, name, types)
-        if found is not None:
-            self.bindings[bound_name(schema, found.signature)] = found.id
-        return found
+        named = self._names.function(schema, name, types)
+        if named is not None:
+            self.bindings[bound_name(schema, named.signature)] = named.id
+        return named
 
     def domain(self, name: str) -> NamedColumn | None:
         """Return a column of a domain, and record the look-up."""
-        found = self._names.domain(name)
-        if found is not None and found.domain is not None:
-            self.bindings[f"{name} domain"] = found.domain.id
-        return found
+        named = self._names.domain(name)
+        if named is not None and named.domain is not None:
+            self.bindings[f"{name} domain"] = named.domain.id
+        return named
 
     def candidates(self) -> Iterable[str]:
         """Return similar names for hints."""

@@ -192,7 +192,7 @@ Created: TypeAlias = (
 )
 
 
-def parse_create(reader: TokenReader, queries: QueryParser) -> Created:  # noqa: PLR0911, PLR0912 (one for each kind)
+def parse_create(reader: TokenReader, queries: QueryParser) -> Created:  # noqa: PLR0911 (one for each kind)
     """Read a `CREATE` statement."""
     reader.expect_word("create")
     or_replace = reader.accept_words("or", "replace")
@@ -221,13 +221,7 @@ def parse_create(reader: TokenReader, queries: QueryParser) -> Created:  # noqa:
         name = reader.qualified_name()
         return _sequence_options(reader, CreateSequence(name, if_not_exists))
     if reader.accept_word("schema"):
-        if_not_exists = reader.accept_words("if", "not", "exists")
-        if reader.is_word("authorization"):
-            raise SqlError("0A000", "a schema has no owner", offset=reader.offset, hint="Write CREATE SCHEMA name.")
-        created = CreateSchema(*_schema(reader), if_not_exists)
-        if reader.accept_word("authorization"):
-            parse_role(reader)
-        return created
+        return _create_schema(reader)
     if reader.accept_words("cluster", "replica") or reader.accept_word("replica"):
         return parse_create_replica(reader)
     if reader.is_word(*_KINDS):
@@ -248,6 +242,17 @@ def _temporary(reader: TokenReader, queries: QueryParser, or_replace: bool) -> C
             hint = "Omit ON COMMIT, and drop the table before COMMIT."
             raise SqlError("0A000", "ON COMMIT DROP and DELETE ROWS are not supported", offset=where, hint=hint)
     return replace(created, name=replace(name, schema=TEMPORARY))
+
+
+def _create_schema(reader: TokenReader) -> CreateSchema:
+    """Read the part of `CREATE SCHEMA` after these words."""
+    if_not_exists = reader.accept_words("if", "not", "exists")
+    if reader.is_word("authorization"):
+        raise SqlError("0A000", "a schema has no owner", offset=reader.offset, hint="Write CREATE SCHEMA name.")
+    created = CreateSchema(*_schema(reader), if_not_exists)
+    if reader.accept_word("authorization"):
+        parse_role(reader)
+    return created
 
 
 def _schema(reader: TokenReader) -> tuple[str, int]:

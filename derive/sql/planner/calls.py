@@ -187,8 +187,11 @@ class CallPlanner:
             alike = self._coercion.alike(of_one_type(values, self._expressions), offsets, name.upper())
             return Call(name, alike, alike[0].type)
         special = self._special(name, values, node)
-        if special is not None:
-            return special
+        return self._resolved(node, values, offsets) if special is None else special
+
+    def _resolved(self, node: FunctionCall, values: list[Expression], offsets: list[int]) -> Expression:
+        """Plan the call of a function that the types of the arguments determine."""
+        name = node.name.name
         try:
             resolution = resolve_function(name, [value.type for value in values], node.offset)
         except SqlError as error:

@@ -84,7 +84,7 @@ def chosen(functions: Sequence[NamedFunction], types: Sequence[Type]) -> NamedFu
         Function(str(number), function.name, tuple(kind for _, kind in function.arguments), function.result)
         for number, function in enumerate(functions)
     ]
-    found = choose(own, types)
-    if len(found) > 1:
+    fitting = choose(own, types)
+    if len(fitting) > 1:
         raise ambiguous_function(functions[0].name, types, None)
-    return functions[int(found[0].function)] if found else None
+    return functions[int(fitting[0].function)] if fitting else None
