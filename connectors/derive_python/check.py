@@ -19,6 +19,7 @@ import jsonschema_rs
 import orjson
 
 from connectors.derive_python.config import config_of, module_of
+from connectors.derive_python.environment import find_missing, interpreter_of, library_hint
 from connectors.derive_python.models import RESERVED, method_of, read_of
 from connectors.derive_python.runtime.project import (
     AUTHOR,
@@ -40,6 +41,9 @@ _CACHED = "checked"
 """Folder of the user's caches with an empty file for each module without errors."""
 
 _UNKNOWN_LIBRARY = "missing-import"
+
+_ARROW = ".arrow`\n"
+"""End of the first line of an error about the argument of the decorator `@arrow`."""
 
 _CLASS_CHECK = """
 import {package} as _flow_types
@@ -65,6 +69,12 @@ def check_config(spec: DerivationSpec) -> list[Issue]:
     return [Issue("E018", f"{what}: {error.message}", spec.collection.position) for error in errors]
 
 
+def check_environment(spec: DerivationSpec) -> list[Issue]:
+    """Return an issue if the environment of a module is not built."""
+    missing = find_missing(config_of(spec))
+    return [missing] if missing else []
+
+
 def check_modules(specs: Sequence[DerivationSpec]) -> list[Issue]:
     """Return all errors of pyrefly for modules, given the types of their collections.
 
@@ -72,7 +82,7 @@ def check_modules(specs: Sequence[DerivationSpec]) -> list[Issue]:
         TaskError: pyrefly cannot be run.
     """
     cached = user_cache("python") / _CACHED
-    pending = {cached / f"{digest_of(spec)}-{_checker(config_of(spec).interpreter)}": spec for spec in specs}
+    pending = {cached / f"{digest_of(spec)}-{_checker(interpreter_of(config_of(spec)))}": spec for spec in specs}
     pending = {known: spec for known, spec in pending.items() if not known.exists()}
     issues = []
     for known, spec in pending.items():
@@ -91,7 +101,7 @@ def _checker(interpreter: str) -> str:
     import pyrefly
 
     folders = [Path(pyrefly.__file__).parents[1]]
-    if interpreter:
+    if interpreter != sys.executable:
         folders = sorted(Path(interpreter).absolute().parents[1].glob("lib/python*/site-packages"))
     files = [*folders, *sorted(Path(__file__).parent.rglob("*.py"))]
     stamps = [(str(path), path.stat().st_mtime_ns) for path in files]
@@ -173,7 +183,7 @@ def _is_code(path: str) -> bool:
 
 
 def _settings(spec: DerivationSpec) -> bytes:
-    interpreter = config_of(spec).interpreter or sys.executable
+    interpreter = interpreter_of(config_of(spec))
     lines = [
         'preset = "strict"',
         f'search-path = ["{AUTHOR}", "{TYPES}"]',
@@ -197,7 +207,33 @@ def _matters(error: dict[str, Any]) -> bool:
     return not (name.startswith("bad-override") and member and member[1] in RESERVED)
 
 
+def _arrow_issue(spec: DerivationSpec, line: int) -> Issue | None:
+    """Return the issue of a method whose decorator `@arrow` is at a line, and whose return type is no table.
+
+    Return None if the method takes another number of arguments, which may be the error.
+    """
+    for node in ast.walk(ast.parse(module_of(spec).text)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.returns is None:
+            continue
+        if line in {decorator.lineno for decorator in node.decorator_list} and len(node.args.args) == 2:
+            returned = node.returns
+            length = (returned.end_col_offset or 0) - returned.col_offset
+            text = module_of(spec).text.splitlines()[returned.lineno - 1].encode()
+            column = len(text[: returned.col_offset].decode()) + 1
+            return Issue(
+                "E531",
+                f"the method '{node.name}' with @arrow returns '{ast.unparse(returned)}', which is no table",
+                place_in(spec, config_of(spec).path, returned.lineno, column, max(length, 0)),
+                "return a table of pyarrow, polars or pandas",
+            )
+    return None
+
+
 def _issue(spec: DerivationSpec, error: dict[str, Any]) -> Issue:
+    if error["path"] == f"{AUTHOR}/{config_of(spec).path}" and _ARROW in error["description"]:
+        issue = _arrow_issue(spec, error["line"])
+        if issue:
+            return issue
     message = re.sub(r"`([^`]*)`", r"'\1'", error["concise_description"])
     path = os.path.relpath(error["path"], AUTHOR) if error["path"].startswith(f"{AUTHOR}/") else error["path"]
     length = error["stop_column"] - error["column"] if error["stop_line"] == error["line"] else 0
@@ -208,7 +244,7 @@ def _issue(spec: DerivationSpec, error: dict[str, Any]) -> Issue:
     if error["name"] == _UNKNOWN_LIBRARY and missing and missing[1].split(".")[0] == types.split(".")[0]:
         hint = f"the types of '{spec.name}' are the package '{types}'"
     elif error["name"] == _UNKNOWN_LIBRARY:
-        hint = "install the library into the environment that runs flowctl, or name its interpreter with 'python'"
+        hint = library_hint(config_of(spec))
     if error["name"].startswith("bad-override"):
         hint = "a method takes 'read', and yields or returns documents; a method with @arrow takes and returns columns"
     suggestion = re.search(r"Did you mean `([^`]*)`", error["description"])

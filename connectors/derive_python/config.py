@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass, field
+from urllib.parse import urljoin
 
 from connectors.module_kit import checks
 from connectors.module_kit.checks import permissions_schema
@@ -91,6 +93,22 @@ def module_of(spec: DerivationSpec) -> Script:
     return config_of(spec).module
 
 
+def shown_path(config: PythonConfig, path: str) -> str:
+    """Return the path by which the author knows a file of the project.
+
+    Args:
+        config: configuration of the module.
+        path: path of the file relative to the import root.
+    """
+    shown = config.module.position.file
+    if path == config.path:
+        return shown
+    beside = posixpath.relpath(path, posixpath.dirname(config.path) or ".")
+    if "://" in shown:
+        return urljoin(shown, beside)
+    return posixpath.normpath(posixpath.join(posixpath.dirname(shown), beside))
+
+
 def refusal_of(spec: DerivationSpec) -> Issue | None:
     """Return an issue if the module asks for permissions that the run does not grant; otherwise None."""
     return checks.refusal_of(spec, config_of(spec).permissions)
@@ -112,7 +130,7 @@ SCHEMA = {
         "files": {
             "type": "array",
             "description": "Files in place of 'module'. The first Python file is the module; the others travel with it."
-            " The folder of a 'pyproject.toml' is the root of imports.",
+            " The folder of a 'pyproject.toml' is the root of imports, and its dependencies are the libraries.",
             "items": {"type": "string", "description": "A file, relative to this one.", "title": "File"},
             "contains": {"type": "string", "pattern": r"\.py$"},
             "errorMessage": "'files' is an array of paths, one of them of a module such as 'mod.py'",

@@ -43,12 +43,12 @@ class PythonConnector:
     def check(self, specs: Sequence[DerivationSpec]) -> list[Issue]:
         """Check modules against the types of their collections.
 
-        Issues are E531 (errors of types and syntax), E532 (a transform that no method can implement), and E018 (a
-        `config` that is not valid under its schema).
+        Issues are E531 (errors of types and syntax), E532 (a transform that no method can implement), E536 (an
+        environment that is not built), and E018 (a `config` that is not valid under its schema).
         """
-        from connectors.derive_python.check import check_config, check_modules, check_names
+        from connectors.derive_python.check import check_config, check_environment, check_modules, check_names
 
-        wrong = [[*check_names(spec), *check_config(spec)] for spec in specs]
+        wrong = [[*check_names(spec), *check_config(spec), *check_environment(spec)] for spec in specs]
         sound = [spec for spec, issues in zip(specs, wrong, strict=True) if not issues]
         return [*chain(*wrong), *check_modules(sound)]
 
@@ -102,5 +102,23 @@ class PythonConnector:
         return Generation(tuple(files))
 
     def cache(self, spec: DerivationSpec) -> list[str]:
-        """Fetch nothing: libraries are those of the Python environment."""
+        """Fetch nothing: `build_environment` fetches libraries."""
         return []
+
+    def build_environment(self, spec: DerivationSpec) -> str | None:
+        """Build the environment that the module's pyproject.toml declares, unless it exists."""
+        from connectors.derive_python.build_environment import build_environment
+
+        return build_environment(config_of(spec))
+
+    def pack_libraries(self, spec: DerivationSpec) -> Path | None:
+        """Return an archive of the module's environment; None if the module has none of its own."""
+        from connectors.derive_python.build_environment import pack_environment
+
+        return pack_environment(config_of(spec))
+
+    def unpack_libraries(self, spec: DerivationSpec, archive: Path) -> None:
+        """Make the module's environment on this machine from an archive, unless it exists."""
+        from connectors.derive_python.build_environment import unpack_environment
+
+        unpack_environment(config_of(spec), archive)

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from connectors.derive_python.config import Permissions, ProjectFile, PythonConfig
+from connectors.derive_python.environment import LOCKS, PROJECT, find_fault
 from connectors.module_kit.projects import is_within
 from derive.errors import Issue
 from derive.position import reason_of, resolve, show
 from derive.protocol.authoring import CatalogFiles, LocatedValue
 
-_PROJECT = "pyproject.toml"
 _INLINE = "derivation.py"
 """Path of a module that is written in the catalog."""
 
@@ -39,17 +39,21 @@ def load_config(at: LocatedValue, files: CatalogFiles) -> PythonConfig | None:
     is_inline = "module" in fields and module.source != module.text
     is_inline = is_inline or module.position.file == show(files.url)
     url = files.url if is_inline else resolve(files.url, code.value)
-    project = next((file.value for file in listed if posixpath.basename(file.value) == _PROJECT), None)
+    project = next((file.value for file in listed if posixpath.basename(file.value) == PROJECT), None)
     anchor = resolve(files.url, project) if project else (files.url if listed else url)
     root = posixpath.dirname(anchor)
     others = [_listed(file, root, files) for file in listed if file is not code]
     path = _INLINE if is_inline else _path(url, root)
     if path is None:
-        message = f"{code.value} is not below the folder of {_PROJECT}"
+        message = f"{code.value} is not below the folder of {PROJECT}"
         files.report(Issue("E535", message, code.position, "list the pyproject.toml of the outermost folder"))
     if path is None or None in others:
         return None
     given = {file.path: file for file in others if file is not None}
+    if project and (fault := find_fault(given[PROJECT].content, show(anchor))):
+        files.report(fault)
+        return None
+    given |= _locks(root, files) if project else {}
     return PythonConfig(
         module=module,
         path=path,
@@ -99,6 +103,16 @@ def _listed(at: LocatedValue, root: str, files: CatalogFiles) -> ProjectFile | N
     except OSError as exc:
         files.report(Issue("E003", f"cannot load {show(url)}: {reason_of(exc)}", at.position))
         return None
+
+
+def _locks(root: str, files: CatalogFiles) -> dict[str, ProjectFile]:
+    """Return the file with exact versions of libraries beside pyproject.toml, by path; empty without one."""
+    for name in LOCKS:
+        url = posixpath.join(root, name)
+        if os.path.isabs(url) and os.path.isfile(url):
+            with suppress(OSError):
+                return {name: ProjectFile(name, files.content(url))}
+    return {}
 
 
 def _imported(files: CatalogFiles, text: str, path: str, root: str, given: dict[str, ProjectFile]) -> list[ProjectFile]:

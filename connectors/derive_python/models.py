@@ -20,8 +20,8 @@ _TAKEN = frozenset(
     {
         "ABC", "Annotated", "Any", "AsyncIterator", "Awaitable", "BaseModel", "Callable", "ConfigDict",
         "ConnectorState", "Document", "Documents", "EndpointConfig", "Field", "IDerivation", "Integer", "Iterable",
-        "Literal", "Number", "Published", "Request", "Response", "State", "Struct", "TYPE_CHECKING", "TypeAliasType",
-        "UNSET", "Union", "UnsetType",
+        "Literal", "Number", "Protocol", "Published", "Request", "Response", "State", "Struct", "TYPE_CHECKING",
+        "TypeAliasType", "UNSET", "Union", "UnsetType",
     }
 )  # fmt: skip
 
@@ -143,7 +143,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union
 
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
 from pydantic_core import core_schema
@@ -262,7 +262,13 @@ _METHOD = """
 """
 
 _BASE = '''
-def arrow(method: Callable[[Any, pyarrow.RecordBatch], Any]) -> Any:
+class _Columns(Protocol):
+    """A table of pyarrow, polars or pandas."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+
+def arrow(method: Callable[[Any, pyarrow.RecordBatch], Union[_Columns, Awaitable[_Columns]]]) -> Any:
     """Mark a method that takes documents as a batch of columns, and returns a table of documents."""
     # columns of the table: flow_row: int64, {columns}
     method.__flow_arrow__ = True  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ from derive.catalog.loading import Resources, project_root
 from derive.errors import FlowError, Issue
 from derive.lambda_sql.stub import shuffle_stubs
 from derive.position import show
-from derive.protocol.authoring import GENERATED, GENERATED_FOLDER, GeneratedFile, Generation
+from derive.protocol.authoring import GENERATED, GENERATED_FOLDER, BuildsEnvironments, GeneratedFile, Generation
 from derive.protocol.entry_points import find_authoring
 from derive.protocol.specs import DerivationSpec
 
@@ -102,6 +102,20 @@ def write_changes(changes: Changes) -> None:
                     stream.write(change.text)
         except OSError as exc:
             raise FlowError(f"cannot write {show(str(change.path))}: {exc.strerror or exc}") from exc
+
+
+def build_environments(derivations: Iterable[DerivationSpec]) -> Iterator[str]:
+    """Build the environments that derivations' projects declare; yield a line for each new one.
+
+    Raises:
+        TaskError: an environment cannot be built.
+    """
+    for derivation in derivations:
+        authoring = find_authoring(derivation.connector)
+        if isinstance(authoring, BuildsEnvironments) and not derivation.disabled:
+            line = authoring.build_environment(derivation)
+            if line is not None:
+                yield line
 
 
 def cache_libraries(derivations: Iterable[DerivationSpec]) -> Iterator[str]:

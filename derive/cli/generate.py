@@ -16,14 +16,15 @@ from derive.position import show
 @click.option("--cache", is_flag=True, help="Also fetch the libraries that TypeScript modules import.")
 @output_option
 def command(source: Path, output: str | None, *, check: bool, cache: bool) -> None:
-    """Write types for TypeScript modules, and stubs for code files that the catalog names and that do not exist.
+    """Write types for modules, and stubs for code files that the catalog names and that do not exist.
 
     Types are written to flow_generated/typescript/<collection>.ts in the project's outermost folder with a flow.yaml.
     With the deno.json in this folder, editors find the types; 'check', 'test' and 'run' do not need them. A stub is a
     TypeScript module with a method for each transform, or SQL with every $parameter.
 
-    Libraries ('npm:', 'jsr:' and 'https:') are fetched only with --cache. 'check', 'test' and 'run' use the fetched
-    libraries, without a network.
+    Libraries of TypeScript modules ('npm:', 'jsr:' and 'https:') are fetched only with --cache. A Python module with a
+    pyproject.toml that lists dependencies gets an environment with them, unless it exists. 'check', 'test' and 'run'
+    use these libraries and environments, without a network.
 
     Only files in flow_generated are overwritten; unused files in this folder are removed. Each file is listed with its
     outcome: created, updated, unchanged or removed.
@@ -38,7 +39,7 @@ def command(source: Path, output: str | None, *, check: bool, cache: bool) -> No
       flowctl generate --cache
       flowctl generate --source examples/acmebank/flow.yaml --check
     """
-    from derive.catalog.generate import cache_libraries, plan_changes, write_changes
+    from derive.catalog.generate import build_environments, cache_libraries, plan_changes, write_changes
     from derive.cli.console import note, print_rows
     from derive.errors import CatalogError, UsageError
 
@@ -51,6 +52,8 @@ def command(source: Path, output: str | None, *, check: bool, cache: bool) -> No
     print_rows(("what", "file"), rows, output)
     for generation_note in changes.notes:
         note(generation_note, style="yellow")
+    for line in () if check else build_environments(changes.derivations):
+        note(line)
     for line in cache_libraries(changes.derivations) if cache else ():
         note(line)
     if changes.issues:

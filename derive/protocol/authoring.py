@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from derive.document.pointer import JSON
 from derive.errors import Issue
@@ -170,4 +170,19 @@ class DeriveAuthoring(Protocol):
 
         Raises:
             TaskError: a library cannot be fetched.
+        """
+
+
+@runtime_checkable
+class BuildsEnvironments(Protocol):
+    """Optional interface of a `DeriveAuthoring` whose projects declare an environment of libraries."""
+
+    def build_environment(self, spec: DerivationSpec) -> str | None:
+        """Build the environment of a derivation's code unless it exists; only `flowctl generate` calls this method.
+
+        Returns:
+            A line about a new environment; None without one.
+
+        Raises:
+            TaskError: the environment cannot be built.
         """

@@ -17,6 +17,8 @@ from derive.position import Position
 from derive.protocol.specs import DerivationSpec, Document
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import apsw
     import numpy as np
 
@@ -186,6 +188,25 @@ class StartsAhead(Protocol):
         """Start the process of the next session of a derivation, and do not wait until it is ready.
 
         If the process cannot be started, the session raises the error.
+        """
+
+
+@runtime_checkable
+class ShipsLibraries(Protocol):
+    """Optional interface of a `DeriveRuntime` whose derivations have libraries that workers of a cluster may lack."""
+
+    def pack_libraries(self, spec: DerivationSpec) -> Path | None:
+        """Return an archive of the libraries of a derivation; None if it has none of its own.
+
+        Raises:
+            TaskError: the libraries cannot be moved to other machines.
+        """
+
+    def unpack_libraries(self, spec: DerivationSpec, archive: Path) -> None:
+        """Make the libraries of a derivation available on this machine, unless they are.
+
+        Raises:
+            TaskError: this machine cannot use the libraries.
         """
 
 

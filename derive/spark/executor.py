@@ -35,7 +35,9 @@ from derive.errors import (
     WorkerError,
 )
 from derive.materialize.stages import AnyPlan, stages_of
-from derive.protocol.specs import CollectionSpec
+from derive.protocol.derive import ShipsLibraries
+from derive.protocol.entry_points import find_runtime
+from derive.protocol.specs import CollectionSpec, DerivationSpec
 from derive.shard.owners import DELIVERED, OWNER, PACKETS, RANK
 from derive.shard.progress import Message, Progress, progress_folder
 from derive.shard.worker import MESSAGE, MESSAGES, Stage, Stages, carry_out
@@ -101,6 +103,34 @@ def _require_folder(root: Path, identifier: str) -> None:
         raise WorkerError(_unseen(root, "this path holds another data folder"))
 
 
+def with_libraries(
+    stage: Stage, spec: DerivationSpec, archive: str, number: int, packets: Iterator[pa.RecordBatch], attempt: int
+) -> Iterator[pa.RecordBatch]:
+    """Run a task of a stage on a worker that has the libraries of a derivation.
+
+    Args:
+        stage: the stage.
+        spec: the derivation.
+        archive: name of the archive of its libraries among the files that Spark sends to workers.
+        number: as for `Stage`.
+        packets: as for `Stage`.
+        attempt: as for `Stage`.
+
+    Raises:
+        WorkerError: the machine of the worker cannot use the libraries.
+    """
+    from pyspark import SparkFiles
+
+    runtime = find_runtime(spec.connector)
+    assert isinstance(runtime, ShipsLibraries)
+    try:
+        runtime.unpack_libraries(spec, Path(SparkFiles.get(archive)))
+    except (TaskError, OSError) as exc:
+        message = f"a Spark worker on host {socket.gethostname()} cannot use the libraries of '{spec.name}': {exc}"
+        raise WorkerError(message) from exc
+    return stage(number, packets, attempt)
+
+
 def _unseen(root: Path, cause: str) -> str:
     return f"a Spark worker on host {socket.gethostname()} cannot see the data folder {root}: {cause}"
 
@@ -116,7 +146,7 @@ def find_unfit(text: str) -> WorkerError | None:
     match = _HOST.search(text)
     host = f"on host {match[1]}" if match else "of the cluster"
     if match := _OURS.search(text):
-        return WorkerError(match[1].strip(), hint=_SHARE)
+        return WorkerError(match[1].strip(), hint=_SHARE if "data folder" in match[1] else None)
     if match := _NO_PROGRAM.search(text):
         return WorkerError(
             f"the Spark worker {host} cannot start Python: there is no program {match[1]}", hint=_INSTALL
@@ -158,7 +188,14 @@ class SparkExecutor:
         self._is_cancelled = False
         self._was_started = False
         self._starting = threading.Lock()
+        self._sending = threading.Lock()
+        self._sent: set[Path] = set()
         self._starter: int | None = None  # system id of the thread that is starting Spark
+
+    @property
+    def has_other_machines(self) -> bool:
+        """Return true if workers may run on other machines than this one."""
+        return self.master is not None and not self.master.startswith("local")
 
     @property
     def was_started(self) -> bool:
@@ -239,12 +276,31 @@ class SparkExecutor:
         with self.explained(f"of '{plan.spec.name}'"), _Watch(plan, progress):
             session.sparkContext.setLocalProperty("spark.scheduler.pool", plan.spec.name)
             identifier = folder_id(plan.root)
+            prepared = self._with_libraries(session, plan.spec) if isinstance(plan.spec, DerivationSpec) else None
 
             def run(work: Stages) -> list[Message]:
-                checked = (partial(in_folder, stage, plan.root, identifier) for stage in work.stages)
+                stages = map(prepared, work.stages) if prepared else work.stages
+                checked = (partial(in_folder, stage, plan.root, identifier) for stage in stages)
                 return self._run(session, replace(work, stages=tuple(checked)))
 
             return carry_out(plan.root, stages_of(plan), run)
+
+    def _with_libraries(self, session: SparkSession, spec: DerivationSpec) -> Callable[[Stage], Stage] | None:
+        """Return a function that lets a stage use a derivation's libraries on other machines; None if they need none.
+
+        The archive of the libraries is sent to the workers.
+        """
+        runtime = find_runtime(spec.connector)
+        if not self.has_other_machines or not isinstance(runtime, ShipsLibraries):
+            return None
+        archive = runtime.pack_libraries(spec)
+        if archive is None:
+            return None
+        with self._sending:
+            if archive not in self._sent:
+                session.sparkContext.addFile(str(archive))
+                self._sent.add(archive)
+        return lambda stage: partial(with_libraries, stage, spec, archive.name)
 
     @staticmethod
     def _run(session: SparkSession, work: Stages) -> list[Message]:
@@ -273,6 +329,7 @@ class SparkExecutor:
             with _unless_java_is_gone():
                 self._session.stop()
             self._session = None
+            self._sent.clear()
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def issues(*specs: DerivationSpec) -> list[tuple[str, int, int, str, str | None]
 
 
 # One module with all errors: pyrefly starts once.
-WRONG = f"""{HEAD}import nosuch, acme.others
+WRONG = f"""{HEAD}import nosuch, acme.others; from acme.out import arrow
 class Derivation(IDerivation):
     async def from_in(self, read: Request.ReadFromIn) -> Any:
         read.doc.nam
@@ -43,12 +43,15 @@ class Derivation(IDerivation):
         yield Document(name="x")
     def from_other(self, read: Request.ReadFromOther) -> int:
         return 1
+    @arrow
+    def by_column(self, batch: Any) -> int:
+        return 1
 """
 
 
 def test_errors_have_places_and_hints() -> None:
     library = "install the library into the environment that runs flowctl, or name its interpreter with 'python'"
-    spec = derivation(WRONG, "fromIn", "fromOther", schema=SCHEMA)
+    spec = derivation(WRONG, "fromIn", "fromOther", "byColumn", schema=SCHEMA)
     found = issues(spec)
     constructor = "in function 'acme.out.Document.__init__'"
     assert found == [
@@ -61,6 +64,10 @@ def test_errors_have_places_and_hints() -> None:
         (
             "E531", 11, 9, "Class member 'Derivation.from_other' overrides parent class 'IDerivation' in an inconsistent manner",
             "a method takes 'read', and yields or returns documents; a method with @arrow takes and returns columns",
+        ),
+        (
+            "E531", 14, 40, "the method 'by_column' with @arrow returns 'int', which is no table",
+            "return a table of pyarrow, polars or pandas",
         ),
     ]  # fmt: skip
 
@@ -119,6 +126,9 @@ class Derivation(IDerivation):
     @arrow
     def by_column(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.filter(pc.greater(batch["id"], 1))
+    @arrow
+    async def by_later(self, batch: pa.RecordBatch) -> pa.Table:
+        return pa.Table.from_batches([batch])
     async def helper(self, read):
         return None
     async def flush(self) -> Any:
@@ -131,7 +141,7 @@ class Derivation(IDerivation):
 
 def test_modules_in_common_forms_have_no_errors_and_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     helper = ProjectFile("helper.py", b"def double(value: int) -> int:\n    return 2 * value\n")
-    spec = derivation(RIGHT, "fromIn", "byColumn", schema=SCHEMA, files=(helper,))
+    spec = derivation(RIGHT, "fromIn", "byColumn", "byLater", schema=SCHEMA, files=(helper,))
     assert issues(spec) == []
     monkeypatch.setattr("connectors.derive_python.check._check", lambda spec: pytest.fail("it is checked again"))
     assert issues(spec) == []

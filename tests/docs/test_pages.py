@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from checkout import REPOSITORY, installed_site
 from forked_flowctl import Flowctl, sharing_options
+from local_wheels import PYDANTIC, copy_installed, offline
 
 BLOCK = re.compile(r"^```(\w+)(?: ([\w./-]+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PAGES = [
@@ -67,6 +68,7 @@ def run(command: str, folder: Path, site: Path) -> str:
         "PATH": os.pathsep.join([str(site), str(Path(sys.executable).parent), os.environ["PATH"]]),
         "PYTHONPATH": os.pathsep.join([str(site), str(REPOSITORY)]),
         "COLUMNS": "120",
+        **offline(site / "wheels"),
     }
     program, *arguments = shlex.split(command)
     pipe = subprocess.PIPE
@@ -100,6 +102,8 @@ def matches(shown: list[str], printed: str) -> bool:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_page_of_documentation_has_correct_examples(page: Path, tmp_path: Path, site: Path) -> None:
     for language, file, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if file.endswith("pyproject.toml"):
+            copy_installed(site / "wheels", "packaging", *PYDANTIC)
         if file:
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / file).write_text(text, encoding="utf-8")

@@ -14,7 +14,8 @@ from pathlib import Path
 import pyspark
 import pytest
 from conftest import write_catalog
-from test_kill import CATALOG, FLOWCTL, loaded, wait_for_progress
+from local_wheels import PYDANTIC, copy_installed, offline, write_wheel
+from test_kill import CATALOG, FLOWCTL, PYTHON, PYTHON_MODULE, loaded, wait_for_progress
 from victims import processes_of
 
 from derive.spark.session import JAVA_OPTIONS, archive_options, class_archive, ensure_java
@@ -150,3 +151,41 @@ def test_workers_without_the_data_folder_stop_the_run_with_host_and_cause(source
     reported = f"a Spark worker on host {socket.gethostname()} cannot see the data folder {world.root}: "
     assert f"error: {reported}No such file or directory" in done.stderr
     assert "memory" not in done.stderr
+
+
+@pytest.mark.torture  # packing and unpacking are those of connectors/test_derive_python_environment.py
+def test_workers_with_another_cache_get_the_environment_of_a_python_module(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_installed(tmp_path / "wheels", *PYDANTIC)
+    write_wheel(tmp_path / "wheels", "tiny", "1.0", {"tiny.py": "LENGTH = 3\n"})
+    for name, value in {**offline(tmp_path / "wheels"), "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "totals"\ndependencies = ["tiny"]\n')
+    module = "import tiny\n" + PYTHON_MODULE.replace("[:3]", "[: tiny.LENGTH]")
+    catalog = PYTHON.replace("{module: totals.py}", "{files: [pyproject.toml, totals.py]}")
+    source = write_catalog(tmp_path, catalog, totals__py=module)
+    flowctl = [sys.executable, "-c", FLOWCTL]
+    subprocess.run([*flowctl, "generate", "--source", str(source)], check=True, stdout=subprocess.DEVNULL)
+    expected, world = loaded(source, tmp_path / "undisturbed", 6_000), loaded(source, tmp_path, 6_000)
+    expected.step(shards=1)
+    other = tmp_path / "other machine"
+    command = [*flowctl, "run", "--until-idle", "--shards", "2", "--master", cluster.master, "--local-documents", "0"]
+    command += ["--conf", f"spark.executor.extraJavaOptions={quick_java()}"]
+    command += ["--conf", f"spark.executorEnv.XDG_CACHE_HOME={other}"]
+
+    done = subprocess.run(
+        [*command, "--source", str(source), "--data", str(world.root)],
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert world.digest() == expected.digest()
+    assert {path.name for path in (other / "flowctl/python/environments").iterdir()} == {
+        "lock",
+        *(path.name for path in (tmp_path / "cache/flowctl/python/environments").glob("cpython-*[!r]")),
+    }

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import posixpath
 import re
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from urllib.parse import urljoin
 
-from connectors.derive_python.config import PythonConfig, config_of, module_of
+from connectors.derive_python.config import PythonConfig, config_of, module_of, shown_path
+from connectors.derive_python.environment import environment_of
 from connectors.derive_python.models import generate_package, package_of
 from connectors.module_kit.projects import keep_project, user_cache, write_project
 from derive.document.exact import dump_exact
@@ -51,8 +50,9 @@ def project_files(spec: DerivationSpec) -> dict[str, bytes]:
 def digest_of(spec: DerivationSpec) -> str:
     """Return a digest of everything that determines the behaviour of a process."""
     config = config_of(spec)
+    environment = environment_of(config)
     settings = (
-        config.interpreter or sys.executable,
+        environment.name if environment else config.interpreter or sys.executable,
         dump_exact(config.config),
         str(config.permissions),
         spec.limits.allows_permissions,
@@ -101,18 +101,7 @@ def place_in(spec: DerivationSpec, path: str, line: int, column: int, length: in
     config = config_of(spec)
     if path == config.path:
         return config.module.locate_line(line, column, length)
-    return Position(_shown(config, path), line, column, length)
-
-
-def _shown(config: PythonConfig, path: str) -> str:
-    """Return the path by which the author knows a file of the project."""
-    shown = config.module.position.file
-    if path == config.path:
-        return shown
-    beside = posixpath.relpath(path, posixpath.dirname(config.path) or ".")
-    if "://" in shown:
-        return urljoin(shown, beside)
-    return posixpath.normpath(posixpath.join(posixpath.dirname(shown), beside))
+    return Position(shown_path(config, path), line, column, length)
 
 
 def member_position(spec: DerivationSpec, name: str) -> Position:
@@ -129,7 +118,7 @@ def authored(spec: DerivationSpec, text: str) -> str:
     def replaced(written: re.Match[str]) -> str:
         if written[2]:
             return str(place_in(spec, written[1], int(written[2]), int(written[3] or 1)))
-        return _shown(config, written[1])
+        return shown_path(config, written[1])
 
     return _PLACE.sub(replaced, "\n".join(_without_harness(text.split("\n"))))
 

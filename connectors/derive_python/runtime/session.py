@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +15,7 @@ import numpy as np
 
 from connectors.derive_python.columns import columns_of, settings_of
 from connectors.derive_python.config import Permissions, config_of, module_of, refusal_of
+from connectors.derive_python.environment import find_missing, interpreter_of, library_hint
 from connectors.derive_python.models import method_of, read_of, source_of
 from connectors.derive_python.runtime.arrays import BatchFrames, batch_of, read_columns
 from connectors.derive_python.runtime.project import (
@@ -91,8 +91,7 @@ class PythonProcess(ModuleProcess):
             "readable": [os.path.realpath(path) for path in permissions.read],
             "network": permissions.net,
         }
-        interpreter = config.interpreter or sys.executable
-        command = [interpreter, "-I", "-B", "-X", "utf8", "-c", _START, str(HARNESS), json.dumps(settings)]
+        command = [interpreter_of(config), "-I", "-B", "-X", "utf8", "-c", _START, str(HARNESS), json.dumps(settings)]
         super().__init__(
             Launch(
                 name="Python",
@@ -171,7 +170,8 @@ class PythonSession(ModuleSession):
     )
 
     def __init__(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> None:
-        super().__init__(spec, database, log, module_of(spec), digest_of(spec), refusal_of(spec))
+        refusal = refusal_of(spec) or find_missing(config_of(spec))
+        super().__init__(spec, database, log, module_of(spec), digest_of(spec), refusal)
         self._database = database
         self._frames = BatchFrames()
         self._columns = [columns_of(spec.sources[transform.input.source].read_schema) for transform in spec.transforms]
@@ -199,7 +199,7 @@ class PythonSession(ModuleSession):
         if "No module named 'pydantic" in message:
             return "install pydantic 2.12 or later into the environment of the interpreter that 'python' names"
         if "No module named" in message:
-            return "install the library into the environment that runs flowctl, or name its interpreter with 'python'"
+            return library_hint(config_of(self._spec))
         if message.startswith("MemoryError"):
             return "to raise the limit: --python-memory MB"
         if message.startswith("PermissionError"):
