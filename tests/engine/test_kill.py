@@ -102,6 +102,7 @@ export class Derivation extends IDerivation {
 """
 
 PYTHON = TYPESCRIPT.replace("typescript: {module: totals.ts}", "python: {module: totals.py}")
+ARROW = PYTHON.replace("totals.py", "columns.py")
 PYTHON_MODULE = """
 from typing import Any
 
@@ -121,6 +122,20 @@ class Derivation(IDerivation):
     def flush(self) -> Any:
         sums, self.sums = self.sums, {}
         return [Document(sender=sender[:3], total=total) for sender, total in sums.items()]
+"""
+
+ARROW_MODULE = """
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from k.totals import IDerivation, arrow
+
+
+class Derivation(IDerivation):
+    @arrow
+    def count(self, batch: pa.RecordBatch) -> pa.Table:
+        sender = pc.utf8_slice_codeunits(batch["sender"], 0, 3)
+        return pa.table({"flow_row": batch["flow_row"], "sender": sender, "total": batch["amount"]})
 """
 
 
@@ -238,6 +253,7 @@ def kill_module(process: subprocess.Popen[bytes]) -> None:
                 ("typescript worker", TYPESCRIPT, [kill_driver, kill_worker], -signal.SIGKILL),
                 ("python module", PYTHON, [kill_driver, kill_module], -signal.SIGKILL),
                 ("python worker", PYTHON, [kill_driver, kill_worker], -signal.SIGKILL),
+                ("arrow module", ARROW, [kill_driver, kill_module], -signal.SIGKILL),
             )
         ),
     ],
@@ -245,7 +261,7 @@ def kill_module(process: subprocess.Popen[bytes]) -> None:
 def test_l2_killed_in_the_middle_and_run_again_gives_the_same_bytes(
     text: str, kills: list[Kill], statuses: list[int], tmp_path: Path
 ) -> None:
-    source = write_catalog(tmp_path, text, totals__ts=MODULE, totals__py=PYTHON_MODULE)
+    source = write_catalog(tmp_path, text, totals__ts=MODULE, totals__py=PYTHON_MODULE, columns__py=ARROW_MODULE)
     count = 120_000 if text == CATALOG else 60_000
     undisturbed = loaded(source, tmp_path / "undisturbed", count)
     undisturbed.step(shards=1)

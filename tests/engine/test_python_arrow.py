@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import LATER, World, examples, write_catalog
+from forked_flowctl import flowctl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_flush import BASE, SECOND, inputs
 
+from connectors.derive_python.runtime import session
+from connectors.module_kit.process import ModuleProcess
 from derive.catalog import load
 from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.engine.quarantine import Choice, open_entries
@@ -95,9 +100,12 @@ MODULES = {
 }
 
 
-def world_of(folder: str, name: str) -> World:
+ONE = CATALOG[: CATALOG.index("  t/arrow:")].replace("t/plain", "t/arrow").replace("plain.py", "columns.py")
+
+
+def world_of(folder: str, name: str, catalog: str = CATALOG) -> World:
     path = Path(folder)
-    return World(path / name, load(write_catalog(path, CATALOG, **MODULES)))
+    return World(path / name, load(write_catalog(path, catalog, **MODULES)))
 
 
 @settings(max_examples=examples(10, 2))
@@ -138,21 +146,67 @@ def test_l1_arrow_methods_derive_the_bytes_of_plain_methods(
         live.store.close()
 
 
-@pytest.mark.spark
-def test_arrow_methods_derive_the_same_bytes_on_spark(tmp_path: Path, spark: SparkExecutor) -> None:
-    documents = [
+def many(count: int) -> list[dict[str, Any]]:
+    return [
         {
             "id": number,
             "k": f"{'abc'[number % 3]}{number % 7}",
             "v": number % 40 / 4,
             "at": format_rfc3339(BASE + number),
         }
-        for number in range(1_000)
+        for number in range(count)
     ]
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path) -> dict[str, str]:
+    world = world_of(str(tmp_path), "undisturbed", ONE)
+    world.ingest("t/source", many(300))
+    world.step(shards=1)
+    return world.digest()
+
+
+@pytest.mark.parametrize("answer", [3, 8])
+def test_l2_killed_arrow_module_is_replaced_and_gives_the_same_bytes(
+    answer: int, undisturbed: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process of the module is killed before it gives this answer, in the middle of a transaction."""
+    world, answers, received = world_of(str(tmp_path), "killed", ONE), list[int](), ModuleProcess.receive
+    world.ingest("t/source", many(300))
+
+    def receive(process: ModuleProcess, seconds: float) -> bytes:
+        answers.append(process.pid)
+        if len(answers) == answer:
+            os.kill(process.pid, signal.SIGKILL)
+        return received(process, seconds)
+
+    monkeypatch.setattr(session, "_ARRAY_ROWS", 20)
+    monkeypatch.setattr(ModuleProcess, "receive", receive)
+    world.step(shards=1)
+
+    assert answers[answer - 1] != answers[-1]
+    assert world.digest() == undisturbed
+
+
+def test_l2_killed_driver_of_an_arrow_module_and_another_run_give_the_same_bytes(
+    undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    world = world_of(str(tmp_path), "killed", ONE)
+    world.ingest("t/source", many(300))
+    command = ["run", "--until-idle", "--shards", "2", "--source", "flow.yaml", "--data", str(world.root)]
+    kill = {**os.environ, "FLOW_FAILPOINT": "state.committing:2"}
+
+    assert flowctl(tmp_path, *command, env=kill)[0] == -signal.SIGKILL
+    assert flowctl(tmp_path, *command, env=dict(os.environ))[0] == 0
+    assert world.digest() == undisturbed
+
+
+@pytest.mark.spark
+def test_arrow_methods_derive_the_same_bytes_on_spark(tmp_path: Path, spark: SparkExecutor) -> None:
     local, remote = world_of(str(tmp_path), "local"), world_of(str(tmp_path), "spark")
-    local.ingest("t/source", documents)
+    local.ingest("t/source", many(1_000))
     local.step()
-    remote.ingest("t/source", documents)
+    remote.ingest("t/source", many(1_000))
     remote.step(spark, shards=3)
     assert local.rows("t/plain") != []
     assert remote.rows("t/arrow") == remote.rows("t/mixed") == local.rows("t/plain")
