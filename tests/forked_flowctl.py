@@ -193,10 +193,10 @@ def _exit(status: int) -> None:
 
 
 def _import_all() -> None:
-    """Import every module that a command may need, except those of Spark."""
+    """Import every module that a command may need, except those of Spark and of the extra `ui`."""
     for package in (import_module("derive"), import_module("connectors")):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not module.name.startswith("derive.spark"):
+            if not module.name.startswith(("derive.spark", "derive.ui")):
                 import_module(module.name)
     gc.collect()
     gc.freeze()
