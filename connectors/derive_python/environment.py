@@ -13,6 +13,7 @@ import re
 import sys
 import sysconfig
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -160,7 +161,8 @@ def find_missing(config: PythonConfig) -> Issue | None:
     if environment is None:
         return None
     if environment.python.exists():
-        os.utime(environment.folder)
+        with suppress(OSError):  # the folder may be of another user
+            os.utime(environment.folder)
         return None
     message = f"no environment is built for the present content of {' and '.join(environment.files)}"
     return Issue("E536", message, declaration_position(config, environment), "run flowctl generate")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from forked_flowctl import flowctl
+from forked_flowctl import BARE, flowctl
 from jsonschema import Draft202012Validator
+from local_wheels import offline
 
 from connectors.derive_typescript.author_files import generate_interfaces
 from connectors.derive_typescript.runtime.command import deno, environment
@@ -156,3 +157,26 @@ def test_json_schema_faults_have_positions(
     [fault] = printed.iter_errors(catalog)
 
     assert (fault.json_path.replace("['a/b']", ".a/b"), fault.validator) == (path, keyword)
+
+
+PYTHON = CATALOG.replace("typescript: {module: derived.ts}", "python: {files: [code/pyproject.toml, code/derived.py]}")
+
+
+def test_commands_name_the_environment_that_is_not_built(folder: Path) -> None:
+    (folder / "flow.yaml").write_text(PYTHON)
+    (folder / "code").mkdir()
+    (folder / "code/pyproject.toml").write_text('[project]\ndependencies = ["tiny"]\n')
+    (folder / "code/derived.py").write_text("")
+    environment = {**BARE, **offline(folder), "XDG_CACHE_HOME": str(folder / "cache")}
+    for command in (["check"], ["test"], ["run", "--until-idle"], ["preview", "--task", "a/derived"]):
+        status, _, said = flowctl(folder, *command, env=environment)
+        assert status == 1
+        assert "error[E536]: no environment is built for the present content of pyproject.toml" in said
+        assert "--> code/pyproject.toml:2:1" in said
+        assert "run flowctl generate" in said
+
+    status, _, said = flowctl(folder, "generate", env=environment)
+    assert status == 1
+    assert "code/pyproject.toml:2:1" in said
+    assert "cannot build the environment: " in said
+    assert flowctl(folder, "generate", "--check", env=environment)[::2] == (0, "")
