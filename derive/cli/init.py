@@ -1,9 +1,10 @@
-"""`flowctl init`, and the catalog that it writes: the smallest catalog in which all parts work together."""
+"""`flowctl init`, and the catalogs that it writes: the smallest catalogs in which all parts work together."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -111,43 +112,185 @@ $ flowctl collections read --collection shop/customers --reduce
 The data folder is `.flow`, beside `flow.yaml`. Delete this folder to begin again.
 """
 
-FILES: Mapping[str, str] = MappingProxyType(
+_PYTHON_CATALOG = """\
+# A catalog: collections, a derivation in Python, and a test.
+collections:
+  # Documents of this collection are ingested.
+  shop/orders:
+    schema: orders.schema.yaml
+    key: [/id]
+
+  # Documents of this collection are derived from orders: one for each placed order.
+  shop/receipts:
+    schema:
+      type: object
+      required: [id, customer, number, spent]
+      properties:
+        id: { type: integer }
+        customer: { type: string }
+        number: { type: integer, description: 1 for the first order of the customer. }
+        spent: { type: number, description: Sum of the orders of the customer so far. }
+    key: [/id]
+    derive:
+      using:
+        python: { module: receipts.py }
+      transforms:
+        # The method `from_orders` of the module processes each order.
+        - name: fromOrders
+          source: shop/orders
+          # The module keeps state for each customer, so one shard processes all orders of a customer.
+          shuffle: { key: [/customer] }
+
+tests:
+  shop/tests/receipts:
+    description: Orders are numbered and summed for each customer; cancelled ones do not count.
+    steps:
+      - ingest:
+          collection: shop/orders
+          documents:
+            - { id: 1, customer: ann, amount: 20, status: placed }
+            - { id: 2, customer: ben, amount: 5.5, status: placed }
+            - { id: 3, customer: ann, amount: 99, status: cancelled }
+      - ingest:
+          collection: shop/orders
+          documents:
+            - { id: 4, customer: ann, amount: 1.5, status: placed }
+      - verify:
+          collection: shop/receipts
+          documents:
+            - { id: 1, customer: ann, number: 1, spent: 20 }
+            - { id: 2, customer: ben, number: 1, spent: 5.5 }
+            - { id: 4, customer: ann, number: 2, spent: 21.5 }
+"""
+
+_MODULE = '''\
+from collections.abc import Iterator
+
+from shop.receipts import Document, IDerivation, Request
+
+
+class Derivation(IDerivation):
+    """Receipts of orders, with running totals of each customer."""
+
+    def from_orders(self, read: Request.ReadFromOrders) -> Iterator[Document]:
+        order = read.doc
+        if order.status == "cancelled":
+            return
+        # self.state holds the values of this customer: those of the shuffle key.
+        number = self.state.get("orders", 0) + 1
+        spent = self.state.get("spent", 0) + order.amount
+        self.state = {"orders": number, "spent": spent}
+        yield Document(id=order.id, customer=order.customer, number=number, spent=spent)
+'''
+
+_PYTHON_README = """\
+# A shop
+
+Orders are ingested. A derivation in Python writes a receipt for each order, with running totals of its customer.
+
+| file | content |
+|---|---|
+| `flow.yaml` | the catalog: the collections, the derivation, a test |
+| `orders.schema.yaml` | the schema of an order |
+| `receipts.py` | the derivation: a class with a method that processes each order |
+| `orders.jsonl` | five orders, for a first run |
+
+```console
+$ flowctl generate                                           # types of the documents, for your editor
+$ flowctl check                                              # all errors of the catalog and the module
+$ flowctl test                                               # the catalog's test, without Spark
+$ flowctl ingest --collection shop/orders orders.jsonl       # loads the whole file, or nothing
+$ flowctl run --until-idle                                   # derives; large work runs on Spark
+$ flowctl collections read --collection shop/receipts
+{"customer":"ann","id":1,"number":1,"spent":12.5}
+{"customer":"ben","id":2,"number":1,"spent":40}
+{"customer":"ann","id":3,"number":2,"spent":19.75}
+{"customer":"ben","id":5,"number":2,"spent":42.25}
+$ flowctl state --task shop/receipts "SELECT key, state FROM keys"
+{"key":"ann","state":"{\\"orders\\":2,\\"spent\\":19.75}"}
+{"key":"ben","state":"{\\"orders\\":2,\\"spent\\":42.25}"}
+```
+
+Editors find the types if `flow_generated/python` is a root of imports (`extraPaths` of Pyright, `search-path` of
+pyrefly). The data folder is `.flow`, beside `flow.yaml`. Delete this folder to begin again.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A catalog to start from.
+
+    Attributes:
+        files: contents of each file by name, in reading order.
+        steps: commands to run in its folder, in order.
+    """
+
+    files: Mapping[str, str]
+    steps: tuple[str, ...]
+
+
+def _sample(files: Mapping[str, str], *steps: str, read: str) -> Sample:
+    ingest = "flowctl ingest --collection shop/orders orders.jsonl"
+    last = (ingest, "flowctl run --until-idle", f"flowctl collections read --collection {read}")
+    return Sample(MappingProxyType(files), (*steps, "flowctl check", "flowctl test", *last))
+
+
+SAMPLES: Mapping[str, Sample] = MappingProxyType(
     {
-        "flow.yaml": _CATALOG,
-        "orders.schema.yaml": _SCHEMA,
-        "customers.sql": _LAMBDA,
-        "orders.jsonl": _DOCUMENTS,
-        "README.md": _README,
+        "sql": _sample(
+            {
+                "flow.yaml": _CATALOG,
+                "orders.schema.yaml": _SCHEMA,
+                "customers.sql": _LAMBDA,
+                "orders.jsonl": _DOCUMENTS,
+                "README.md": _README,
+            },
+            read="shop/customers --reduce",
+        ),
+        "python": _sample(
+            {
+                "flow.yaml": _PYTHON_CATALOG,
+                "orders.schema.yaml": _SCHEMA,
+                "receipts.py": _MODULE,
+                "orders.jsonl": _DOCUMENTS,
+                "README.md": _PYTHON_README,
+            },
+            "flowctl generate",
+            read="shop/receipts",
+        ),
     }
 )
-"""Contents of each file of the catalog, by name, in reading order."""
+"""The catalogs, by the language of the derivation."""
 
 
 @click.command()
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
-def command(folder: Path) -> None:
+@click.option(
+    "--language",
+    type=click.Choice(list(SAMPLES)),
+    default="sql",
+    show_default=True,
+    help="The language of the derivation.",
+)
+def command(folder: Path, language: str) -> None:
     """Write a small working catalog into DIR (by default the current folder), as a start for your own.
 
-    The catalog has a collection of orders, a derivation in SQL, a test, and a few documents to ingest. Existing files
-    are never overwritten.
+    The catalog has a collection of orders, a derivation in SQL or Python, a test, and a few documents to ingest.
+    Existing files are never overwritten.
 
     \b
-    Example:
+    Examples:
       flowctl init shop && cd shop && flowctl test
+      flowctl init --language python shop && cd shop && flowctl test
     """
     from derive.cli.console import note
 
-    for path in write_files(folder, FILES):
+    sample = SAMPLES[language]
+    for path in write_files(folder, sample.files):
         click.echo(click.format_filename(path))
-    steps = [
-        "flowctl check",
-        "flowctl test",
-        "flowctl ingest --collection shop/orders orders.jsonl",
-        "flowctl run --until-idle",
-        "flowctl collections read --collection shop/customers --reduce",
-    ]
+    steps = sample.steps
     if folder.resolve() != Path.cwd():
-        steps.insert(0, f"cd {shlex.quote(str(folder))}")
+        steps = (f"cd {shlex.quote(str(folder))}", *steps)
     note("Next:\n" + "\n".join(f"  {step}" for step in steps))
 
 
