@@ -54,6 +54,7 @@ def expectations(folder: Path) -> Iterable[tuple[str, Mapping[Any, Document], tu
     """Each derived collection, with what it should hold and the key that this is told by."""
     sys.path.insert(0, str(ORACLES))
     import oracle_acmebank as bank
+    import oracle_delays as delays
     import oracle_flights as air
 
     transfers = read(folder / "transfers.jsonl")
@@ -69,6 +70,10 @@ def expectations(folder: Path) -> Iterable[tuple[str, Mapping[Any, Document], tu
     yield "flights/daily-carrier-stats", air.expected_daily_stats(flights), ("carrier", "date")
     departures = air.expected_departures(flights, weather)
     yield "flights/departures-with-weather", departures, ("carrier", "flight", "origin", "scheduled")
+    enriched = delays.expected_departures(flights, weather)
+    model = json.loads((ORACLES.parents[1] / "examples" / "delays" / "model.json").read_text())
+    yield "delays/departures", enriched, delays.KEY
+    yield "delays/late-arrivals", delays.expected_late_arrivals(enriched.values(), model), delays.KEY
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The demo: two examples, from raw data to derived collections, tables and SQL, by commands as a person types them."""
+"""The demo: three examples, from raw data to derived collections, tables and SQL, by commands as a person types."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ CATALOG = """\
 import:
   - ../examples/acmebank/flow.yaml
   - ../examples/flights/flow.yaml
+  - ../examples/delays/flow.yaml
 """
 MATERIALIZED = "examples/acmebank/postgres.flow.yaml"
 PATIENCE = 120
@@ -134,6 +135,8 @@ def main() -> None:
         "2013-01-31T00:00:00Z",
         lines=3,
     )
+    late = "delays/late-arrivals"
+    run("flowctl", "collections", "read", "--collection", late, lines=3)
     materialize()
     query()
     print("\nLook around with: FLOW_SOURCE=.demo/flow.yaml .venv/bin/flowctl collections list")
