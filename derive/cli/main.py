@@ -22,6 +22,7 @@ _COMMANDS = {
     "check": "Report every error in a catalog.",
     "collections": "List, read, truncate and drop collections.",
     "compact": "Merge small files of collections into larger ones.",
+    "completion": "Print a script that completes commands in a shell.",
     "compute": "Serve a compute instance, which maintains views.",
     "connector": "List materialize connectors, and serve one.",
     "diff": "Show what a shadow will change.",
@@ -64,6 +65,9 @@ _MODULES = {
 }
 """Modules of commands that share the module of another command; the other modules have the command's name."""
 
+_COMPLETION = "_FLOWCTL_COMPLETE"
+"""The environment variable with which a shell asks for completions; click names it after the program."""
+
 _WORTH_COLLECTING = 500_000
 """Number of new objects before the garbage collector runs."""
 
@@ -82,6 +86,10 @@ class LazyGroup(click.Group):
         module = import_module(f"derive.cli.{_MODULES.get(cmd_name, cmd_name)}")
         name = f"{cmd_name.replace('-', '_')}_command" if cmd_name in _MODULES else "command"
         command: click.Command = getattr(module, name)
+        if _COMPLETION in os.environ:
+            from derive.cli.completion import complete_names
+
+            complete_names(command)
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -114,7 +122,14 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
-@click.version_option(package_name="derive-flow", prog_name="flowctl")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, _, wanted: _print_versions(context) if wanted else None,
+    help="Show the versions of flowctl and of the programs that it runs, and exit.",
+)
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
@@ -150,6 +165,32 @@ def flowctl(*, log_format: str, log_level: str, debug: bool) -> None:
         log_decisions()
     if debug:
         os.environ["FLOW_DEBUG"] = "1"
+
+
+def _print_versions(context: click.Context) -> None:
+    """Print the version of this package, and of the programs and libraries that run lambdas, and exit."""
+    import platform
+    from importlib.metadata import version
+
+    import apsw
+
+    from derive.errors import TaskError
+    from derive.spark.session import find_java
+
+    try:
+        java = "{1} ({0})".format(*find_java())
+    except TaskError as error:
+        java = f"missing ({error})"
+    versions = {
+        "flowctl": version("derive-flow"),
+        "Python": platform.python_version(),
+        "Spark": version("pyspark"),
+        "Java": java,
+        "SQLite": apsw.sqlite_lib_version(),
+        "Deno": version("deno"),
+    }
+    click.echo("\n".join(f"{name} {number}" for name, number in versions.items()))
+    context.exit()
 
 
 def _is_utf8(text: str) -> bool:

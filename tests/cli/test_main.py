@@ -29,7 +29,19 @@ tests:
 """
 
 COMMANDS = [
-    *("backup", "check", "collections", "compact", "compute", "connector", "diff", "generate", "graph", "ingest"),
+    *(
+        "backup",
+        "check",
+        "collections",
+        "compact",
+        "completion",
+        "compute",
+        "connector",
+        "diff",
+        "generate",
+        "graph",
+        "ingest",
+    ),
     *("ingestions", "init", "json-schema", "logs", "materialize", "plan", "prepare", "preview", "quarantine", "reset"),
     *("restore", "run", "shadow", "split", "sql", "state", "status", "swap", "test", "verify", "why"),
 ]
