@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import tarfile
 import venv
+import zipfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
@@ -37,6 +38,11 @@ def test_wheel_of_the_sdist_runs_the_first_steps(tmp_path: Path) -> None:
         packed.extractall(tmp_path / "unpacked", filter="data")
     unpacked = tmp_path / "unpacked" / sdist.removesuffix(".tar.gz")
     wheel = run([sys.executable, "-c", BUILD, "build_wheel", tmp_path], unpacked).splitlines()[-1]
+    with zipfile.ZipFile(tmp_path / wheel) as packed_wheel:
+        names = set(packed_wheel.namelist())
+    pages = [path for folder in ("static", "templates") for path in (REPOSITORY / "derive/ui" / folder).iterdir()]
+    assert len(pages) > 15
+    assert {path.relative_to(REPOSITORY).as_posix() for path in pages} - names == set()
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=False, symlinks=True)
     python = environment / "bin/python"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,6 +27,7 @@ from derive.document.exact import dump_exact, parse_exact
 from derive.document.key import show_key, unpack
 from derive.errors import FlowError
 from derive.protocol.specs import CollectionSpec
+from derive.time import BEGINNING
 from derive.time.positions import Segment
 from derive.ui.folder import Folder
 from derive.ui.rendering import page, path_of
@@ -33,8 +35,11 @@ from derive.ui.rendering import page, path_of
 _ROWS = 50
 """Number of documents of a page."""
 
-_BARS = 60
+_BARS, _LEAST_BARS = 60, 4
+"""Largest and smallest number of bars of a chart; a bar stands for a second or more."""
+
 _MOST_PARTITIONS = 50
+_BEGINNING = format_rfc3339(BEGINNING)
 _READS = threading.BoundedSemaphore(2)
 """Limit of reads at the same time, so that pages leave processors to the run."""
 
@@ -44,7 +49,8 @@ def show_list(request: Request) -> Response:
     folder: Folder = request.app.state.folder
     rows = folder.collections()
     values = {"title": "Collections", "page": "Collections", "version": folder.version(), "rows": rows}
-    return page(request, "collections.html", {**values, "known": folder.catalog().collections})
+    known = folder.catalog().collections
+    return page(request, "collections.html", {**values, "known": known, "beginning": _BEGINNING})
 
 
 def show(request: Request) -> Response:
@@ -54,14 +60,15 @@ def show(request: Request) -> Response:
     store = folder.store()
     catalog = catalog_with_shadows(store, folder.catalog(), [name])
     spec = catalog.find_collection(name)
-    known = store.collection(name)
+    known, row = store.collection(name), collection_row(store, catalog, name, spec.key)
     segments = store.segments(spec) if known else []
     values: dict[str, Any] = {
         "title": name,
         "page": "Collections",
         "version": folder.version(),
         "name": name,
-        "row": collection_row(store, catalog, name, spec.key),
+        "row": row,
+        "is_complete": row["since"] in (None, _BEGINNING),
         "is_derived": name in catalog.derivations,
         "readers": [task.name for task in catalog.tasks.values() if name in task.sources],
         "fields": spec.projections,
@@ -96,7 +103,7 @@ class Growth:
     Attributes:
         begin: time of the first document, RFC 3339.
         end: time of the last document, RFC 3339.
-        bars: height of each bar, from 0 to 100, for equal intervals of time.
+        bars: height of each bar, from 0 to 100, for equal intervals of at least a second.
         most: number of documents of the highest bar.
     """
 
@@ -107,22 +114,27 @@ class Growth:
 
 
 def growth(segments: Sequence[Segment]) -> Growth | None:
-    """Return the growth of a collection; None without documents.
+    """Return the growth of a collection; None without documents, or if all have nearly the same time.
 
     The documents of a file are spread evenly between its first and its last time.
     """
     if not segments:
         return None
     begin, end = min(one.clock_min for one in segments), max(one.clock_max for one in segments) + 1
-    width = (end - begin) / _BARS
-    counts = [0.0] * _BARS
+    number_of_bars = min(_BARS, (end - begin) // 1_000_000)
+    if number_of_bars < _LEAST_BARS:
+        return None
+    width = (end - begin) / number_of_bars
+    counts = [0.0] * number_of_bars
     for one in segments:
-        first, last = (min(int((clock - begin) / width), _BARS - 1) for clock in (one.clock_min, one.clock_max))
+        first, last = (
+            min(int((clock - begin) / width), number_of_bars - 1) for clock in (one.clock_min, one.clock_max)
+        )
         for number in range(first, last + 1):
             counts[number] += one.documents / (last + 1 - first)
     most = max(counts)
     bars = tuple(round(100 * count / most, 1) for count in counts)
-    return Growth(format_rfc3339(begin), format_rfc3339(end - 1), bars, round(most))
+    return Growth(format_rfc3339(begin), format_rfc3339(end - 1), bars, ceil(most))
 
 
 _VIEWS = {"reduced": "one document per key", "raw": "all published documents", "history": "versions of one key"}

@@ -7,6 +7,7 @@ escapes its texts itself.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -58,6 +59,18 @@ def short_time(text: str) -> str:
     return text[:19].replace("T", " ")
 
 
+def duration(micros: float) -> str:
+    """Return a short time as text.
+
+    >>> duration(12.34), duration(222222.2), duration(4_000_000)
+    ('12.3 µs', '222.2 ms', '4.0 s')
+    """
+    for size, unit in ((1e6, "s"), (1e3, "ms")):
+        if micros >= size:
+            return f"{micros / size:.1f} {unit}"
+    return f"{micros:.1f} µs"
+
+
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("derive.ui"),
@@ -66,7 +79,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         auto_reload=False,
     )
-    environment.filters.update(visible=visible, cut=cut, path=path_of, short_time=short_time)
+    environment.filters.update(
+        visible=visible, cut=cut, path=path_of, short_time=short_time, duration=duration, shell=shlex.quote
+    )
     return environment
 
 

@@ -17,7 +17,7 @@ from derive.ui.folder import Folder
 _LEAST_SECONDS = 0.5
 """Shortest time between two events."""
 
-_MOST_SECONDS = 30.0
+_MOST_SECONDS = 60.0
 """Longest time between two events: lags and rates change without a commit, too."""
 
 _COST_SHARE = 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from conftest import write_catalog
@@ -94,12 +96,7 @@ def test_pages_in_a_browser_are_live_usable_and_without_errors(tmp_path: Path) -
             errors = _visit(browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme), url, width)
             # the browser reports the page that does not exist
             assert [error for error in errors if "404" not in error] == []
-        page = browser.new_page()
-        page.goto(url)
-        page.locator("#node-shop\\/spending").focus()
-        assert flowctl(tmp_path, "ingest", "--collection", "shop/orders", text='{"id": 5}')[0] == 0
-        page.get_by_text("6 documents").first.wait_for(state="attached", timeout=10_000)
-        assert page.evaluate("document.activeElement.id") == "node-shop/spending"
+        _follow_commits(browser.new_page(viewport={"width": 390, "height": 900}), url, tmp_path)
         browser.close()
 
 
@@ -114,8 +111,27 @@ def _visit(page: Any, url: str, width: int) -> list[str]:
         if shots := os.environ.get("FLOW_SCREENSHOTS"):
             page.screenshot(path=f"{shots}/{number:02}-{width}.png", full_page=True)
     _run_statement(page, url)
+    if shots := os.environ.get("FLOW_SCREENSHOTS"):
+        page.screenshot(path=f"{shots}/result-{width}.png", full_page=True)
     page.close()
     return errors
+
+
+def _follow_commits(page: Any, url: str, folder: Path) -> None:
+    """Check that the first page shows each commit once, and keeps the focus and the place of a scrolled picture."""
+    requests: list[str] = []
+    page.goto(url)
+    page.on("request", lambda request: requests.append(request.url))
+    page.locator("#node-shop\\/spending").focus()
+    page.evaluate("document.querySelector('.picture').scrollLeft = 77")
+    for number in range(5, 8):
+        text = json.dumps({"id": number})
+        assert flowctl(folder, "ingest", "--collection", "shop/orders", text=text)[0] == 0
+        page.get_by_text(f"{number + 1} documents").first.wait_for(state="attached", timeout=10_000)
+    assert page.evaluate("document.activeElement.id") == "node-shop/spending"
+    assert page.evaluate("document.querySelector('.picture').scrollLeft") == 77
+    loads = [request for request in requests if urlsplit(request).path == "/"]
+    assert 3 <= len(loads) <= 9  # an ingestion is several commits
 
 
 def _check(page: Any, url: str, width: int) -> None:
@@ -125,7 +141,7 @@ def _check(page: Any, url: str, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width, url
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") in ("skip", ""), url
-    assert page.locator("script").count() == 2, url
+    assert page.locator("script").count() == 3, url
 
 
 def _run_statement(page: Any, url: str) -> None:
