@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Mapping
 from importlib.metadata import distribution
@@ -48,8 +49,10 @@ def copy_installed(folder: Path, *names: str) -> None:
 def offline(folder: Path) -> dict[str, str]:
     """Return the environment variables with which pip and uv find the wheels of a folder, and no others."""
     return {
+        "PIP_CONFIG_FILE": os.devnull,
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(folder),
+        "UV_NO_CONFIG": "1",
         "UV_NO_INDEX": "1",
         "UV_FIND_LINKS": str(folder),
         "UV_OFFLINE": "1",

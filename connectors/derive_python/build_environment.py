@@ -60,7 +60,7 @@ def build_environment(config: PythonConfig) -> str | None:
         with _alone() as lock:
             if environment.python.exists():
                 return None
-            _Builder(environment, Path(config.folder), lock).build()
+            _Builder(config, environment, lock).build()
     except TaskError as error:
         if error.position is None:
             error.position = position
@@ -94,13 +94,13 @@ class _Builder:
     """Builds one environment.
 
     Attributes:
+        config: configuration of a module that uses the environment.
         environment: the declaration.
-        project: folder of pyproject.toml; not absolute if the project is elsewhere in the network.
         lock: descriptor that programs inherit.
     """
 
+    config: PythonConfig
     environment: Environment
-    project: Path
     lock: int
 
     def build(self) -> None:
@@ -111,8 +111,8 @@ class _Builder:
         """
         folder = self.environment.folder
         with tempfile.TemporaryDirectory(prefix=_BUILDING, dir=folder.parent) as made:
-            project = self.project
-            if not project.is_absolute():
+            project = Path(self.config.folder)
+            if not project.is_absolute():  # the project is elsewhere in the network
                 project = Path(made)
                 for name, text in self.environment.files.items():
                     (project / name).write_bytes(text.encode())
@@ -140,6 +140,7 @@ class _Builder:
             own = ".".join(map(str, sys.version_info[:3]))
             raise TaskError(
                 f"requires-python '{requires}' excludes Python {own}, which runs flowctl",
+                position=declaration_position(self.config, self.environment, "requires-python"),
                 hint="install uv, which finds other versions of Python",
             )
 

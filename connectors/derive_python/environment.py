@@ -168,9 +168,15 @@ def find_missing(config: PythonConfig) -> Issue | None:
     return Issue("E536", message, declaration_position(config, environment), "run flowctl generate")
 
 
-def declaration_position(config: PythonConfig, environment: Environment) -> Position:
-    """Return the position of the key of pyproject.toml because of which a module needs an environment."""
-    key = "dependencies" if environment.dependencies else "requires-python"
+def declaration_position(config: PythonConfig, environment: Environment, key: str = "") -> Position:
+    """Return the position of a key of the table `project`.
+
+    Args:
+        config: configuration of a module.
+        environment: its environment.
+        key: the key; empty for the one because of which the module needs the environment.
+    """
+    key = key or ("dependencies" if environment.dependencies else "requires-python")
     return _position(environment.pyproject, shown_path(config, PROJECT), key)
 
 

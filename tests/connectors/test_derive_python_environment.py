@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -162,7 +162,9 @@ def test_uv_lock_decides_the_version(folder: Path, monkeypatch: pytest.MonkeyPat
         build_environment.build_environment(outdated)
 
 
-def test_edited_declaration_needs_another_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edited_declaration_needs_another_environment_which_is_built_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     built = config(folder)
     build_environment.build_environment(built)
     others = [
@@ -180,48 +182,51 @@ def test_edited_declaration_needs_another_environment(folder: Path, monkeypatch:
     declared(built).python.unlink()
     declared(built).python.symlink_to("/nowhere/python")  # as after the removal of that Python
     assert find_missing(built) is not None
-    assert build_environment.build_environment(config(folder)) is not None
+    lines = built_at_once(config(folder), config(folder))
+    assert sorted(line is None for line in lines) == [False, True]
     assert version(built) == "2.0"
 
 
+def built_at_once(*configs: PythonConfig) -> list[str | None]:
+    """Build environments at the same time; return the lines about them."""
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(build_environment.build_environment, configs))
+
+
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "at", "message"),
     [
-        (PROJECT.replace("tiny", "tiny>3"), "pip cannot build the environment: ERROR: Could not find a version that satisfies the requirement tiny>3"),
-        (PROJECT + 'requires-python = "<3.11"\n', "requires-python '<3.11' excludes Python "),
+        (PROJECT.replace("tiny", "tiny>3"), Position("pyproject.toml", 4, 1, 12), "pip cannot build the environment: ERROR: Could not find a version that satisfies the requirement tiny>3"),
+        (PROJECT + 'requires-python = "<3.11"\n', Position("pyproject.toml", 5, 1, 15), "requires-python '<3.11' excludes Python "),
     ],
 )  # fmt: skip
-def test_failed_build_is_reported_at_the_declaration(text: str, message: str, folder: Path) -> None:
+def test_failed_build_is_reported_at_the_declaration(text: str, at: Position, message: str, folder: Path) -> None:
     with pytest.raises(TaskError) as raised:
         build_environment.build_environment(config(folder, text))
     assert raised.value.message.startswith(message)
     assert len(raised.value.message.splitlines()) <= 3
-    assert raised.value.position == Position("pyproject.toml", 4, 1, 12)
+    assert raised.value.position == at
     assert [path.name for path in declared(config(folder, text)).folder.parent.iterdir()] == ["lock"]
 
 
-def test_lock_file_with_an_old_pydantic_is_refused(folder: Path) -> None:
-    with pytest.raises(TaskError, match=r"requirements.lock has pydantic 2.11.9, and the runtime needs 2.12 or later"):
-        build_environment.build_environment(config(folder, PROJECT, requirements__lock="tiny\npydantic==2.11.9\n"))
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo True 2.11.9", "requirements.lock has pydantic 2.11.9, and the runtime needs 2.12 or later"),
+        ("echo False 2.14.0", "requires-python '' leads to a Python before 3.11, the oldest version that runs modules"),
+        ("echo a; echo b: c >&2; exit 1", "the runtime cannot start in the environment: b: c"),
+    ],
+)
+def test_environment_without_the_needs_of_the_runtime_is_refused(script: str, message: str, folder: Path) -> None:
+    (folder / "python").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "python").chmod(0o755)
+    with pytest.raises(TaskError, match=message):
+        build_environment.require_harness(folder / "python", declared(config(folder, PROJECT, requirements__lock="")))
 
 
 def test_uv_lock_needs_uv(folder: Path) -> None:
     with pytest.raises(TaskError, match="only uv can read uv.lock, and uv is not installed"):
         build_environment.build_environment(config(folder, PROJECT, uv__lock="version = 1\n"))
-
-
-def test_two_builders_at_once_build_once(folder: Path) -> None:
-    lines = list[str | None]()
-    threads = [
-        threading.Thread(target=lambda: lines.append(build_environment.build_environment(config(folder))))
-        for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(line is None for line in lines) == [False, True]
-    assert version(config(folder)) == "2.0"
 
 
 BUILD = """
@@ -249,12 +254,11 @@ def test_killed_build_leaves_no_environment_and_the_next_one_builds(folder: Path
         assert find_missing(wanted) is not None
         left = {path.name for path in declared(wanted).folder.parent.iterdir()}
         assert len(left) == 2  # the lock, and the files of the killed builder
-        lines = list[str | None]()
-        following = threading.Thread(target=lambda: lines.append(build_environment.build_environment(wanted)))
-        following.start()
-        connection.close()
-    following.join()
-    assert lines[0] is not None
+        with ThreadPoolExecutor() as threads:
+            following = threads.submit(build_environment.build_environment, wanted)
+            connection.close()
+            index.close()
+        assert following.result() is not None
     assert version(wanted) == "2.0"
     assert {path.name for path in declared(wanted).folder.parent.iterdir()} == {"lock", declared(wanted).name}
 
