@@ -21,7 +21,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from forked_flowctl import fork_connectors
+from forked_flowctl import fork_programs
 from hypothesis import HealthCheck, settings
 
 from derive.catalog import load
@@ -63,7 +63,7 @@ multiprocessing.get_context("forkserver").set_forkserver_preload(
     ]
 )
 
-fork_connectors()
+fork_programs()
 
 # Temporary folders of Python are in memory, where no test waits for a disk. Those of pytest (`tmp_path`) are on a disk:
 # Deno may read nothing below /dev.

@@ -2,7 +2,9 @@
 
 A command is a process with its own exit status, standard streams and environment, as in a shell, but it costs a fork and
 not the start of an interpreter. Tests of how commands start (`tests/cli/test_loading.py`) start an interpreter.
-`fork_connectors` has a process and its forks start connectors in this way. Connectors of commands are their children.
+Commands, and processes that call `fork_programs` and their forks, start connectors and Python modules of derivations in
+this way, too. These are children of a server, and `owned_by` lists them by the process that has started them. Python
+modules have a server of their own, which has imported their harness and nothing else.
 """
 
 from __future__ import annotations
@@ -23,14 +25,22 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 _ROOT = Path(__file__).parents[1]
-_LARGEST_ORDER = 1 << 17
+_LARGEST_ORDER = 1 << 18
 _END = b"end"
 _INHERITED = "FORKED_FLOWCTL"
+_ISOLATED = ["-I", "-B", "-X", "utf8"]
+_HARNESS = "flow_harness.main"
+_NAME = "of-{}"
+"""Name of a fork, by the process that has ordered it."""
+
+_Server: TypeAlias = tuple[socket.socket, subprocess.Popen[bytes]]
 BARE = {"PATH": "", "PYTHONPATH": str(_ROOT)}
 """The environment of commands that need nothing of ours."""
+UNFORKED = {"FORKED_PROGRAMS": "none"}
+"""The environment of commands whose connectors and modules are programs, with command lines of their own."""
 
 
 class Flowctl(subprocess.Popen[str]):
@@ -39,11 +49,15 @@ class Flowctl(subprocess.Popen[str]):
     Of the options, standard streams, `text`, `cwd`, `env`, `start_new_session` and `process_group` have an effect.
     """
 
+    _program = "flowctl"
+
     def _execute_child(self, *values: Any) -> None:
         arguments, _, _, _, _, folder, environment, _, _, _, *rest = values
         streams, is_leader, group = rest[:6], rest[11], rest[12]
         self._ended, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         order = {
+            "program": self._program,
+            "owner": os.getpid(),
             "arguments": [os.fspath(argument) for argument in arguments],
             "folder": os.fspath(folder or Path.cwd()),
             "environment": dict(os.environ if environment is None else environment),
@@ -51,8 +65,9 @@ class Flowctl(subprocess.Popen[str]):
             "group": group,
         }
         used = [number if given == -1 else given for number, given in enumerate([streams[0], streams[3], streams[5]])]
+        server = _server()
         with theirs:
-            socket.send_fds(_server(), [json.dumps(order).encode()], [*used, theirs.fileno()])
+            socket.send_fds(server, [json.dumps(order).encode()], [*used, theirs.fileno(), server.fileno()])
         self._close_pipe_fds(*streams)  # type: ignore[attr-defined]
         self.pid = int(self._ended.recv(16))
         self._child_created = True
@@ -84,15 +99,36 @@ def flowctl(folder: Path, *arguments: str, text: str = "", env: Mapping[str, str
     return process.returncode, out, err
 
 
-def fork_connectors() -> None:
-    """Have this process and its forks start the connectors that are installed here as forks."""
-    import_module("derive.materialize.process").Popen = _start  # type: ignore[attr-defined]
+class _Module(Flowctl):
+    """A Python module of a derivation that runs; `args` are the arguments of its harness."""
+
+    _program = "module"
+
+
+def fork_programs() -> None:
+    """Have this process and its forks start connectors that are installed here, and Python modules, as forks."""
+    for name in ("derive.materialize.process", "connectors.module_kit.process"):
+        import_module(name).Popen = _start  # type: ignore[attr-defined]
 
 
 def _start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    if UNFORKED.items() <= os.environ.items():
+        return subprocess.Popen(command, **options)
     if list(command[1:5]) == ["-P", "-m", "derive.cli.main", "connector"]:
         return Flowctl(command[4:], **options)
+    if list(command[:6]) == [sys.executable, *_ISOLATED, "-c"] and _HARNESS in command[6]:
+        return _Module(command[7:], **options)
     return subprocess.Popen(command, **options)
+
+
+def owned_by(process: int) -> list[int]:
+    """Return the ids of the processes that a process has started as forks."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(OSError):  # it has ended
+            if file.read_text().strip() == _NAME.format(process):
+                found.append(int(file.parent.name))
+    return found
 
 
 def sharing_options() -> dict[str, Any]:
@@ -109,12 +145,13 @@ def _server() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         number = theirs.fileno()
-        server = subprocess.Popen([sys.executable, __file__, str(number)], env=BARE, pass_fds=[number])
+        command = [sys.executable, __file__, str(number), Flowctl._program]
+        server = subprocess.Popen(command, env=BARE, pass_fds=[number])
     _STARTED[os.getpid()] = ours, server
     return ours
 
 
-_STARTED: dict[int, tuple[socket.socket, subprocess.Popen[bytes]]] = {}
+_STARTED: dict[int, _Server] = {}
 
 
 @atexit.register  # early, and so called when all commands have ended
@@ -125,8 +162,20 @@ def _end_server() -> None:
         started[1].wait()
 
 
-def _serve(orders: socket.socket) -> None:
-    """Fork a process for each order, and answer its id at once and its exit status when it ends."""
+def _start_module_server(environment: Mapping[str, str]) -> _Server:
+    """Start the server of Python modules; return the connection to it, and its process."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [sys.executable, *_ISOLATED, __file__, str(theirs.fileno()), _Module._program]
+        return ours, subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()])
+
+
+def _serve(orders: socket.socket, program: str) -> None:
+    """Fork a process for each order, and answer its id at once and its exit status when it ends.
+
+    Orders of another program go to the server of that program.
+    """
+    others: list[_Server] = []
     with selectors.DefaultSelector() as running:
         running.register(orders, selectors.EVENT_READ)
         while True:
@@ -140,27 +189,47 @@ def _serve(orders: socket.socket) -> None:
                         os.write(answer, str(status).encode())
                     os.close(answer)
                     continue
-                text, files, _, _ = socket.recv_fds(orders, _LARGEST_ORDER, 4)
+                text, files, _, _ = socket.recv_fds(orders, _LARGEST_ORDER, 5)
                 if text in {b"", _END}:
+                    for other, process in others:
+                        other.close()
+                        process.wait()
                     return
-                *streams, answer = files
+                order = json.loads(text)
+                if order["program"] != program:
+                    _forward(order, files, others)
+                    continue
+                *streams, answer, server = files
                 child = os.fork()
                 if child == 0:
-                    for other in list(running.get_map().values()):
-                        os.close(other.fd)
-                        if other.data:
-                            os.close(other.data[1])
+                    for held in list(running.get_map().values()):
+                        os.close(held.fd)
+                        if held.data:
+                            os.close(held.data[1])
+                    for other, _ in others:
+                        other.close()
                     os.close(answer)
-                    _obey(json.loads(text), streams)
-                for file in streams:
+                    _take_place(order, streams)
+                    _PROGRAMS[program](order["arguments"], server)
+                for file in (*streams, server):
                     os.close(file)
                 running.register(os.pidfd_open(child), selectors.EVENT_READ, (child, answer))
                 with suppress(BrokenPipeError):
                     os.write(answer, str(child).encode())
 
 
-def _obey(order: dict[str, Any], streams: list[int]) -> None:
-    """Become `flowctl` with the arguments, folder, environment and standard streams of an order."""
+def _forward(order: Mapping[str, Any], files: Sequence[int], others: list[_Server]) -> None:
+    """Send an order to the server of Python modules, which starts with the first one."""
+    if not others:
+        others.append(_start_module_server(order["environment"]))
+    socket.send_fds(others[0][0], [json.dumps(order).encode()], files)
+    for file in files:
+        os.close(file)
+
+
+def _take_place(order: dict[str, Any], streams: list[int]) -> None:
+    """Take the folder, environment, standard streams and process group of an order."""
+    Path("/proc/self/comm").write_text(_NAME.format(order["owner"]))
     if order["is leader"]:
         os.setsid()
     if order["group"] >= 0:
@@ -171,13 +240,29 @@ def _obey(order: dict[str, Any], streams: list[int]) -> None:
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
+
+
+def _run_flowctl(arguments: list[str], server: int) -> None:
+    """Become `flowctl`, whose programs are forks of the server at a descriptor."""
+    os.environ[_INHERITED] = str(server)
+    _server()
     sys.path[:0] = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
-    sys.argv = ["flowctl", *order["arguments"]]
+    sys.argv = ["flowctl", *arguments]
     import_module("derive.failpoint").arm(os.environ.get("FLOW_FAILPOINT", ""))
     try:
         import_module("derive.cli.main").main()
     except SystemExit as ended:
         _exit(int(ended.code or 0))
+
+
+def _run_module(arguments: list[str], server: int) -> None:
+    """Become the harness of a Python module."""
+    os.close(server)
+    sys.argv = ["-c", *arguments]
+    import_module(_HARNESS).main()
+
+
+_PROGRAMS = {Flowctl._program: _run_flowctl, _Module._program: _run_module}
 
 
 def _exit(status: int) -> None:
@@ -203,5 +288,10 @@ def _import_all() -> None:
 
 
 if __name__ == "__main__":
-    _import_all()
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    if sys.argv[2] == _Module._program:
+        sys.path.insert(0, str(_ROOT / "connectors" / "derive_python"))
+        import_module(_HARNESS)
+    else:
+        _import_all()
+        fork_programs()
+    _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])

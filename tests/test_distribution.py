@@ -47,7 +47,18 @@ def test_wheel_of_the_sdist_runs_the_first_steps(tmp_path: Path) -> None:
     venv.create(environment, with_pip=False, symlinks=True)
     python = environment / "bin/python"
     run(
-        [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", tmp_path / wheel],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            python,
+            "install",
+            "--no-deps",
+            "--no-index",
+            "--no-compile",
+            tmp_path / wheel,
+        ],
         tmp_path,
     )
     # The environment borrows the dependencies; its own packages come first.

@@ -14,13 +14,13 @@ import os
 import resource
 import secrets
 import select
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE, Popen, TimeoutExpired
 from typing import Any, get_args
 
 import orjson
@@ -184,14 +184,13 @@ class ModuleProcess:
         # Not a pipe of Popen: a fork would copy the lock of the pipe, which the waiting thread holds, and would
         # block forever.
         self._stderr, child = os.pipe()
-        pipe = subprocess.PIPE
         try:
-            self._process = subprocess.Popen(
+            self._process = Popen(
                 launch.command,
                 cwd=launch.folder,
                 env=launch.environment,
-                stdin=pipe,
-                stdout=pipe,
+                stdin=PIPE,
+                stdout=PIPE,
                 stderr=child,
                 bufsize=0,
             )
@@ -245,7 +244,7 @@ class ModuleProcess:
         """Return whether the process runs on although its output has ended."""
         try:
             self._process.wait(_ENDING_SECONDS)
-        except subprocess.TimeoutExpired:
+        except TimeoutExpired:
             return True
         return False
 
@@ -327,7 +326,7 @@ class ModuleProcess:
         """
         if explain and self._hang_signal is not None and self.alive:
             self._process.send_signal(self._hang_signal)
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(TimeoutExpired):
                 self._process.wait(_EXPLAINED_SECONDS)
         if self.alive:
             self._process.kill()

@@ -32,7 +32,7 @@ from derive.compute.instance import Instance
 from derive.compute.oneshot import evaluate
 from derive.errors import FrontierError, SqlError
 
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "8"))
 COUNTS = Reduce(ORDERS, (column(ORDERS, 1),), (aggregate("count"),))
 PATIENCE_SECONDS = 60
 

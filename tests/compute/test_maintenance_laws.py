@@ -19,7 +19,7 @@ from derive.compute.instance import Instance
 from derive.compute.oneshot import evaluate
 from derive.errors import SqlError
 
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "30"))
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "16"))
 
 
 class History:

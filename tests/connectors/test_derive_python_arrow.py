@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from python_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
@@ -90,7 +91,7 @@ def sessions() -> Iterator[list[PythonSession]]:
         session.close()
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(DOCUMENTS, min_size=1), st.data())
 def test_arrow_method_publishes_the_bytes_of_a_plain_method_in_any_batches(
     sessions: list[PythonSession], documents: list[Document], data: st.DataObject
@@ -116,7 +117,7 @@ def scalars() -> Iterator[PythonSession]:
     session.close()
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(FEW) | st.lists(DOCUMENTS))
 def test_arrays_of_fields_publish_the_bytes_of_documents(scalars: PythonSession, drawn: list[Document]) -> None:
     documents: list[Document] = [{name: one[name] for name in SCALARS if name in one} for one in drawn]

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pydantic
 import pytest
+from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from python_derivation import derivation
@@ -92,7 +93,7 @@ def _without_fraction(value: Any) -> str:
     return repr(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(schemas(has_others=True), st.data())
 def test_models_return_valid_documents_unchanged(
     schema: tuple[dict[str, Any], st.SearchStrategy[Any]], data: st.DataObject
@@ -110,7 +111,7 @@ def test_models_return_valid_documents_unchanged(
         )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(schemas(has_others=False), st.data())
 def test_structs_return_valid_documents_unchanged(
     schema: tuple[dict[str, Any], st.SearchStrategy[Any]], data: st.DataObject

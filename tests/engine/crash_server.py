@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from crash_script import do_history
-from forked_flowctl import fork_connectors
+from forked_flowctl import fork_programs
 from power_cut import do_under_power
 from typing_extensions import override
 from watched_edit import apply_edit
@@ -50,7 +50,7 @@ _FENCED = 3
 
 def main() -> None:
     # What every child would do again is done before they are forked.
-    fork_connectors()
+    fork_programs()
     find_runtime("sqlite")
     loaded: dict[tuple[str, str], CatalogSpec] = {}
     stopped: list[int] = []

@@ -262,7 +262,7 @@ def test_l2_killed_in_the_middle_and_run_again_gives_the_same_bytes(
     text: str, kills: list[Kill], statuses: list[int], tmp_path: Path
 ) -> None:
     source = write_catalog(tmp_path, text, totals__ts=MODULE, totals__py=PYTHON_MODULE, columns__py=ARROW_MODULE)
-    count = 120_000 if text == CATALOG else 60_000
+    count = 60_000
     undisturbed = loaded(source, tmp_path / "undisturbed", count)
     undisturbed.step(shards=1)
     world = loaded(source, tmp_path / "killed", count)

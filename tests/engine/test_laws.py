@@ -316,7 +316,7 @@ def test_l1_holds_for_typescript_and_sql_with_randomness_delay_and_feedback(
     live.wall = LATER
     live.step()
     on_spark.ingest(SOURCE, documents)
-    on_spark.step(spark, shards=5, limits=SHUFFLED)
+    on_spark.step(spark, shards=2, limits=SHUFFLED)
 
     assert len({row[3] for row in live.rows("t/ts")}) > 12
     assert live.digest() == expected

@@ -46,7 +46,7 @@ def worlds(tmp_path: Path) -> tuple[World, World]:
     return found
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.torture  # test_quarantine_kills.py kills workers of Spark at one of these failpoints or another
 @pytest.mark.parametrize("failpoint", ["segment.closed", "state.committed"])
 def test_l2_worker_killed_anywhere_does_not_change_results(
     failpoint: str, spark: SparkExecutor, worlds: tuple[World, World]

@@ -18,7 +18,7 @@ from typing import Any
 import apsw
 import orjson
 from conftest import World
-from forked_flowctl import Flowctl
+from forked_flowctl import Flowctl, owned_by
 from postgres_server import PASSWORD, PostgresServer, server
 
 from derive.catalog import load
@@ -202,11 +202,5 @@ def end(run: subprocess.Popen[str]) -> str:
 
 def connector_of(run: subprocess.Popen[str]) -> int:
     """The process that serves the connector of a run."""
-    serving = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == run.pid and b"\0connector\0serve\0" in (folder / "cmdline").read_bytes():
-                serving.append(int(folder.name))
-    (connector,) = serving
+    (connector,) = owned_by(run.pid)
     return connector

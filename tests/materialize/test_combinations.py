@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+from forked_flowctl import UNFORKED
 from postgres_server import PASSWORD
 from real_runs import Project, end, postgres, sales, sqlite
 
@@ -215,7 +216,7 @@ def test_delta_updates_cannot_change_for_an_existing_table(tmp_path: Path, *, be
 def test_secrets_are_in_no_command_line_log_status_or_file(tmp_path: Path) -> None:
     shared = postgres()
     config = {**shared.config, "password": "${env:SHOP_PASSWORD}"}
-    project = Project(tmp_path / "project", replace(shared, config=config), env={"SHOP_PASSWORD": PASSWORD})
+    project = Project(tmp_path / "project", replace(shared, config=config), env={"SHOP_PASSWORD": PASSWORD, **UNFORKED})
     project.ingest(sales(0, 250))
     with project.run() as running:
         project.wait_until_stored()

@@ -319,18 +319,19 @@ async def test_stalled_source_delays_only_its_successor(tmp_path: Path, coordina
         assert not thread.is_at_work
 
 
-async def test_failing_sources_do_not_stop_two_hundred_others(tmp_path: Path, client: Client) -> None:
+async def test_failing_sources_do_not_stop_others(tmp_path: Path, client: Client) -> None:
+    count = 80
     await client("BEGIN")
-    for number in range(200):
+    for number in range(count):
         path = tmp_path / str(number)
         if number % 2:
             path.write_text("1\n")
         await client(f"CREATE SOURCE s{number} FROM FILE '{path}' FORMAT JSON")
     await client("COMMIT")
-    for number in range(200):
+    for number in range(count):
         await until(client, f"s{number}", [1] if number % 2 else "58P01")
     (tmp_path / "0").write_text("1\n")
     await until(client, "s0", [1])
     errors = [error for _, _, error, *_ in await client("SHOW MAINTENANCE")]
-    assert len(errors) == 200
-    assert sum(error is not None and "No such file" in error for error in errors) == 99
+    assert len(errors) == count
+    assert sum(error is not None and "No such file" in error for error in errors) == count // 2 - 1

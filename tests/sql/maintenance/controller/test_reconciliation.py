@@ -69,7 +69,7 @@ class Reconciliation(RuleBasedStateMachine):
 
 
 def test_no_short_history_breaks_a_law() -> None:
-    limits = settings(max_examples=int(EXAMPLES or 15), stateful_step_count=40, deadline=None, derandomize=not EXAMPLES)
+    limits = settings(max_examples=int(EXAMPLES or 6), stateful_step_count=40, deadline=None, derandomize=not EXAMPLES)
     run_state_machine_as_test(Reconciliation, settings=limits)
 
 
