@@ -128,7 +128,14 @@ class ModifiedType(Enum):
     INT2VECTOR = "int2vector"
     OIDVECTOR = "oidvector"
     VOID = "void"
+    TIMESTAMP = "timestamp without time zone"
     TIMESTAMPTZ = "timestamp with time zone"
+    TIME = "time without time zone"
+
+    @property
+    def has_precision(self) -> bool:
+        """Return whether the modifier is the number of digits of seconds."""
+        return self in {ModifiedType.TIMESTAMP, ModifiedType.TIMESTAMPTZ, ModifiedType.TIME}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +144,8 @@ class TypeModifier:
 
     Attributes:
         name: the type.
-        size: maximum digits of a number, or characters of a text; 0 for no limit.
+        size: maximum digits of a number, or characters of a text; for a time, the digits of its seconds and one; 0 for
+            no limit.
         scale: minimum number of displayed digits after the decimal point, for numbers.
         zone: time zone of a session, in which times are displayed; only columns of results have one.
     """
@@ -152,12 +160,15 @@ class TypeModifier:
         """Return PostgreSQL's encoding of the modifier; -1 for none."""
         if not self.size:
             return -1
+        if self.name.has_precision:
+            return self.size - 1
         return (self.size << 16 | self.scale & 0x7FF) + 4 if self.name is ModifiedType.NUMERIC else self.size + 4
 
     @property
     def is_type(self) -> bool:
         """Return whether the modifier only names a type that shares the data of another type."""
-        return self.name not in {ModifiedType.NUMERIC, ModifiedType.VARCHAR, ModifiedType.BPCHAR}
+        own = {ModifiedType.NUMERIC, ModifiedType.VARCHAR, ModifiedType.BPCHAR}
+        return self.name not in own and not self.name.has_precision
 
     @property
     def is_vector(self) -> bool:
@@ -169,6 +180,9 @@ class TypeModifier:
         """Return the type with its modifier in SQL syntax."""
         if not self.size:
             return self.name.value
+        if self.name.has_precision:
+            first, _, rest = self.name.value.partition(" ")
+            return f"{first}({self.size - 1}) {rest}"
         return f"{self.name.value}({self.size}{f',{self.scale}' if self.name is ModifiedType.NUMERIC else ''})"
 
     def shown(self, text: str) -> str:

@@ -401,7 +401,7 @@ def result_columns(columns: Sequence[PlannedColumn], zone: str | None) -> tuple[
 def _in_zone(column: PlannedColumn, zone: str | None) -> TypeModifier | None:
     if zone is None or column.type not in {Type.TIMESTAMPTZ, Type.TIMESTAMPTZ_ARRAY}:
         return column.modifier
-    return TypeModifier(ModifiedType.TIMESTAMPTZ, 0, zone=zone)
+    return TypeModifier(ModifiedType.TIMESTAMPTZ, column.modifier.size if column.modifier else 0, zone=zone)
 
 
 def text_column(name: str) -> ResultColumn:

@@ -15,6 +15,7 @@ from derive.functions.function import (
     Functions,
     SqlForm,
     are_short,
+    name_of,
     narrowing_form,
     over_data,
     registered_name,
@@ -22,7 +23,7 @@ from derive.functions.function import (
 )
 from derive.functions.scalar.math import INTEGERS, in_range
 from derive.functions.types.array import array_of, elements_of
-from derive.functions.types.datetime import DATE_INFINITY, DAY, END_OF_TIMESTAMPS, INFINITY, Interval
+from derive.functions.types.datetime import DATE_INFINITY, DAY, END_OF_TIMESTAMPS, INFINITY, SECOND, Interval
 from derive.functions.types.formats import BITS
 from derive.functions.types.jsonb import Json
 from derive.functions.types.network import full_text_of
@@ -55,6 +56,20 @@ def _fit_text(name: ModifiedType, text: str, size: int) -> str:
     return text[:size].rstrip(" ") if name is ModifiedType.BPCHAR else text[:size]
 
 
+_MICROSECONDS_OF_2000 = 946_684_800 * SECOND
+"""Begin of the year 2000, from which PostgreSQL counts: halves are rounded away from it."""
+
+
+def _fit_time(origin: int, datum: int, size: int) -> int:
+    """Round a time to a number of digits of seconds, which is `size - 1`."""
+    unit = int(10 ** (7 - size))
+    if unit <= 1 or abs(datum) == INFINITY:
+        return datum
+    distance = datum - origin
+    rounded_distance = (abs(distance) + unit // 2) // unit * unit
+    return origin + (rounded_distance if distance >= 0 else -rounded_distance)
+
+
 def fitted(modifier: TypeModifier, datum: Datum) -> Datum:
     """Fit a datum to a column's modifier.
 
@@ -63,9 +78,20 @@ def fitted(modifier: TypeModifier, datum: Datum) -> Datum:
     """
     if isinstance(datum, bytes) and modifier.name is ModifiedType.NUMERIC:
         return numeric_of(_fit_number(decimal_of(datum), modifier.size, modifier.scale))
+    if isinstance(datum, int) and modifier.name.has_precision:
+        return _fit_time(_ORIGINS[modifier.name][1], datum, modifier.size)
     return _fit_text(modifier.name, datum, modifier.size) if isinstance(datum, str) else datum
 
 
+_ORIGINS = {
+    ModifiedType.TIMESTAMP: (Type.TIMESTAMP, _MICROSECONDS_OF_2000),
+    ModifiedType.TIMESTAMPTZ: (Type.TIMESTAMPTZ, _MICROSECONDS_OF_2000),
+    ModifiedType.TIME: (Type.TIME, 0),
+}
+"""For each type with a precision, the type of its data and the time from which it is rounded."""
+for _name, (_kind, _origin) in _ORIGINS.items():
+    _define = FUNCTIONS.define("time(p)", (_kind, _I), _kind, word=f"fit_{_name.name.lower()}", can_fail=False)
+    _define(partial(_fit_time, _origin))
 FUNCTIONS.define("numeric(p,s)", (_N, _I, _I), _N, word="fit_numeric")(_fit_number)
 FUNCTIONS.define("varchar(n)", (_T, _I), _T, word="fit_varchar")(partial(_fit_text, ModifiedType.VARCHAR))
 FUNCTIONS.define("char(n)", (_T, _I), _T, word="fit_bpchar")(partial(_fit_text, ModifiedType.BPCHAR))
@@ -87,6 +113,8 @@ def fitting_function(modifier: TypeModifier, *, is_cast: bool) -> str:
     """Return the function that fits a value to a modifier; it takes the value, then the modifier's numbers."""
     if modifier.name is ModifiedType.NUMERIC:
         return "fit_numeric_numeric_integer_integer"
+    if modifier.name.has_precision:
+        return name_of("", f"fit_{modifier.name.name.lower()}", (_ORIGINS[modifier.name][0], _I))
     return f"{'cut' if is_cast else 'fit'}_{modifier.name.name.lower()}_text_integer"
 
 

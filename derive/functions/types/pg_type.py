@@ -135,6 +135,9 @@ def formatted_type(oid: int, typmod: int | None) -> str:
         typmod: PostgreSQL's encoding of the modifier; -1 or None for none.
     """
     name = NAMES_OF_TYPES.get(oid, "-" if oid == 0 else "???")
+    if oid in _WITH_PRECISION and typmod is not None and typmod >= 0:
+        first, _, rest = name.partition(" ")
+        return f"{first}({typmod}) {rest}"
     if typmod is None or typmod < 4:
         return "bpchar" if oid == 1042 and typmod is not None else name
     size = typmod - 4
@@ -159,7 +162,14 @@ _MODIFIED_OIDS = {
     ModifiedType.INT2VECTOR: 22,
     ModifiedType.OIDVECTOR: 30,
     ModifiedType.VOID: 2278,
+    ModifiedType.TIMESTAMP: 1114,
+    ModifiedType.TIMESTAMPTZ: 1184,
+    ModifiedType.TIME: 1083,
 }
+
+
+_WITH_PRECISION = frozenset({1083, 1114, 1184})
+"""Oids of types whose modifier is the number of digits of seconds."""
 
 
 def oid_of(kind: Type, modifier: TypeModifier | None = None) -> int:

@@ -51,6 +51,10 @@ Bindings: TypeAlias = Mapping[str, GlobalId]
 """Identifiers by name in a view's text, as of the view's creation."""
 
 
+ON_COMMIT = "on commit"
+"""Name in an item's `origin` of the effect of COMMIT on a temporary table: `drop`, or `delete` for its rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """A named object of the catalog.

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Row
+from derive.document.pointer import JSON
 from derive.errors import SqlError, suggest
-from derive.sql.catalog.items import Item, is_provisional
+from derive.sql.catalog.items import ON_COMMIT, Item, is_provisional
 from derive.sql.catalog.snapshot import (
     PUBLIC,
     DdlTransaction,
@@ -23,7 +24,15 @@ from derive.sql.execution.query import read
 from derive.sql.execution.routines import dropped_functions, planned_domain, planned_function
 from derive.sql.execution.sequences import planned_sequence, restart, sequence_of
 from derive.sql.execution.state import State
-from derive.sql.parser.ast import CreateDomain, CreateFunction, CreateSchema, DropFunction, QualifiedName, Query
+from derive.sql.parser.ast import (
+    CreateDomain,
+    CreateFunction,
+    CreateSchema,
+    CreateSequence,
+    DropFunction,
+    QualifiedName,
+    Query,
+)
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import (
     TEMPORARY,
@@ -34,7 +43,6 @@ from derive.sql.parser.statement import (
     ConstraintDefinition,
     ConstraintKind,
     CreateIndex,
-    CreateSequence,
     CreateSource,
     CreateTable,
     CreateView,
@@ -226,7 +234,9 @@ class _Definer:
         table = plan_table(statement, self._objects, self._taken_in(schema))
         columns = await self._numbered(table.columns)
         identifier, name = provisional_id(), statement.name.name
-        self._change(Item(identifier, ObjectKind.TABLE, schema, name, columns, constraints=table.constraints))
+        origin = _on_commit(statement)
+        item = Item(identifier, ObjectKind.TABLE, schema, name, columns, origin=origin, constraints=table.constraints)
+        self._change(item)
         return Result(lambda _: "CREATE TABLE")
 
     async def _numbered(self, columns: Sequence[NamedColumn]) -> tuple[NamedColumn, ...]:
@@ -242,7 +252,8 @@ class _Definer:
         columns = _columns(view, are_stored=True)
         rows = [row async for batch in await read(self._state, rows_of_view(view)) for row in batch]
         schema = self._schema_of(statement.name)
-        item = Item(provisional_id(), ObjectKind.TABLE, schema, statement.name.name, columns)
+        name, origin = statement.name.name, _on_commit(statement)
+        item = Item(provisional_id(), ObjectKind.TABLE, schema, name, columns, origin=origin)
         self._change(item)
         self._state.transaction.write([(item.id, row, 1) for row in rows])
         return Result(lambda _: f"SELECT {len(rows)}")
@@ -634,6 +645,11 @@ class _Definer:
             hint = f"Use DROP {item.kind.value.upper()} to remove a {item.kind.value}."
             raise SqlError("42809", f'"{name.name}" is not a {kind.value}', offset=name.offset, hint=hint)
         return item
+
+
+def _on_commit(statement: CreateTable) -> dict[str, JSON]:
+    """Return the effect of COMMIT on a new table, as its item keeps it."""
+    return {ON_COMMIT: statement.on_commit} if statement.on_commit else {}
 
 
 def _altered_by(item: Item) -> GlobalId | None:

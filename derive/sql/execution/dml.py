@@ -429,6 +429,8 @@ async def _by_itself(
             alone = state.coordinator.timeline.alone() if is_last else nullcontext()
             async with state.coordinator.commits.exclusive() as commit, alone:
                 rows, writes = await evaluated(True)
+                emptied = state.temporary_tables("delete")
+                writes = [write for write in writes if write[0] not in emptied]
                 if writes:
                     await commit(writes, state.transaction.latest_basis(ids), shapes=shapes)
             return rows

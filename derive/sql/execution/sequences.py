@@ -14,7 +14,8 @@ from derive.errors import SqlError
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import FIRST_OID
 from derive.sql.execution.state import State
-from derive.sql.parser.statement import CreateSequence, ObjectKind
+from derive.sql.parser.ast import CreateSequence
+from derive.sql.parser.statement import ObjectKind
 from derive.sql.pg_catalog.objects import numbered_sequence
 from derive.sql.pg_catalog.snapshot import name_parts
 

@@ -11,9 +11,11 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from derive.algebra.relation import GlobalId
 from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
 from derive.sql.backends import Backends
+from derive.sql.catalog.items import ON_COMMIT
 from derive.sql.catalog.snapshot import DdlTransaction, Objects
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.deployment import deploy
@@ -272,6 +274,7 @@ class State:
         """
         ddl = self.ddl
         if ddl is None:
+            self._end_temporary()
             await self.close_cursors()
             transaction = self._leave(is_committed=True)
             if transaction is not None:
@@ -295,12 +298,29 @@ class State:
             SqlError: the commit has failed, and the transaction is rolled back.
         """
         await self.close_cursors()
+        self._end_temporary()
         ddl, transaction = self.ddl, self._leave(is_committed=True)
         if ddl is not None and transaction is not None:
             try:
                 await deploy(self.coordinator, ddl, transaction.writes, commit)
             finally:
                 await transaction.end()
+
+    def temporary_tables(self, effect: str) -> set[GlobalId]:
+        """Return the temporary tables of the session on which COMMIT has an effect: `drop` or `delete`."""
+        if self.temporary is None:
+            return set()
+        items = (self.ddl.objects if self.ddl else self.coordinator.objects).items.values()
+        own = (item for item in items if item.schema == self.temporary)
+        return {item.id for item in own if item.origin.get(ON_COMMIT) == effect}
+
+    def _end_temporary(self) -> None:
+        """Drop tables with ON COMMIT DROP, and discard the rows of tables with ON COMMIT DELETE ROWS."""
+        if self.ddl is not None and (dropped := self.temporary_tables("drop")):
+            users = {user.id for user in self.ddl.objects.users(dropped)}
+            self.ddl = self.ddl.changed(removed=dropped | users)
+        if self._transaction is not None and (emptied := self.temporary_tables("delete")):
+            self._transaction.discard(emptied)
 
     async def roll_back(self) -> None:
         """Roll back and end the transaction."""

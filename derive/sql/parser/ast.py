@@ -104,7 +104,20 @@ class CreateSchema:
     if_not_exists: bool = False
 
 
-ObjectDefinition: TypeAlias = CreateFunction | DropFunction | CreateDomain | CreateSchema
+@dataclass(frozen=True, slots=True)
+class CreateSequence:
+    """`CREATE SEQUENCE name options`; None for options that are not given; `type` is PostgreSQL's short name."""
+
+    name: QualifiedName
+    if_not_exists: bool = False
+    type: str = "int8"
+    start: int | None = None
+    increment: int | None = None
+    least: int | None = None
+    most: int | None = None
+
+
+ObjectDefinition: TypeAlias = CreateFunction | DropFunction | CreateDomain | CreateSchema | CreateSequence
 """A statement that defines or drops an object without rows."""
 
 

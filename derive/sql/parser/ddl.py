@@ -6,7 +6,15 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from derive.errors import SqlError
-from derive.sql.parser.ast import CreateDomain, CreateFunction, CreateSchema, DropFunction, QualifiedName, TypeName
+from derive.sql.parser.ast import (
+    CreateDomain,
+    CreateFunction,
+    CreateSchema,
+    CreateSequence,
+    DropFunction,
+    QualifiedName,
+    TypeName,
+)
 from derive.sql.parser.expressions import OTHER
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.routines import parse_create_domain, parse_create_function, parse_drop_function
@@ -25,7 +33,6 @@ from derive.sql.parser.statement import (
     CounterSource,
     CreateIndex,
     CreateReplica,
-    CreateSequence,
     CreateSource,
     CreateTable,
     CreateView,
@@ -232,15 +239,11 @@ def parse_create(reader: TokenReader, queries: QueryParser) -> Created:  # noqa:
 
 def _temporary(reader: TokenReader, queries: QueryParser, or_replace: bool) -> CreateTable | CreateView:
     """Read the part of `CREATE TEMPORARY TABLE` or `VIEW` after TEMPORARY."""
-    created = _table(reader, queries) if reader.accept_word("table") else _view(reader, queries, or_replace, False)
+    is_table = reader.accept_word("table")
+    created = _table(reader, queries, is_temporary=True) if is_table else _view(reader, queries, or_replace, False)
     name = created.name
     if name.schema not in {None, TEMPORARY}:
         raise SqlError("42P16", "cannot create temporary relation in non-temporary schema", offset=name.offset)
-    if reader.accept_words("on", "commit"):
-        where = reader.offset
-        if not reader.accept_words("preserve", "rows"):
-            hint = "Omit ON COMMIT, and drop the table before COMMIT."
-            raise SqlError("0A000", "ON COMMIT DROP and DELETE ROWS are not supported", offset=where, hint=hint)
     return replace(created, name=replace(name, schema=TEMPORARY))
 
 
@@ -261,7 +264,22 @@ def _schema(reader: TokenReader) -> tuple[str, int]:
     return name.name, name.offset
 
 
-def _table(reader: TokenReader, queries: QueryParser) -> CreateTable:
+def _on_commit(reader: TokenReader, *, is_temporary: bool) -> str:
+    """Read the effect of COMMIT on a temporary table: `drop`, `delete`, or nothing."""
+    where = reader.offset
+    if not reader.accept_words("on", "commit"):
+        return ""
+    if not is_temporary:
+        raise SqlError("42P16", "ON COMMIT can only be used on temporary tables", offset=where)
+    if reader.accept_words("preserve", "rows"):
+        return ""
+    effect = reader.expect_word("drop", "delete").value
+    if effect == "delete":
+        reader.expect_word("rows")
+    return effect
+
+
+def _table(reader: TokenReader, queries: QueryParser, *, is_temporary: bool = False) -> CreateTable:
     if_not_exists = reader.accept_words("if", "not", "exists")
     name = reader.qualified_name()
     columns: tuple[ColumnDefinition, ...] = ()
@@ -279,10 +297,11 @@ def _table(reader: TokenReader, queries: QueryParser) -> CreateTable:
             parts = reader.in_parentheses(lambda: _part_of_table(reader, queries))
             columns = tuple(part for part in parts if isinstance(part, ColumnDefinition))
             constraints = tuple(part for part in parts if isinstance(part, ConstraintDefinition))
+    on_commit = _on_commit(reader, is_temporary=is_temporary)
     if columns or constraints or not reader.accept_word("as"):
         if not (columns or constraints) and reader.is_end() and not reader.text[: reader.end_before].endswith(")"):
             raise reader.error()
-        return CreateTable(name, columns, if_not_exists, constraints=constraints)
+        return CreateTable(name, columns, if_not_exists, constraints=constraints, on_commit=on_commit)
     query = queries.parse()
     if reader.is_words("with", "no", "data"):
         raise SqlError(
@@ -292,7 +311,7 @@ def _table(reader: TokenReader, queries: QueryParser) -> CreateTable:
             hint="Name columns and types instead: CREATE TABLE name (column type, …).",
         )
     reader.accept_words("with", "data")
-    return CreateTable(name, (), if_not_exists, query, names)
+    return CreateTable(name, (), if_not_exists, query, names, on_commit=on_commit)
 
 
 def _is_list_of_names(reader: TokenReader) -> bool:

@@ -109,7 +109,7 @@ class ColumnDefinition:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """`CREATE TABLE`, with columns and constraints, or AS a query."""
+    """`CREATE TABLE`, with columns and constraints, or AS a query; `on_commit` is `drop`, `delete` or empty."""
 
     name: QualifiedName
     columns: tuple[ColumnDefinition, ...]
@@ -117,6 +117,7 @@ class CreateTable:
     query: Query | None = None
     column_names: tuple[str, ...] = ()
     constraints: tuple[ConstraintDefinition, ...] = ()
+    on_commit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,19 +156,6 @@ class CreateIndex:
     if_not_exists: bool = False
     is_unique: bool = False
     included: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CreateSequence:
-    """`CREATE SEQUENCE name options`; None for options that are not given; `type` is PostgreSQL's short name."""
-
-    name: QualifiedName
-    if_not_exists: bool = False
-    type: str = "int8"
-    start: int | None = None
-    increment: int | None = None
-    least: int | None = None
-    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -759,7 +747,6 @@ Statement: TypeAlias = (
     | CreateView
     | CreateIndex
     | CreateSource
-    | CreateSequence
     | AlterSequence
     | ObjectDefinition
     | CreateReplica

@@ -99,6 +99,8 @@ def _has_zone(reader: TokenReader) -> bool:
 
 def _temporal(reader: TokenReader, word: str) -> tuple[str, tuple[int, ...]]:
     if word != "interval":
+        if reader.is_symbol("(") and reader.ahead().value == "-":
+            raise reader.error(reader.ahead())
         modifiers = _modifiers(reader)
         return word + ("tz" if _has_zone(reader) else ""), modifiers
     return "interval", _modifiers(reader)

@@ -608,6 +608,8 @@ def _sizes(column: NamedColumn) -> CatalogRow:
     if modifier is not None and modifier.size:
         if modifier.name is ModifiedType.NUMERIC:
             sizes |= {"numeric_precision": modifier.size, "numeric_scale": modifier.scale}
+        elif modifier.name.has_precision:
+            sizes["datetime_precision"] = modifier.size - 1
         else:
             sizes["character_maximum_length"] = modifier.size
     return sizes

@@ -49,8 +49,17 @@ _TYPES = {
     **{info.name: kind for kind, info in INFOS.items()},
 }
 _TYPES |= {f"_{name}": kind.array for name, kind in _TYPES.items() if kind.array and name not in {"json", "float4"}}
-_MODIFIED_TYPES = {"numeric": ModifiedType.NUMERIC, "varchar": ModifiedType.VARCHAR, "bpchar": ModifiedType.BPCHAR}
-_WITH_MODIFIERS = frozenset({"varchar", "bpchar", "numeric", "timestamp", "timestamptz", "interval"})
+_MODIFIED_TYPES = {
+    "numeric": ModifiedType.NUMERIC,
+    "varchar": ModifiedType.VARCHAR,
+    "bpchar": ModifiedType.BPCHAR,
+    "timestamp": ModifiedType.TIMESTAMP,
+    "timestamptz": ModifiedType.TIMESTAMPTZ,
+    "time": ModifiedType.TIME,
+}
+_WITH_MODIFIERS = frozenset({*_MODIFIED_TYPES, "interval"})
+_MOST_DIGITS = 6
+"""Greatest number of digits of seconds; PostgreSQL accepts larger numbers as this one."""
 _UNSUPPORTED = frozenset(
     ["timetz", "xml", "money", "bit", "varbit", "macaddr8", "point", "line", "lseg", "box", "path", "polygon", "circle"]
 )
@@ -71,8 +80,6 @@ def type_of(name: TypeName) -> Type:
         nearest = suggest(name.name, _TYPES)
         hint = f"Did you mean {nearest}?" if nearest else None
         raise SqlError("42704", f'type "{name.name}" does not exist', offset=name.offset, hint=hint)
-    if name.modifiers and kind is Type.TIME:
-        raise SqlError("0A000", "precisions of time are not supported", offset=name.offset, hint="Omit the precision.")
     if name.modifiers and name.name not in _WITH_MODIFIERS:
         message = f'type modifier is not allowed for type "{name.name}"'
         raise SqlError("42601", message, offset=name.offset)
@@ -92,6 +99,8 @@ def modifier_of_type(name: TypeName) -> TypeModifier | None:
     modified = _MODIFIED_TYPES.get(name.name)
     if modified is None or not name.modifiers or name.is_array:
         return None
+    if modified.has_precision:
+        return TypeModifier(modified, min(name.modifiers[0], _MOST_DIGITS) + 1)
     return TypeModifier(modified, *name.modifiers[: 2 if modified is ModifiedType.NUMERIC else 1])
 
 

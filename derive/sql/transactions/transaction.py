@@ -224,6 +224,12 @@ class Transaction:
         """Return the shapes of the tables to be written."""
         return self._shapes
 
+    def discard(self, tables: Collection[GlobalId]) -> None:
+        """Discard the writes of some tables."""
+        self._writes = [write for write in self._writes if write[0] not in tables]
+        self._changes.clear()
+        self._keys.clear()
+
     def take_back(self, count: int) -> None:
         """Discard all writes except the first `count`."""
         del self._writes[count:]

@@ -1,0 +1,64 @@
+"""Types with a precision, held against a real PostgreSQL: casts, writes, catalogs, and maintained views."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from postgres_scripts import maintained, outcomes
+from psycopg import Connection
+
+SCRIPTS = {
+    "precisions of times": (
+        "SELECT '2020-01-01 00:00:00.123456'::timestamp(3), '2020-01-01 00:00:00.5'::timestamp(0)",
+        "SELECT '1990-01-01 00:00:00.0005'::timestamp(3), '1969-12-31 23:59:59.9995+00'::timestamptz(3)",
+        "SELECT '2020-01-01 00:00:00.1234565'::timestamp(6), '2020-01-01'::timestamp(9), 'infinity'::timestamptz(2)",
+        "SELECT '12:30:59.9999'::time(2), time(1) '01:02:03.25', '23:59:59.9'::time(0)",
+        "SELECT CAST(NULL AS timestamp(3)), '2020-01-01 10:00:00.55+00'::timestamp(1) with time zone",
+        "SELECT now()::timestamp(0) = date_trunc('second', now()::timestamp(0)), '2020-01-01'::date::timestamp(3)",
+        "SELECT '2020-01-01'::timestamp(-1)",
+        "CREATE TABLE t (a timestamp(3), b timestamptz(0) DEFAULT '2020-01-01 00:00:00.7+00', c time(1), d timestamp)",
+        "INSERT INTO t VALUES ('2020-01-01 00:00:00.1235', DEFAULT, '10:00:00.25', '2020-01-01 00:00:00.1235') RETURNING *",
+        "INSERT INTO t (a) SELECT d FROM t RETURNING a, b",
+        "UPDATE t SET a = d + interval '0.0004 s', c = c + interval '0.06 s' WHERE c IS NOT NULL RETURNING a, c, d",
+        "SELECT count(*) FROM t WHERE a = '2020-01-01 00:00:00.124'",
+        "SELECT max(a), min(c), count(DISTINCT a) FROM t",
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0",
+        "SELECT column_name, datetime_precision, data_type FROM information_schema.columns WHERE table_name = 't'",
+        "ALTER TABLE t ALTER d TYPE timestamp(0), ADD e timestamp(2) DEFAULT '2020-01-01 00:00:00.555'",
+        "TABLE t",
+        "CREATE TABLE u AS SELECT a, b, d FROM t",
+        "INSERT INTO u VALUES ('2020-01-01 00:00:00.98765', '2020-01-01 00:00:00.5+00', '2020-01-01 00:00:00.5')",
+        "TABLE u",
+        "SELECT pg_typeof(a), pg_typeof(c) FROM t LIMIT 1",
+        "CREATE TABLE k (a timestamp(0) PRIMARY KEY)",
+        "INSERT INTO k VALUES ('2020-01-01 00:00:00.6'), ('2020-01-01 00:00:02')",
+        "INSERT INTO k VALUES ('2020-01-01 00:00:01.3')",
+        "PREPARE pt AS INSERT INTO k VALUES ($1) RETURNING a",
+        "EXECUTE pt ('2020-01-01 00:00:05.7')",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_modified_types_equal_postgresql(name: str, postgres: Connection, tmp_path: Path) -> None:
+    ours, theirs = outcomes(SCRIPTS[name], postgres, tmp_path)
+    assert ours == theirs
+
+
+def test_maintained_views_of_modified_types_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
+    definitions = (
+        "CREATE TABLE t (n int, a timestamp(3), b timestamp)",
+        "INSERT INTO t VALUES (1, '2020-01-01 00:00:00.1235', '2020-01-01 00:00:00.1235')",
+    )
+    queries = (
+        "SELECT n, a, b::timestamp(1) AS b, a = b AS same FROM t",
+        "SELECT b::timestamp(0) AS second, count(*), max(a) AS a FROM t GROUP BY b::timestamp(0)",
+    )
+    changes = (
+        "INSERT INTO t VALUES (2, '2020-01-01 00:00:00.5555', '2020-01-01 00:00:00.9'), (3, NULL, '2020-01-01 00:00:01')",
+        "UPDATE t SET a = b WHERE n < 3",
+        "DELETE FROM t WHERE a = '2020-01-01 00:00:00.9'",
+    )
+    ours, theirs = maintained(definitions, queries, changes, postgres, tmp_path)
+    assert ours == theirs
