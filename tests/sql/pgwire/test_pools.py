@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import asyncpg
 import psycopg
@@ -227,3 +228,22 @@ def test_sessions_see_and_end_each_other(connection: Connection, another: Connec
     with pytest.raises(psycopg.OperationalError, match="administrator command"):
         connection.execute("SELECT 1")
     assert not one(another, "SELECT pg_terminate_backend(1000000)")
+
+
+def test_times_of_a_session_are_in_its_zone(connection: Connection) -> None:
+    noon = datetime(2024, 7, 1, 3, tzinfo=UTC)
+    connection.execute("SET TimeZone = 'asia/tokyo'")
+    assert connection.info.parameter_status("TimeZone") == "Asia/Tokyo"
+    for options in ({}, {"prepare": True}, {"binary": True}):
+        text = "SELECT %s::timestamptz, %s::timestamptz = %s"
+        for _ in range(2):
+            row = connection.execute(text, ("2024-07-01 12:00", noon, "2024-07-01 12:00"), **options).fetchone()
+            assert row == (noon, True)
+    connection.execute("CREATE TABLE zoned (z timestamptz, a timestamptz[])")
+    with connection.cursor() as cursor:
+        with cursor.copy("COPY zoned (z) FROM STDIN") as copy:
+            copy.write(b"2024-07-01 12:00\n2024-07-01 03:00+00\n")
+        connection.execute("UPDATE zoned SET a = ARRAY[z]")
+        with cursor.copy("COPY zoned TO STDOUT") as copy:
+            lines = {bytes(line) for line in copy}
+    assert lines == {b'2024-07-01 12:00:00+09\t{"2024-07-01 12:00:00+09"}\n'}
