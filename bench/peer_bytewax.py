@@ -1,4 +1,4 @@
-"""The filter and the first occurrences as a bytewax dataflow, with its recovery store on.
+"""The filter, the first occurrences and the balances as bytewax dataflows, with its recovery store on.
 
     python -m bench.peer_bytewax acmeBank/first-send transfers.jsonl FOLDER
 
@@ -47,6 +47,17 @@ def _unless_seen(seen: bool | None, transfer: dict[str, Any]) -> tuple[bool, lis
     return True, [] if seen else [_text(transfer)]
 
 
+def _by_sender(lines: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for line in lines:
+        transfer = orjson.loads(line)
+        yield transfer["sender"], transfer
+
+
+def _added(total: float | None, transfer: dict[str, Any]) -> tuple[float, str]:
+    total = (total or 0.0) + transfer["amount"]
+    return total, orjson.dumps({**transfer, "amount": total}).decode()
+
+
 def last_large_send(lines: Any) -> Any:
     """Build the filter."""
     return op.flat_map_batch("large", lines, _large)
@@ -57,9 +68,15 @@ def first_send(lines: Any) -> Any:
     return op.stateful_flat_map("first", op.flat_map_batch("by_pair", lines, _by_pair), _unless_seen)
 
 
+def balance(lines: Any) -> Any:
+    """Build the balances: each transfer, with the sum of its sender's transfers so far as its amount."""
+    return op.stateful_map("balance", op.flat_map_batch("by_sender", lines, _by_sender), _added)
+
+
 DERIVATIONS: dict[str, Callable[[Any], Any]] = {
     "acmeBank/last-large-send": last_large_send,
     "acmeBank/first-send": first_send,
+    "bench/balance": balance,
 }
 
 

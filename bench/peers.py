@@ -1,4 +1,4 @@
-"""Peers: other software for the filter and the first occurrences, and the durability of each.
+"""Peers: other software for some derivations, and the durability of each.
 
 Each peer is a process of its own that reads the same JSON Lines. A peer whose package is not installed is skipped.
 """
@@ -16,7 +16,7 @@ from bench.process import ROOT, Ended, module, run
 from bench.transfers import Transfers
 
 TASKS = ("acmeBank/last-large-send", "acmeBank/first-send")
-"""The derivations that peers implement."""
+"""The derivations of AcmeBank that peers implement."""
 
 MOST = 1_000_000
 """Maximum number of transfers for peers: with ten times as many, bytewax fills the memory with its state."""

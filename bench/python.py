@@ -2,7 +2,11 @@
 
 A first derivation passes documents through; a second keeps the balance of each account, in `self.state` and in a table.
 In Python, each is measured with models of pydantic and with structs of msgspec, and the first with `@arrow`. Rounds of
-all alternate, and the best of each counts. The exit code is 1 if a ratio is below its floor.
+all alternate, and the best of each counts.
+
+Peers derive the balances from the same documents: `stateful_map` of bytewax, and `applyInPandasWithState` of PySpark.
+They read JSON Lines and write files, after their start; ours reads the ingested documents. The exit code is 1 if a
+ratio is below its floor.
 """
 
 from __future__ import annotations
@@ -17,12 +21,17 @@ from pathlib import Path
 
 import orjson
 
+from bench import peers
+from bench.transfers import Transfers
 from bench.typescript import best, end_to_end, transfers
 from derive.catalog import load
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 
 FLOORS = {("pass", "python"): 0.5, ("pass", "structs"): 0.5, ("pass", "arrow"): 1.5, ("balance", "structs"): 0.25}
+
+PEER_FLOORS = {"structs": 3.0}
+"""Least ratio of the rate of our balances to the rate of a peer, by the models of documents."""
 
 CATALOG = """
 collections:
@@ -140,20 +149,41 @@ def measure(folder: Path, count: int, rounds: int) -> dict[str, float]:
     return best(rounds, {name: partial(timed, name) for name in names})
 
 
+def measure_peers(folder: Path, count: int, rounds: int) -> dict[str, float]:
+    """Return the seconds of each installed peer's last round of balances."""
+    given = Transfers(count, folder)
+    given.lines.write_bytes(b"".join(orjson.dumps(document) + b"\n" for document in transfers(count)))
+    seconds = {}
+    for peer in peers.installed():
+        elapsed, documents = peer.run("bench/balance", given, rounds).output.split()
+        if int(documents) != count:
+            raise SystemExit(f"{peer.name} wrote {documents} documents, and not {count}")
+        seconds[peer.name] = float(elapsed)
+    return seconds
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help="beside bytewax and Spark")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="flowctl-bench-") as name:
         seconds = measure(Path(name), options.documents, options.rounds)
+        others = measure_peers(Path(name), options.documents, options.rounds) if options.peers else {}
     slow = False
-    print(f"{'derivation':12}{'way':10}{'documents/s':>14}{'ratio':>8}{'floor':>8}")
+    print(f"{'derivation':12}{'way':10}{'documents/s':>14}{'beside':>14}{'ratio':>8}{'floor':>8}")
     for name, ours in seconds.items():
         what, way = name.removeprefix("b/").split("-")
-        ratio, floor = seconds[f"b/{what}-sql"] / ours, FLOORS.get((what, way), 0.0)
-        slow = slow or ratio < floor
-        print(f"{what:12}{way:10}{options.documents / ours:14,.0f}{ratio:8.2f}{floor:8.2f}")
+        beside = [("sql", seconds[f"b/{what}-sql"], FLOORS.get((what, way), 0.0))]
+        if what == "balance" and way != "sql":
+            beside += [(peer, theirs, PEER_FLOORS.get(way, 0.0)) for peer, theirs in others.items()]
+        for other, theirs, floor in beside:
+            slow = slow or theirs / ours < floor
+            rate = f"{options.documents / ours:14,.0f}"
+            print(f"{what:12}{way:10}{rate}{other:>14}{theirs / ours:8.2f}{floor:8.2f}")
+    for text in peers.missing() if options.peers else ():
+        print(text)
     return int(slow)
 
 
