@@ -30,6 +30,7 @@ from connectors.derive_python.environment import (
     declaration_position,
     environment_of,
     environments_folder,
+    find_missing,
     supports_python,
 )
 from derive.errors import TaskError
@@ -61,6 +62,8 @@ def build_environment(config: PythonConfig) -> str | None:
             if environment.python.exists():
                 return None
             _Builder(config, environment, lock).build()
+    except OSError as exc:
+        raise TaskError(f"the environment cannot be written: {exc}", position=position) from exc
     except TaskError as error:
         if error.position is None:
             error.position = position
@@ -122,6 +125,7 @@ class _Builder:
             for name, text in self.environment.files.items():
                 if (project / name).read_bytes().decode("utf-8", "replace") != text:
                     raise TaskError(f"{name} was edited while its environment was built", hint="run the command again")
+            _require_copies(work)
             require_harness(work / "bin" / "python", self.environment)
             _remove(folder)  # its Python has disappeared
             work.rename(folder)
@@ -148,7 +152,8 @@ class _Builder:
         """Install the libraries of the declaration and those of the harness."""
         uv = find_uv()
         if uv:
-            install = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)]
+            install = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--link-mode=hardlink"]
+            install += ["--python", str(python)]
         elif importlib.util.find_spec("pip"):
             pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "--no-input"]
             install = [*pip, "install", "--quiet"]
@@ -165,7 +170,15 @@ class _Builder:
                 hint = "install uv, or export the file: uv export -o requirements.lock"
                 raise TaskError("only uv can read uv.lock, and uv is not installed", hint=hint)
             exact = scratch / "requirements.txt"
-            export = ["--locked", "--no-dev", "--no-emit-project", "--quiet", "--output-file", str(exact)]
+            export = [
+                "--locked",
+                "--no-dev",
+                "--no-editable",
+                "--no-emit-project",
+                "--quiet",
+                "--output-file",
+                str(exact),
+            ]
             self._run([uv, "export", *export], project)
         self._run([*install, "-r", str(exact)], project)
         text = exact.read_text("utf-8", "replace")
@@ -205,7 +218,19 @@ def essence_of(text: str) -> str:
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(("[notice]", "WARNING:"))]
     first = next((place for place, line in enumerate(lines) if _ERROR.match(line)), 0)
-    return "\n".join(line[:500] for line in lines[first:][-_MOST_LINES:]).strip() or "it printed no message"
+    lines = [line[:500] for line in lines[first:]]
+    if len(lines) > _MOST_LINES:
+        lines[_MOST_LINES // 2 : -_MOST_LINES // 2] = ["…"]
+    return "\n".join(lines).strip() or "it printed no message"
+
+
+def _require_copies(work: Path) -> None:
+    """Raise a TaskError if a library is a link to its sources, which the sandbox and other machines cannot read."""
+    for about in sorted(work.glob("lib/python*/site-packages/*.dist-info/direct_url.json")):
+        if json.loads(about.read_text()).get("dir_info", {}).get("editable"):
+            library = about.parent.name.partition("-")[0]
+            message = f"the library '{library}' is editable: a link to its sources, which modules cannot read"
+            raise TaskError(message, hint="declare the library without 'editable' or '-e'")
 
 
 def require_harness(python: Path, environment: Environment) -> None:
@@ -236,11 +261,13 @@ def pack_environment(config: PythonConfig) -> Path | None:
     The archive has the libraries, and no interpreter: `unpack_environment` adds that of its machine.
 
     Raises:
-        TaskError: a library is only a link to its sources, which workers do not have.
+        TaskError: the environment is not built.
     """
     environment = environment_of(config)
     if environment is None:
         return None
+    if missing := find_missing(config):
+        raise TaskError(missing.message, position=missing.position, hint=missing.hint)
     folder = environment.folder
     archive = folder.with_name(f"{environment.name}.tar")
     if archive.exists():
@@ -248,7 +275,6 @@ def pack_environment(config: PythonConfig) -> Path | None:
         return archive
     with _alone():
         if not archive.exists():
-            _require_portable(folder)
             made = folder.with_name(f"{_BUILDING}{archive.name}")
             with tarfile.open(made, "w", dereference=True) as tar:
                 for name in ("pyvenv.cfg", "lib", "share", "etc"):
@@ -256,16 +282,6 @@ def pack_environment(config: PythonConfig) -> Path | None:
                         tar.add(folder / name, name)
             made.rename(archive)
     return archive
-
-
-def _require_portable(folder: Path) -> None:
-    for about in sorted(folder.glob("lib/python*/site-packages/*.dist-info/direct_url.json")):
-        if json.loads(about.read_text()).get("dir_info", {}).get("editable"):
-            library = about.parent.name.partition("-")[0]
-            raise TaskError(
-                f"the library '{library}' is installed as a link to its sources, which Spark's workers do not have",
-                hint="declare it without 'editable', and run flowctl generate",
-            )
 
 
 def unpack_environment(config: PythonConfig, archive: Path) -> None:
