@@ -177,11 +177,16 @@ def read_command(
     \b
     Examples:
       flowctl collections read --collection acmeBank/balances --reduce
-      flowctl collections read --collection acmeBank/balances --reduce --key '"ann"' --key '"ben"'
-      flowctl collections read --collection acmeBank/balances --reduce --where 'balance < 0' --limit 10
-      flowctl collections read --collection acmeBank/balances --history --key '"ann"'
-      flowctl collections read --collection acmeBank/transfer-outcomes --partitions '{"include":{"outcome":["deny"]}}'
-      flowctl collections read --collection acmeBank/first-send --follow | jq .sender
+      flowctl collections read --collection acmeBank/balances --reduce \\
+        --key '"ann"' --key '"ben"'
+      flowctl collections read --collection acmeBank/balances --reduce \\
+        --where 'balance < 0' --limit 10
+      flowctl collections read --collection acmeBank/balances --history \\
+        --key '"ann"'
+      flowctl collections read --collection acmeBank/transfer-outcomes \\
+        --partitions '{"include":{"outcome":["deny"]}}'
+      flowctl collections read --collection acmeBank/first-send --follow \\
+        | jq .sender
     """
     from derive.catalog import load_without_tests
     from derive.contents.reads import ReadOptions

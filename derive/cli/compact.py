@@ -140,7 +140,7 @@ def _show(compactions: Sequence[Compaction], output: str | None, *, wide: bool) 
         for compaction in compactions
     ]
     columns = ("segments before", "segments after", "documents before", "documents after", "since")
-    spare = ("since", "documents before", "segments before")
+    spare = ("since", "documents before", "segments before", "segments after")
     print_rows(["collection", *columns], rows, output, wide=wide, spare=spare)
 
 

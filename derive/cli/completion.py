@@ -27,8 +27,8 @@ def command(context: click.Context, shell: str) -> None:
 
     \b
     Examples:
-      eval "$(flowctl completion bash)"                    # in ~/.bashrc
-      eval "$(flowctl completion zsh)"                     # in ~/.zshrc, after compinit
+      eval "$(flowctl completion bash)"    # in ~/.bashrc
+      eval "$(flowctl completion zsh)"     # in ~/.zshrc, after compinit
       flowctl completion fish > ~/.config/fish/completions/flowctl.fish
     """
     form = get_completion_class(shell)

@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,6 +101,11 @@ def columns_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], length: 
     return columns
 
 
+def width_of(columns: Sequence[Column]) -> int:
+    """Return the width of a table in columns of a terminal."""
+    return sum(column.width for column in columns) + _GAP * (len(columns) - 1)
+
+
 def fit(columns: Sequence[Column], width: int | None, spare: Sequence[str]) -> tuple[list[Column], list[str]]:
     """Leave out columns until the other columns fit.
 
@@ -114,8 +120,7 @@ def fit(columns: Sequence[Column], width: int | None, spare: Sequence[str]) -> t
     """
     hidden: set[str] = set()
     for name in spare:
-        shown = [column for column in columns if column.name not in hidden]
-        if width is None or sum(column.width for column in shown) + _GAP * (len(shown) - 1) <= width:
+        if width is None or width_of([column for column in columns if column.name not in hidden]) <= width:
             break
         hidden.add(name)
     return (
@@ -128,6 +133,17 @@ def lines_of(columns: Sequence[Column], length: Callable[[str], int]) -> list[st
     """Return the header and a line for each row."""
     texts = zip(*((column.name, *column.cells) for column in columns), strict=True)
     return [_line(columns, cells, length) for cells in texts]
+
+
+def records_of(columns: Sequence[Column], length: Callable[[str], int]) -> list[str]:
+    """Return a line for each cell: the records of a table that is wider than the terminal, with empty lines between."""
+    names = max((length(column.name) for column in columns), default=0)
+    lines: list[str] = []
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        lines += [""] if lines else []
+        for column, cell in zip(columns, cells, strict=True):
+            lines.append(f"{column.name}{' ' * (names - length(column.name) + _GAP)}{cell}".rstrip())
+    return lines
 
 
 def _line(columns: Sequence[Column], cells: Sequence[str], length: Callable[[str], int]) -> str:
@@ -417,8 +433,8 @@ def print_rows(
 ) -> None:
     """Print rows on standard output: as a table, or as one JSON object per line.
 
-    A table on a terminal leaves out columns that do not fit, and a note on standard error names them. Otherwise a table
-    has all columns.
+    A table on a terminal leaves out columns that do not fit, and a note on standard error names them. If the
+    others are still too wide, each row becomes a record with a line for each column. Elsewhere a table has all columns.
 
     Args:
         columns: properties of the rows, in order.
@@ -435,14 +451,19 @@ def print_rows(
 
     is_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if is_terminal and not wide else None
-    shown, hidden = fit(columns_of(columns, rows, cell_len), width, spare)
+    table = columns_of(columns, rows, cell_len)
+    shown, hidden = fit(table, width, spare)
+    if width is not None and rows and width_of(shown) > width:
+        sys.stdout.write("".join(f"{line}\n" for line in records_of(table, cell_len)))
+        return
     header, *lines = lines_of(shown, cell_len)
     if is_terminal and "NO_COLOR" not in os.environ:
         header = f"\x1b[1m{header}\x1b[0m"
     sys.stdout.write("".join(f"{line}\n" for line in (header, *lines)))
     if hidden:
         sys.stdout.flush()
-        note(f"--wide also shows {', '.join(hidden)}")
+        text = f"--wide also shows {', '.join(hidden)}"
+        note("\n".join(textwrap.wrap(text, width or len(text), subsequent_indent="  ")))
 
 
 class Progress:

@@ -30,8 +30,9 @@ def command(source: Path, output: str | None, *, check: bool, cache: bool) -> No
     outcome: created, updated, unchanged or removed.
 
     \b
-    Exit codes: 0 if all files were written, 1 if the catalog has errors outside of its code (then only some files are
-    written) or, with --check, if a file would change.
+    Exit codes: 0 if all files were written; 1 if the catalog has errors outside
+    of its code (then only some files are written) or, with --check, if a file
+    would change.
 
     \b
     Examples:

@@ -89,7 +89,8 @@ def command(
     Examples:
       flowctl ingest --collection acmeBank/transfers transfers.jsonl
       flowctl ingest --collection acmeBank/transfers --clock /at history.jsonl.gz
-      flowctl ingest --collection acmeBank/transfers --load-id 2024-05-01 transfers.jsonl
+      flowctl ingest --collection acmeBank/transfers \\
+        --load-id 2024-05-01 transfers.jsonl
       generate | flowctl ingest --collection acmeBank/transfers --format csv
     """
     from derive.catalog import load_without_tests
@@ -316,7 +317,7 @@ def ingestions_command() -> None:
 
 
 _LISTED = ("collection", "load_id", "at", "file", "documents", "bytes", "state")
-_SPARE = ("bytes", "documents", "file")
+_SPARE = ("bytes", "documents", "file", "state")
 
 
 @ingestions_command.command("list")
@@ -379,7 +380,8 @@ def undo_command(source: Path, data: Path | None, collection: str, load_id: str,
     \b
     Examples:
       flowctl ingestions undo --collection acmeBank/transfers --load-id 2024-05-01
-      flowctl ingestions undo --collection acmeBank/transfers --load-id 2024-05-01 --reset-readers
+      flowctl ingestions undo --collection acmeBank/transfers \\
+        --load-id 2024-05-01 --reset-readers
     """
     from derive.catalog import load_without_tests
     from derive.cli.console import note

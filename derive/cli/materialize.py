@@ -39,7 +39,8 @@ def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output
     the next run waits with), and notes (rows that a connector cannot refill).
 
     \b
-    Exit codes: 0 if all could run, 1 if one could not, 2 if the command line is wrong.
+    Exit codes: 0 if all could run, 1 if one could not, 2 if the command line is
+    wrong.
 
     \b
     Examples:
@@ -200,7 +201,8 @@ def serve_command(name: str, listen: str) -> None:
     \b
     Examples:
       flowctl connector serve materialize-sqlite
-      flowctl connector serve materialize-postgres --listen 10.0.0.5:7000 < /dev/null
+      flowctl connector serve materialize-postgres --listen 10.0.0.5:7000 \\
+        < /dev/null
     """
     from connectors.kit.connector import find_materialize_connector
     from connectors.kit.servicer import serve

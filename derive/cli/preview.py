@@ -82,9 +82,11 @@ def command(
     Examples:
       flowctl preview --task shop/spending
       flowctl preview --task shop/shipments --limit 3 --show-state
-      flowctl preview --task shop/spending --from 2026-02-01T00:00:00Z -o json | jq .published
+      flowctl preview --task shop/spending \\
+        --from 2026-02-01T00:00:00Z -o json | jq .published
       flowctl preview --task shop/spending --diff
-      flowctl preview --task shop/shipments --fixture orders.yaml --collection shop/orders
+      flowctl preview --task shop/shipments --fixture orders.yaml \\
+        --collection shop/orders
     """
     from derive.catalog.build import require_sound
     from derive.cli.console import note

@@ -119,7 +119,8 @@ def retry_command(
     \b
     Examples:
       flowctl quarantine retry --task acmeBank/balances
-      flowctl quarantine retry --task acmeBank/balances --transform fromTransfers --key '[7]'
+      flowctl quarantine retry --task acmeBank/balances \\
+        --transform fromTransfers --key '[7]'
       flowctl quarantine retry --task acmeBank/balances --id 0b52f6d4a1c9
     """
     from derive.engine.quarantine import decide

@@ -95,7 +95,7 @@ def command(
 
     \b
     Examples:
-      flowctl sql -c 'SELECT * FROM "acmeBank/balances" ORDER BY amount DESC LIMIT 3'
+      flowctl sql -c 'SELECT * FROM "acmeBank/balances" ORDER BY amount LIMIT 3'
       flowctl sql -c 'CREATE TABLE notes (account text, note text)'
       flowctl sql -f report.sql -o csv > report.csv
       flowctl sql serve

@@ -80,10 +80,13 @@ def command(
     \b
     Examples:
       flowctl state --task shop/shipments
-      flowctl state --task shop/shipments 'SELECT * FROM stock ORDER BY count DESC LIMIT 10'
-      flowctl state --task shop/shipments --key '"tea"' "SELECT * FROM stock WHERE item = 'tea'"
+      flowctl state --task shop/shipments \\
+        'SELECT * FROM stock ORDER BY count DESC LIMIT 10'
+      flowctl state --task shop/shipments --key '"tea"' \\
+        "SELECT * FROM stock WHERE item = 'tea'"
       flowctl state --task shop/totals --key '"ann"'
-      flowctl state --task shop/totals "SELECT key, value FROM state WHERE field = 'totals'"
+      flowctl state --task shop/totals \\
+        "SELECT key, value FROM state WHERE field = 'totals'"
     """
     from derive.catalog import load_without_tests
     from derive.cli.console import note, print_rows

@@ -35,7 +35,8 @@ def command(
     \b
     Examples:
       flowctl test
-      flowctl test --source examples/acmebank/flow.yaml --name acmeBank/tests/balances
+      flowctl test --source examples/acmebank/flow.yaml \\
+        --name acmeBank/tests/balances
     """
     from derive.catalog.build import require_sound
     from derive.cli.console import note

@@ -63,7 +63,8 @@ def command(
     Examples:
       flowctl ui
       flowctl ui --listen 127.0.0.1:0 --data .flow
-      flowctl ui --listen 10.0.0.5:8443 --token-file token --tls-certificate cert.pem --tls-key key.pem
+      flowctl ui --listen 10.0.0.5:8443 --token-file token \\
+        --tls-certificate cert.pem --tls-key key.pem
       ssh -L 8080:127.0.0.1:8080 server flowctl ui
     """
     from derive.cli.console import note

@@ -93,10 +93,13 @@ def command(
     \b
     Examples:
       flowctl why --collection shop/spending --key '["ann"]'
-      flowctl why --collection acmeBank/balances --key '["account-1"]' --as-of 2024-01-01T01:00:00Z
-      flowctl why --collection acmeBank/transfer-outcomes --key '[59127]' --depth 3 -o json | jq .value
+      flowctl why --collection acmeBank/balances --key '["account-1"]' \\
+        --as-of 2024-01-01T01:00:00Z
+      flowctl why --collection acmeBank/transfer-outcomes --key '[59127]' \\
+        --depth 3 -o json | jq .value
       flowctl why --view public.top_customers --row '{"customer": "ann"}'
-      flowctl why --view revenue --where "day = '2024-01-01'" -o dot | dot -Tpdf > why.pdf
+      flowctl why --view revenue --where "day = '2024-01-01'" -o dot \\
+        | dot -Tpdf > why.pdf
     """
     import signal
 

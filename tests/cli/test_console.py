@@ -29,6 +29,7 @@ from derive.cli.console import (
     print_error,
     print_repeated,
     print_rows,
+    records_of,
     render_error,
     use_json,
     visible,
@@ -193,6 +194,15 @@ def test_tables_leave_out_the_most_dispensable_columns_first() -> None:
     assert lines_of(shown, len) == ["task    state         in", "a/task  idle   1,234,567"]
     assert fit(columns, 60, ("upper", "in", "state")) == (columns, [])
     assert fit(columns, 22, ("upper", "in", "state"))[1] == ["in", "upper"]
+
+
+def test_rows_that_are_too_wide_become_records() -> None:
+    rows: list[dict[str, Any]] = [{"task": "a/task", "state": "idle"}, {"task": "b", "state": None}]
+
+    assert records_of(columns_of(("task", "state"), rows, len), len) == [
+        *("task   a/task", "state  idle", ""),
+        *("task   b", "state"),
+    ]
 
 
 # Errors as a person sees them, letter for letter.
@@ -388,6 +398,8 @@ RAW = {
     ("sql_serve.py", "visible"),
     ("state.py", "dump_exact"),
     ("why.py", "dump_exact"),
+    ("completion.py", "completion.source_template"),
+    ("main.py", "versions.items()"),
     ("sql_serve.py", "address"),
     ("test.py", "result.seconds"),  # names of the catalog
     ("test.py", "failure}"),  # made visible above
