@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,7 +26,10 @@ from bench.process import end, place
 from bench.report import Column, Report, Value
 
 MOST = 3.0
-"""Maximum ratio of the median to PostgreSQL's."""
+MOST_TEXTS, MOST_INSERTS, MOST_UPDATES, MOST_SCANS, MOST_BATCHES, MOST_COPIES = 4.0, 5.0, 6.0, 5.0, 5.0, 3.0
+"""Maximum ratios of the median to PostgreSQL's, by kind of statement."""
+SCANNED, BATCHES = 2_000, (1_000, 6_000)
+"""Rows of the table without an index, and rows of a statement."""
 BUSY, IDLE = 50, 200
 """Number of clients that query at once, and of idle clients."""
 
@@ -39,6 +42,9 @@ LOOKUP = "SELECT id, name, amount FROM looked_up WHERE id = %s"
 INSERT = "INSERT INTO written VALUES (%s, 'one row')"
 UPDATE = "UPDATE written SET note = 'another row' WHERE id = %s"
 DELETE = "DELETE FROM written WHERE id = %s"
+SCAN = "SELECT id, name, amount FROM scanned WHERE id = %s"
+COPY = "INSERT INTO copied SELECT id, name, amount FROM looked_up"
+BATCH = "INSERT INTO batched VALUES (%s, %s, %s)"
 
 PREPARED, UNPREPARED, SIMPLE = "prepared", "not prepared", "as texts with their numbers"
 """Ways to send statements: psycopg starts unprepared and later prepares, psql sends texts with their numbers."""
@@ -67,9 +73,46 @@ def fill(connection: Connection, rows: int) -> None:
     connection.execute("CREATE TABLE looked_up (id bigint, name text, amount double precision)")
     for begin in range(0, rows, _AT_ONCE):
         numbers = range(begin, min(rows, begin + _AT_ONCE))
-        values = ", ".join(f"({number}, 'name of {number}', {number / 8})" for number in numbers)
-        connection.execute(f"INSERT INTO looked_up VALUES {values}")
+        connection.execute(f"INSERT INTO looked_up VALUES {values_of(numbers)}")
     connection.execute("CREATE INDEX by_id ON looked_up (id)")
+
+
+def fill_others(connection: Connection) -> None:
+    """Create the tables of statements without an index, and of many rows."""
+    columns = "(id bigint, name text, amount double precision)"
+    for name in ("scanned", "batched", "copied"):
+        connection.execute(f"CREATE TABLE {name} {columns}")
+    connection.execute(f"INSERT INTO scanned VALUES {values_of(range(SCANNED))}")
+
+
+def values_of(numbers: range) -> str:
+    """Return the rows of numbers as texts of VALUES."""
+    return ", ".join(f"({number}, 'name of {number}', {number / 8})" for number in numbers)
+
+
+def insert_values(connection: Connection, count: int) -> float:
+    """Return the seconds of an INSERT of rows in its text."""
+    text = f"INSERT INTO batched VALUES {values_of(range(count))}"
+    begun = time.perf_counter()
+    connection.execute(text)
+    return time.perf_counter() - begun
+
+
+def insert_many(connection: Connection, count: int) -> float:
+    """Return the seconds of INSERTs of one row each, sent together in a transaction."""
+    rows = [(number, f"name of {number}", number / 8) for number in range(count)]
+    begun = time.perf_counter()
+    with connection.transaction():
+        connection.cursor().executemany(BATCH, rows)
+    return time.perf_counter() - begun
+
+
+def insert_selected(connection: Connection, count: int) -> float:
+    """Return the seconds of an INSERT of all rows of another table, and check their number."""
+    begun = time.perf_counter()
+    if connection.execute(COPY).rowcount != count:
+        raise SystemExit(f"{count:,} rows were not inserted")
+    return time.perf_counter() - begun
 
 
 def ask(connection: Connection, text: str, numbers: range, *, how: str = PREPARED) -> list[float]:
@@ -127,6 +170,28 @@ def compare(
     for begin in range(0, count, ROUND):
         of_ours += ask(ours, text, range(begin, begin + ROUND), how=how)
         of_theirs += ask(theirs, text, range(begin, begin + ROUND), how=how)
+    print_ratio(report, of_ours, of_theirs, what, count, most)
+
+
+def compare_batches(
+    report: Report,
+    ours: Connection,
+    theirs: Connection,
+    work: Callable[[Connection, int], float],
+    what: str,
+    count: int,
+    most: float,
+    rounds: int = 7,
+) -> None:
+    """Run a statement of many rows on both servers in turns, and print the times."""
+    times = [(work(ours, count), work(theirs, count)) for _ in range(rounds)]
+    print_ratio(report, [one for one, _ in times], [other for _, other in times], what, count, most)
+
+
+def print_ratio(
+    report: Report, of_ours: Sequence[float], of_theirs: Sequence[float], what: str, count: int, most: float
+) -> None:
+    """Print the times of both servers in seconds, and their ratio beside its limit."""
     ratio = statistics.median(of_ours) / statistics.median(of_theirs)
     values: dict[str, Value] = {
         "p50 µs": statistics.median(of_ours) * 1e6,
@@ -134,6 +199,7 @@ def compare(
         "its p50": statistics.median(of_theirs) * 1e6,
         "its p99": percentile(of_theirs) * 1e6,
         "ratio": ratio,
+        "most": most if most < float("inf") else None,
     }
     miss = f"{ratio:.1f} times as long as PostgreSQL, not {most:g}" if ratio > most else None
     report.row(count, what, values, miss=miss)
@@ -165,7 +231,7 @@ def connect(port: int) -> Connection:
     return psycopg.connect(f"host=127.0.0.1 port={port} user=flow dbname=flow", autocommit=True)
 
 
-def percentile(times: list[float]) -> float:
+def percentile(times: Sequence[float]) -> float:
     """Return the 99th percentile."""
     return sorted(times)[len(times) * 99 // 100]
 
@@ -177,13 +243,17 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON Lines")
     arguments = parser.parse_args()
     report = Report(as_json=arguments.json)
-    columns = [Column(name, ",.0f") for name in ("p50 µs", "p99 µs", "its p50", "its p99")] + [Column("ratio", width=7)]
+    columns = [Column(name, ",.0f") for name in ("p50 µs", "p99 µs", "its p50", "its p99")] + [
+        Column("ratio", width=7),
+        Column("most", "g", width=6),
+    ]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         port = stack.enter_context(serving(Path(folder)))
         postgres = stack.enter_context(Postgres(Path(folder) / "postgres"))
         ours, theirs = stack.enter_context(connect(port)), stack.enter_context(postgres.connect())
         for connection in (ours, theirs):
             fill(connection, arguments.rows)
+            fill_others(connection)
         settle(ours)
         report.begin("sql", columns, about=f"Statements over a table of {arguments.rows:,} rows, beside PostgreSQL's")
         processors = sorted(os.sched_getaffinity(0))
@@ -192,14 +262,21 @@ def main() -> int:
             compare(report, ours, theirs, LOOKUP, "look-ups, on one processor", arguments.lookups, MOST)
         with placed({first}, {last}, theirs):
             compare(report, ours, theirs, LOOKUP, "look-ups by an index", arguments.lookups, MOST)
-            for how in (UNPREPARED, SIMPLE):
-                compare(report, ours, theirs, LOOKUP, f"{how}", arguments.lookups, float("inf"), how)
-            for text, what in (
-                (INSERT, "inserts of one row"),
-                (UPDATE, "updates of one"),
-                (DELETE, "deletions of one"),
+            for how, most in ((UNPREPARED, float("inf")), (SIMPLE, MOST_TEXTS)):
+                compare(report, ours, theirs, LOOKUP, f"{how}", arguments.lookups, most, how)
+            for text, what, most in (
+                (INSERT, "inserts of one row", MOST_INSERTS),
+                (UPDATE, "updates of one", MOST_UPDATES),
+                (DELETE, "deletions of one", MOST_UPDATES),
+                (SCAN, f"selects of {SCANNED:,} rows", MOST_SCANS),
             ):
-                compare(report, ours, theirs, text, what, arguments.lookups // 10, float("inf"))
+                compare(report, ours, theirs, text, what, arguments.lookups // 10, most)
+            for work, what, count, most in (
+                *((insert_values, "rows of VALUES", count, MOST_BATCHES) for count in BATCHES),
+                (insert_many, "rows of executemany", BATCHES[0], MOST_BATCHES),
+                (insert_selected, "rows of INSERT … SELECT", arguments.rows, MOST_COPIES),
+            ):
+                compare_batches(report, ours, theirs, work, what, count, most)
         crowd(report, lambda: connect(port), LOOKUP, "look-ups", arguments.lookups, IDLE)
         crowd(report, lambda: connect(port), INSERT, "inserts", arguments.lookups, 0)
         crowd(report, postgres.connect, INSERT, "its inserts", arguments.lookups, 0)

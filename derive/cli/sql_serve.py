@@ -77,6 +77,14 @@ _MOST_REPLICAS = 16
     help="Fail if a result has more bytes.  [default: no limit]",
 )
 @click.option(
+    "--table-memory",
+    type=click.IntRange(min=0),
+    default=64 << 20,
+    show_default=True,
+    metavar="N",
+    help="Bytes of memory for copies of small tables, which speed up queries without an index; 0 for none.",
+)
+@click.option(
     "--retention",
     default="60s",
     show_default=True,
@@ -118,6 +126,7 @@ def command(
     *,
     source: Path,
     data: Path | None,
+    table_memory: int,
     retention: str,
     replicas: int,
     addresses: tuple[str, ...],
@@ -151,7 +160,7 @@ def command(
         async def serve() -> None:
             from derive.sql.coordinator import Coordinator
 
-            coordinator = Coordinator(folder, catalog, kept, instances, files)
+            coordinator = Coordinator(folder, catalog, kept, instances, files, table_memory)
             try:
                 coordinator.own(ownership)
                 await asyncio.to_thread(coordinator.maintenance_thread.follow)

@@ -207,6 +207,12 @@ def evaluate(
             (written[begin : begin + BATCH_ROWS] for begin in range(0, len(written), BATCH_ROWS)), most_bytes
         )
         return
+    picked = None if finishing.order else _picked(relation)
+    if picked is not None:
+        with translated():
+            rows = _evaluate_picked(*picked, finishing, contents, cancelled)
+            yield from limited(interrupted(rows, cancelled), most_bytes)
+        return
     source = None if finishing.order else _only_source(relation)
     with _evaluating() as connection, translated():
         connection.set_progress_handler(cancelled, 20_000)
@@ -297,6 +303,37 @@ def _only_source(relation: Relation) -> Get | None:
             return None if has_subquery(predicate) else _only_source(source)
         case _:
             return None
+
+
+def _picked(relation: Relation) -> tuple[Get, list[int]] | None:
+    """Return the source of a relation that consists of columns of one source, and these columns; otherwise None."""
+    match relation:
+        case Get(id=identifier) if identifier >= 0:
+            return relation, list(range(len(relation.types)))
+        case Project(input=source, expressions=expressions):
+            below = _picked(source)
+            columns = [part.index for part in expressions if isinstance(part, Column) and part.index >= 0]
+            if below is not None and len(columns) == len(expressions):
+                return below[0], [below[1][index] for index in columns]
+    return None
+
+
+def _evaluate_picked(
+    source: Get, columns: Sequence[int], finishing: Finishing, contents: Contents, cancelled: Callable[[], bool]
+) -> Iterator[list[Row]]:
+    """Yield columns of the rows of a source."""
+    read = [columns[index] for index in finishing.columns]
+    pick = itemgetter(*read) if len(read) > 1 else None
+
+    def batches() -> Iterator[list[Row]]:
+        for batch in contents(source.id, sorted(set(read))):
+            _check(cancelled)
+            if pick is not None:
+                yield list(map(pick, batch))
+            else:
+                yield [tuple([row[index] for index in read]) or (None,) for row in batch]
+
+    yield from _within(batches(), finishing)
 
 
 class _Tables:

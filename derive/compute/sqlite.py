@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from types import TracebackType
 from typing import Any, TypeAlias
 
 import apsw
 
-from derive.algebra.expression import Column, Expression, OuterColumn, Subquery, SubqueryKind
+from derive.algebra.expression import Column, Expression, OuterColumn, Parameter, Subquery, SubqueryKind
 from derive.algebra.relation import (
     Aggregate,
     Bound,
@@ -351,6 +351,30 @@ over one another would exceed the memory.
 
 ONE_ROW = "flow_one_row"
 """A SQLite function that returns its second argument; it fails if the first argument, a number of rows, is above 1."""
+
+
+def parameters_of(node: Any) -> Iterator[Parameter]:
+    """Yield all parameters in a part of the algebra."""
+    if isinstance(node, Parameter):
+        yield node
+    elif isinstance(node, tuple):
+        for part in node:
+            yield from parameters_of(part)
+    elif is_dataclass(node):
+        for part in fields(node):
+            yield from parameters_of(getattr(node, part.name))
+
+
+def with_arguments(node: Any) -> Any:
+    """Return a part of the algebra with placeholder columns instead of parameters."""
+    if isinstance(node, Parameter):
+        return Column(PARAMETERS - node.index, node.type)
+    if isinstance(node, tuple):
+        return tuple(with_arguments(part) for part in node)
+    if is_dataclass(node) and not isinstance(node, type):
+        changed = {part.name: with_arguments(getattr(node, part.name)) for part in fields(node)}
+        return replace(node, **changed)
+    return node
 
 
 def select_of(relation: Relation, table: Callable[[Get], str]) -> str:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
+from itertools import repeat
 from operator import add
 from typing import Any
 
@@ -66,8 +67,8 @@ class TableRows:
         self._of_json = [_of_json(column.type) for column in columns]
         self._unchanged = [_UNCHANGED.get(column.type, frozenset()) for column in columns]
         self._absent: list[JSON] = [MISSING if column.type is Type.JSONB else None for column in columns]
-        self._keys: list[tuple[int, Callable[[Any], JSON]]] = [
-            (index, _key_of(column.type)) for index, column in enumerate(columns) if column.pointer in table.key
+        self._keys: list[tuple[int, Callable[[JSON], JSON] | None]] = [
+            (index, _key_part(column.type)) for index, column in enumerate(columns) if column.pointer in table.key
         ]
         self._has_json = any(column.type in {Type.JSONB, Type.JSONB_ARRAY} for column in columns)
 
@@ -81,19 +82,37 @@ class TableRows:
         if len(listed) < len(given):
             stored = [(*row, diff) for row, diff in given if type(row) is StoredRow]
             return [*stored, *self.changes(listed)]
-        keys = [b""] * len(listed)
-        for index, convert in self._keys:
-            values = [None if row[index] is None else convert(row[index]) for row, _ in listed]
-            keys = list(map(add, keys, pack_column(values)))
-        texts = [orjson.dumps(self._document(row)).decode() if self._names else "{}" for row, _ in listed]
-        return list(zip(texts, keys, (diff for _, diff in listed), strict=True))
+        diffs = [diff for _, diff in listed]
+        keys, texts = [b""] * len(listed), ["{}"] * len(listed)
+        if self._names and listed:
+            data = zip(*(row for row, _ in listed), strict=True)
+            values = [self._values(index, column) for index, column in enumerate(data)]
+            texts = self._texts(values)
+            for index, convert in self._keys:
+                parts = values[index]
+                if convert is not None:
+                    parts = [None if value is None else convert(value) for value in parts]
+                keys = list(map(add, keys, pack_column(parts)))
+        return list(zip(texts, keys, diffs, strict=True))
 
-    def _document(self, row: Row) -> dict[str, JSON]:
-        return {
-            name: convert(datum)
-            for name, datum, convert in zip(self._names, row, self._to_json, strict=True)
-            if datum is not None
-        }
+    def _values(self, index: int, data: Sequence[Datum]) -> Sequence[JSON]:
+        """Return the documents' values of a column; None for NULL."""
+        if set(map(type, data)) <= self._unchanged[index] and self._is_json(index, data):
+            return data
+        convert = self._to_json[index]
+        return [None if datum is None else convert(datum) for datum in data]
+
+    def _is_json(self, index: int, data: Sequence[Any]) -> bool:
+        """Return whether numbers are valid in JSON; False also for very large numbers, whose sum is infinite."""
+        return self._to_json[index] is not _double_to_json or math.isfinite(sum(filter(None, data)))
+
+    def _texts(self, columns: Sequence[Sequence[JSON]]) -> list[str]:
+        """Return the documents with values as texts, without missing values."""
+        rows = zip(*columns, strict=True)
+        documents: Iterable[dict[str, JSON]] = map(dict, map(zip, repeat(self._names), rows))
+        if any(None in column for column in columns):
+            documents = ({name: value for name, value in one.items() if value is not None} for one in documents)
+        return [text.decode() for text in map(orjson.dumps, documents)]
 
     def value(self, index: int, datum: Datum) -> JSON:
         """Return the document value of a datum that is not NULL."""
@@ -126,12 +145,11 @@ class TableRows:
         return [None if value is absent else convert(value) for value in values]
 
 
-def _key_of(kind: Type) -> Callable[[Any], JSON]:
-    """Return the function from a datum to the JSON value by which rows are ordered."""
+def _key_part(kind: Type) -> Callable[[JSON], JSON] | None:
+    """Return the function from a document's value to the value by which rows are ordered; None for equal values."""
     if kind not in {Type.JSONB, Type.JSONB_ARRAY}:
-        return _to_json(kind)
-    convert = _to_json(kind)
-    return lambda datum: parse_exact(orjson.dumps(convert(datum)))
+        return None
+    return lambda value: parse_exact(orjson.dumps(value))
 
 
 def _to_json(kind: Type) -> Callable[[Any], JSON]:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Row
-from derive.contents.rows import last_rows
+from derive.contents.rows import last_rows, table_at
 from derive.errors import FencedError, FlowError, SqlError
 from derive.protocol.collection import is_of_sql
 from derive.protocol.specs import CatalogSpec
@@ -37,12 +37,13 @@ from derive.sql.transactions.key_index import KeyIndexes
 from derive.sql.transactions.key_lookup import KeyLookups
 from derive.sql.transactions.ownership import Ownership
 from derive.sql.transactions.read_capabilities import MaintenanceThread, ReadCapabilities
+from derive.sql.transactions.resident_tables import MOST_BYTES, MOST_ROWS, ResidentTables
 from derive.sql.transactions.storage_clock import CommitWatcher, StoreClock, dropped_name
 from derive.sql.transactions.timeline import Timeline
 from derive.storage.store import Store
 from derive.storage.table_types import Table
 from derive.storage.task_log import TaskLog
-from derive.time import END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME
 
 RETENTION = 60_000_000
 """Retention of history, in microseconds."""
@@ -91,6 +92,7 @@ class Coordinator:
         retention: int = RETENTION,
         instances: Instances = HERE,
         files: FileAccess = ALL_FILES,
+        table_memory: int = MOST_BYTES,
     ) -> None:
         self.store = Store(root)
         self.ownership = Ownership(root)
@@ -116,7 +118,8 @@ class Coordinator:
         self.storage_clock = StoreClock(self.store, catalog, self.watcher, lambda: self.objects, self.ownership)
         self.timeline = Timeline(self.storage_clock, self.store.timeline.present() - 1)
         keys = KeyIndexes(self._keyed, self._stored_rows)
-        self.commits = GroupCommit(self.timeline, self._dropped, self.storage_clock, self._altered, keys)
+        residents = ResidentTables(self._table, self._few_rows, table_memory)
+        self.commits = GroupCommit(self.timeline, self._dropped, self.storage_clock, self._altered, keys, residents)
         numbers = self.store.sql_catalog
         self.counters = Counters(numbers.reserve_numbers, numbers.next_number, numbers.restart_counter)
         self.files = files
@@ -213,6 +216,20 @@ class Coordinator:
         source = self.source(table.id)
         assert isinstance(source, Table)
         return source.upper - 1, last_rows(self.store, source)
+
+    def _table(self, identifier: GlobalId) -> Table | None:
+        """Return a table with its present columns; None for a dropped table or another relation."""
+        with suppress(SqlError):
+            source = self.source(identifier)
+            return source if isinstance(source, Table) else None
+        return None
+
+    def _few_rows(self, table: Table, time: int) -> list[Row] | None:
+        """Return the rows of a table at a time; None if there are too many."""
+        known = self.store.tables.read(table.id, BEGINNING, time + 1)
+        if len(known.appended) + sum(segment.documents for segment in known.segments) > MOST_ROWS:
+            return None
+        return [row for batch in table_at(self.store, table, time) for row in batch]
 
     def _work(self) -> bool:
         return self.maintenance.work()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from derive.algebra.relation import Finishing, GlobalId
-from derive.algebra.types import ModifiedType, Type, TypeModifier
+from derive.algebra.types import ModifiedType, Row, Type, TypeModifier
 from derive.compute.protocol import messages
 from derive.errors import SqlError, suggest
 from derive.functions.scalar.catalog import SERVER_VERSION
@@ -40,6 +40,7 @@ from derive.sql.parser.statement import (
     Update,
     WithWrites,
 )
+from derive.sql.parser.value_rows import value_rows
 from derive.sql.planner.ddl import plan_relation, plan_subscribed
 from derive.sql.planner.dependencies import ids_of, needs_context
 from derive.sql.planner.dml import plan_write
@@ -366,6 +367,7 @@ class Plan:
         columns: result columns; None without a result.
         parameters: oids of the parameters.
         zone: time zone of the session; None for UTC.
+        rows: rows of arguments of an INSERT of many rows; None for other statements.
     """
 
     text: str
@@ -379,6 +381,7 @@ class Plan:
     columns: tuple[ResultColumn, ...] | None = None
     parameters: tuple[int, ...] = ()
     zone: str | None = None
+    rows: Sequence[Row] | None = None
 
     def prepared(self) -> Prepared:
         """Return the statement as a session returns it to its client."""
@@ -428,6 +431,26 @@ def plan(text: str, oids: Sequence[int], objects: Objects) -> Plan:
         SqlError: the statement is invalid.
     """
     return plan_statement(Plan(text, parse(text), objects.version, tuple(oids)), objects)
+
+
+def plan_rows(text: str, objects: Objects) -> Plan | None:
+    """Plan an INSERT of many rows of constants without a syntax tree of the rows.
+
+    Returns:
+        The plan; None for other statements, and for an invalid one, whose error `plan` raises with its place.
+    """
+    values = value_rows(text)
+    if values is None:
+        return None
+    try:
+        begun = plan(values.text, (), objects)
+        write = begun.write and begun.write.over_rows()
+        types = begun.write.query.parameters if begun.write else ()
+        is_zoned = objects.zone is not None and Type.TIMESTAMPTZ in types
+        rows = None if write is None or is_zoned else values.rows(types)
+    except SqlError:
+        return None
+    return None if rows is None else replace(begun, text=text, write=write, parameters=(), rows=rows)
 
 
 def plan_statement(begun: Plan, objects: Objects) -> Plan:  # noqa: PLR0911 (one for each kind)
@@ -514,7 +537,7 @@ class Plans:
     def plan(self, text: str, oids: Sequence[int], objects: Objects) -> Plan:
         """Return the plan of a statement, like `derive.sql.preparation.plan`; the plan is immutable."""
         if len(text) > MOST_CHARACTERS:
-            return plan(text, oids, objects)
+            return (None if oids else plan_rows(text, objects)) or plan(text, oids, objects)
         key = objects.version, text, tuple(oids)
         known = self._plans.get(key)
         if known is None:

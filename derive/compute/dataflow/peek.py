@@ -12,21 +12,20 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import apsw
 
-from derive.algebra.expression import Column, Parameter
 from derive.algebra.relation import Finishing, Get, GlobalId, Relation
 from derive.algebra.rewrite import gets_of
 from derive.algebra.types import Datum, Row
 from derive.compute.dataflow.database import open_reader
 from derive.compute.oneshot import BATCH_ROWS, size_of
 from derive.compute.operators.arrangement import copies, rows_as_of
-from derive.compute.sqlite import PARAMETERS, finished_select, names
+from derive.compute.sqlite import finished_select, names, parameters_of, with_arguments
 from derive.errors import FlowError, FrontierError, SqlError
 from derive.functions.statement_context import running
 
@@ -94,8 +93,8 @@ class PreparedPeek:
         self.relation, self.finishing = relation, finishing
         self.gets = gets_of((relation, finishing))
         self.reads = tuple(dict.fromkeys(get.id for get in self.gets))
-        self._relation: Relation = _with_arguments(relation)
-        self._finishing: Finishing = _with_arguments(finishing)
+        self._relation: Relation = with_arguments(relation)
+        self._finishing: Finishing = with_arguments(finishing)
         self._arguments = [(part.index, f"p{part.index}") for part in parameters_of((relation, finishing))]
         self._statements: dict[tuple[tuple[GlobalId, DataflowPlace, bool, bool], ...], str] = {}
         self._seen: Seen | None = None
@@ -255,30 +254,6 @@ def errors_between(reader: apsw.Connection, operators: Sequence[int], begin: int
         counts[sqlstate, message] = after = before + weight
         if (before > 0) != (after > 0):
             yield time, sqlstate, message, 1 if after > 0 else -1
-
-
-def parameters_of(node: Any) -> Iterator[Parameter]:
-    """Yield all parameters in a part of the algebra."""
-    if isinstance(node, Parameter):
-        yield node
-    elif isinstance(node, tuple):
-        for part in node:
-            yield from parameters_of(part)
-    elif is_dataclass(node):
-        for field in fields(node):
-            yield from parameters_of(getattr(node, field.name))
-
-
-def _with_arguments(node: Any) -> Any:
-    """Return a part of the algebra with placeholder columns instead of parameters."""
-    if isinstance(node, Parameter):
-        return Column(PARAMETERS - node.index, node.type)
-    if isinstance(node, tuple):
-        return tuple(_with_arguments(part) for part in node)
-    if is_dataclass(node) and not isinstance(node, type):
-        changed = {field.name: _with_arguments(getattr(node, field.name)) for field in fields(node)}
-        return replace(node, **changed)
-    return node
 
 
 def history_of(operator: int, width: int) -> str:

@@ -64,7 +64,9 @@ def bound_write(state: State, planned: PlannedWrite, arguments: Sequence[Datum])
     return replace(planned, query=query, completion=completion, conflict=conflict)
 
 
-async def written_rows(state: State, planned: PlannedWrite, *, is_short: bool, is_alone: bool) -> list[Written]:
+async def written_rows(
+    state: State, planned: PlannedWrite, *, is_short: bool, is_alone: bool, given: Sequence[Row] | None = None
+) -> list[Written]:
     """Return the rows that a bound write deletes and inserts.
 
     Args:
@@ -72,12 +74,16 @@ async def written_rows(state: State, planned: PlannedWrite, *, is_short: bool, i
         planned: the write.
         is_short: whether the query may run on the event loop.
         is_alone: whether the caller excludes other writers of tables.
+        given: staged rows that the query reads; None if it reads none.
     """
-    rows = await _evaluated(state, planned.query, is_short=is_short)
+    if given is None:
+        rows = await _evaluated(state, planned.query, is_short=is_short)
+    else:
+        rows = await _over_staged(state, planned.query, given)
     if planned.completion is not None:
         rows = await completed(state, planned, rows)
     planned.check(rows)
-    parts = list(map(planned.parts, rows))
+    parts = planned.parts(rows)
     if planned.conflict is None:
         return parts
     if is_alone:
@@ -212,7 +218,7 @@ async def _without_conflicts(state: State, planned: PlannedWrite, proposed: list
     if update is not None and conflicting:
         updated = await _over_staged(state, update, conflicting)
         planned.check(updated, WriteKind.UPDATE)
-        for part in (planned.parts(row, WriteKind.UPDATE) for row in updated):
+        for part in planned.parts(updated, WriteKind.UPDATE):
             assert part[0] is not None
             written[places[_keys_of(part[0], packers, numbers)[0]]] = part
     return [part for part in written if part is not None]
@@ -302,7 +308,7 @@ async def write(state: State, plan: Plan, arguments: Sequence[Datum]) -> Result:
         result = await _with_writes(state, plan.writes, arguments, is_short=is_short)
     else:
         assert plan.write is not None
-        rows = await _written(state, [bound_write(state, plan.write, arguments)], is_short=is_short)
+        rows = await _written(state, [bound_write(state, plan.write, arguments)], is_short=is_short, given=plan.rows)
         result = _result(plan.write, rows[0], plan.zone)
     # Without an open transaction, the write is committed already.
     return replace(result, has_happened=not (state.is_explicit or state.transaction.has_written))
@@ -381,11 +387,15 @@ async def truncate(state: State, planned: Sequence[PlannedWrite], *, restarts: b
     return Result(lambda _: "TRUNCATE TABLE")
 
 
-async def _written(state: State, planned: Sequence[PlannedWrite], *, is_short: bool) -> list[list[Written]]:
-    """Write tables by bound statements, and return the rows of each statement."""
+async def _written(
+    state: State, planned: Sequence[PlannedWrite], *, is_short: bool, given: Sequence[Row] | None = None
+) -> list[list[Written]]:
+    """Write tables by bound statements, and return the rows of each statement; `given` are staged rows of a query."""
 
     async def evaluated(is_alone: bool) -> tuple[list[list[Written]], list[Write]]:
-        rows = [await written_rows(state, table, is_short=is_short, is_alone=is_alone) for table in planned]
+        rows = [
+            await written_rows(state, table, is_short=is_short, is_alone=is_alone, given=given) for table in planned
+        ]
         parts = zip(planned, rows, strict=True)
         return rows, [write for table, written in parts for write in _writes(table.table, written)]
 

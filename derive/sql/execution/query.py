@@ -44,6 +44,7 @@ from derive.sql.planner.plan import plan_value
 from derive.sql.planner.planned import PlannedQuery, bind_expression
 from derive.sql.preparation import Lookup, Plan
 from derive.sql.results import Result, in_thread, of_rows
+from derive.sql.transactions.resident_tables import TableQuery
 from derive.sql.transactions.timeline import time_text
 from derive.storage.table_types import Table
 
@@ -149,34 +150,56 @@ def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Ro
     if not (coordinator.computing.is_owner and state.is_at_rest) or len(plan.text) > MOST_CHARACTERS:
         return None
     try:
-        lookup = _lookup(state, plan)
-        frontiers = coordinator.lookups.frontiers(lookup) if lookup else None
-        if lookup is None or frontiers is None or lookup.at_present:
-            return None
-        coordinator.source_feeder.check(lookup.sources)
-        if not coordinator.source_feeder.is_begun(lookup.sources):
-            return None
-        time = coordinator.timeline.time_at_once(*coordinator.storage_clock.bounds(lookup.sources), least=frontiers[0])
+        present = _present(state, plan)
+        query = present.query if present is not None else None
+        lookup = coordinator.lookups.find(query, state.objects) if query else None
+        if lookup is None:
+            return _rows_of_tables_at_once(state, query, arguments) if query else None
+        return _look_up_at_once(state, lookup, arguments)
     except FlowError:
         return None
+
+
+def _look_up_at_once(state: State, lookup: Lookup, arguments: Sequence[Datum]) -> Sequence[Row] | None:
+    """Return the rows of a lookup at the current time; None if the lookup needs a new time, a wait or a peek."""
+    coordinator = state.coordinator
+    frontiers = coordinator.lookups.frontiers(lookup)
+    if frontiers is None or lookup.at_present:
+        return None
+    coordinator.source_feeder.check(lookup.sources)
+    if not coordinator.source_feeder.is_begun(lookup.sources):
+        return None
+    time = coordinator.timeline.time_at_once(*coordinator.storage_clock.bounds(lookup.sources), least=frontiers[0])
     if time is None or time >= frontiers[1]:
         return None
     rows = rows_at_once(state, lookup, time, arguments)
     if rows is not None:
-        _logger.debug("point lookup: %s", plan.text)
+        _logger.debug("point lookup of %s at %s", sorted(lookup.sources), time_text(time))
     return rows
 
 
-def _lookup(state: State, plan: Plan) -> Lookup | None:
-    """Return the lookup of a statement under the current names; None if missing, or after a change of its columns."""
+def _present(state: State, plan: Plan) -> Plan | None:
+    """Return the plan of a SELECT under the current names; None for other plans, or after a change of its columns."""
     coordinator, objects, before = state.coordinator, state.objects, plan
     if plan.version != objects.version:
         plan = coordinator.plans.plan(plan.text, plan.given, objects)
         if plan.columns != before.columns or plan.parameters != before.parameters:
             return None
-    if plan.query is None or not isinstance(plan.statement, SelectStatement) or plan.statement.as_of is not None:
+    if not isinstance(plan.statement, SelectStatement) or plan.statement.as_of is not None:
         return None
-    return coordinator.lookups.find(plan.query, objects)
+    return plan
+
+
+def _rows_of_tables_at_once(state: State, query: PlannedQuery, arguments: Sequence[Datum]) -> Sequence[Row] | None:
+    """Return the rows of a query from copies of its tables in memory; None if a copy is missing."""
+    coordinator = state.coordinator
+    asked = _query_of_copies(state, query)
+    if asked is None or asked.tables is None or not coordinator.commits.residents.are_loaded(asked):
+        return None
+    time = coordinator.timeline.time_at_once(*coordinator.storage_clock.bounds(asked.tables))
+    if time is None:
+        return None
+    return coordinator.commits.rows_of_tables_at_once(asked, time, arguments, state.most_bytes)
 
 
 def rows_at_once(state: State, lookup: Lookup, time: int, arguments: Sequence[Datum]) -> Sequence[Row] | None:
@@ -298,10 +321,12 @@ async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: As
     rows = await _look_up(state, plan.query, arguments) if is_lookup else None
     if rows is None and is_lookup:
         rows = await _look_up_key(state, plan.query, arguments)
+    if rows is not None:
+        _logger.debug("point lookup: %s", plan.text)
+    elif is_lookup:
+        rows = await _read_tables(state, plan.query, arguments)
     if rows is None:
         rows = await read(state, state.bound(plan.query, arguments), as_of)
-    else:
-        _logger.debug("point lookup: %s", plan.text)
     shown = rows if plan.columns else without_columns(rows)
     return Result(lambda count: f"SELECT {count}", plan.columns, shown)
 
@@ -353,6 +378,31 @@ async def _look_up_key(
             return of_rows([])
         rows = await coordinator.commits.rows_of_key(lookup.table, lookup.number, key, time)
     return None if rows is None else of_rows([lookup.result(row) for row in rows])
+
+
+async def _read_tables(
+    state: State, query: PlannedQuery, arguments: Sequence[Datum]
+) -> AsyncIterator[Sequence[Row]] | None:
+    """Return the rows of a query from copies of its tables in memory; None if Storage must be read."""
+    coordinator = state.coordinator
+    asked = _query_of_copies(state, query)
+    if asked is None or asked.tables is None or state.transaction.has_changed(asked.tables):
+        return None
+    with state.interruptible():
+        time = await time_of(state, asked.tables, None)
+        rows = await coordinator.commits.rows_of_tables(asked, time, arguments, state.most_bytes)
+    if rows is None:
+        return None
+    _logger.debug("evaluation over tables in memory %s at %s", sorted(asked.tables), time_text(time))
+    return of_rows(rows)
+
+
+def _query_of_copies(state: State, query: PlannedQuery) -> TableQuery | None:
+    """Return a query of tables that this process writes; None for other queries, or beside definitions."""
+    coordinator = state.coordinator
+    if not coordinator.ownership.is_held or state.ddl is not None:
+        return None
+    return coordinator.commits.residents.find(query, state.objects)
 
 
 async def read(

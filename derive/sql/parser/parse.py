@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from derive.errors import SqlError, distance
-from derive.recently_used import cached_by_text
+from derive.recently_used import MOST_CHARACTERS, cached_by_text
 from derive.sql.parser.ast import NO_WITH, QueryBody, Select, SetQuery, SyntaxNode, Values
 from derive.sql.parser.data_statements import (
     parse_as_of,
@@ -55,6 +55,7 @@ from derive.sql.parser.statement import (
 )
 from derive.sql.parser.tokens import Token, TokenKind, TokenReader, tokens_of
 from derive.sql.parser.type_names import parse_type
+from derive.sql.parser.value_rows import is_insert_of_rows
 
 _MOST_CHARACTERS = 100_000
 """Greatest length of a statement that is parsed again, in characters; longer statements are mostly data."""
@@ -381,6 +382,9 @@ def split(text: str) -> tuple[tuple[int, str], ...]:
     Raises:
         SqlError: a token is invalid (42601).
     """
+    if len(text) > MOST_CHARACTERS and is_insert_of_rows(text):
+        head = len(text) - len(text.lstrip())
+        return ((head, text[head:].rstrip().removesuffix(";").rstrip()),)
     statements = []
     begin: int | None = None
     end = 0

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
-from derive.algebra.expression import Call, Expression, Literal, Parameter
-from derive.algebra.relation import Finishing, Get, GlobalId, Relation
+from derive.algebra.expression import Call, Column, Expression, Literal, Parameter
+from derive.algebra.relation import Constant, Finishing, Get, GlobalId, Project, Relation
 from derive.algebra.rewrite import Replacement, rewritten, rewritten_relation, with_gets
 from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
@@ -187,21 +187,29 @@ class PlannedWrite:
     numbered: tuple[tuple[int, int, int], ...] = ()
     conflict: PlannedConflict | None = None
 
+    def over_rows(self) -> PlannedWrite | None:
+        """Return the write of one row of parameters as a write of staged rows of arguments; None for other writes."""
+        types = self.query.parameters
+        relation = _over_rows(self.query.relation, Get(STAGED, types))
+        if relation is None:
+            return None
+        return replace(self, query=replace(self.query, relation=relation, parameters=()))
+
     def over(self, replacement: Callable[[Get], Relation]) -> PlannedWrite:
         """Return the write over other relations."""
         completion, conflict = with_gets((self.completion, self.conflict), replacement)
         return replace(self, query=with_gets(self.query, replacement), completion=completion, conflict=conflict)
 
-    def parts(self, row: Row, kind: WriteKind | None = None) -> Written:
-        """Split a row: the deleted row, the inserted row, and the RETURNING row."""
+    def parts(self, rows: Sequence[Row], kind: WriteKind | None = None) -> list[Written]:
+        """Split rows: the deleted row, the inserted row, and the RETURNING row of each."""
         width = len(self.table.columns)
         kind = kind or self.kind
         if kind is WriteKind.DELETE:
-            return row[:width], None, row[width:]
-        end = len(row) - len(self.table.checks)
+            return [(row[:width], None, row[width:]) for row in rows]
+        checks = len(self.table.checks)
         if kind is WriteKind.UPDATE:
-            return row[:width], row[width : 2 * width], row[2 * width : end]
-        return None, row[:width], row[width:end]
+            return [(row[:width], row[width : 2 * width], row[2 * width : len(row) - checks]) for row in rows]
+        return [(None, row[:width], row[width : len(row) - checks]) for row in rows]
 
     def check(self, rows: Sequence[Row], kind: WriteKind | None = None) -> None:
         """Check the inserted rows.
@@ -212,12 +220,28 @@ class PlannedWrite:
         kind = kind or self.kind
         if kind is WriteKind.DELETE:
             return
-        check_rows(self.table, (new for row in rows if (new := self.parts(row, kind)[1]) is not None))
         checks = self.table.checks
+        if not all(column.is_nullable for column in self.table.columns):
+            check_rows(self.table, (new for _, new, _ in self.parts(rows, kind) if new is not None))
         for row in rows if checks else ():
             for check, is_satisfied in zip(checks, row[-len(checks) :], strict=True):
                 if is_satisfied is not None and not is_satisfied:
-                    raise failed_check(self.table, check, self.parts(row, kind)[1] or ())
+                    raise failed_check(self.table, check, self.parts([row], kind)[0][1] or ())
+
+
+def _over_rows(relation: Relation, arguments: Get) -> Relation | None:
+    """Return a relation of one row of parameters as a relation of rows of arguments; None for other relations."""
+
+    def replacement(part: Expression, _: int) -> Expression | None:
+        return Column(part.index, part.type) if isinstance(part, Parameter) else None
+
+    match relation:
+        case Project(input=Constant(rows=((),)), expressions=expressions):
+            return Project(arguments, tuple(rewritten(part, replacement) for part in expressions))
+        case Project(input=source):
+            below = _over_rows(source, arguments)
+            return below and replace(relation, input=below)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ from typing import Protocol, TypeAlias
 
 from derive.algebra.bounds import Bounds
 from derive.algebra.relation import GlobalId
-from derive.algebra.types import Row
+from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation
 from derive.sql.transactions.key_index import KeyChanges, KeyIndexes
+from derive.sql.transactions.resident_tables import ResidentTables, TableQuery
 from derive.sql.transactions.timeline import Check, Timeline, Write, time_text
 from derive.storage.metadata.definitions import Definitions
 
@@ -125,6 +126,8 @@ class _PendingCommit:
 
 NO_KEYS = KeyIndexes(lambda _: None, lambda _: (0, ()))
 """The indexes of tables without keys."""
+NO_RESIDENTS = ResidentTables(lambda _: None, lambda *_: None, 0)
+"""No copies of tables."""
 
 
 class GroupCommit:
@@ -136,8 +139,10 @@ class GroupCommit:
         others: other writers.
         altered: returns the name of a table whose shape differs from the given shape; None if no shape differs.
         keys: indexes of the keys of all tables.
+        residents: copies of small tables.
 
     Attributes:
+        residents: copies of small tables.
         keys: indexes of the keys of all tables.
     """
 
@@ -148,14 +153,16 @@ class GroupCommit:
         others: OtherWriters | None = None,
         altered: Callable[[GlobalId, Shape], str | None] = lambda *_: None,
         keys: KeyIndexes = NO_KEYS,
+        residents: ResidentTables = NO_RESIDENTS,
     ) -> None:
-        self._altered, self.keys = altered, keys
+        self._altered, self.keys, self.residents = altered, keys, residents
         self._timeline, self._dropped, self._others = timeline, dropped, others or NoOtherWriters()
         self._writers = asyncio.Lock()  # held by the writer, from the reads of its basis on
         self._waiting: list[_PendingCommit] = []
         self._task: asyncio.Task[None] | None = None
         self._written: dict[GlobalId, int] = {}
         self._applying: set[GlobalId] = set()  # tables with durable writes that are not in the index yet
+        self._in_flight: frozenset[GlobalId] = frozenset()  # tables whose writes may be durable
 
     async def commit(
         self,
@@ -273,8 +280,36 @@ class GroupCommit:
         return rows if self._is_applied(table.id, time) else None
 
     def _is_applied(self, table: GlobalId, time: int) -> bool:
-        """Return whether the indexes of a table have its rows at a time."""
-        return table not in self._applying and self._written.get(table, 0) <= time
+        """Return whether the indexes and the copy of a table have its rows at a time."""
+        if table in self._applying or (table in self._in_flight and time > self._timeline.latest):
+            return False
+        return self._written.get(table, 0) <= time
+
+    async def rows_of_tables(
+        self, asked: TableQuery, time: int, arguments: Sequence[Datum], most_bytes: int | None
+    ) -> list[Row] | None:
+        """Return the rows of a query at a time from copies of its tables; None if Storage must be read.
+
+        Args:
+            asked: the query.
+            time: the time.
+            arguments: arguments of the parameters.
+            most_bytes: maximum size of the result; None for no limit.
+        """
+        tables = asked.tables or {}
+        if not all(self._is_applied(identifier, time) for identifier in tables):
+            return None
+        if not self.residents.are_loaded(asked) and not await self.residents.load(asked, time):
+            return None
+        return self.rows_of_tables_at_once(asked, time, arguments, most_bytes)
+
+    def rows_of_tables_at_once(
+        self, asked: TableQuery, time: int, arguments: Sequence[Datum], most_bytes: int | None
+    ) -> list[Row] | None:
+        """Return the rows like `rows_of_tables` without awaiting; None also if a table is not copied yet."""
+        if not all(self._is_applied(identifier, time) for identifier in asked.tables or ()):
+            return None
+        return self.residents.rows(asked, time, arguments, most_bytes)
 
     async def _key_changes(self, waiting: _PendingCommit) -> dict[GlobalId, KeyChanges]:
         """Return the changes of keys by a commit, for tables with keys that the commit does not define."""
@@ -392,20 +427,24 @@ class GroupCommit:
         first = group[0]
         # A write with a check or with definitions is alone in its group.
         to_check, basis, definitions = self._to_check(first), first.basis, first.definitions
+        tables = self._in_flight = frozenset(table for table, _, _ in writes)
         try:
             if to_check and basis:
-                check = self._check_of(basis, to_check, {table for table, _, _ in writes})
+                check = self._check_of(basis, to_check, tables)
                 time = await self._timeline.write(writes, after=basis.time, check=check, definitions=definitions)
             else:
                 time = await self._timeline.write(writes, definitions=definitions)
         except Exception as error:
             self.keys.discard(keys.keys())  # the commit may have happened
+            self.residents.discard(tables)
             for waiting in group:
                 waiting.done.set_exception(error)
             return
         except BaseException:
             _give_up(group)
             raise
+        finally:
+            self._in_flight = frozenset()
         await self._note_written(group, keys, time)
         for waiting in group:
             try:
@@ -421,8 +460,10 @@ class GroupCommit:
         """Record the durable writes of a group, and add them to the indexes of keys."""
         # At once, because the next read may have this time.
         self._applying.update(keys)
+        self.residents.note((write for waiting in group for write in waiting.writes), time)
         if (definitions := group[0].definitions) is not None:
             self.keys.discard((*definitions.dropped, *definitions.altered))
+            self.residents.discard((*definitions.dropped, *definitions.altered))
         try:
             await self.keys.apply(keys.values())
         except BaseException:

@@ -96,7 +96,7 @@ def outcome(text: str) -> tuple[Shown, Shown]:
     table = Counter(row for batch in contents(write.table.id) for row in batch)
     for batch in evaluate(bound.relation, bound.finishing, contents):
         for row in batch:
-            gone, new, values = write.parts(row)
+            ((gone, new, values),) = write.parts([row])
             table -= Counter([gone] if gone else [])
             table += Counter([new] if new else [])
             returned.append(values)

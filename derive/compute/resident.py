@@ -1,0 +1,150 @@
+"""Rows of tables in memory, and one-time queries of them.
+
+A one-time query fetches the rows of its tables, which costs much more than the query of a small table. The rows of
+such tables stay in a SQLite database in memory. A query is lowered once, and its parameters are bound, so SQLite
+prepares the SELECT once as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from time import thread_time
+
+import apsw
+
+from derive.algebra.relation import Finishing, Get, GlobalId, Relation
+from derive.algebra.types import Datum, Row
+from derive.compute.oneshot import size_of
+from derive.compute.sqlite import connect, finished_select, names, parameters_of, with_arguments
+from derive.errors import FlowError
+from derive.functions.statement_context import running
+
+_STEPS = 2_000
+"""Number of SQLite steps between checks of the time."""
+
+
+class ResidentQuery:
+    """A query of tables in memory that can be repeated with other arguments.
+
+    Args:
+        relation: the relation over tables, whose parameters are bound on execution.
+        finishing: the final processing of its rows.
+
+    Attributes:
+        is_slow: whether an execution has exceeded its time.
+
+    Raises:
+        SqlError: the query is recursive (0A000).
+    """
+
+    def __init__(self, relation: Relation, finishing: Finishing) -> None:
+        self.sql = finished_select(with_arguments(relation), with_arguments(finishing), _name)
+        self._names = {f"p{part.index}": part.index for part in parameters_of((relation, finishing))}
+        self.is_slow = False
+
+    def bindings(self, arguments: Sequence[Datum]) -> dict[str, Datum]:
+        """Return the arguments by the names of the parameters."""
+        return {name: arguments[index] for name, index in self._names.items()}
+
+
+class ResidentRows:
+    """Rows of tables in memory. All methods run in one thread.
+
+    Args:
+        most_bytes: largest size of the database.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._opened: apsw.Connection | None = None
+        self._end = inf
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes in use."""
+        if self._opened is None:
+            return 0
+        pages, free, size = (self._number(name) for name in ("page_count", "freelist_count", "page_size"))
+        return (pages - free) * size
+
+    def drop(self, table: GlobalId) -> None:
+        """Drop a table; its memory serves other tables."""
+        self._connection.execute(f"DROP TABLE IF EXISTS r{table}")
+
+    def insert(self, table: GlobalId, width: int, rows: Sequence[Row]) -> bool:
+        """Insert rows, and create the table first if it does not exist.
+
+        Args:
+            table: the table.
+            width: number of its columns.
+            rows: the rows.
+
+        Returns:
+            False, without an effect, if the database would be too large.
+        """
+        connection = self._connection
+        insert = f"INSERT INTO r{table} VALUES ({', '.join('?' * (width or 1))})"
+        try:
+            connection.execute(f"BEGIN; CREATE TABLE IF NOT EXISTS r{table}({names(width)})")
+            connection.executemany(insert, rows if width else ((None,) for _ in rows))
+            connection.execute("COMMIT")
+        except apsw.FullError:
+            return False
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        return True
+
+    def delete(self, table: GlobalId, row: Row) -> bool:
+        """Delete one row; return False if the table does not have the row."""
+        condition = " AND ".join(f"c{index} IS ?" for index in range(len(row))) or "1"
+        equal = self._connection.execute(f"SELECT rowid, * FROM r{table} WHERE {condition}", row).fetchall()
+        # SQLite's equal numbers may differ, such as 0.0 and -0.0.
+        same = [number for number, *data in equal if not row or list(map(repr, data)) == list(map(repr, row))]
+        if not same:
+            return False
+        self._connection.execute(f"DELETE FROM r{table} WHERE rowid = ?", same[:1])
+        return True
+
+    def rows(
+        self, query: ResidentQuery, arguments: Sequence[Datum], most_bytes: int | None, seconds: float
+    ) -> list[Row] | None:
+        """Return the rows of a query; None if the query is slow, fails, or has a result that is too large.
+
+        Args:
+            query: the query.
+            arguments: arguments of the parameters.
+            most_bytes: maximum size of the result; None for no limit.
+            seconds: greatest processor time, in seconds.
+        """
+        self._end = thread_time() + seconds
+        try:
+            with running(self._is_late):
+                rows: list[Row] = self._connection.execute(query.sql, query.bindings(arguments)).fetchall()
+        except (FlowError, apsw.Error):  # the evaluation over stored rows reports the error
+            query.is_slow |= self._is_late()
+            return None
+        finally:
+            self._end = inf
+        return None if most_bytes is not None and sum(map(size_of, rows)) > most_bytes else rows
+
+    def _is_late(self) -> bool:
+        return thread_time() > self._end
+
+    @property
+    def _connection(self) -> apsw.Connection:
+        if self._opened is None:
+            self._opened = connection = connect(":memory:")
+            size = self._number("page_size")
+            connection.execute(f"PRAGMA max_page_count = {max(1, self._most_bytes // size)}")
+            connection.set_progress_handler(self._is_late, _STEPS)
+        return self._opened
+
+    def _number(self, name: str) -> int:
+        number: int = self._connection.execute(f"PRAGMA {name}").get
+        return number
+
+
+def _name(get: Get) -> str:
+    return f"r{get.id}"

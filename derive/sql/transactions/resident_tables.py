@@ -1,0 +1,265 @@
+"""Rows of small tables in memory, for queries without an index.
+
+One process writes all tables of SQL, and group commit gives its writes an order. So a copy of the rows at a time that
+follows the commits is exact, like an index of keys. A table is copied at its second read. Committed rows are added at
+the next read, so a table that is only written costs nothing. Tables that are large, or that processes of tasks write,
+are always read from Storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from derive.algebra.relation import GlobalId
+from derive.algebra.types import Datum, Row, Type
+from derive.compute.resident import ResidentQuery, ResidentRows
+from derive.errors import FlowError, SqlError
+from derive.recently_used import RecentlyUsed
+from derive.relations.columns import columns_of
+from derive.relations.table_rows import StoredRow, rows_of
+from derive.sql.catalog.items import is_provisional
+from derive.sql.catalog.snapshot import Objects
+from derive.sql.parser.statement import ObjectKind
+from derive.sql.planner.dependencies import ids_of, types_read
+from derive.sql.planner.planned import PlannedQuery
+from derive.sql.transactions.timeline import Write
+from derive.storage.table_types import Table
+
+MOST_BYTES = 64 << 20
+"""Default size of all copies, in bytes."""
+MOST_ROWS = 50_000
+"""Greatest number of rows of a copied table; the scan of more rows would delay other sessions."""
+_MOST_PENDING = 5_000
+"""Number of changed rows after which a table is copied again."""
+_MOST_COMPARED = 200_000
+"""Greatest number of rows that deletions are compared with, one after the other."""
+_AT_ONCE = 2_000
+_SECONDS = 0.005
+"""Processor time up to which a query is evaluated on the event loop, in seconds."""
+_MOST_QUERIES = 1_000
+_RETRY = 60_000_000
+"""Time after which a table that was too large is read again, in microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableQuery:
+    """A query of tables that SQL writes.
+
+    Attributes:
+        query: the query.
+        version: version of the catalog.
+        tables: types of the columns of each table; None for a query of another kind.
+        lowered: the query over copies; None for a query of another kind.
+    """
+
+    query: PlannedQuery
+    version: int
+    tables: Mapping[GlobalId, tuple[Type, ...]] | None = None
+    lowered: ResidentQuery | None = None
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A copy of a table.
+
+    Attributes:
+        source: the table.
+        since: time from which on the copy has the rows of the table, with the pending changes.
+        rows: number of rows without the pending changes.
+        is_loaded: whether the rows are loaded.
+        latest: time of the last noted commit.
+        pending: committed changes that are not applied yet: time, row, and the change of its count.
+    """
+
+    source: Table
+    since: int
+    rows: int = 0
+    is_loaded: bool = False
+    latest: int = 0
+    pending: list[tuple[int, Row, int]] = field(default_factory=list)
+
+
+class ResidentTables:
+    """Copies of tables, within a size. All methods run in one event loop.
+
+    Args:
+        source: returns a table with its present columns.
+        contents: returns the rows of a table at a time; None for too many rows. It runs in a thread.
+        most_bytes: size of all copies, in bytes; 0 for no copies.
+    """
+
+    def __init__(
+        self,
+        source: Callable[[GlobalId], Table | None],
+        contents: Callable[[Table, int], list[Row] | None],
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._source, self._contents = source, contents
+        self._is_on = most_bytes > 0
+        self._rows = ResidentRows(most_bytes)
+        self._copies: dict[GlobalId, _Copy] = {}  # ordered by use, the latest last
+        self._queries: RecentlyUsed[int, TableQuery] = RecentlyUsed(_MOST_QUERIES)
+        self._read: RecentlyUsed[GlobalId, int] = RecentlyUsed(_MOST_QUERIES)
+        self._refused: RecentlyUsed[GlobalId, int] = RecentlyUsed(_MOST_QUERIES)
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes in use."""
+        return self._rows.size
+
+    def find(self, query: PlannedQuery, objects: Objects) -> TableQuery | None:
+        """Return a query as a query of tables that SQL writes; None for a query of another kind."""
+        found = self._queries.get(id(query))
+        if found is None or found.query is not query or found.version != objects.version:
+            found = self._queries.put(id(query), _query_of(query, objects) or TableQuery(query, objects.version))
+        return found if self._is_on and found.lowered is not None and not found.lowered.is_slow else None
+
+    def are_loaded(self, asked: TableQuery) -> bool:
+        """Return whether all tables of a query are copied."""
+        return all((copy := self._copies.get(id_)) is not None and copy.is_loaded for id_ in asked.tables or ())
+
+    async def load(self, asked: TableQuery, time: int) -> bool:
+        """Copy the missing tables of a query at a time, if each is small; return whether all tables are copied."""
+        assert asked.tables is not None
+        is_first = False
+        for identifier in asked.tables:
+            is_first |= self._read.get(identifier) is None
+            self._read.put(identifier, time)
+            refused = self._refused.get(identifier)
+            if refused is not None and time - refused < _RETRY:
+                return False
+        if is_first:
+            return False
+        for identifier in asked.tables:
+            if identifier not in self._copies:
+                await self._load(identifier, time)
+        return self.are_loaded(asked)
+
+    async def _load(self, identifier: GlobalId, time: int) -> None:
+        source = self._source(identifier)
+        if source is None:
+            return
+        copy = self._copies[identifier] = _Copy(source, time)
+        try:
+            rows = await asyncio.to_thread(self._contents, source, time)
+            if self._copies.get(identifier) is not copy:
+                return
+            if rows is None:
+                self._refused.put(identifier, time)
+                self.discard([identifier])
+                return
+            for begin in range(0, len(rows) or 1, _AT_ONCE):
+                if not self._insert(identifier, copy, rows[begin : begin + _AT_ONCE]):
+                    self._refused.put(identifier, time)
+                    return
+                await asyncio.sleep(0)
+                if self._copies.get(identifier) is not copy:
+                    return
+            copy.rows, copy.is_loaded = len(rows), True
+        except FlowError:  # the evaluation over stored rows reports the error
+            pass
+        finally:
+            if not copy.is_loaded and self._copies.get(identifier) is copy:
+                self.discard([identifier])
+
+    def _insert(self, identifier: GlobalId, copy: _Copy, rows: Sequence[Row]) -> bool:
+        """Insert rows into a copy; discard other copies if there is no memory, and then this copy."""
+        while not self._rows.insert(identifier, len(copy.source.columns), rows):
+            oldest = next((one for one in self._copies if one != identifier), identifier)
+            self.discard([oldest])
+            if oldest == identifier:
+                return False
+        return True
+
+    def rows(
+        self, asked: TableQuery, time: int, arguments: Sequence[Datum], most_bytes: int | None
+    ) -> list[Row] | None:
+        """Return the rows of a query at a time; None if the copies do not have them, or the query is slow or fails.
+
+        Args:
+            asked: the query.
+            time: the time; all commits of its tables up to this time are noted.
+            arguments: arguments of the parameters.
+            most_bytes: maximum size of the result; None for no limit.
+        """
+        assert asked.tables is not None
+        assert asked.lowered is not None
+        for identifier, types in asked.tables.items():
+            copy = self._copies.pop(identifier, None)
+            if copy is None:
+                return None
+            self._copies[identifier] = copy
+            is_fit = copy.is_loaded and copy.since <= time and copy.latest <= time
+            if not is_fit or types != tuple(column.type for column in columns_of(copy.source)):
+                return None
+            if copy.pending and not self._apply(identifier, copy):
+                return None
+        if not self.are_loaded(asked):
+            return None
+        return self._rows.rows(asked.lowered, arguments, most_bytes, _SECONDS)
+
+    def _apply(self, identifier: GlobalId, copy: _Copy) -> bool:
+        """Apply the pending changes of a copy; discard the copy and return False if that is not possible."""
+        changes = [(row, diff) for time, row, diff in copy.pending if time > copy.since]
+        copy.pending.clear()
+        deletions = sum(-diff for _, diff in changes if diff < 0)
+        if deletions * copy.rows <= _MOST_COMPARED and self._changed(identifier, copy, changes):
+            return True
+        self.discard([identifier])
+        return False
+
+    def _changed(self, identifier: GlobalId, copy: _Copy, changes: Sequence[tuple[Row, int]]) -> bool:
+        """Apply changes of counts in their order; return False if that is not possible."""
+        if any(type(row) is StoredRow for row, _ in changes):
+            return False
+        # The copy has the rows as they are read from Storage, where equal rows have equal texts.
+        stored = rows_of(copy.source)
+        rows = stored.rows([text for text, _, _ in stored.changes(changes)])
+        added: list[Row] = []
+        for row, (_, diff) in zip(rows, changes, strict=True):
+            if diff > 0:
+                added += [row] * diff
+                continue
+            if not self._insert(identifier, copy, added):
+                return False
+            added = []
+            if not all(self._rows.delete(identifier, row) for _ in range(-diff)):
+                return False
+        if not self._insert(identifier, copy, added):
+            return False
+        copy.rows += sum(diff for _, diff in changes)
+        return copy.rows <= MOST_ROWS
+
+    def note(self, writes: Iterable[Write], time: int) -> None:
+        """Note the committed writes of a time."""
+        for identifier, row, diff in writes if self._copies else ():
+            copy = self._copies.get(identifier)
+            if copy is not None:
+                copy.latest = time
+                copy.pending.append((time, row, diff))
+                if len(copy.pending) > _MOST_PENDING:
+                    self.discard([identifier])
+
+    def discard(self, ids: Collection[GlobalId]) -> None:
+        """Discard the copies of some tables."""
+        for identifier in ids:
+            if self._copies.pop(identifier, None) is not None:
+                self._rows.drop(identifier)
+
+
+def _query_of(query: PlannedQuery, objects: Objects) -> TableQuery | None:
+    if query.limit is not None or query.offset is not None or query.is_of_session or query.needs_context:
+        return None
+    tables = types_read(query.relation)
+    if not (tables and query.columns) or tables.keys() != ids_of(query.relation):
+        return None
+    for identifier in tables:
+        item = objects.items.get(identifier)
+        if is_provisional(identifier) or item is None or item.kind is not ObjectKind.TABLE:
+            return None
+    try:
+        return TableQuery(query, objects.version, tables, ResidentQuery(query.relation, query.finishing))
+    except SqlError:
+        return None

@@ -1,0 +1,183 @@
+"""Queries of tables in memory give the rows that are stored: beside writers, in transactions, and after definitions."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sql_world import Client, SqlWorld
+
+from derive.algebra.types import Row
+from derive.errors import SqlError
+from derive.sql.coordinator import Coordinator
+from derive.sql.preparation import plan
+from derive.sql.transactions.resident_tables import ResidentTables, TableQuery
+from derive.storage.table_types import Table
+
+CREATE = "CREATE TABLE t (a int, b double precision); CREATE TABLE u (a int); CREATE VIEW v AS SELECT * FROM t"
+
+QUERIES = [
+    "SELECT a FROM t WHERE b = 1",
+    "SELECT t.a FROM t, u WHERE t.a = u.a AND u.a > $1 ORDER BY 1 LIMIT 3",
+    "SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a = t.a)",
+    "SELECT count(*), sum(b) FROM t GROUP BY a",
+    "SELECT a FROM v",
+]
+OTHERS = [
+    "SELECT 1",
+    "SELECT a FROM t LIMIT $1",
+    "SELECT now(), a FROM t",
+    "SELECT relname FROM pg_class",
+    "SELECT t.a FROM t, pg_class",
+    'SELECT id FROM "shop/orders"',
+    'SELECT a FROM t WHERE a IN (SELECT id FROM "shop/orders")',
+    "WITH RECURSIVE r AS (SELECT a FROM t UNION SELECT a + 1 FROM r WHERE a < 5) SELECT * FROM r",
+]
+
+
+def _query(coordinator: Coordinator, text: str) -> TableQuery | None:
+    query = plan(text, (), coordinator.objects).query
+    return coordinator.commits.residents.find(query, coordinator.objects) if query else None
+
+
+def test_queries_of_tables_are_evaluated_in_memory(tmp_path: Path) -> None:
+    async def check(coordinator: Coordinator) -> None:
+        await Client(coordinator).script(CREATE)
+        assert [text for text in QUERIES + OTHERS if _query(coordinator, text)] == QUERIES
+
+    SqlWorld(tmp_path).within(check)
+
+
+_STATEMENTS = st.sampled_from(
+    [
+        "INSERT INTO t VALUES ({k}, {v}), ({k}, -0.0 * {v}::float8)",
+        "INSERT INTO t VALUES ({k}, NULL)",
+        "UPDATE t SET b = b + {v} WHERE a = {k}",
+        "DELETE FROM t WHERE a = {k}",
+        "BEGIN",
+        "COMMIT",
+        "ROLLBACK",
+    ]
+)
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), _STATEMENTS, st.integers(0, 2), st.integers(0, 2)), max_size=14))
+def test_rows_in_memory_equal_stored_rows(statements: list[tuple[bool, str, int, int]]) -> None:
+    """At each time and in each transaction, a query of a table in memory gives the rows that Storage gives."""
+
+    async def check(coordinator: Coordinator) -> None:
+        clients = Client(coordinator), Client(coordinator)
+        await clients[0].script(CREATE)
+        for _ in range(2):  # the second read copies the table
+            await clients[0]("SELECT a, b FROM t")
+        for is_second, text, key, value in statements:
+            try:
+                await clients[is_second].tag(text.format(k=key, v=value))
+            except SqlError:  # a conflict with the other client
+                await clients[is_second].tag("ROLLBACK")
+            for reader in clients:
+                found = await reader("SELECT a, b FROM t")
+                stored = await reader("SELECT a, b FROM t WHERE now() IS NOT NULL")
+                assert sorted(found, key=repr) == sorted(stored, key=repr)
+                counted = await reader("SELECT count(*) FROM t WHERE a = $1", key)
+                assert counted == [(str(sum(row[0] == str(key) for row in stored)),)]
+        asked = _query(coordinator, "SELECT a, b FROM t")
+        assert asked is not None
+        assert coordinator.commits.residents.are_loaded(asked)
+
+    with TemporaryDirectory() as folder:
+        SqlWorld(Path(folder)).within(check)
+
+
+def test_tables_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    async def check(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+
+        async def rows() -> list[tuple[str | None, ...]]:
+            before = [await client("SELECT * FROM w ORDER BY 1") for _ in range(3)]
+            assert before[0] == before[1] == before[2]
+            return before[0]
+
+        await client.script("CREATE TABLE w (a int)", "INSERT INTO w VALUES (1), (2)")
+        assert await rows() == [("1",), ("2",)]
+        await client("ALTER TABLE w ADD COLUMN b text")
+        await client("UPDATE w SET b = 'x' WHERE a = 2")
+        assert await rows() == [("1", None), ("2", "x")]
+        await client("ALTER TABLE w ALTER COLUMN a TYPE text USING a::text || '!'")
+        assert await rows() == [("1!", None), ("2!", "x")]
+        await client("TRUNCATE w")
+        assert await rows() == []
+        await client.script("DROP TABLE w", "CREATE TABLE w (c int)", "INSERT INTO w VALUES (7)")
+        assert await rows() == [("7",)]
+
+    SqlWorld(tmp_path).within(check)
+
+
+def test_tables_in_memory_stay_within_their_size(tmp_path: Path) -> None:
+    """The least recently read tables leave the memory, and each query has its rows."""
+    most = 400_000
+    world = SqlWorld(tmp_path)
+
+    async def check() -> None:
+        coordinator = Coordinator(world.data, world.catalog, table_memory=most)
+        try:
+            client = Client(coordinator)
+            residents = coordinator.commits.residents
+            for number in range(5):
+                await client(f"CREATE TABLE t{number} (a int, b text)")
+                values = f"SELECT i, repeat('x', 100) FROM generate_series(1, {1000 if number < 4 else 9000}) AS g(i)"
+                await client(f"INSERT INTO t{number} {values}")
+            for number in (0, 0, 1, 1, 2, 2, 3, 3, 0, 4, 4, 4):
+                count = 1000 if number < 4 else 9000
+                assert await client(f"SELECT count(*), max(a) FROM t{number}") == [(str(count), str(count))]
+                assert residents.size <= most
+            asked = [_query(coordinator, f"SELECT count(*), max(a) FROM t{number}") for number in range(5)]
+            loaded = [query is not None and residents.are_loaded(query) for query in asked]
+            assert loaded[4] is False
+        finally:
+            await coordinator.close()
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("written", [[], [4], [5], [4, 5, 6]])
+def test_commits_during_a_copy_are_applied_once(tmp_path: Path, written: list[int]) -> None:
+    """A copy at time 5 has the commits up to 5 from Storage, and gets later ones from their notes."""
+    world = SqlWorld(tmp_path)
+
+    async def check(coordinator: Coordinator) -> None:
+        await Client(coordinator)("CREATE TABLE t (a int)")
+        query = plan("SELECT a FROM t", (), coordinator.objects).query
+        identifier = next(iter(coordinator.objects.items))
+        source = coordinator.source(identifier)
+        assert query is not None
+        assert isinstance(source, Table)
+        is_noted = threading.Event()
+
+        def contents(_: Table, time: int) -> list[Row]:
+            assert is_noted.wait(60)
+            return [(one,) for one in [0, *written] if one <= time]
+
+        tables = ResidentTables(lambda _: source, contents)
+        asked = tables.find(query, coordinator.objects)
+        assert asked is not None
+        assert not await tables.load(asked, 5)  # the first read does not copy
+        loading = asyncio.create_task(tables.load(asked, 5))
+        await asyncio.sleep(0)
+        for time in written:
+            tables.note([(identifier, (time,), 1)], time)
+        is_noted.set()
+        assert await loading
+        assert tables.rows(asked, 7, (), None) == [(0,), *((one,) for one in written)]
+        assert tables.rows(asked, 4, (), None) is None
+        tables.note([(identifier, (0,), -1), (identifier, (9,), 2)], 9)
+        assert tables.rows(asked, 8, (), None) is None
+        assert tables.rows(asked, 9, (), None) == [*((one,) for one in written), (9,), (9,)]
+
+    world.within(check)
