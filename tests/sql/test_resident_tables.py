@@ -84,6 +84,10 @@ def test_rows_in_memory_equal_stored_rows(statements: list[tuple[bool, str, int,
             for reader in clients:
                 found = await reader("SELECT a, b FROM t")
                 stored = await reader("SELECT a, b FROM t WHERE now() IS NOT NULL")
+                prepared = await reader.session.prepare("SELECT a FROM t", ())
+                at_once = reader.session.look_up(prepared, ())
+                if at_once is not None:
+                    assert sorted(map(str, (a for (a,) in at_once))) == sorted(str(a) for a, _ in stored)
                 assert sorted(found, key=repr) == sorted(stored, key=repr)
                 counted = await reader("SELECT count(*) FROM t WHERE a = $1", key)
                 assert counted == [(str(sum(row[0] == str(key) for row in stored)),)]

@@ -152,10 +152,11 @@ def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Ro
     try:
         present = _present(state, plan)
         query = present.query if present is not None else None
-        lookup = coordinator.lookups.find(query, state.objects) if query else None
-        if lookup is None:
-            return _rows_of_tables_at_once(state, query, arguments) if query else None
-        return _look_up_at_once(state, lookup, arguments)
+        if query is None:
+            return None
+        lookup = coordinator.lookups.find(query, state.objects)
+        rows = _look_up_at_once(state, lookup, arguments) if lookup else None
+        return _rows_of_tables_at_once(state, query, arguments) if rows is None else rows
     except FlowError:
         return None
 

@@ -66,6 +66,7 @@ class _Copy:
 
     Attributes:
         source: the table.
+        types: types of its columns.
         since: time from which on the copy has the rows of the table, with the pending changes.
         rows: number of rows without the pending changes.
         is_loaded: whether the rows are loaded.
@@ -74,6 +75,7 @@ class _Copy:
     """
 
     source: Table
+    types: tuple[Type, ...]
     since: int
     rows: int = 0
     is_loaded: bool = False
@@ -141,7 +143,7 @@ class ResidentTables:
         source = self._source(identifier)
         if source is None:
             return
-        copy = self._copies[identifier] = _Copy(source, time)
+        copy = self._copies[identifier] = _Copy(source, tuple(column.type for column in columns_of(source)), time)
         try:
             rows = await asyncio.to_thread(self._contents, source, time)
             if self._copies.get(identifier) is not copy:
@@ -192,7 +194,7 @@ class ResidentTables:
                 return None
             self._copies[identifier] = copy
             is_fit = copy.is_loaded and copy.since <= time and copy.latest <= time
-            if not is_fit or types != tuple(column.type for column in columns_of(copy.source)):
+            if not is_fit or types != copy.types:
                 return None
             if copy.pending and not self._apply(identifier, copy):
                 return None

@@ -108,7 +108,7 @@ class RecordedServer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     async def _begin(self, folder: Path) -> tuple[Coordinator, Server, int]:
-        coordinator = Coordinator(folder, None)
+        coordinator = Coordinator(folder, None, table_memory=0)  # only indexes answer on the fast path
         coordinator.own()
 
         def open_session(begun: Mapping[str, str], backends: Backends) -> Session:
