@@ -188,6 +188,25 @@ def compare_batches(
     print_ratio(report, [one for one, _ in times], [other for _, other in times], what, count, most)
 
 
+def compare_statements(report: Report, ours: Connection, theirs: Connection, rows: int, lookups: int) -> None:
+    """Compare statements that are not prepared, that write, or that read tables without an index."""
+    for how, most in ((UNPREPARED, float("inf")), (SIMPLE, MOST_TEXTS)):
+        compare(report, ours, theirs, LOOKUP, f"{how}", lookups, most, how)
+    for text, what, most in (
+        (INSERT, "inserts of one row", MOST_INSERTS),
+        (UPDATE, "updates of one", MOST_UPDATES),
+        (DELETE, "deletions of one", MOST_UPDATES),
+        (SCAN, f"selects of {SCANNED:,} rows", MOST_SCANS),
+    ):
+        compare(report, ours, theirs, text, what, lookups // 10, most)
+    for work, what, count, most in (
+        *((insert_values, "rows of VALUES", count, MOST_BATCHES) for count in BATCHES),
+        (insert_many, "rows of executemany", BATCHES[0], MOST_BATCHES),
+        (insert_selected, "rows of INSERT … SELECT", rows, MOST_COPIES),
+    ):
+        compare_batches(report, ours, theirs, work, what, count, most)
+
+
 def print_ratio(
     report: Report, of_ours: Sequence[float], of_theirs: Sequence[float], what: str, count: int, most: float
 ) -> None:
@@ -262,21 +281,7 @@ def main() -> int:
             compare(report, ours, theirs, LOOKUP, "look-ups, on one processor", arguments.lookups, MOST)
         with placed({first}, {last}, theirs):
             compare(report, ours, theirs, LOOKUP, "look-ups by an index", arguments.lookups, MOST)
-            for how, most in ((UNPREPARED, float("inf")), (SIMPLE, MOST_TEXTS)):
-                compare(report, ours, theirs, LOOKUP, f"{how}", arguments.lookups, most, how)
-            for text, what, most in (
-                (INSERT, "inserts of one row", MOST_INSERTS),
-                (UPDATE, "updates of one", MOST_UPDATES),
-                (DELETE, "deletions of one", MOST_UPDATES),
-                (SCAN, f"selects of {SCANNED:,} rows", MOST_SCANS),
-            ):
-                compare(report, ours, theirs, text, what, arguments.lookups // 10, most)
-            for work, what, count, most in (
-                *((insert_values, "rows of VALUES", count, MOST_BATCHES) for count in BATCHES),
-                (insert_many, "rows of executemany", BATCHES[0], MOST_BATCHES),
-                (insert_selected, "rows of INSERT … SELECT", arguments.rows, MOST_COPIES),
-            ):
-                compare_batches(report, ours, theirs, work, what, count, most)
+            compare_statements(report, ours, theirs, arguments.rows, arguments.lookups)
         crowd(report, lambda: connect(port), LOOKUP, "look-ups", arguments.lookups, IDLE)
         crowd(report, lambda: connect(port), INSERT, "inserts", arguments.lookups, 0)
         crowd(report, postgres.connect, INSERT, "its inserts", arguments.lookups, 0)

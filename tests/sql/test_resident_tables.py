@@ -99,7 +99,7 @@ def test_rows_in_memory_equal_stored_rows(statements: list[tuple[bool, str, int,
         SqlWorld(Path(folder)).within(check)
 
 
-def test_tables_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+def test_tables_of_one_name_have_their_own_rows(tmp_path: Path) -> None:
     async def check(coordinator: Coordinator) -> None:
         client = Client(coordinator)
 

@@ -80,12 +80,12 @@ def value_rows(text: str) -> ValueRows | None:
     row = rf"\({_}({_CONSTANT})" + rf"{_},{_}({_CONSTANT})" * (width - 1) + rf"{_}\){_}(,?){_}"
     rows: list[Sequence[str]] = []
     end, comma = head.end(), ","
-    for found in re.compile(row, re.I).finditer(text, end):
-        if found.start() != end or not comma:
+    for match in re.compile(row, re.I).finditer(text, end):
+        if match.start() != end or not comma:
             break
-        *constants, comma = found.groups()
+        *constants, comma = match.groups()
         rows.append(constants)
-        end = found.end()
+        end = match.end()
     rest = _REST.fullmatch(text, end)
     if rest is None or comma:
         return None

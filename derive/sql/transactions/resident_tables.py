@@ -113,10 +113,10 @@ class ResidentTables:
 
     def find(self, query: PlannedQuery, objects: Objects) -> TableQuery | None:
         """Return a query as a query of tables that SQL writes; None for a query of another kind."""
-        found = self._queries.get(id(query))
-        if found is None or found.query is not query or found.version != objects.version:
-            found = self._queries.put(id(query), _query_of(query, objects) or TableQuery(query, objects.version))
-        return found if self._is_on and found.lowered is not None and not found.lowered.is_slow else None
+        asked = self._queries.get(id(query))
+        if asked is None or asked.query is not query or asked.version != objects.version:
+            asked = self._queries.put(id(query), _query_of(query, objects) or TableQuery(query, objects.version))
+        return asked if self._is_on and asked.lowered is not None and not asked.lowered.is_slow else None
 
     def are_loaded(self, asked: TableQuery) -> bool:
         """Return whether all tables of a query are copied."""
