@@ -377,6 +377,7 @@ RAW = {
     ("collections.py", "show(with_deletions(update))"),
     ("collections.py", "upper"),
     ("compute.py", "server.address"),
+    ("console.py", "records_of"),  # of cells that were made visible
     ("console.py", "line + "),  # `_print` has made it visible
     ("console.py", "orjson.dumps"),
     ("console.py", "for line in (header"),  # of cells of `table.py`
