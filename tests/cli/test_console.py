@@ -398,6 +398,7 @@ RAW = {
     ("sql.py", "line.rstrip()"),  # of cells that were made visible
     ("sql_serve.py", "visible"),
     ("state.py", "dump_exact"),
+    ("ui.py", "url + "),  # of the address of this server
     ("why.py", "dump_exact"),
     ("completion.py", "completion.source_template"),
     ("main.py", "versions.items()"),
