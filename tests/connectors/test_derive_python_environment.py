@@ -114,6 +114,8 @@ def test_module_uses_the_libraries_of_its_project(
     assert connector.check([spec]) == []
     prefix = str(declared(config_of(spec)).folder)
     assert run(spec, [{"id": 4}]) == [(0, {"id": 8, "prefix": prefix})]
+    named = derivation(MODULE, schema=SCHEMA, interpreter=f"{prefix}/bin/python")
+    assert run(named, [{"id": 5}]) == [(0, {"id": 10, "prefix": prefix})]
     wrong = derivation(
         MODULE.replace("double(read.doc.id)", "double('x')").replace("import sys", "import sys, nosuch"),
         schema=SCHEMA,

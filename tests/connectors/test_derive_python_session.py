@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from python_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_ses
 
 from connectors.derive_python import PythonConnector
 from connectors.derive_python.config import Permissions, ProjectFile, config_of
+from connectors.derive_python.runtime.project import HARNESS
 from derive.errors import LambdaError
 from derive.protocol.derive import Level, PublishedColumns, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document, LambdaLimits
@@ -251,6 +253,25 @@ def test_output_of_a_module_does_not_reach_the_pipes(tmp_path: Path) -> None:
     body = "import logging, os, sys\nos.write(1, b'raw')\nprint('a\\nb')\nlogging.error('c %s', 1)\nprint('d', file=sys.stderr)\nreturn {'id': 1}"
     assert run(lambdas(body), [{"id": 1}], lambda level, message: logged.append((level, message))) == [(0, {"id": 1})]
     assert logged == [("info", "a"), ("info", "b"), ("error", "c 1"), ("warn", "d")]
+
+
+def test_process_of_a_module_serves_the_next_transaction() -> None:
+    spec = lambdas("import os\nreturn {'id': os.getpid()}")
+    assert run(spec, [{"id": 1}]) == run(spec, [{"id": 1}])
+
+
+def test_sandbox_names_the_restrictions_that_the_kernel_lacks() -> None:
+    """The task's log has these lines; the restrictions are replaced, because this kernel may offer them."""
+    script = (
+        "from flow_harness import sandbox\n"
+        "sandbox._restrict_files = sandbox._restrict_calls = lambda *_, **__: False\n"
+        "print(*sandbox.enter([], network=False), sep='\\n')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=HARNESS)
+    assert done.stdout.splitlines() == [
+        "files are not restricted, because the kernel has no Landlock",
+        "processes and the network are not restricted, because the kernel has no seccomp",
+    ]
 
 
 def test_files_of_the_project_are_imported() -> None:
