@@ -322,4 +322,6 @@ def test_state_and_previews_of_a_python_module(tmp_path: Path) -> None:
     (shown,) = rows(tmp_path, "preview", *task, "--show-state", "--limit", "1")
     assert shown["published"] == [{"item": "tea", "total": 1}]
     assert shown["state"] == [{"table": "state", "at": '/["tea"]', "new": {"total": 1}}]
-    assert shown["log"] == [{"level": "info", "message": "counted tea"}]
+    [logged] = cast("list[dict[str, str]]", shown["log"])
+    place = "transform 'fromDeliveries', document "
+    assert (logged["level"], logged["message"].split("{")[0]) == ("info", f"counted tea  ({place}")

@@ -54,7 +54,7 @@ def test_methods_return_yield_or_await_documents() -> None:
         (0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (3, 6), (4, 7),
     ]  # fmt: skip
     at = "2023-11-14 22:13:20.123456+00:00"
-    assert logged == [("info", f"nothing for 9 {at} {at}")]
+    assert logged == [("info", f"nothing for 9 {at} {at}  (transform 'asNothing', document {{\"id\":9}})")]
 
 
 # body, beginning of the message after the transform, line and column
@@ -248,11 +248,25 @@ def test_permissions_and_settings_reach_the_module(tmp_path: Path, monkeypatch: 
     assert run(granted, [{"id": 1}]) == [(0, {"id": "content", "env": "yes", "c": 2.5})]
 
 
-def test_output_of_a_module_does_not_reach_the_pipes(tmp_path: Path) -> None:
+def test_output_of_a_module_goes_to_the_log_with_level_and_document() -> None:
     logged: list[tuple[Level, str]] = []
-    body = "import logging, os, sys\nos.write(1, b'raw')\nprint('a\\nb')\nlogging.error('c %s', 1)\nprint('d', file=sys.stderr)\nreturn {'id': 1}"
-    assert run(lambdas(body), [{"id": 1}], lambda level, message: logged.append((level, message))) == [(0, {"id": 1})]
-    assert logged == [("info", "a"), ("info", "b"), ("error", "c 1"), ("warn", "d")]
+    body = "import logging, os\nos.write(1, b'raw')\nprint('a\\nb')\nlogging.error('c %s', 1)\nprint('d', file=sys.stderr)\nreturn {'id': 1}"
+    members = "def __init__(self, open: Any) -> None:\n    print('e')\n@arrow\ndef by_column(self, batch: Any) -> Any:\n    print('f')\n    return batch\n"
+    text = lambdas(body, members, "import sys\nfrom acme.out import arrow\nprint('g', file=sys.stderr)\n")
+    spec = derivation(config_of(text).module.text, "fromIn", "byColumn")
+    session = open_session(spec, lambda level, message: logged.append((level, message)))
+    long = "x" * 600
+    assert invoke(session, [{"id": 1, "text": long}]) == [(0, {"id": 1})]
+    invoke(session, [{"id": 2}], [1])
+    session.close()
+    place = f"""  (transform 'fromIn', document {{"id":1,"text":"{long[:484]}…)"""
+    expected = [("info", "a"), ("info", "b"), ("error", "c 1"), ("warn", "d")]
+    assert logged == [
+        ("warn", "g"),
+        ("info", "e"),
+        *((level, message + place) for level, message in expected),
+        ("info", "f  (transform 'byColumn')"),
+    ]
 
 
 def test_process_of_a_module_serves_the_next_transaction() -> None:
@@ -400,7 +414,7 @@ def test_module_that_writes_much_is_answered(noise: str) -> None:
         lambdas(f"{textwrap.dedent(NOISES[noise])}\nprint()\nreturn read.doc"), limits=LambdaLimits(python_seconds=20)
     )
     assert run(spec, [{"id": 1}], lambda level, message: logged.append(message)) == [(0, {"id": 1})]
-    assert {character for message in logged for character in message} == {"y"}
+    assert {character for message in logged for character in message.split("  (")[0]} == {"y"}
 
 
 FORGED = [

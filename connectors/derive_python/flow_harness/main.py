@@ -416,13 +416,13 @@ class _Output(io.TextIOBase):
                 lines, rest = [*lines, rest], ""
             self._parts, self._length = [rest], len(rest)
             for line in lines:
-                say(self._frames, self._level, line)
+                say(self._frames, self._level, line, present.place())
         return len(text)
 
     def flush(self) -> None:
         line, self._parts, self._length = "".join(self._parts), [], 0
         if line:
-            say(self._frames, self._level, line)
+            say(self._frames, self._level, line, present.place())
 
     def close(self) -> None:
         """Stay open."""
@@ -431,9 +431,17 @@ class _Output(io.TextIOBase):
         return True
 
 
-def say(frames: Frames, level: str, message: str) -> None:
-    """Send a message to the log of the task."""
-    frames.send(LOG, to_json([level, message[:_LONGEST_MESSAGE].encode("utf-8", "replace").decode()]))
+def say(frames: Frames, level: str, message: str, place: str = "") -> None:
+    """Send a message to the log of the task.
+
+    Args:
+        frames: the pipes.
+        level: level of the message, such as `info`.
+        message: the message.
+        place: transform and document of the message; empty without one.
+    """
+    text = message[:_LONGEST_MESSAGE].encode("utf-8", "replace").decode()
+    frames.send(LOG, to_json([level, f"{text}  ({place})" if place else text]))
 
 
 class _LogHandler(logging.Handler):
@@ -447,7 +455,7 @@ class _LogHandler(logging.Handler):
         levels = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "info"))
         level = next((name for least, name in levels if record.levelno >= least), "debug")
         try:
-            say(self._frames, level, self.format(record))
+            say(self._frames, level, self.format(record), present.place())
         except Exception:
             self.handleError(record)
 
@@ -457,6 +465,7 @@ def main() -> None:
     settings = json.loads(sys.argv.pop())
     faulthandler.enable(all_threads=False)
     frames = Frames()
+    present.transforms = settings["transforms"]
     libraries = [path for path in sys.path if path != settings["harness"]]
     sys.path[:] = [*libraries, settings["types"]]
     sys.stdout, sys.stderr = _Output(frames, "info"), _Output(frames, "warn")

@@ -28,6 +28,9 @@ import pydantic_core
 
 _REAL_PERF_COUNTER = time.perf_counter
 
+_MOST_SHOWN = 500
+"""Maximum number of characters of a document in a message."""
+
 
 def elapsed() -> float:
     """Return real seconds since an unspecified time."""
@@ -38,12 +41,14 @@ class _Present:
     """The document that is processed now.
 
     Attributes:
+        transforms: names of the transforms, by index.
         micros: timestamp in microseconds.
         serial: number that changes with each document.
         has_time: false while a method takes a batch.
     """
 
     def __init__(self) -> None:
+        self.transforms: Sequence[str] = ()
         self.micros = 0
         self.serial = 0
         self._transform = -1
@@ -66,6 +71,16 @@ class _Present:
         """Make a time the present one that is no document's."""
         self.set(micros, transform, (text,), 0)
         self._has_chance, self.has_time = has_chance, has_time
+
+    def place(self) -> str:
+        """Return the transform and the document in words, without the document of a batch; empty outside of methods."""
+        if not 0 <= self._transform < len(self.transforms):
+            return ""
+        transform, document = f"transform '{self.transforms[self._transform]}'", self._documents[self._place]
+        if document == b"":
+            return transform
+        text = (document if isinstance(document, bytes) else pydantic_core.to_json(document)).decode()
+        return f"{transform}, document {text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + '…'}"
 
     def set_frame(self) -> None:
         """Let the documents that follow have time and random values."""

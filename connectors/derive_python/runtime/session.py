@@ -77,6 +77,7 @@ class PythonProcess(ModuleProcess):
             "harness": str(HARNESS),
             "package": types_package(spec),
             "module": config.path,
+            "transforms": [transform.name for transform in spec.transforms],
             "methods": [method_of(transform.name) for transform in spec.transforms],
             "reads": [read_of(transform.name) for transform in spec.transforms],
             "sources": [source_of(transform.name) for transform in spec.transforms],
