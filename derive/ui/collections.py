@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -22,7 +22,7 @@ from derive.cli.console import render_error
 from derive.cli.options import catalog_with_shadows, clock_of
 from derive.contents.reads import ReadOptions, compacted_before
 from derive.contents.reduced import Versions, reduced_documents
-from derive.document.clock import format_rfc3339
+from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.key import show_key, unpack
 from derive.errors import FlowError
@@ -62,6 +62,7 @@ def show(request: Request) -> Response:
     spec = catalog.find_collection(name)
     known, row = store.collection(name), collection_row(store, catalog, name, spec.key)
     segments = store.segments(spec) if known else []
+    query = _Query.of(request.query_params)
     values: dict[str, Any] = {
         "title": name,
         "page": "Collections",
@@ -76,7 +77,8 @@ def show(request: Request) -> Response:
         "write_schema": dump_pretty(spec.write_schema) if spec.write_schema != spec.read_schema else None,
         "partitions": _partitions(spec, segments),
         "growth": growth(segments),
-        "query": _Query.of(request.query_params),
+        "query": query,
+        "span": _Span.of(segments, row["upper"], query.as_of),
         "documents_url": f"/documents/{path_of(name)}?{request.query_params}",
     }
     return page(request, "collection.html", values)
@@ -181,6 +183,39 @@ class _Query:
 
 
 @dataclass(frozen=True, slots=True)
+class _Span:
+    """The times of a slider, in milliseconds.
+
+    Attributes:
+        first: time of the first document.
+        last: last time at which the documents are final.
+        value: chosen time.
+    """
+
+    first: int
+    last: int
+    value: int
+
+    @staticmethod
+    def of(segments: Sequence[Segment], upper: str | None, as_of: str) -> _Span | None:
+        """Return the times of a collection; None without documents.
+
+        Args:
+            segments: files of the collection.
+            upper: RFC 3339 time before which the documents are final.
+            as_of: RFC 3339 time that the person has chosen; empty for the latest.
+        """
+        if not segments or upper is None:
+            return None
+        first = -(-min(one.clock_min for one in segments) // 1000)
+        last = (parse_rfc3339(upper) - 1) // 1000
+        value = last
+        with suppress(ValueError):
+            value = parse_rfc3339(as_of) // 1000 if as_of else last
+        return _Span(first, last, value) if first < last else None
+
+
+@dataclass(frozen=True, slots=True)
 class _Shown:
     """A document on a page.
 
@@ -217,7 +252,8 @@ def show_documents(request: Request) -> Response:
             values["before"] = query.url(path, offset=max(0, query.offset - _ROWS))
     is_derived = name in folder.catalog().derivations
     values |= {"title": name, "page": None, "query": query, "path": path, "name": name, "is_derived": is_derived}
-    return page(request, "documents.html", values)
+    is_form = request.headers.get("hx-trigger") == "query"
+    return page(request, "documents.html", values, headers={"hx-push-url": query.url(path)} if is_form else {})
 
 
 def _read(folder: Folder, name: str, query: _Query, notes: list[str]) -> Iterator[_Shown]:

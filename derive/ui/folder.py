@@ -125,6 +125,17 @@ class Folder:
         store = self.store()
         return f"{self._token}-{self._openings}-{store.changes.mark().others}"
 
+    def facts(self) -> object:
+        """Return a value that differs if pages show more than other times: documents, transactions, errors."""
+        catalog, store = self.catalog(), self.store()
+        names = [*catalog.collections, *(table.name for table in store.tables.all())]
+        known = [store.collection(name) for name in names]
+        tasks = [(state.name, state.transactions, state.shards, state.error) for state in store.tasks()]
+        quarantines = [sorted(store.quarantined(name).items()) for name in catalog.derivations]
+        record = read_record(self.path)
+        instances = [(one["name"], one["reason"], len(one["dataflows"])) for one in record.instances] if record else []
+        return catalog, [one and one.documents for one in known], tasks, quarantines, instances
+
     def overview(self) -> Overview:
         """Return the present state of all tasks; requests between two commits, and within a second, share one."""
         with self._overview_turn:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -88,7 +89,13 @@ def _environment() -> Environment:
 _TEMPLATES = _environment()
 
 
-def page(request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
+def page(
+    request: Request,
+    template: str,
+    values: Mapping[str, Any],
+    status: int = 200,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> Response:
     """Return a page.
 
     Args:
@@ -97,11 +104,12 @@ def page(request: Request, template: str, values: Mapping[str, Any], status: int
         values: variables of the template; `title` and `page` (name of the page in the navigation) are required, and
             `version` is the version of the data folder if the page has a live part.
         status: status of the response.
+        headers: further headers of the response.
     """
     place = str(request.app.state.folder.path)
     defaults = {"pages": PAGES, "place": place, "version": None}
     text: str = _TEMPLATES.get_template(template).render({**defaults, **values})
-    return HTMLResponse(text, status, {"cache-control": "no-store"})
+    return HTMLResponse(text, status, {"cache-control": "no-store", **headers})
 
 
 async def error_page(request: Request, error: Exception) -> Response:

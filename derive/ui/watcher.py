@@ -1,6 +1,7 @@
 """Notification of pages: one thread waits for commits, and all open pages are notified by server-sent events.
 
-The thread runs while a page is open. A page loads its live part again at each event.
+The thread runs while a page is open. A page loads its live part again at each event. A run without work commits every
+few seconds, because time passes; an event follows only if a commit changes more than times.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _COST_SHARE = 10
 """Ratio of the time between two events to the time that the overview of the tasks takes."""
 
 _LOOK_SECONDS = 1.0
-"""Time after which the thread checks whether pages are open."""
+"""Time after which the thread checks whether pages are open, and whether the catalog was edited."""
 
 
 class Watcher:
@@ -78,37 +79,56 @@ class Watcher:
             return f"error {error.message}"
 
     def _watch(self) -> None:
-        """Notify all pages of commits, until no page is open."""
-        shown = self._version()
-        while self._wait_for_commit(shown):
+        """Notify all pages of changed facts, until no page is open."""
+        seen, shown = self._state(), self._facts()
+        due = time.monotonic() + _MOST_SECONDS
+        while self._wait_for_change(seen, due):
             begun = time.monotonic()
-            shown = self._version()
-            self._notify()
-            with suppress(FlowError):  # the page shows the error
-                self._folder.overview()
+            seen, facts = self._state(), self._facts()
+            if facts != shown or begun >= due:
+                shown, due = facts, begun + _MOST_SECONDS
+                self._notify()
+                with suppress(FlowError):  # the page shows the error
+                    self._folder.overview()
             time.sleep(max(_LEAST_SECONDS, _COST_SHARE * (time.monotonic() - begun)))
 
-    def _wait_for_commit(self, shown: str) -> bool:
-        """Wait for a commit, or for the longest time between two events; return false if no page is open.
+    def _wait_for_change(self, seen: object, due: float) -> bool:
+        """Wait for a commit, or for an edit of the catalog, until a time; return false if no page is open.
 
         Args:
-            shown: version of the data folder at the last event.
+            seen: the state after the last change.
+            due: the monotonic time.
         """
-        end = time.monotonic() + _MOST_SECONDS
-        while time.monotonic() < end:
+        while True:
             with self._turn:
                 if not self._pages or self._is_closed:
                     self._thread = None
                     return False
-            try:
+            left = due - time.monotonic()
+            changes = mark = None
+            with suppress(FlowError):
                 changes = self._folder.store().changes
                 mark = changes.mark()
-                if self._version() != shown:
-                    return True
-                changes.wait(mark, _LOOK_SECONDS)
-            except FlowError:
+            if left <= 0 or self._state() != seen:
+                return True
+            if changes is None or mark is None:
                 time.sleep(_LOOK_SECONDS)
-        return True
+                continue
+            with suppress(FlowError):  # the next state has the error
+                changes.wait(mark, min(left, _LOOK_SECONDS))
+
+    def _state(self) -> object:
+        """Return a value that differs after each commit, and after each edit of the catalog."""
+        try:
+            return self._folder.version(), self._folder.catalog()
+        except FlowError as error:
+            return error.message
+
+    def _facts(self) -> object:
+        try:
+            return self._folder.facts()
+        except FlowError as error:
+            return error.message
 
     def _notify(self) -> None:
         with self._turn:

@@ -265,6 +265,19 @@ def test_watcher_notifies_all_pages_of_a_commit(tmp_path: Path) -> None:
     assert late == before != first == second
 
 
+def test_passing_time_changes_no_facts(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    Store(tmp_path / ".flow").close()
+    data, store = Folder(tmp_path / "flow.yaml", None), Store(tmp_path / ".flow")
+    version, facts = data.version(), data.facts()
+
+    store.timeline.read()
+    assert (data.version() != version, data.facts() == facts) == (True, True)
+    assert flowctl(tmp_path, "ingest", "--collection", "shop/orders", text='{"id": 1}')[0] == 0
+    assert data.facts() != facts
+    store.close()
+
+
 async def _first(stream: Any) -> Any:
     yield await anext(stream)
     await stream.aclose()

@@ -6,7 +6,9 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +21,9 @@ import pytest
 from conftest import write_catalog
 from forked_flowctl import Flowctl, flowctl
 from ui_shop import CATALOG, SCRIPT, orders
+
+from derive.cli.ui import command
+from derive.errors import FlowError
 
 pytest.importorskip("uvicorn", reason="the extra `ui` is not installed")
 
@@ -53,6 +58,32 @@ def test_server_streams_a_commit_and_ends_while_a_page_is_open(tmp_path: Path) -
 
     assert (first[0], first[2], second[1]) == (b": begin\n", b"event: change\n", b"event: change\n")
     assert "1 document" in text
+
+
+def test_server_encrypts_and_asks_for_the_token(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    (tmp_path / "token").write_text("a-very-secret-token")
+    (tmp_path / "token").chmod(0o600)
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", "key.pem"]
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2", "-out", "cert.pem"]
+    subprocess.run(["openssl", "req", "-x509", *key, *subject], cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+    tls = ["--tls-certificate", "cert.pem", "--tls-key", "key.pem", "--token-file", "token"]
+    with served(tmp_path, *tls) as url:
+        assert url.startswith("https://127.0.0.1:")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(url, context=context)
+        request = urllib.request.Request(url, headers={"authorization": "Bearer a-very-secret-token"})
+        with urllib.request.urlopen(request, context=context) as page:
+            assert b"Catalog" in page.read()
+
+
+def test_command_names_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(FlowError, match="the pages need jinja2, which is not installed") as caught:
+        command.main([], standalone_mode=False)
+
+    assert caught.value.hint == "install the extra: pip install 'derive-flow[ui]'"
 
 
 @pytest.mark.parametrize(
@@ -97,6 +128,7 @@ def test_pages_in_a_browser_are_live_usable_and_without_errors(tmp_path: Path) -
             # the browser reports the page that does not exist
             assert [error for error in errors if "404" not in error] == []
         _follow_commits(browser.new_page(viewport={"width": 390, "height": 900}), url, tmp_path)
+        _read_at_a_time(browser.new_page(), url)
         browser.close()
 
 
@@ -115,6 +147,19 @@ def _visit(page: Any, url: str, width: int) -> list[str]:
         page.screenshot(path=f"{shots}/result-{width}.png", full_page=True)
     page.close()
     return errors
+
+
+def _read_at_a_time(page: Any, url: str) -> None:
+    """Check that the slider reads the documents at its time, and that the URL has the time."""
+    latest = page.get_by_text('{"id":7}')
+    page.goto(f"{url}/collections/shop/orders")
+    latest.wait_for()
+    page.locator("input[type=range]").press("Home")
+    latest.wait_for(state="detached")
+    assert 1 <= page.locator("#documents li").count() <= 5
+    assert "as_of=20" in page.url
+    page.go_back()
+    latest.wait_for()
 
 
 def _follow_commits(page: Any, url: str, folder: Path) -> None:
@@ -141,7 +186,7 @@ def _check(page: Any, url: str, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width, url
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") in ("skip", ""), url
-    assert page.locator("script").count() == 3, url
+    assert page.locator("script").count() == 4, url
 
 
 def _run_statement(page: Any, url: str) -> None:
