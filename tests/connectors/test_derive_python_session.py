@@ -236,16 +236,17 @@ def test_failed_documents_are_undone(tmp_path: Path) -> None:
 
 def test_permissions_and_settings_reach_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRANTED", "yes")
+    monkeypatch.setenv("SECRET", "no")
     (tmp_path / "list.txt").write_text("content")
     permissions = Permissions(read=(str(tmp_path),), env=("GRANTED",))
-    body = f"import os\nreturn {{'id': open({str(tmp_path / 'list.txt')!r}).read(), 'env': os.environ['GRANTED'], 'c': self.c}}"
+    body = f"import os\nreturn {{'id': open({str(tmp_path / 'list.txt')!r}).read(), 'env': [os.environ['GRANTED'], 'SECRET' in os.environ], 'c': self.c}}"
     members = "def __init__(self, open: Request.Open, config: Any) -> None:\n    self.c = config.rate\n"
     schema = {"type": "object", "properties": {"rate": {"type": "number"}}}
     spec = lambdas(body, members, permissions=permissions, config={"rate": 2.5}, config_schema=schema)
     with pytest.raises(LambdaError, match="asks for permissions: read"):
         run(spec, [{"id": 1}])
     granted = replace(spec, limits=LambdaLimits(allows_permissions=True))
-    assert run(granted, [{"id": 1}]) == [(0, {"id": "content", "env": "yes", "c": 2.5})]
+    assert run(granted, [{"id": 1}]) == [(0, {"id": "content", "env": ["yes", False], "c": 2.5})]
 
 
 def test_output_of_a_module_goes_to_the_log_with_level_and_document() -> None:

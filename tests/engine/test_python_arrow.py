@@ -20,6 +20,7 @@ from connectors.module_kit.process import ModuleProcess
 from derive.catalog import load
 from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.engine.quarantine import Choice, open_entries
+from derive.errors import LambdaError
 from derive.spark.executor import SparkExecutor
 from derive.why.audit import audit
 
@@ -199,6 +200,16 @@ def test_l2_killed_driver_of_an_arrow_module_and_another_run_give_the_same_bytes
     assert flowctl(tmp_path, *command, env=kill)[0] == -signal.SIGKILL
     assert flowctl(tmp_path, *command, env=dict(os.environ))[0] == 0
     assert world.digest() == undisturbed
+
+
+def test_module_that_ends_its_process_stops_only_its_own_task(tmp_path: Path) -> None:
+    ending = HEAD.format(name="plain") + PLAIN.replace("v = doc.v / 3", "import os; os._exit(3)")
+    path = write_catalog(tmp_path, CATALOG[: CATALOG.index("  t/mixed")], **{**MODULES, "plain__py": ending})
+    world = World(tmp_path / "data", load(path))
+    world.ingest("t/source", many(30))
+    with pytest.raises(LambdaError, match="the Python module of 't/plain' ended with status 3"):
+        world.step()
+    assert world.task("t/arrow").documents_in == 60  # of two transforms
 
 
 @pytest.mark.spark
