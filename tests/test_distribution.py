@@ -70,7 +70,7 @@ def test_wheel_of_the_sdist_runs_the_first_steps(tmp_path: Path) -> None:
         f"{own}/derive/__init__.py {own}/connectors/__init__.py\n"
     )
     version = wheel.split("-")[1]
-    assert run([flowctl, "--version"], tmp_path) == f"flowctl, version {version}\n"
+    assert run([flowctl, "--version"], tmp_path).splitlines()[0] == f"flowctl {version}"
     run([flowctl, "init", "shop"], tmp_path)
     shop = tmp_path / "shop"
     run([flowctl, "test"], shop)

@@ -477,7 +477,7 @@ def commits(step: int, first: int) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("step", "first"), [(29, 9), *(pytest.param(4, first, marks=pytest.mark.torture) for first in range(4))]
+    ("step", "first"), [(60, 9), *(pytest.param(4, first, marks=pytest.mark.torture) for first in range(4))]
 )
 def test_killed_shadow_is_swapped_once(step: int, first: int, server: CrashServer) -> None:
     """A run that fills a table and swaps is killed at each step; the next run completes it, with each document once."""

@@ -122,7 +122,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         ("SELECT length(concat_ws(repeat('x', 30000000), 'a', 'b', 'c', 'd', 'e'))", "54000"),
         ("SELECT length(repeat('x', 60000000) || repeat('y', 60000000) || repeat('z', 60000000))", "54000"),
         ("SELECT length(upper(repeat('ä', 10000000)))", None),
-        ("SELECT length(string_agg(repeat('x', 10000), '')) FROM generate_series(1, 50000)", "54000"),
+        ("SELECT length(string_agg(repeat('x', 10000), '')) FROM generate_series(1, 10000)", "54000"),
         ("SELECT length((10::numeric ^ 100000)::text)", None),
         ("SELECT repeat('a', 100000) || 'c' ~ '(a+)+b'", None),
         ("SELECT repeat('a', 1000000) LIKE '%a%a%a%a%b'", None),
