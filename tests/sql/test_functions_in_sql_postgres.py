@@ -110,6 +110,10 @@ SCRIPTS = {
             " JOIN pg_namespace n ON n.oid = p.pronamespace JOIN pg_language l ON l.oid = p.prolang"
             " WHERE p.proname IN ('f', 'g') AND n.nspname <> 'pg_catalog'"
         ),
+        (
+            "SELECT 'g'::regproc::oid = p.oid, 'g(int)'::regprocedure = p.oid, p.oid::regproc, to_regproc('nothing')"
+            " FROM pg_proc p WHERE p.proname = 'g'"
+        ),
         "DROP SCHEMA s",
     ),
 }

@@ -86,6 +86,7 @@ class CatalogSnapshot:
             for constraint in relation.constraints:
                 self._objects[FIRST_OID + constraint.id] = CatalogObject((), constraint.definition)
 
+        self._functions = {(one.schema, one.name): FIRST_OID + one.id for one in reversed(objects.functions)}
         for function in objects.functions:
             self._objects[FIRST_OID + function.id] = CatalogObject(
                 definition=function.definition, arguments=function.argument_list, result=function.result.value
@@ -130,11 +131,13 @@ class CatalogSnapshot:
         """
         if kind == "regtype":
             return _oid_of_type(name)
-        *schemas, short = name_parts(name)
+        *schemas, short = name_parts(name.partition("(")[0] if kind == "regproc" else name)
         if kind == "regclass":
             return self._oid_of_relation(schemas, short) or self._oid_of_collection(name)
         if kind == "regproc":
-            return PROCEDURES.get(short) if schemas in ([], [PG_CATALOG]) else None
+            own = (self._functions.get((schema, short)) for schema in (schemas[-1:] or self._path))
+            built_in = PROCEDURES.get(short) if schemas in ([], [PG_CATALOG]) else None
+            return built_in or next(filter(None, own), None)
         if schemas:
             raise SqlError("42602", "invalid name syntax")
         return self._schemas.get(short)
@@ -163,7 +166,8 @@ class CatalogSnapshot:
             case "regtype":
                 return NAMES_OF_TYPES.get(oid)
             case "regproc":
-                return _PROCEDURE_NAMES.get(oid)
+                own = (quoted_name(name) for (_, name), known in self._functions.items() if known == oid)
+                return _PROCEDURE_NAMES.get(oid) or next(own, None)
         name = _name_of(self._schemas, oid)
         return name and quoted_name(name)
 
