@@ -17,7 +17,7 @@ from derive.algebra.relation import GlobalId
 from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.document.pointer import JSON
 from derive.sql.parser.statement import ConstraintKind, Identity, ObjectKind
-from derive.sql.planner.interfaces import Constraint, Domain, NamedColumn
+from derive.sql.planner.interfaces import Constraint, Domain, NamedColumn, Reference
 from derive.storage.metadata.definitions import ItemChanges, StoredItem
 
 LOCAL = "local"
@@ -105,6 +105,7 @@ class Item:
             self,
             id=ids.get(self.id, self.id),
             columns=columns,
+            constraints=tuple(_rebound(one, ids) for one in self.constraints),
             bindings={name: ids.get(bound, bound) for name, bound in self.bindings.items()},
             on=None if self.on is None else ids.get(self.on, self.on),
             origin=origin,
@@ -174,6 +175,11 @@ class Change:
         return not (self.added or self.removed or self.renamed or self.altered)
 
 
+def _rebound(constraint: Constraint, ids: Mapping[GlobalId, GlobalId]) -> Constraint:
+    to = constraint.reference
+    return constraint if to is None else replace(constraint, reference=replace(to, table=ids.get(to.table, to.table)))
+
+
 def is_provisional(identifier: GlobalId) -> bool:
     """Return whether an identifier belongs to an uncommitted transaction."""
     return identifier >= PROVISIONAL
@@ -199,7 +205,7 @@ def items_change(change: Change) -> ItemChanges:
 def _description(item: Item) -> str:
     identities = {column.name: [column.identity.value, column.counter] for column in item.columns if column.identity}
     generated = {column.name: column.generated for column in item.columns if column.generated is not None}
-    constraints = [[one.name, one.kind.value, one.columns, one.condition] for one in item.constraints]
+    constraints = [_constraint_description(one) for one in item.constraints]
     described: dict[str, Any] = {
         "columns": [_column_description(column) for column in item.columns],
         "defaults": {column.name: column.default for column in item.columns if column.default is not None},
@@ -222,6 +228,12 @@ def _description(item: Item) -> str:
         parts["comment"] = item.comment
     described |= {name: part for name, part in parts.items() if part}
     return orjson.dumps(described).decode()
+
+
+def _constraint_description(one: Constraint) -> list[Any]:
+    described = [one.name, one.kind.value, one.columns, one.condition]
+    to = one.reference
+    return [*described, [to.table, to.columns, to.on_delete]] if to is not None else described
 
 
 def _column_description(column: NamedColumn) -> list[Any]:
@@ -261,8 +273,14 @@ def _domain(identifier: GlobalId, name: str, checks: list[list[str]], is_nullabl
     return Domain(identifier, name, tuple((check, text) for check, text in checks), is_nullable)
 
 
-def _constraint(name: str, kind: str, columns: list[str], condition: str | None) -> Constraint:
-    return Constraint(name, ConstraintKind(kind), tuple(columns), condition)
+def _constraint(
+    name: str, kind: str, columns: list[str], condition: str | None, reference: list[Any] | None = None
+) -> Constraint:
+    to = None
+    if reference is not None:
+        table, referenced, on_delete = reference
+        to = Reference(table, tuple(referenced), on_delete)
+    return Constraint(name, ConstraintKind(kind), tuple(columns), condition, reference=to)
 
 
 def item_of(stored: StoredItem) -> Item:

@@ -25,6 +25,7 @@ from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import TEMPORARY, ObjectKind, SelectStatement
 from derive.sql.planner.functions import chosen, plan_body
 from derive.sql.planner.interfaces import (
+    Constraint,
     NamedColumn,
     NamedFunction,
     NamedRelation,
@@ -182,6 +183,7 @@ class Objects:
         self._ids.update({(item.schema, item.name): item.id for item in self.items.values()})
         self._views: dict[GlobalId, Relation] = {}
         self._functions: dict[GlobalId, NamedFunction] = {}
+        self._referring: dict[GlobalId, list[tuple[NamedRelation, Constraint]]] | None = None
 
     def with_items(self, items: Iterable[Item]) -> Objects:
         """Return a snapshot with other items and a new version, for an uncommitted transaction."""
@@ -264,6 +266,19 @@ class Objects:
     def function(self, schema: str | None, name: str, types: Sequence[Type]) -> NamedFunction | None:
         """Return the function in SQL that takes arguments of these types; None if there is none."""
         return self.chosen(self.functions(schema, name), types)
+
+    def referring(self, identifier: GlobalId) -> list[tuple[NamedRelation, Constraint]]:
+        """Return the foreign keys that refer to a table, each with its table; those of the table itself are first."""
+        if self._referring is None:
+            self._referring = {}
+            for item in self.items.values():
+                table = self.described(item.id) if item.constraints else None
+                if table is None:
+                    continue
+                for one in table.foreign_keys:
+                    assert one.reference is not None
+                    self._referring.setdefault(one.reference.table or item.id, []).append((table, one))
+        return sorted(self._referring.get(identifier, ()), key=lambda pair: pair[0].id != identifier)
 
     def domain(self, name: str) -> NamedColumn | None:
         """Return a column of a domain in the schemas of the path; None if the domain does not exist."""

@@ -20,6 +20,7 @@ from derive.sql.catalog.snapshot import (
     provisional_id,
     with_schemas,
 )
+from derive.sql.execution.foreign_keys import check_existing, referring_elsewhere
 from derive.sql.execution.query import read
 from derive.sql.execution.routines import dropped_functions, planned_domain, planned_function
 from derive.sql.execution.sequences import planned_sequence, restart, sequence_of
@@ -232,6 +233,7 @@ class _Definer:
             return await self._create_table_as(statement, statement.query)
         schema = self._schema_of(statement.name)
         table = plan_table(statement, self._objects, self._taken_in(schema))
+        self._check_permanence(table, schema, statement.name.offset)
         columns = await self._numbered(table.columns)
         identifier, name = provisional_id(), statement.name.name
         origin = _on_commit(statement)
@@ -286,11 +288,14 @@ class _Definer:
                 hint="Drop the dependents first, and create them again after the change; one"
                 " transaction can do all of this.",
             )
+        self._check_referring(item, planned.table, is_in_place=is_in_place)
+        self._check_permanence(planned.table, item.schema)
         query = self._state.bound(planned.query)
         rows = [row async for batch in await read(self._state, query) for row in batch]
         columns, rows = await self._with_numbers(planned.table.columns, rows)
         altered = replace(planned.table, columns=columns)
         await asyncio.to_thread(check_altered, None if planned.converts else table, altered, rows)
+        await check_existing(self._state, altered, {one.name: one for one in item.constraints}, rows)
         changed = replace(item, columns=columns, constraints=altered.constraints)
         if is_in_place:
             self._change(changed)
@@ -299,6 +304,52 @@ class _Definer:
         self._change(changed, removed=(item.id,))
         self._state.transaction.write([(changed.id, row[: len(columns)], 1) for row in rows])
         return notices
+
+    def _check_permanence(self, table: NamedRelation, schema: str, offset: int | None = None) -> None:
+        """Check that foreign keys of permanent tables refer to permanent tables, and those of temporary ones too."""
+        for key in table.foreign_keys:
+            to = key.reference
+            target = self._objects.items.get(to.table) if to is not None else None
+            if target is not None and is_temporary(target.schema) is not is_temporary(schema):
+                kind = "temporary" if is_temporary(schema) else "permanent"
+                message = f"constraints on {kind} tables may reference only {kind} tables"
+                raise SqlError("42P16", message, offset=offset)
+
+    def _check_referring(self, item: Item, altered: NamedRelation, *, is_in_place: bool) -> None:
+        """Check that the foreign keys of other tables still refer to a key of an altered table.
+
+        Raises:
+            SqlError: a foreign key needs a changed key or column (2BP01).
+        """
+        keys = [set(key.columns) for key in altered.keys]
+        for table, key in self._objects.referring(item.id):
+            to = key.reference
+            if to is None or (table.id == item.id and key not in altered.constraints):
+                continue
+            if set(to.columns) not in keys or not (is_in_place or table.id == item.id):
+                message = f"cannot change table {item.name} because constraint {key.name} on table {table.name}"
+                hint = f"ALTER TABLE {table.name} DROP CONSTRAINT {key.name} first, and add it again after the change."
+                raise SqlError("2BP01", f"{message} depends on it", hint=hint)
+
+    def _without_foreign_keys(self, dropped: Collection[Item], *, is_cascading: bool) -> list[Item]:
+        """Return the tables whose foreign keys refer to dropped tables, without these keys.
+
+        Raises:
+            SqlError: there are such tables, without CASCADE (2BP01).
+        """
+        changed: dict[GlobalId, Item] = {}
+        for table, key in referring_elsewhere(self._objects, {item.id for item in dropped}):
+            if not is_cascading:
+                target = next(item for item in dropped if key.reference and item.id == key.reference.table)
+                raise SqlError(
+                    "2BP01",
+                    f"cannot drop table {target.name} because other objects depend on it",
+                    detail=f"constraint {key.name} on table {table.name} depends on table {target.name}",
+                    hint=_CASCADE,
+                )
+            item = changed.get(table.id, self._objects.items[table.id])
+            changed[table.id] = replace(item, constraints=tuple(one for one in item.constraints if one != key))
+        return list(changed.values())
 
     def _keeps_rows(self, item: Item, altered: NamedRelation) -> bool:
         """Return whether an alteration of a committed table changes neither names, types nor the key of its rows."""
@@ -469,7 +520,8 @@ class _Definer:
             raise _depended("schema", dropped[0], within)
         users = self._objects.users([item.id for item in within])
         if dropped:
-            self._change(removed={item.id for item in (*dropped, *within, *users)})
+            removed = (*dropped, *within, *users)
+            self._change(*self._without_foreign_keys(removed, is_cascading=True), removed={one.id for one in removed})
         return Result(lambda _: "DROP SCHEMA", notices=tuple(notices))
 
     def _create_source(self, statement: CreateSource) -> Result:
@@ -576,8 +628,10 @@ class _Definer:
         numbered = self._without_defaults(dropped) if statement.kind is ObjectKind.SEQUENCE else []
         if numbered and not statement.is_cascading:
             raise _depended(statement.kind.value, dropped[0], numbered)
+        removed = (*dropped, *users)
+        changed = numbered + self._without_foreign_keys(removed, is_cascading=statement.is_cascading)
         if dropped:
-            self._change(*numbered, removed={item.id for item in (*dropped, *users)})
+            self._change(*changed, removed={item.id for item in removed})
         return Result(lambda _: f"DROP {statement.kind.value.upper()}", notices=tuple(notices))
 
     def _without_defaults(self, sequences: Sequence[Item]) -> list[Item]:

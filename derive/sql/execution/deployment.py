@@ -113,10 +113,12 @@ class _Deployment:
         """Return the change with final identifiers."""
         begun = sorted(change.added, key=lambda item: item.id)
         provisional = [id_ for item in begun for id_ in (item.id, item.position) if id_ is not None]
-        if not provisional:
+        if provisional:
+            self._ids.update(zip(provisional, self._coordinator.store.tables.new_ids(len(provisional)), strict=True))
+        if not self._ids:
             return change
-        self._ids.update(zip(provisional, self._coordinator.store.tables.new_ids(len(provisional)), strict=True))
-        return replace(change, added=tuple(item.rebound(self._ids) for item in begun))
+        altered = tuple(item.rebound(self._ids) for item in change.altered)
+        return replace(change, added=tuple(item.rebound(self._ids) for item in begun), altered=altered)
 
     def _definitions(self, change: Change) -> Definitions:
         """Return a change of the catalog with the tables of its items."""

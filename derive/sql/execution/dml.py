@@ -23,7 +23,7 @@ from derive.functions.registry import evaluate
 from derive.recently_used import MOST_CHARACTERS
 from derive.sql.catalog.items import is_provisional
 from derive.sql.copy_format import BinaryCopyIn, CopyIn, copy_out
-from derive.sql.execution import query, subscribe
+from derive.sql.execution import foreign_keys, query, subscribe
 from derive.sql.execution import query as reading
 from derive.sql.execution.state import State
 from derive.sql.parser.ast import QualifiedName
@@ -377,6 +377,10 @@ def _check_one_snapshot(state: State, ids: frozenset[GlobalId]) -> None:
 async def truncate(state: State, planned: Sequence[PlannedWrite], *, restarts: bool) -> Result:
     """Execute TRUNCATE: delete all rows of some tables, and let their counters begin again if `restarts`."""
     tables = {table.table.id: table for table in planned}
+    for table, _ in foreign_keys.referring_elsewhere(state.objects, tables.keys()):
+        message = "cannot truncate a table referenced in a foreign key constraint"
+        detail = f'Table "{table.name}" references a truncated table.'
+        raise SqlError("0A000", message, detail=detail, hint=f'Truncate table "{table.name}" at the same time.')
     await _written(state, list(tables.values()), is_short=True)
     counters = [column.counter for table in tables.values() for column in table.table.columns if column.identity]
     if restarts and counters:
@@ -409,13 +413,18 @@ async def _written_in_one(
     coordinator = state.coordinator
     state.transaction.check_writable()
     coordinator.own()
-    ids = coordinator.maintained.sources(reads)
+    checked = foreign_keys.tables_read(state.objects, {table.table.id for table in planned})
+    if checked:
+        evaluated = _with_foreign_keys(state, planned, evaluated)
+    ids = coordinator.maintained.sources(reads | checked)
     if ids and not state.is_explicit and not state.transaction.has_written:
         with state.interruptible():
             # before the exclusion of other writers, including source feeders
             await coordinator.source_feeder.begun(ids)
             await coordinator.commits.load_keys([table.table.id for table in planned])
             shapes = {table.table.id: shape_of(table.table) for table in planned}
+            others = (state.objects.described(identifier) for identifier in checked)
+            shapes |= {table.id: shape_of(table) for table in others if table is not None}
             rows = await _by_itself(state, evaluated, ids, shapes)
     else:
         rows, writes = await evaluated(False)
@@ -425,6 +434,18 @@ async def _written_in_one(
         for table in planned:
             state.transaction.write((), table.table)
     return rows
+
+
+def _with_foreign_keys(state: State, planned: Sequence[PlannedWrite], evaluated: Evaluation) -> Evaluation:
+    """Return an evaluation that also checks foreign keys, and adds the writes that deletions cause."""
+
+    async def checked(is_alone: bool) -> tuple[list[list[Written]], list[Write]]:
+        rows, writes = await evaluated(is_alone)
+        parts = ((table.table.id, part) for table, written in zip(planned, rows, strict=True) for part in written)
+        updated = {(table, old) for table, (old, new, _) in parts if old is not None and new is not None}
+        return rows, await foreign_keys.enforced(state, writes, updated)
+
+    return checked
 
 
 async def _by_itself(
@@ -534,7 +555,7 @@ def _adding(state: State, table: NamedRelation, indexes: Sequence[int]) -> Calla
         planned.check(rows)
         writes: list[Write] = [(table.id, row[: len(table.columns)], 1) for row in rows]
         await check_keys(state, table, writes)
-        state.transaction.write(writes, table)
+        state.transaction.write(await foreign_keys.enforced(state, writes), table)
         return len(rows)
 
     return add

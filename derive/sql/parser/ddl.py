@@ -158,8 +158,6 @@ def _name(reader: TokenReader) -> tuple[str, int]:
 
 _CONDITIONS = "Omit the constraint: writers check the rows. A view can select the rows that violate the condition."
 _REFUSED = {
-    "references": ("foreign keys", _CONDITIONS),
-    "foreign": ("foreign keys", _CONDITIONS),
     "exclude": ("exclusion constraints", _CONDITIONS),
 }
 """Names of unsupported constraints with hints, by first word."""
@@ -346,6 +344,8 @@ def parse_constraint(reader: TokenReader, queries: QueryParser) -> ConstraintDef
                 hint="Write the columns: PRIMARY KEY (column, …).",
             )
         constraint = replace(constraint, columns=reader.in_parentheses(reader.located_name))
+    if constraint.kind is ConstraintKind.FOREIGN_KEY:
+        constraint = _references(reader, constraint)
     _check_times(reader)
     return constraint
 
@@ -355,6 +355,10 @@ def _constraint(reader: TokenReader, queries: QueryParser, name: str | None, off
     if reader.is_word(*_REFUSED):
         what, hint = _REFUSED[reader.token.value]
         raise SqlError("0A000", f"{what} are not supported", offset=reader.offset, hint=hint)
+    if reader.accept_words("foreign", "key"):
+        return ConstraintDefinition(ConstraintKind.FOREIGN_KEY, name, offset)
+    if reader.is_word("references"):
+        return _references(reader, ConstraintDefinition(ConstraintKind.FOREIGN_KEY, name, offset))
     word = reader.expect_word("primary", "unique", "check").value
     if word == "check":
         constraint = ConstraintDefinition(ConstraintKind.CHECK, name, offset, check=_in_parentheses(reader, queries))
@@ -381,6 +385,40 @@ def _constraint(reader: TokenReader, queries: QueryParser, name: str | None, off
             )
         reader.expect_word("distinct")
     return ConstraintDefinition(ConstraintKind.UNIQUE, name, offset)
+
+
+def _references(reader: TokenReader, constraint: ConstraintDefinition) -> ConstraintDefinition:
+    """Read a foreign key from REFERENCES on."""
+    reader.expect_word("references")
+    constraint = replace(constraint, references=reader.qualified_name())
+    if reader.is_symbol("("):
+        constraint = replace(constraint, referenced=reader.in_parentheses(reader.located_name))
+    while reader.is_word("match", "on"):
+        where = reader.offset
+        if reader.accept_word("match"):
+            if not reader.accept_word("simple"):
+                hint = "Omit MATCH, and add NOT NULL to the columns."
+                raise SqlError("0A000", "MATCH FULL and PARTIAL are not supported", offset=where, hint=hint)
+            continue
+        reader.expect_word("on")
+        event = reader.expect_word("delete", "update").value
+        action = _action_of_key(reader)
+        if action not in {"a", "r"} and event == "update":
+            hint = "Omit ON UPDATE, and update the rows of both tables in one transaction."
+            raise SqlError("0A000", "ON UPDATE CASCADE and SET NULL are not supported", offset=where, hint=hint)
+        if event == "delete":
+            constraint = replace(constraint, on_delete=action)
+    return constraint
+
+
+def _action_of_key(reader: TokenReader) -> str:
+    for words, action in ((("no", "action"), "a"), (("restrict",), "r"), (("cascade",), "c"), (("set", "null"), "n")):
+        if reader.accept_words(*words):
+            return action
+    if reader.is_words("set", "default"):
+        hint = "Write SET NULL, or update the rows before the deletion."
+        raise SqlError("0A000", "SET DEFAULT of a foreign key is not supported", offset=reader.offset, hint=hint)
+    raise reader.error()
 
 
 def _in_parentheses(reader: TokenReader, queries: QueryParser) -> Default:

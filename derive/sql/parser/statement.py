@@ -51,6 +51,7 @@ class ConstraintKind(Enum):
     PRIMARY_KEY = "p"
     UNIQUE = "u"
     CHECK = "c"
+    FOREIGN_KEY = "f"
     UNIQUE_INDEX = "i"
     """A key that CREATE UNIQUE INDEX made, which is no constraint to clients."""
 
@@ -65,6 +66,9 @@ class ConstraintDefinition:
         offset: offset in the statement.
         columns: columns of a key, each with its offset.
         check: condition of a check.
+        references: the table that a foreign key refers to.
+        referenced: its columns, each with its offset; none for its primary key.
+        on_delete: effect of a deletion there: `a` (none), `r` (restrict), `c` (cascade) or `n` (set null).
     """
 
     kind: ConstraintKind
@@ -72,6 +76,9 @@ class ConstraintDefinition:
     offset: int
     columns: tuple[tuple[str, int], ...] = ()
     check: Default | None = None
+    references: QualifiedName | None = None
+    referenced: tuple[tuple[str, int], ...] = ()
+    on_delete: str = "a"
 
 
 class Identity(Enum):

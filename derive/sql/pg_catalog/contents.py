@@ -259,7 +259,7 @@ def _classes(relation: ObjectRelation, schemas: dict[str, int]) -> Iterator[Cata
         "relam": _HEAP if relation.kind.value not in {"v", "S"} else 0,
         "relreplident": "d",
         "relhasindex": bool(relation.indexes),
-        "relchecks": sum(1 for constraint in relation.constraints if constraint.index is None),
+        "relchecks": sum(1 for constraint in relation.constraints if constraint.kind is ConstraintKind.CHECK),
         "relhasrules": relation.definition is not None,
     }
     for index in relation.indexes:
@@ -323,6 +323,11 @@ def _identity(column: NamedColumn) -> str:
 
 def _constraints(relation: ObjectRelation, schemas: dict[str, int]) -> Iterator[CatalogRow]:
     for constraint in relation.constraints:
+        foreign: CatalogRow = {}
+        if constraint.foreign is not None:
+            table, columns, on_delete = constraint.foreign
+            foreign = {"confrelid": FIRST_OID + table, "confkey": [column + 1 for column in columns]}
+            foreign |= {"confupdtype": "a", "confdeltype": on_delete, "confmatchtype": "s"}
         yield {
             "oid": FIRST_OID + constraint.id,
             "conname": constraint.name,
@@ -336,9 +341,10 @@ def _constraints(relation: ObjectRelation, schemas: dict[str, int]) -> Iterator[
             "confdeltype": " ",
             "confmatchtype": " ",
             "conislocal": True,
-            "connoinherit": constraint.index is not None,
+            "connoinherit": constraint.kind is not ConstraintKind.CHECK,
             "conkey": [column + 1 for column in constraint.columns],
             "conbin": constraint.condition,
+            **foreign,
         }
 
 
@@ -533,6 +539,7 @@ _CONSTRAINT_TYPES = {
     ConstraintKind.PRIMARY_KEY: "PRIMARY KEY",
     ConstraintKind.UNIQUE: "UNIQUE",
     ConstraintKind.CHECK: "CHECK",
+    ConstraintKind.FOREIGN_KEY: "FOREIGN KEY",
 }
 
 
@@ -561,7 +568,8 @@ def _table_constraints(database: str, relation: ObjectRelation) -> Iterator[Cata
 
 def _key_columns(database: str, relation: ObjectRelation) -> Iterator[CatalogRow]:
     for constraint in relation.constraints:
-        for position, column in enumerate(constraint.columns if constraint.index is not None else (), start=1):
+        columns = () if constraint.kind is ConstraintKind.CHECK else constraint.columns
+        for position, column in enumerate(columns, start=1):
             yield (
                 _named_constraint(relation, constraint, database)
                 | _named(relation, database)
@@ -581,7 +589,7 @@ def _constraint_columns(database: str, relation: ObjectRelation) -> Iterator[Cat
 
 def _check_clauses(database: str, relation: ObjectRelation) -> Iterator[CatalogRow]:
     for constraint in relation.constraints:
-        if constraint.index is None:
+        if constraint.kind is ConstraintKind.CHECK:
             yield _named_constraint(relation, constraint, database) | {"check_clause": f"({constraint.condition})"}
 
 

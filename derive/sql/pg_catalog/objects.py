@@ -92,6 +92,7 @@ class ObjectConstraint:
         definition: clause of CREATE TABLE.
         condition: condition of a check.
         index: number of the index of a key; None for a check.
+        foreign: for a foreign key, the table that it refers to, indexes of its columns, and the effect of a deletion.
     """
 
     id: int
@@ -101,6 +102,7 @@ class ObjectConstraint:
     definition: str
     condition: str | None = None
     index: int | None = None
+    foreign: tuple[int, tuple[int, ...], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +265,7 @@ def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> Ob
         (item and item.comment) or _COMMENTS.get(named.kind),
         tuple(sorted(id_ for id_ in item.uses if objects.described(id_))) if item and item.definition else (),
         tuple(
-            _constraint(named, constraint)
+            _constraint(objects, named, constraint)
             for constraint in named.constraints
             if constraint.kind is not ConstraintKind.UNIQUE_INDEX
         ),
@@ -313,16 +315,37 @@ def _key_index(named: NamedRelation, schema: str, key: Constraint) -> ObjectInde
 _CLAUSES = {ConstraintKind.PRIMARY_KEY: "PRIMARY KEY", ConstraintKind.UNIQUE: "UNIQUE"}
 
 
-def _constraint(named: NamedRelation, constraint: Constraint) -> ObjectConstraint:
+_ON_DELETE = {"r": " ON DELETE RESTRICT", "c": " ON DELETE CASCADE", "n": " ON DELETE SET NULL"}
+
+
+def _target(objects: Objects, named: NamedRelation, constraint: Constraint) -> str:
+    """Return the REFERENCES clause of a foreign key."""
+    to = constraint.reference
+    target = named if to is None or not to.table else objects.described(to.table)
+    if to is None or target is None:
+        return ""
+    columns = ", ".join(map(_quoted, to.columns))
+    schema = "" if target.schema in objects.path else f"{_quoted(target.schema)}."
+    return f"REFERENCES {schema}{_quoted(target.name)}({columns}){_ON_DELETE.get(to.on_delete, '')}"
+
+
+def _constraint(objects: Objects, named: NamedRelation, constraint: Constraint) -> ObjectConstraint:
     index = None
     if constraint.is_key:
         definition = f"{_CLAUSES[constraint.kind]} ({', '.join(map(_quoted, constraint.columns))})"
         index = hashed(named.id, "index", constraint.name)
+    elif constraint.reference is not None:
+        definition = (
+            f"FOREIGN KEY ({', '.join(map(_quoted, constraint.columns))}) {_target(objects, named, constraint)}"
+        )
     else:
         definition = f"CHECK (({constraint.condition}))"
     identifier, columns = hashed(named.id, "constraint", constraint.name), named.indexes(constraint.columns)
+    foreign = None
+    if constraint.reference is not None and (to := objects.described(constraint.reference.table or named.id)):
+        foreign = to.id, to.indexes(constraint.reference.columns), constraint.reference.on_delete
     return ObjectConstraint(
-        identifier, constraint.name, constraint.kind, columns, definition, constraint.condition, index
+        identifier, constraint.name, constraint.kind, columns, definition, constraint.condition, index, foreign
     )
 
 

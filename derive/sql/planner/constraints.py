@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from derive.algebra.expression import Column, Expression
 from derive.algebra.rewrite import rewritten
+from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import function_named, is_volatile
 from derive.functions.scalar.text import quoted_name
@@ -17,7 +18,7 @@ from derive.sql.parser.tokens import TokenReader
 from derive.sql.planner.building import has_subquery
 from derive.sql.planner.coercion import Coercion, ParameterTypes
 from derive.sql.planner.expressions import ExpressionPlanner
-from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, Names
+from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, Names, Reference, RelationKind
 from derive.sql.planner.output import start_of
 from derive.sql.planner.planned import is_of_session
 from derive.sql.planner.queries import QueryPlanner
@@ -31,6 +32,7 @@ _SUFFIXES = {
     ConstraintKind.UNIQUE: "key",
     ConstraintKind.UNIQUE_INDEX: "idx",
     ConstraintKind.CHECK: "check",
+    ConstraintKind.FOREIGN_KEY: "fkey",
 }
 _MOST_CHARACTERS = 63
 """Greatest length of a name that PostgreSQL chooses."""
@@ -191,7 +193,7 @@ def with_constraints(
         SqlError: 42P16, a second primary key; 42703, a column does not exist; 42701, a column is named twice; 42710 or
             42P07, a constraint has the name of another one.
     """
-    for definition in definitions:
+    for definition in sorted(definitions, key=lambda one: one.kind is ConstraintKind.FOREIGN_KEY):
         table = _with_constraint(table, definition, names, is_taken)
     return table
 
@@ -206,6 +208,9 @@ def _with_constraint(
         columns = tuple(dict.fromkeys(table.columns[index].name for index, _ in planner.references))
         parts = columns if len(columns) == 1 else columns[:0]
         constraint = Constraint("", definition.kind, columns, definition.check.text)
+    elif definition.kind is ConstraintKind.FOREIGN_KEY:
+        parts = columns = _key_columns(table, definition)
+        constraint = Constraint("", definition.kind, columns, reference=_reference(table, definition, columns, names))
     else:
         columns = _key_columns(table, definition)
         parts = columns
@@ -223,12 +228,60 @@ def _with_constraint(
     return replace(table, constraints=(*table.constraints, replace(constraint, name=name)))
 
 
+def _reference(
+    table: NamedRelation, definition: ConstraintDefinition, columns: Sequence[str], names: Names
+) -> Reference:
+    """Plan the key that a foreign key refers to.
+
+    Raises:
+        SqlError: 42P01 or 42809, the relation does not exist or is no table; 42830, it has no such key; 42804, a type
+            is another one.
+    """
+    name, offset = definition.references, definition.offset
+    assert name is not None
+    is_own = name.name == table.name and name.schema in {None, table.schema}
+    target = table if is_own else names.lookup(name.schema, name.name)
+    if target is None:
+        raise SqlError("42P01", f'relation "{name}" does not exist', offset=name.offset)
+    if target.kind is not RelationKind.TABLE:
+        message = f'referenced relation "{name.name}" is not a table'
+        raise SqlError("42809", message, offset=name.offset, hint="Refer to a table with a primary key.")
+    primary = next((key.columns for key in target.keys if key.kind is ConstraintKind.PRIMARY_KEY), ())
+    referenced = tuple(column for column, _ in definition.referenced) or primary
+    if not referenced:
+        raise SqlError("42830", f'there is no primary key for referenced table "{target.name}"', offset=offset)
+    known = {column.name: column.type for column in target.columns}
+    for column in referenced:
+        if column not in known:
+            message = f'column "{column}" referenced in foreign key constraint does not exist'
+            raise SqlError("42703", message, offset=offset)
+    if len(referenced) != len(columns):
+        message = "number of referencing and referenced columns for foreign key disagree"
+        raise SqlError("42830", message, offset=offset)
+    if all(set(key.columns) != set(referenced) for key in target.keys):
+        message = f'there is no unique constraint matching given keys for referenced table "{target.name}"'
+        raise SqlError("42830", message, offset=offset)
+    for index, column in zip(table.indexes(columns), referenced, strict=True):
+        pair = {table.columns[index].type, known[column]}
+        if len(pair) > 1 and not pair <= _INTEGERS:
+            message = "a foreign key and the key that it refers to have different types"
+            hint = "Give the columns the same type."
+            raise SqlError("42804", message, offset=offset, hint=hint)
+    return Reference(0 if is_own else target.id, referenced, definition.on_delete)
+
+
+_INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT}
+
+
 def _key_columns(table: NamedRelation, definition: ConstraintDefinition) -> tuple[str, ...]:
     known = {column.name for column in table.columns}
     columns: list[str] = []
     for name, offset in definition.columns:
         if name not in known:
-            raise SqlError("42703", f'column "{name}" named in key does not exist', offset=offset)
+            what = "named in key"
+            if definition.kind is ConstraintKind.FOREIGN_KEY:
+                what = "referenced in foreign key constraint"
+            raise SqlError("42703", f'column "{name}" {what} does not exist', offset=offset)
         if name in columns:
             what = "primary key" if definition.kind is ConstraintKind.PRIMARY_KEY else "unique"
             raise SqlError("42701", f'column "{name}" appears twice in {what} constraint', offset=offset)
@@ -241,7 +294,7 @@ def _name(
 ) -> str:
     """Return the name of a new constraint, chosen as PostgreSQL does if the statement gives none."""
     own = {constraint.name for constraint in table.constraints}
-    is_key = definition.kind is not ConstraintKind.CHECK
+    is_key = definition.kind not in {ConstraintKind.CHECK, ConstraintKind.FOREIGN_KEY}
     if definition.name is not None:
         if definition.name in own:
             message = f'constraint "{definition.name}" for relation "{table.name}" already exists'

@@ -121,7 +121,8 @@ def plan_table(statement: CreateTable, names: Names, is_taken: Callable[[str], b
         SqlError: as for `columns_of_definitions` and `with_constraints`; 42P17, a generation expression is invalid.
     """
     columns = columns_of_definitions(statement.columns, names)
-    table = NamedRelation(0, statement.name.name, columns, RelationKind.TABLE)
+    schema = statement.name.schema or "public"
+    table = NamedRelation(0, statement.name.name, columns, RelationKind.TABLE, schema=schema)
     for definition, column in zip(statement.columns, columns, strict=True):
         if definition.generated is not None:
             check_generation(definition.generated.expression, column, table, names)

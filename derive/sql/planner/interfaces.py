@@ -104,6 +104,21 @@ class NamedColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class Reference:
+    """The key that a foreign key refers to.
+
+    Attributes:
+        table: identifier of the table; 0 for the table of the foreign key itself.
+        columns: names of the columns of the key.
+        on_delete: effect of a deletion there: `a` (none), `r` (restrict), `c` (cascade) or `n` (set null).
+    """
+
+    table: GlobalId
+    columns: tuple[str, ...]
+    on_delete: str = "a"
+
+
+@dataclass(frozen=True, slots=True)
 class Constraint:
     """A constraint of a table.
 
@@ -113,6 +128,7 @@ class Constraint:
         columns: names of the columns of a key; of the columns in a check's condition.
         condition: text of a check's condition.
         domain: the domain of the one column, if the check is a condition of its domain.
+        reference: the key that a foreign key refers to.
     """
 
     name: str
@@ -120,11 +136,12 @@ class Constraint:
     columns: tuple[str, ...]
     condition: str | None = None
     domain: Domain | None = None
+    reference: Reference | None = None
 
     @property
     def is_key(self) -> bool:
         """Return whether no two rows may have equal values in the columns."""
-        return self.kind is not ConstraintKind.CHECK
+        return self.kind not in {ConstraintKind.CHECK, ConstraintKind.FOREIGN_KEY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +184,13 @@ class NamedRelation:
             if column.domain is not None
             for name, text in column.domain.conditions
         ]
-        checks = (constraint for constraint in self.constraints if not constraint.is_key)
+        checks = (constraint for constraint in self.constraints if constraint.kind is ConstraintKind.CHECK)
         return (*of_domains, *sorted(checks, key=lambda check: check.name))
+
+    @property
+    def foreign_keys(self) -> tuple[Constraint, ...]:
+        """Return the foreign keys."""
+        return tuple(one for one in self.constraints if one.kind is ConstraintKind.FOREIGN_KEY)
 
     def indexes(self, names: Iterable[str]) -> tuple[int, ...]:
         """Return the indexes of columns by their names."""

@@ -1,0 +1,189 @@
+"""Foreign keys, held against a real PostgreSQL: writes, deletions with their effects, and definitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from postgres_scripts import outcomes
+from psycopg import Connection
+from sql_world import Client, SqlWorld
+
+from derive.sql.coordinator import Coordinator
+
+TABLES = (
+    "CREATE TABLE p (id int PRIMARY KEY, x int UNIQUE, y text)",
+    "CREATE TABLE c (id int PRIMARY KEY, p int REFERENCES p, x bigint REFERENCES p (x) ON DELETE SET NULL)",
+    "INSERT INTO p VALUES (1, 10, 'a'), (2, 20, 'b'), (3, NULL, 'c')",
+)
+SCRIPTS = {
+    "writes": (
+        *TABLES,
+        "INSERT INTO c VALUES (1, 1, 10), (2, NULL, NULL)",
+        "INSERT INTO c VALUES (3, 9, NULL)",
+        "INSERT INTO c VALUES (3, 1, 11)",
+        "INSERT INTO c SELECT 3, max(id), max(x) FROM p",
+        "UPDATE c SET p = 7 WHERE id = 1",
+        "UPDATE c SET p = 2 WHERE id = 1 RETURNING p",
+        "INSERT INTO c VALUES (1, 8, NULL) ON CONFLICT (id) DO UPDATE SET p = excluded.p",
+        "INSERT INTO c VALUES (1, 8, NULL) ON CONFLICT DO NOTHING",
+        "DELETE FROM p WHERE id = 2",
+        "DELETE FROM p WHERE id = 1",
+        "TABLE c",
+        "UPDATE p SET id = 5 WHERE id = 2",
+        "UPDATE p SET x = 21 WHERE id = 2",
+        "UPDATE p SET y = 'z', id = id WHERE id = 2 RETURNING *",
+        "UPDATE p SET id = id + 1",
+        "DELETE FROM c",
+        "UPDATE p SET id = id + 1",
+        "TRUNCATE p",
+        "TRUNCATE p, c",
+        "TABLE p",
+    ),
+    "transactions": (
+        *TABLES,
+        "BEGIN",
+        "INSERT INTO p VALUES (4, 40, 'd')",
+        "INSERT INTO c VALUES (1, 4, 40)",
+        "DELETE FROM p WHERE id = 4",
+        "ROLLBACK",
+        "BEGIN",
+        "INSERT INTO p VALUES (4, 40, 'd')",
+        "INSERT INTO c VALUES (1, 4, 40), (2, 1, 10)",
+        "DELETE FROM c WHERE id = 1",
+        "DELETE FROM p WHERE id = 4",
+        "INSERT INTO c VALUES (3, 4, NULL)",
+        "COMMIT",
+        "BEGIN",
+        "DELETE FROM p WHERE id = 3",
+        "SAVEPOINT s",
+        "INSERT INTO c VALUES (3, 3, NULL)",
+        "ROLLBACK TO s",
+        "INSERT INTO c VALUES (3, 2, NULL)",
+        "COMMIT",
+        "TABLE c",
+        "WITH d AS (DELETE FROM c WHERE p = 2 RETURNING p) SELECT * FROM d",
+        "TABLE p",
+    ),
+    "effects of deletions": (
+        "CREATE TABLE a (id int PRIMARY KEY)",
+        "CREATE TABLE b (id int PRIMARY KEY, a int REFERENCES a ON DELETE CASCADE)",
+        "CREATE TABLE d (id int, b int REFERENCES b ON DELETE CASCADE, a int DEFAULT 7 REFERENCES a ON DELETE SET NULL)",
+        "CREATE TABLE r (id int, a int REFERENCES a (id) ON DELETE RESTRICT ON UPDATE NO ACTION)",
+        "CREATE TABLE n (a int NOT NULL REFERENCES a ON DELETE SET NULL)",
+        "INSERT INTO a VALUES (1), (2), (3), (4)",
+        "INSERT INTO b VALUES (10, 1), (20, 2), (30, 3)",
+        "INSERT INTO d VALUES (1, 10, 2), (2, 20, 1), (3, 20, 2), (4, NULL, 3)",
+        "INSERT INTO r VALUES (1, 3)",
+        "INSERT INTO n VALUES (4)",
+        "DELETE FROM a WHERE id = 1",
+        "TABLE b",
+        "TABLE d",
+        "DELETE FROM a WHERE id = 3",
+        "DELETE FROM a WHERE id = 4",
+        "DELETE FROM r",
+        "DELETE FROM a WHERE id > 1 AND id < 4",
+        "TABLE b",
+        "TABLE d",
+        "TABLE a",
+    ),
+    "tables that refer to themselves": (
+        "CREATE TABLE t (id int PRIMARY KEY, up int REFERENCES t (id) ON DELETE CASCADE, name text)",
+        "INSERT INTO t VALUES (2, 1, 'b'), (1, NULL, 'a'), (3, 2, 'c'), (4, 4, 'd')",
+        "INSERT INTO t VALUES (5, 6, 'e')",
+        "UPDATE t SET id = 40, up = 40 WHERE id = 4",
+        "DELETE FROM t WHERE id = 2 RETURNING id",
+        "TABLE t",
+        "DELETE FROM t WHERE id = 40",
+        "DELETE FROM t",
+        "CREATE TABLE k (a int, b text, c int, d text, PRIMARY KEY (a, b), FOREIGN KEY (c, d) REFERENCES k)",
+        "INSERT INTO k VALUES (1, 'x', NULL, NULL), (2, 'y', 1, 'x'), (3, 'z', 1, NULL)",
+        "INSERT INTO k VALUES (4, 'x', 2, 'x')",
+        "DELETE FROM k WHERE a = 1",
+        "DELETE FROM k WHERE a < 3",
+        "TABLE k",
+    ),
+    "definitions": (
+        "CREATE TABLE p (id int PRIMARY KEY, x int, y int UNIQUE)",
+        "CREATE VIEW v AS SELECT id FROM p",
+        "CREATE TEMP TABLE tt (a int REFERENCES p)",
+        "CREATE SCHEMA s",
+        "CREATE TABLE s.t (id int PRIMARY KEY, up int REFERENCES s.t, p int REFERENCES public.p ON DELETE CASCADE)",
+        "INSERT INTO s.t VALUES (1, 2, NULL)",
+        "INSERT INTO s.t VALUES (1, 1, NULL)",
+        "DROP SCHEMA s CASCADE",
+        "CREATE TABLE c (a int REFERENCES nothing)",
+        "CREATE TABLE c (a int REFERENCES v)",
+        "CREATE TABLE c (a int REFERENCES p (nothing))",
+        "CREATE TABLE c (a int REFERENCES p (x))",
+        "CREATE TABLE c (a int REFERENCES p (id, y))",
+        "CREATE TABLE c (a int, FOREIGN KEY (b) REFERENCES p)",
+        "CREATE TABLE c (a date REFERENCES p)",
+        "CREATE TABLE c (a int CONSTRAINT own REFERENCES p ON DELETE CASCADE, b int, FOREIGN KEY (b) REFERENCES p (y))",
+        (
+            "SELECT conname, contype, conkey, confrelid::regclass, confkey, confdeltype, confupdtype, confmatchtype,"
+            " pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'c'::regclass"
+        ),
+        "SELECT constraint_name, column_name FROM information_schema.key_column_usage WHERE table_name = 'c'",
+        "SELECT constraint_name, constraint_type FROM information_schema.table_constraints WHERE table_name = 'c'",
+        "INSERT INTO p VALUES (1, 1, 1)",
+        "INSERT INTO c VALUES (2, NULL)",
+        "INSERT INTO c VALUES (1, 1)",
+        "DROP TABLE p",
+        "ALTER TABLE p DROP CONSTRAINT p_y_key",
+        "ALTER TABLE c DROP CONSTRAINT c_b_fkey",
+        "INSERT INTO c VALUES (1, 9)",
+        "ALTER TABLE c ADD FOREIGN KEY (b) REFERENCES p (y)",
+        "DELETE FROM c WHERE b = 9",
+        "ALTER TABLE c ADD FOREIGN KEY (b) REFERENCES p (y)",
+        "INSERT INTO c VALUES (1, 9)",
+        "ALTER TABLE c RENAME b TO z",
+        "INSERT INTO c VALUES (1, 9)",
+        "ALTER TABLE p RENAME TO q",
+        "INSERT INTO c VALUES (5, 1)",
+        "DROP VIEW v",
+        "DROP TABLE q CASCADE",
+        "INSERT INTO c VALUES (5, 1)",
+        "BEGIN",
+        "CREATE TABLE e (id int PRIMARY KEY)",
+        "CREATE TABLE f (e int REFERENCES e)",
+        "INSERT INTO e VALUES (1)",
+        "INSERT INTO f VALUES (1)",
+        "COMMIT",
+        "INSERT INTO f VALUES (2)",
+        "DROP TABLE e, f",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_foreign_keys_equal_postgresql(name: str, postgres: Connection, tmp_path: Path) -> None:
+    ours, theirs = outcomes(SCRIPTS[name], postgres, tmp_path)
+    assert ours == theirs
+
+
+def test_concurrent_transactions_leave_no_foreign_key_without_its_row(tmp_path: Path) -> None:
+    async def first(coordinator: Coordinator) -> None:
+        one, other = Client(coordinator), Client(coordinator)
+        await one.script("CREATE TABLE p (id int PRIMARY KEY); CREATE TABLE c (p int REFERENCES p)")
+        await one("INSERT INTO p VALUES (1), (2), (3)")
+        await one.script("BEGIN; INSERT INTO c VALUES (1)")
+        await other("DELETE FROM p WHERE id = 1")
+        assert await one.fails("COMMIT") == "40001"
+        await one.script("BEGIN; DELETE FROM p WHERE id = 2")
+        await other("INSERT INTO c VALUES (2)")
+        assert await one.fails("COMMIT") == "40001"
+        await one.script("BEGIN; SELECT * FROM p")
+        await other("INSERT INTO p VALUES (7)")
+        assert await one.fails("INSERT INTO c VALUES (7)") == "40001"
+        await one("ROLLBACK")
+        await one("INSERT INTO c VALUES (7)")
+
+    async def second(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        assert await client.fails("INSERT INTO c VALUES (1)") == "23503"
+        assert await client.fails("DELETE FROM p WHERE id = 2") == "23503"
+        assert sorted(await client("TABLE c")) == [("2",), ("7",)]
+
+    SqlWorld(tmp_path).within(first)
+    SqlWorld(tmp_path).within(second)
