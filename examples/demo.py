@@ -135,8 +135,8 @@ def main() -> None:
         "2013-01-31T00:00:00Z",
         lines=3,
     )
-    late = "delays/late-arrivals"
-    run("flowctl", "collections", "read", "--collection", late, lines=3)
+    late = ("--where", "probability > 0.9", "--limit", "3")
+    run("flowctl", "collections", "read", "--collection", "delays/late-arrivals", *late)
     materialize()
     query()
     print("\nLook around with: FLOW_SOURCE=.demo/flow.yaml .venv/bin/flowctl collections list")
