@@ -72,6 +72,17 @@ def duration(micros: float) -> str:
     return f"{micros:.1f} µs"
 
 
+def select_of(name: str) -> str:
+    """Return a query of a collection, or of a table or view of SQL, by its name in Storage.
+
+    >>> select_of("shop/orders"), select_of("sql/public/notes")
+    ('SELECT * FROM "shop/orders" LIMIT 50', 'SELECT * FROM "public"."notes" LIMIT 50')
+    """
+    parts = name.split("/", 2)[1:] if name.startswith("sql/") else [name]
+    quoted = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+    return f"SELECT * FROM {quoted} LIMIT 50"
+
+
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("derive.ui"),
@@ -81,7 +92,13 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.filters.update(
-        visible=visible, cut=cut, path=path_of, short_time=short_time, duration=duration, shell=shlex.quote
+        visible=visible,
+        cut=cut,
+        path=path_of,
+        short_time=short_time,
+        duration=duration,
+        shell=shlex.quote,
+        query=select_of,
     )
     return environment
 

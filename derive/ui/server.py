@@ -6,12 +6,13 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
 
-from derive.errors import UsageError
+from derive.errors import FlowError, UsageError
 from derive.sql.pgwire.passwords import Passwords
 from derive.sql.pgwire.server import is_loopback, tls_context
 from derive.ui.access import Application, Secret, Token, Users
@@ -123,12 +124,19 @@ def serve(folder: Folder, address: Address, announce: Callable[[str], None]) -> 
     # uvicorn takes over the signals of the main thread only, and would end the process by them.
     thread = threading.Thread(target=run, name="ui")
     thread.start()
+    threading.Thread(target=_warm_up, args=(folder,), name="warm-up", daemon=True).start()
     host, port = listener.getsockname()[:2]
     announce(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
     stopped.wait()
     watcher.close()
     server.should_exit = True
     thread.join()
+
+
+def _warm_up(folder: Folder) -> None:
+    """Load the modules and the catalog that the first page needs, before a browser asks for it."""
+    with suppress(FlowError):  # the page shows the error
+        folder.overview()
 
 
 def _server(address: Address, pages: Application) -> uvicorn.Server:

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from derive.cli.console import render_error
 from derive.cli.sql import numeric_types, place_in
 from derive.errors import FlowError, SqlError
+from derive.protocol.collection import is_internal
 from derive.ui.folder import Folder
 from derive.ui.rendering import page
 
@@ -70,7 +71,8 @@ async def show(request: Request) -> Response:
 
     def rendered() -> Response:
         values = {"title": "SQL", "page": "SQL", "text": text, "answers": answers, "error": error, "seconds": seconds}
-        return page(request, "sql.html", {**values, "collections": list(folder.catalog().collections)})
+        tables = [table.name for table in folder.store().tables.all() if not is_internal(table.name)]
+        return page(request, "sql.html", {**values, "names": [*folder.catalog().collections, *tables]})
 
     return await asyncio.to_thread(rendered)
 

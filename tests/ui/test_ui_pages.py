@@ -126,6 +126,20 @@ def test_sql_page_executes_only_reads(client: TestClient, statements: str, facts
     assert "<script>alert" not in text
 
 
+def test_tables_of_sql_lead_to_a_query(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    assert flowctl(tmp_path, "sql", "-c", "CREATE TABLE notes (a int); INSERT INTO notes VALUES (77)")[0] == 0
+    with pages(tmp_path) as client:
+        link = "/sql?sql=SELECT%20%2A%20FROM%20%22public%22.%22notes%22%20LIMIT%2050"
+        assert all(f'href="{link}"' in client.get(url).text for url in ("/collections", "/sql"))
+        editor = client.get(link).text
+        result = client.post("/sql", data={"sql": 'SELECT * FROM "public"."notes" LIMIT 50'}).text
+
+    assert "SELECT * FROM &#34;public&#34;.&#34;notes&#34; LIMIT 50</textarea>" in editor
+    assert "77" not in editor
+    assert ">77</td>" in result
+
+
 def test_documents_are_paged(tmp_path: Path) -> None:
     write_catalog(tmp_path, CATALOG)
     text = "".join(json.dumps({"id": number}) + "\n" for number in range(120))
