@@ -85,8 +85,7 @@ class TableRows:
         diffs = [diff for _, diff in listed]
         keys, texts = [b""] * len(listed), ["{}"] * len(listed)
         if self._names and listed:
-            data = zip(*(row for row, _ in listed), strict=True)
-            values = [self._values(index, column) for index, column in enumerate(data)]
+            values = [self._values(index, [row[index] for row, _ in listed]) for index in range(len(self._names))]
             texts = self._texts(values)
             for index, convert in self._keys:
                 parts = values[index]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from derive.document.pointer import JSON, escape
 from derive.position import Position
@@ -101,8 +101,7 @@ def table_spec(name: str, columns: tuple[TableColumn, ...], key: tuple[str, ...]
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RowUpdate:
+class RowUpdate(NamedTuple):
     """A change of the count of a row.
 
     Attributes:
@@ -124,7 +123,10 @@ def in_order(updates: Iterable[RowUpdate]) -> list[RowUpdate]:
     So a reader with a unique key sees the inserted row last. A row that was inserted and retracted at one time has at
     most one update; this happens if a transaction creates and changes a table.
     """
-    return sorted(_net(list(updates)), key=lambda update: 2 * update.clock + (update.diff > 0))
+    listed = list(updates)
+    if len({clock for clock, _, _, _ in listed}) <= 1 and all(diff > 0 for _, _, _, diff in listed):
+        return listed
+    return sorted(_net(listed), key=lambda update: 2 * update.clock + (update.diff > 0))
 
 
 def _net(updates: list[RowUpdate]) -> list[RowUpdate]:

@@ -79,11 +79,16 @@ class TableFile:
     writer: SegmentWriter
 
 
+def _updates(clock: int, changes: Sequence[Change]) -> tuple[RowUpdate, ...]:
+    """Return changes at one timestamp."""
+    return tuple([RowUpdate(clock, text, key, diff) for text, key, diff in changes])
+
+
 def appended_rows(updates: Sequence[RowUpdate], first: int) -> list[AppendedRow]:
     """Return the updates of one commit as rows in order; their sequence numbers begin at `first`."""
     return [
-        (update.clock, number, update.diff, update.key, update.text)
-        for number, update in enumerate(in_order(updates), start=first)
+        (clock, number, diff, key, text)
+        for number, (clock, text, key, diff) in enumerate(in_order(updates), start=first)
     ]
 
 
@@ -151,6 +156,8 @@ def pieces_of(rows: Sequence[AppendedRow]) -> list[AppendedRow]:
     >>> pieces_of([(5, 0, 300, b"k", "{}")])
     [(5, 0, 127, b'k', '{}'), (5, 0, 127, b'k', '{}'), (5, 0, 46, b'k', '{}')]
     """
+    if all(-_MOST_DIFF <= row[2] <= _MOST_DIFF for row in rows):
+        return list(rows)
     pieces: list[AppendedRow] = []
     for row in rows:
         clock, seq, diff, key, text = row
@@ -301,10 +308,7 @@ class Tables:
             UsageError: a name of a table is in use; nothing was written.
             StorageError: a changed table was dropped.
         """
-        updates = [
-            TableUpdate(table, None, clock + 1, tuple(RowUpdate(clock, *change) for change in changed))
-            for table, changed in changes.items()
-        ]
+        updates = [TableUpdate(table, None, clock + 1, _updates(clock, changed)) for table, changed in changes.items()]
         updates += [TableUpdate(table, None, clock + 1) for table in advance if table not in changes]
         self._commit(updates, Door.SERVER, definitions, clock)
 

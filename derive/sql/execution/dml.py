@@ -470,8 +470,10 @@ async def _by_itself(
                 raise
 
 
-def _writes(table: NamedRelation, parts: Iterable[Written]) -> list[Write]:
+def _writes(table: NamedRelation, parts: Sequence[Written]) -> list[Write]:
     """Return the writes of a statement's rows."""
+    if all(old is None for old, _, _ in parts):
+        return [(table.id, new, 1) for _, new, _ in parts if new is not None]
     writes: list[Write] = []
     for old, new, _ in parts:
         if old == new:

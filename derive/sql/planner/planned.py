@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import repeat
 from typing import TypeAlias
 
 from derive.algebra.expression import Call, Column, Expression, Literal, Parameter
@@ -207,6 +208,8 @@ class PlannedWrite:
         if kind is WriteKind.DELETE:
             return [(row[:width], None, row[width:]) for row in rows]
         checks = len(self.table.checks)
+        if kind is WriteKind.INSERT and rows and len(rows[0]) == width:
+            return list(zip(repeat(None), rows, repeat(()), strict=False))
         if kind is WriteKind.UPDATE:
             return [(row[:width], row[width : 2 * width], row[2 * width : len(row) - checks]) for row in rows]
         return [(None, row[:width], row[width : len(row) - checks]) for row in rows]

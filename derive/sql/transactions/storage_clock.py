@@ -161,14 +161,12 @@ class StoreClock:
 
     async def append(self, time: int, writes: Sequence[Write], definitions: Definitions | None = None) -> None:
         """Define and write tables."""
-        changed: dict[GlobalId, list[tuple[Row, int]]] = defaultdict(list)
-        for table, row, diff in writes:
-            changed[table].append((row, diff))
-        await asyncio.to_thread(self._append, time, changed, definitions)
+        await asyncio.to_thread(self._append, time, writes, definitions)
 
-    def _append(
-        self, time: int, changed: Mapping[GlobalId, list[tuple[Row, int]]], definitions: Definitions | None
-    ) -> None:
+    def _append(self, time: int, writes: Sequence[Write], definitions: Definitions | None) -> None:
+        changed: dict[GlobalId, list[tuple[Row, int]]] = defaultdict(list)
+        for written, row, diff in writes:
+            changed[written].append((row, diff))
         changes = {}
         created = {table.id: table for table in definitions.created} if definitions else {}
         for identifier, rows in changed.items():
