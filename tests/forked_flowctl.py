@@ -2,8 +2,8 @@
 
 A command is a process with its own exit status, standard streams and environment, as in a shell, but it costs a fork and
 not the start of an interpreter. Tests of how commands start (`tests/cli/test_loading.py`) start an interpreter.
-Commands, and processes that call `fork_programs` and their forks, start connectors and Python modules of derivations in
-this way, too. These are children of a server, and `owned_by` lists them by the process that has started them. Python
+Commands, and processes that call `fork_programs` and their forks, start connectors, compute instances and Python modules
+of derivations in this way, too. These are children of a server, and `owned_by` lists them by the process that has started them. Python
 modules have a server of their own, which has imported their harness and nothing else.
 """
 
@@ -106,7 +106,7 @@ class _Module(Flowctl):
 
 
 def fork_programs() -> None:
-    """Have this process and its forks start connectors that are installed here, and Python modules, as forks."""
+    """Have this process and its forks start connectors, compute instances and Python modules as forks."""
     for name in ("derive.materialize.process", "connectors.module_kit.process"):
         import_module(name).Popen = _start  # type: ignore[attr-defined]
 
@@ -114,7 +114,7 @@ def fork_programs() -> None:
 def _start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
     if UNFORKED.items() <= os.environ.items():
         return subprocess.Popen(command, **options)
-    if list(command[1:5]) == ["-P", "-m", "derive.cli.main", "connector"]:
+    if list(command[1:4]) == ["-P", "-m", "derive.cli.main"]:
         return Flowctl(command[4:], **options)
     if list(command[:6]) == [sys.executable, *_ISOLATED, "-c"] and _HARNESS in command[6]:
         return _Module(command[7:], **options)
@@ -122,11 +122,13 @@ def _start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
 
 
 def owned_by(process: int) -> list[int]:
-    """Return the ids of the processes that a process has started as forks."""
+    """Return the ids of the living processes that a process has started as forks."""
     found = []
     for file in Path("/proc").glob("[0-9]*/comm"):
         with suppress(OSError):  # it has ended
-            if file.read_text().strip() == _NAME.format(process):
+            if (
+                file.read_text().strip() == _NAME.format(process) and file.with_name("cmdline").read_bytes()
+            ):  # no zombie
                 found.append(int(file.parent.name))
     return found
 

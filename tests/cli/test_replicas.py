@@ -17,8 +17,7 @@ from typing import IO, Any
 
 import psycopg
 import pytest
-from child_processes import children_of
-from forked_flowctl import Flowctl, flowctl
+from forked_flowctl import Flowctl, flowctl, owned_by
 from test_sql_serve import Served, refused, serve
 
 from derive.compute.protocol.messages import Hello
@@ -30,7 +29,7 @@ from derive.storage.task_log import recent_entries
 
 def replicas_of(served: Served) -> list[int]:
     """The processes of replicas that a server has started."""
-    return [child for child, command in children_of(served.process.pid).items() if "compute" in command]
+    return owned_by(served.process.pid)
 
 
 def has_ended(process: int, seconds: float) -> bool:

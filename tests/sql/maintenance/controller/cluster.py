@@ -14,8 +14,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 import apsw
-from child_processes import children_of
-from forked_flowctl import Flowctl
+from forked_flowctl import Flowctl, owned_by
 from proxy import Network, Proxy
 from torture_sql import Server
 
@@ -218,7 +217,7 @@ class Cluster(Server):
         process = self.server.process
         if process is None:
             return []
-        return [child for child, command in children_of(process.pid).items() if "compute" in command]
+        return owned_by(process.pid)
 
     def folders(self) -> list[Path]:
         """Where instances keep what they have."""
