@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ from typing import Any
 from derive.cli.collections import collection_row
 from derive.cli.options import open_store, stored_folder
 from derive.cli.status import running_catalog_of, task_row
-from derive.errors import FlowError, StorageError, UsageError
+from derive.errors import FlowError, UsageError
 from derive.position import is_remote
 from derive.protocol.specs import CatalogSpec
 from derive.sql.maintenance.recording import Record, read_record
-from derive.storage.metadata.opening import is_data_folder
 from derive.storage.store import Store
 
 
@@ -84,6 +82,7 @@ class Folder:
         self._token = secrets.token_hex(4)
         self._openings = 0
         self._store: Store | None = None
+        self._file: tuple[int, int] | None = None
         self._loaded: _Loaded | None = None
         self._overview: Overview | None = None
         self._overview_catalog: CatalogSpec | None = None
@@ -109,16 +108,14 @@ class Folder:
             StorageError: the data folder cannot be used.
         """
         with self._turn:
-            if self._store is not None:
-                with suppress(StorageError):
-                    self._store.changes.mark()
-                    return self._store
-            # The store of a missing folder never gets the folder, and the store of a replaced folder never gets the new
-            # one. Other threads may still use it, so it is not closed.
-            store = open_store(self.path, reading=True)
-            self._openings += 1
-            self._store = store if is_data_folder(self.path) else None
-            return store
+            file = _inode(self.path / "metadata.db")
+            if self._store is None or file is None or file != self._file:
+                # The store of a missing folder never gets the folder, and the store of a replaced folder keeps the old
+                # one. Other threads may still use it, so it is not closed, and its inode is not used again.
+                self._store = open_store(self.path, reading=True)
+                self._file = file
+                self._openings += 1
+            return self._store
 
     def version(self) -> str:
         """Return a text that differs after each commit, also from the texts of other processes."""
@@ -188,6 +185,15 @@ def _load(source: Path) -> _Loaded:
 def _stamps(files: Mapping[str, object]) -> dict[str, tuple[int, int] | None]:
     """Return the time of the last change and the size of each file; None for a missing file."""
     return {file: _stamp(Path(file)) for file in files}
+
+
+def _inode(file: Path) -> tuple[int, int] | None:
+    """Return the device and inode of a file; None if it is missing."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,17 @@ def test_pages_follow_edits_and_commits(tmp_path: Path) -> None:
 
     assert response.status_code == 500
     assert "flow.yaml:1:14" in response.text
+
+
+def test_pages_follow_a_replaced_data_folder(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    with pages(tmp_path) as client:
+        for count in (2, 3):
+            text = "".join(json.dumps({"id": number}) + "\n" for number in range(count))
+            assert flowctl(tmp_path, "ingest", "--collection", "shop/orders", text=text)[0] == 0
+            assert f"{count} documents" in client.get("/").text
+            shutil.rmtree(tmp_path / ".flow")
+            assert "0 documents" in client.get("/").text
 
 
 @pytest.mark.parametrize("url", ["/collections/shop/missing", "/tasks/shop/orders", "/nothing", "/static/../folder.py"])
