@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 from postgres_scripts import outcomes
 from psycopg import Connection
 from sql_world import Client, SqlWorld
 
+from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
 
 TABLES = (
@@ -187,3 +191,50 @@ def test_concurrent_transactions_leave_no_foreign_key_without_its_row(tmp_path: 
 
     SqlWorld(tmp_path).within(first)
     SqlWorld(tmp_path).within(second)
+
+
+async def _work(client: Client, random: Random) -> int:
+    """Write parents and children at random, in blocks and without; return the number of statements that succeed."""
+    count = 0
+    for _ in range(12):
+        is_block = random.random() < 0.5
+        with suppress(SqlError):
+            if is_block:
+                await client("BEGIN")
+            for _ in range(random.randrange(1, 3)):
+                number = random.randrange(5)
+                await client(
+                    random.choice(
+                        [
+                            f"INSERT INTO p VALUES ({number}) ON CONFLICT DO NOTHING",
+                            f"INSERT INTO c VALUES ({number})",
+                            f"INSERT INTO d VALUES ({number})",
+                            f"DELETE FROM p WHERE id = {number}",
+                            f"UPDATE c SET p = {number} WHERE p = {random.randrange(5)}",
+                            f"DELETE FROM c WHERE p = {number}",
+                        ]
+                    )
+                )
+                count += 1
+            if is_block:
+                await client("COMMIT")
+        if is_block:
+            await client("ROLLBACK")
+    return count
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_sessions_at_once_leave_no_foreign_key_without_its_row(seed: int, tmp_path: Path) -> None:
+    """Law: after any transactions of several sessions, each foreign key is NULL or has its row."""
+
+    async def sessions(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client.script("CREATE TABLE p (id int PRIMARY KEY); INSERT INTO p VALUES (0), (1), (2)")
+        await client("CREATE TABLE c (p int REFERENCES p)")
+        await client("CREATE TABLE d (p int REFERENCES p ON DELETE CASCADE)")
+        work = [_work(Client(coordinator), Random(4 * seed + number)) for number in range(4)]
+        assert min(await asyncio.gather(*work)) > 0
+        for child in ("c", "d"):
+            assert await client(f"SELECT p FROM {child} WHERE p NOT IN (SELECT id FROM p)") == []
+
+    SqlWorld(tmp_path).within(sessions)
