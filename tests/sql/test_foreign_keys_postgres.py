@@ -128,7 +128,18 @@ SCRIPTS = {
             "SELECT conname, contype, conkey, confrelid::regclass, confkey, confdeltype, confupdtype, confmatchtype,"
             " pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'c'::regclass"
         ),
-        "SELECT constraint_name, column_name FROM information_schema.key_column_usage WHERE table_name = 'c'",
+        (
+            "SELECT constraint_name, column_name, ordinal_position, position_in_unique_constraint"
+            " FROM information_schema.key_column_usage WHERE table_name = 'c'"
+        ),
+        (
+            "SELECT constraint_name, unique_constraint_name, match_option, update_rule, delete_rule"
+            " FROM information_schema.referential_constraints"
+        ),
+        (
+            "SELECT constraint_name, table_name, column_name FROM information_schema.constraint_column_usage"
+            " WHERE constraint_name IN ('own', 'c_b_fkey')"
+        ),
         "SELECT constraint_name, constraint_type FROM information_schema.table_constraints WHERE table_name = 'c'",
         "INSERT INTO p VALUES (1, 1, 1)",
         "INSERT INTO c VALUES (2, NULL)",

@@ -464,7 +464,7 @@ def _information_views(objects: CatalogObjects, schemas: Mapping[str, int]) -> d
         "columns": _of_kinds(objects, kinds, lambda relation: _columns(relation, database)),
         "views": _of_kinds(objects, (ObjectKind.VIEW,), views),
         **{
-            name: _of_kinds(objects, (ObjectKind.TABLE,), partial(rows, database))
+            name: _of_kinds(objects, (ObjectKind.TABLE,), partial(rows, objects))
             for name, rows in _CONSTRAINT_VIEWS.items()
         },
     }
@@ -551,11 +551,11 @@ def _named_constraint(relation: ObjectRelation, constraint: ObjectConstraint, da
     }
 
 
-def _table_constraints(database: str, relation: ObjectRelation) -> Iterator[CatalogRow]:
+def _table_constraints(objects: CatalogObjects, relation: ObjectRelation) -> Iterator[CatalogRow]:
     for constraint in relation.constraints:
         yield (
-            _named_constraint(relation, constraint, database)
-            | _named(relation, database)
+            _named_constraint(relation, constraint, objects.database)
+            | _named(relation, objects.database)
             | {
                 "constraint_type": _CONSTRAINT_TYPES[constraint.kind],
                 "is_deferrable": "NO",
@@ -566,34 +566,64 @@ def _table_constraints(database: str, relation: ObjectRelation) -> Iterator[Cata
         )
 
 
-def _key_columns(database: str, relation: ObjectRelation) -> Iterator[CatalogRow]:
+def _key_columns(objects: CatalogObjects, relation: ObjectRelation) -> Iterator[CatalogRow]:
     for constraint in relation.constraints:
         columns = () if constraint.kind is ConstraintKind.CHECK else constraint.columns
+        target = _key_of(objects, constraint)
         for position, column in enumerate(columns, start=1):
-            yield (
-                _named_constraint(relation, constraint, database)
-                | _named(relation, database)
-                | {
-                    "column_name": relation.columns[column].name,
-                    "ordinal_position": position,
-                }
-            )
+            used: CatalogRow = {"column_name": relation.columns[column].name, "ordinal_position": position}
+            if target is not None and constraint.foreign is not None:
+                place = target[1].columns.index(constraint.foreign[1][position - 1])
+                used["position_in_unique_constraint"] = place + 1
+            named = _named_constraint(relation, constraint, objects.database)
+            yield named | _named(relation, objects.database) | used
 
 
-def _constraint_columns(database: str, relation: ObjectRelation) -> Iterator[CatalogRow]:
+def _constraint_columns(objects: CatalogObjects, relation: ObjectRelation) -> Iterator[CatalogRow]:
     for constraint in relation.constraints:
-        for column in constraint.columns:
-            used: CatalogRow = {"column_name": relation.columns[column].name}
-            yield _named_constraint(relation, constraint, database) | _named(relation, database) | used
+        target = _key_of(objects, constraint)
+        table, columns = relation, constraint.columns
+        if target is not None and constraint.foreign is not None:
+            table, columns = target[0], constraint.foreign[1]
+        for column in columns:
+            used: CatalogRow = {"column_name": table.columns[column].name}
+            yield _named_constraint(relation, constraint, objects.database) | _named(table, objects.database) | used
 
 
-def _check_clauses(database: str, relation: ObjectRelation) -> Iterator[CatalogRow]:
+def _check_clauses(objects: CatalogObjects, relation: ObjectRelation) -> Iterator[CatalogRow]:
     for constraint in relation.constraints:
         if constraint.kind is ConstraintKind.CHECK:
-            yield _named_constraint(relation, constraint, database) | {"check_clause": f"({constraint.condition})"}
+            yield _named_constraint(relation, constraint, objects.database) | {
+                "check_clause": f"({constraint.condition})"
+            }
 
 
-_CONSTRAINT_VIEWS: Mapping[str, Callable[[str, ObjectRelation], Iterator[CatalogRow]]] = {
+def _key_of(objects: CatalogObjects, constraint: ObjectConstraint) -> tuple[ObjectRelation, ObjectConstraint] | None:
+    """Return the table and the key that a foreign key refers to; None for another constraint."""
+    if constraint.foreign is None:
+        return None
+    identifier, columns, _ = constraint.foreign
+    table = next(relation for relation in objects.relations if relation.id == identifier)
+    keys = (one for one in table.constraints if one.index is not None and set(one.columns) == set(columns))
+    return next(((table, key) for key in keys), None)
+
+
+_RULES = {"a": "NO ACTION", "r": "RESTRICT", "c": "CASCADE", "n": "SET NULL"}
+
+
+def _referential(objects: CatalogObjects, relation: ObjectRelation) -> Iterator[CatalogRow]:
+    for constraint in relation.constraints:
+        target = _key_of(objects, constraint)
+        if target is None or constraint.foreign is None:
+            continue
+        own = _named_constraint(relation, constraint, objects.database)
+        unique = _named_constraint(*target, objects.database)
+        own |= {f"unique_{name}": value for name, value in unique.items()}
+        yield own | {"match_option": "NONE", "update_rule": "NO ACTION", "delete_rule": _RULES[constraint.foreign[2]]}
+
+
+_CONSTRAINT_VIEWS: Mapping[str, Callable[[CatalogObjects, ObjectRelation], Iterator[CatalogRow]]] = {
+    "referential_constraints": _referential,
     "table_constraints": _table_constraints,
     "key_column_usage": _key_columns,
     "constraint_column_usage": _constraint_columns,
