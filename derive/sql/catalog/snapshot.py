@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 
 from derive.algebra.expression import Call, Column, Expression, Literal
 from derive.algebra.relation import Constant, Get, GlobalId, Project, Relation
@@ -183,7 +184,6 @@ class Objects:
         self._ids.update({(item.schema, item.name): item.id for item in self.items.values()})
         self._views: dict[GlobalId, Relation] = {}
         self._functions: dict[GlobalId, NamedFunction] = {}
-        self._referring: dict[GlobalId, list[tuple[NamedRelation, Constraint]]] | None = None
 
     def with_items(self, items: Iterable[Item]) -> Objects:
         """Return a snapshot with other items and a new version, for an uncommitted transaction."""
@@ -267,18 +267,20 @@ class Objects:
         """Return the function in SQL that takes arguments of these types; None if there is none."""
         return self.chosen(self.functions(schema, name), types)
 
+    @cached_property
+    def references(self) -> Mapping[GlobalId, Sequence[tuple[NamedRelation, Constraint]]]:
+        """Return the foreign keys by the table that they refer to, each with its own table."""
+        keys: dict[GlobalId, list[tuple[NamedRelation, Constraint]]] = {}
+        for item in self.items.values():
+            table = self.described(item.id) if item.constraints else None
+            for one in table.foreign_keys if table else ():
+                if table is not None and one.reference is not None:
+                    keys.setdefault(one.reference.table or item.id, []).append((table, one))
+        return keys
+
     def referring(self, identifier: GlobalId) -> list[tuple[NamedRelation, Constraint]]:
         """Return the foreign keys that refer to a table, each with its table; those of the table itself are first."""
-        if self._referring is None:
-            self._referring = {}
-            for item in self.items.values():
-                table = self.described(item.id) if item.constraints else None
-                if table is None:
-                    continue
-                for one in table.foreign_keys:
-                    assert one.reference is not None
-                    self._referring.setdefault(one.reference.table or item.id, []).append((table, one))
-        return sorted(self._referring.get(identifier, ()), key=lambda pair: pair[0].id != identifier)
+        return sorted(self.references.get(identifier, ()), key=lambda pair: pair[0].id != identifier)
 
     def domain(self, name: str) -> NamedColumn | None:
         """Return a column of a domain in the schemas of the path; None if the domain does not exist."""

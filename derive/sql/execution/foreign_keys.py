@@ -31,6 +31,8 @@ _MOST_KEYS = 500
 
 def tables_read(objects: Objects, written: Collection[GlobalId]) -> frozenset[GlobalId]:
     """Return the tables that the checks of writes to some tables may read: keys there, and rows that refer to them."""
+    if not objects.references:
+        return frozenset()
     read: set[GlobalId] = set()
     pending = list(written)
     while pending:
