@@ -30,8 +30,8 @@ from derive.storage.store import Store
 
 FLOORS = {("pass", "python"): 0.5, ("pass", "structs"): 0.5, ("pass", "arrow"): 1.5, ("balance", "structs"): 0.25}
 
-PEER_FLOORS = {"structs": 3.0}
-"""Least ratio of the rate of our balances to the rate of a peer, by the models of documents."""
+PEER_FLOORS = {("structs", "Spark alone"): 3.0}
+"""Least ratio of the rate of our balances to the rate of a peer, by the models of documents and the peer."""
 
 CATALOG = """
 collections:
@@ -177,7 +177,7 @@ def main() -> int:
         what, way = name.removeprefix("b/").split("-")
         beside = [("sql", seconds[f"b/{what}-sql"], FLOORS.get((what, way), 0.0))]
         if what == "balance" and way != "sql":
-            beside += [(peer, theirs, PEER_FLOORS.get(way, 0.0)) for peer, theirs in others.items()]
+            beside += [(peer, theirs, PEER_FLOORS.get((way, peer), 0.0)) for peer, theirs in others.items()]
         for other, theirs, floor in beside:
             slow = slow or theirs / ours < floor
             rate = f"{options.documents / ours:14,.0f}"
