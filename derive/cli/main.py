@@ -26,6 +26,7 @@ _COMMANDS = {
     "compute": "Serve a compute instance, which maintains views.",
     "connector": "List materialize connectors, and serve one.",
     "diff": "Show what a shadow will change.",
+    "discover": "Infer a collection from files.",
     "generate": "Write types and stubs for the code of derivations.",
     "graph": "Draw a catalog's data flow.",
     "ingest": "Load documents into a collection.",

@@ -21,6 +21,7 @@ from derive.document.key import compile_keys, key_errors, show_key
 from derive.document.pointer import JSON, MISSING, compile_pointer
 from derive.errors import DocumentError, FencedError, FrontierError, StorageError
 from derive.protocol.specs import CollectionSpec, Document
+from derive.schema.redaction import Redactor
 from derive.schema.validator import compile_validator
 from derive.storage.blobs import translated
 from derive.storage.capability.table import RENEW_SECONDS, Capability
@@ -34,6 +35,8 @@ from derive.storage.segments.partition import INGESTED, compile_labels
 from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.texts import write_texts
 from derive.storage.segments.writer import SegmentWriter
+from derive.storage.store import Store
+from derive.time import BEGINNING
 from derive.time.positions import Segment
 
 SKEW = 60_000_000
@@ -46,24 +49,136 @@ _MOST_PROBLEMS = 10
 
 
 @dataclass(slots=True)
-class _Problems:
-    """The first defects of a file, and the number of all defects."""
+class Problems:
+    """The first defects of a file, and the number of all defects.
+
+    Attributes:
+        name: name of the file.
+        hint: hint of the error.
+        count: number of defects.
+        shown: line numbers and messages of the first ten defects.
+    """
 
     name: str
+    hint: str = NOTHING_INGESTED
     count: int = 0
     shown: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, line: int, text: str) -> None:
+        """Add a defect of a line."""
         self.count += 1
         if len(self.shown) < _MOST_PROBLEMS:
             self.shown.append((line, f"{self.name}:{line}: {text}"))
 
+    def add_syntax(self, line: int, error: orjson.JSONDecodeError) -> None:
+        """Add a defect of the JSON text that begins in a line."""
+        at = min(error.pos, len(error.doc.rstrip()))  # not behind the line break that ends the document
+        column = at - error.doc.rfind("\n", 0, at)
+        self.add(line + error.doc.count("\n", 0, at), f"not JSON: {error.msg} in column {column}")
+
     def raise_any(self) -> None:
+        """Raise a `DocumentError` that lists the defects, if there are any."""
         if self.count:
             listed = "\n  ".join(text for _, text in sorted(self.shown))
             more = f"\n  … and {self.count - len(self.shown):,} more" if self.count > len(self.shown) else ""
             what = "1 document is" if self.count == 1 else f"{self.count:,} documents are"
-            raise DocumentError(f"{self.name}: {what} not valid:\n  {listed}{more}", hint=NOTHING_INGESTED)
+            raise DocumentError(f"{self.name}: {what} not valid:\n  {listed}{more}", hint=self.hint)
+
+
+class _Checker:
+    """Finds the defects of documents.
+
+    Args:
+        spec: the collection.
+        clock: JSON pointer to the time in each document; None for documents without own times.
+        redactor: redacts documents; None if the collection has no redactions.
+
+    Attributes:
+        keys: packs the keys of documents.
+    """
+
+    def __init__(self, spec: CollectionSpec, clock: str | None, redactor: Redactor | None) -> None:
+        self._spec = spec
+        self._clock_pointer = clock
+        self._get_clock = compile_pointer(clock) if clock is not None else None
+        self._redactor = redactor
+        self._validator = compile_validator(spec.write_schema, name=spec.name)
+        self.keys = compile_keys(spec.key, spec.key_defaults)
+
+    def valid(self, batch: list[Line], problems: Problems) -> tuple[list[int], list[Document], list[bytes]]:
+        """Return the valid documents of a batch with line numbers and packed keys.
+
+        Record the errors of other documents.
+        """
+        numbers: list[int] = []
+        documents: list[Document] = []
+        is_valid = self._validator.is_valid
+        wide = has_wide_integer(b"\n".join(text for _, text in batch if isinstance(text, bytes)))
+        parse = parse_exact if wide else orjson.loads
+        for number, text in batch:
+            try:
+                document = parse(text) if isinstance(text, bytes) else text
+            except orjson.JSONDecodeError as exc:  # the message quotes no value
+                problems.add_syntax(number, exc)
+                continue
+            except ValueError as exc:
+                problems.add(number, f"not JSON: {exc}" if self._redactor is None else "not JSON")
+                continue
+            if isinstance(document, DocumentError):
+                problems.add(number, document.message)
+                continue
+            if self._redactor is not None:
+                document = self._redactor.redact(document)
+            if not is_valid(document):
+                positions = self._spec.write_positions
+                violation = self._validator.violation(document, key=self._shown_key(document), positions=positions)
+                written = f", which is at {violation.position}" if violation.position else ""
+                problems.add(number, violation.message + written)
+                continue
+            numbers.append(number)
+            documents.append(document)
+        try:
+            return numbers, documents, self.keys(documents)
+        except DocumentError:
+            for index, error in key_errors(self.keys, documents):
+                problems.add(numbers[index], error.message)
+            return [], [], []
+
+    def _shown_key(self, document: JSON) -> str:
+        try:
+            is_shown = self._redactor is None and isinstance(document, dict)  # the key may contain a redacted value
+            return show_key(self.keys([document])[0]) if is_shown else ""
+        except DocumentError:
+            return ""
+
+    def positions(
+        self, numbers: list[int], documents: list[Document], history: _History, problems: Problems
+    ) -> tuple[list[int], list[int]]:
+        """Return the timestamps and sequence numbers of documents with own times. Record the errors of times."""
+        assert self._get_clock is not None
+        clocks: list[int] = []
+        seqs: list[int] = []
+        for number, document in zip(numbers, documents, strict=True):
+            value = self._get_clock(document)
+            try:
+                clock, seq = history.place(self._parse_clock(value))
+            except (DocumentError, FrontierError) as exc:
+                problems.add(number, exc.message)
+                continue
+            clocks.append(clock)
+            seqs.append(seq)
+        return clocks, seqs
+
+    def _parse_clock(self, value: JSON) -> int:
+        if not isinstance(value, str):
+            text = dump_exact(value).decode() if self._redactor is None else "another value"
+            shown = "no value" if value is MISSING else text
+            raise DocumentError(f"the clock {self._clock_pointer} must be an RFC 3339 time, but is {shown}")
+        try:
+            return parse_rfc3339(value)
+        except ValueError as exc:
+            shown = f": {value}" if self._redactor is None else ""
+            raise DocumentError(f"the clock {self._clock_pointer} is not an RFC 3339 time{shown}") from exc
 
 
 class Ingestion:
@@ -94,13 +209,10 @@ class Ingestion:
         store.require_open(spec.name, door)
         self._store, self._door = store, door
         self._spec = spec
-        self._clock_pointer = clock
-        self._get_clock = compile_pointer(clock) if clock is not None else None
+        self._is_history = clock is not None
         self._progress = progress
         self._renew_seconds = renew_seconds
-        self._redactor = redactor_of(spec, store.root)
-        self._validator = compile_validator(spec.write_schema, name=spec.name)
-        self._keys = compile_keys(spec.key, spec.key_defaults)
+        self._checker = _Checker(spec, clock, redactor_of(spec, store.root))
         self._labels = compile_labels(spec)
         self._fields = compile_fields(spec)
         store.create(spec)
@@ -123,9 +235,9 @@ class Ingestion:
             FrontierError: with `clock`, a time is below the collection's `upper`, or not later than a stored document.
         """
         store, collection = self._store, self._spec.name
-        capability = store.acquire_write(collection, history=self._get_clock is not None, door=self._door)
+        capability = store.acquire_write(collection, history=self._is_history, door=self._door)
         writer = SegmentWriter(store.root, self._spec, f"{INGESTED}{capability.id}", is_valid=True)
-        is_history, is_done = self._get_clock is not None, False
+        is_done = False
         segments: list[Segment] = []
         try:
             with translated(store.root), store.capabilities.renewed(capability, self._renew_seconds):
@@ -141,7 +253,7 @@ class Ingestion:
             if segments or file is not None:
                 frontier = last + 1 if segments else capability.frontier
                 store.update_and_downgrade(
-                    capability, segments, frontier, ascending=is_history, is_last=True, file=file
+                    capability, segments, frontier, ascending=self._is_history, is_last=True, file=file
                 )
                 is_done = True
         except BaseException as exc:
@@ -171,13 +283,13 @@ class Ingestion:
         return any(segment.path in known for segment in segments)
 
     def _write(self, name: str, lines: Iterable[Line], writer: SegmentWriter, capability: Capability) -> int:
-        problems = _Problems(name)
+        problems = Problems(name)
         history = _History(capability.frontier, self._spec.name)
         count = 0
         last = capability.frontier
-        for batch in _batches(name, lines):
-            numbers, documents, keys = self._valid(batch, problems)
-            if problems.count and self._get_clock is None:
+        for batch in batches_of(name, lines):
+            numbers, documents, keys = self._checker.valid(batch, problems)
+            if problems.count and not self._is_history:
                 _find_unwritable(numbers, documents, problems)  # report more defects, but write nothing
                 continue
             clocks, seqs = self._stamp(numbers, documents, history, problems)
@@ -196,88 +308,63 @@ class Ingestion:
         problems.raise_any()
         return last
 
-    def _valid(self, batch: list[Line], problems: _Problems) -> tuple[list[int], list[Document], list[bytes]]:
-        """Return the valid documents of a batch with line numbers and packed keys.
-
-        Record the errors of other documents.
-        """
-        numbers: list[int] = []
-        documents: list[Document] = []
-        is_valid = self._validator.is_valid
-        wide = has_wide_integer(b"\n".join(text for _, text in batch if isinstance(text, bytes)))
-        parse = parse_exact if wide else orjson.loads
-        for number, text in batch:
-            try:
-                document = parse(text) if isinstance(text, bytes) else text
-            except ValueError as exc:
-                # The message of orjson quotes no value.
-                is_shown = self._redactor is None or isinstance(exc, orjson.JSONDecodeError)
-                problems.add(number, f"not JSON: {exc}" if is_shown else "not JSON")
-                continue
-            if isinstance(document, DocumentError):
-                problems.add(number, document.message)
-                continue
-            if self._redactor is not None:
-                document = self._redactor.redact(document)
-            if not is_valid(document):
-                positions = self._spec.write_positions
-                violation = self._validator.violation(document, key=self._shown_key(document), positions=positions)
-                written = f", which is at {violation.position}" if violation.position else ""
-                problems.add(number, violation.message + written)
-                continue
-            numbers.append(number)
-            documents.append(document)
-        try:
-            return numbers, documents, self._keys(documents)
-        except DocumentError:
-            for index, error in key_errors(self._keys, documents):
-                problems.add(numbers[index], error.message)
-            return [], [], []
-
-    def _shown_key(self, document: JSON) -> str:
-        try:
-            is_shown = self._redactor is None and isinstance(document, dict)  # the key may contain a redacted value
-            return show_key(self._keys([document])[0]) if is_shown else ""
-        except DocumentError:
-            return ""
-
     def _stamp(
-        self, numbers: list[int], documents: list[Document], history: _History, problems: _Problems
+        self, numbers: list[int], documents: list[Document], history: _History, problems: Problems
     ) -> tuple[Any, Any]:
-        if self._get_clock is None:
+        if not self._is_history:
             first = self._store.timeline.assign(len(documents))
             return np.arange(first, first + len(documents)), np.zeros(len(documents), dtype=np.int32)
         history.present = self._store.timeline.time()
-        clocks: list[int] = []
-        seqs: list[int] = []
-        for number, document in zip(numbers, documents, strict=True):
-            value = self._get_clock(document)
-            try:
-                clock, seq = history.place(self._parse_clock(value))
-            except (DocumentError, FrontierError) as exc:
-                problems.add(number, exc.message)
-                continue
-            clocks.append(clock)
-            seqs.append(seq)
+        clocks, seqs = self._checker.positions(numbers, documents, history, problems)
         return np.array(clocks, dtype=np.int64), np.array(seqs, dtype=np.int32)
-
-    def _parse_clock(self, value: JSON) -> int:
-        if not isinstance(value, str):
-            text = dump_exact(value).decode() if self._redactor is None else "another value"
-            shown = "no value" if value is MISSING else text
-            raise DocumentError(f"the clock {self._clock_pointer} must be an RFC 3339 time, but is {shown}")
-        try:
-            return parse_rfc3339(value)
-        except ValueError as exc:
-            shown = f": {value}" if self._redactor is None else ""
-            raise DocumentError(f"the clock {self._clock_pointer} is not an RFC 3339 time{shown}") from exc
 
     def _rows(self, clocks: Any, seqs: Any, keys: list[bytes], documents: list[Document]) -> WrittenRows:
         rows = WrittenRows.of(clocks, seqs, keys, write_texts(documents), self._labels(documents))
         return rows.with_fields(self._fields(documents))
 
 
-def _find_unwritable(numbers: list[int], documents: list[Document], problems: _Problems) -> bool:
+def check(
+    store: Store, spec: CollectionSpec, name: str, lines: Iterable[Line], *, clock: str | None, after: int = BEGINNING
+) -> tuple[int, int]:
+    """Check the documents of a file as an ingestion does, and store nothing.
+
+    Args:
+        store: the data folder, which may not exist.
+        spec: the collection.
+        name: name of the file, for messages.
+        lines: documents of the file, with line numbers.
+        clock: JSON pointer to the time of each document; None to stamp the present.
+        after: with `clock`, the least time of a document, if the `upper` of the collection is not later.
+
+    Returns:
+        The number of documents, and the least time that a next file may have.
+
+    Raises:
+        DocumentError: documents are malformed or invalid; the first ten are listed.
+        OwnedError: the collection belongs to another writer.
+    """
+    store.require_open(spec.name, Door.INGEST)
+    known = store.collection(spec.name)
+    # Redaction with another salt finds the same defects.
+    checker = _Checker(spec, clock, Redactor(spec.redaction, b"") if spec.redaction else None)
+    labels, fields = compile_labels(spec), compile_fields(spec)
+    problems = Problems(name)
+    history = _History(max(after, known.upper if known else BEGINNING), spec.name)
+    history.present = store.timeline.time()
+    count = 0
+    for batch in batches_of(name, lines):
+        numbers, documents, _ = checker.valid(batch, problems)
+        if clock is not None:
+            after = max([after, *(at + 1 for at in checker.positions(numbers, documents, history, problems)[0][-1:])])
+        if not _find_unwritable(numbers, documents, problems):
+            labels(documents)
+            fields(documents)
+        count += len(documents)
+    problems.raise_any()
+    return count, after
+
+
+def _find_unwritable(numbers: list[int], documents: list[Document], problems: Problems) -> bool:
     """Record the documents that cannot be stored as JSON text; return true if there are any."""
     before = problems.count
     for number, document in zip(numbers, documents, strict=True):
@@ -324,7 +411,12 @@ class _History:
         return clock, self._seq
 
 
-def _batches(name: str, lines: Iterable[Line]) -> Iterator[list[Line]]:
+def batches_of(name: str, lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """Yield the lines of a file in batches of limited size.
+
+    Raises:
+        DocumentError: the file cannot be read.
+    """
     iterator = iter(lines)
     while True:
         batch: list[Line] = []

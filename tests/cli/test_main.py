@@ -174,8 +174,7 @@ def test_invalid_command_line_exits_with_2(folder: Path, arguments: list[str], s
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["."], ". is a folder (name its files, such as *.jsonl)"),
-        (["sub"], "sub is a folder (name its files, such as sub/*.jsonl)"),
+        (["sub"], "the folder sub has no file to load (known suffixes: .csv, .json, .jsonl"),
         (["gone.jsonl"], "there is no file gone.jsonl"),
         (["a.parquet.gz"], "a.parquet.gz is a compressed Parquet file, which cannot be read (decompress it first)"),
         (["--format", "parquet"], "a Parquet file cannot be read from standard input"),

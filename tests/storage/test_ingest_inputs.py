@@ -166,8 +166,8 @@ def test_numbers_without_json_form_are_reported_with_their_position(spec: Collec
     lines = b'{"id":1,"name":"a","amount":NaN}\n{"id":1,"name":"a","amount":1e999}\n'
     assert ingest(spec, world, json_lines(stream(lines))) == (
         "x: 2 documents are not valid:\n"
-        "  x:1: not JSON: unexpected character, expected a JSON value: line 1 column 29 (char 28)\n"
-        "  x:2: not JSON: number is infinity when parsed as double: line 1 column 29 (char 28)"
+        "  x:1: not JSON: unexpected character, expected a JSON value in column 29\n"
+        "  x:2: not JSON: number is infinity when parsed as double in column 29"
     )
 
 
@@ -180,7 +180,7 @@ def test_documents_that_are_nested_too_deeply_are_reported(spec: CollectionSpec,
         "x: 3 documents are not valid:\n"
         "  x:2: it is nested more than 250 levels deep\n"
         "  x:3: it is nested more than 250 levels deep\n"
-        "  x:4: not JSON: depth limit exceeded: line 1 column 1054 (char 1053)"
+        "  x:4: not JSON: depth limit exceeded in column 1054"
     )
     assert ingest(spec, world, json_lines(stream(b"\n".join(lines[:3])))) == (
         "x: 2 documents are not valid:\n"

@@ -176,7 +176,7 @@ class Machine(RuleBasedStateMachine):
         files = SegmentWriter(self.store.root, self.spec, f"{INGESTED}{writer.id}")
         ingestion = Ingestion(self.store, self.spec)
         clocks = range(first, first + len(documents))
-        files.write(ingestion._rows(clocks, [0] * len(documents), ingestion._keys(documents), documents))
+        files.write(ingestion._rows(clocks, [0] * len(documents), ingestion._checker.keys(documents), documents))
         self.store.update_and_downgrade(writer, files.close(), first + len(documents))
         self.store.capabilities.release(writer)
         del self.model.writers[writer.id]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, BinaryIO, TypeAlias
 
@@ -17,7 +17,7 @@ from derive.document.pointer import JSON
 from derive.errors import DocumentError, UsageError
 from derive.functions.types.jsonb import FEW_VALUES, exceeds_values, most_values
 from derive.protocol.specs import CollectionSpec, Document
-from derive.schema.shape import infer
+from derive.schema.shape import Types, infer
 
 FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
 """Seconds since 1970 of the beginning of year 1 and the end of year 9999, the range of RFC 3339 and Python."""
@@ -27,8 +27,11 @@ class UnfitError(Exception):
     """A value or type without a JSON form; the text of the error gives the reason."""
 
 
-Line: TypeAlias = tuple[int, "bytes | Document | DocumentError"]
-"""A line number (or row number), from 1; and the JSON text of the document, the parsed document, or its error.
+Content: TypeAlias = "bytes | Document | DocumentError"
+"""The JSON text of a document, the parsed document, or its error."""
+
+Line: TypeAlias = tuple[int, Content]
+"""A line number (or row number), from 1, and its content.
 
 A large document is a text in every input format, so that the length of texts bounds a batch.
 """
@@ -42,7 +45,7 @@ MOST_DOCUMENT_BYTES = 128 << 20
 _LARGE_BYTES = 16 << 10
 
 
-def sized(document: Document, size: int) -> bytes | Document | DocumentError:
+def sized(document: Document, size: int) -> Content:
     """Return a document as the content of a line: as text if it is large.
 
     Args:
@@ -84,7 +87,8 @@ def _shown(limit: int) -> str:
     return f"{limit >> 20} MiB" if limit >= 1 << 20 and not limit % (1 << 20) else f"{limit:,} bytes"
 
 
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8."""
 
 
 def json_lines(stream: BinaryIO, most_bytes: int = MOST_DOCUMENT_BYTES) -> Iterator[Line]:
@@ -97,7 +101,7 @@ def json_lines(stream: BinaryIO, most_bytes: int = MOST_DOCUMENT_BYTES) -> Itera
         if len(line) > most_bytes and len(line.rstrip(b"\r\n")) > most_bytes:
             yield number, too_large(most_bytes, "the line")
             return
-        text = line.removeprefix(_BOM) if number == 1 else line
+        text = line.removeprefix(BOM) if number == 1 else line
         if text and not text.isspace():
             yield number, (too_many_values([text], most_bytes) if len(text) > FEW_VALUES else None) or text
 
@@ -109,7 +113,7 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-def unpacked(stream: io.BufferedReader, name: str) -> BinaryIO:
+def unpacked(stream: io.BufferedReader, name: str) -> io.BufferedReader[Any]:
     """Return the decompressed content of a stream.
 
     Args:
@@ -166,7 +170,11 @@ _LARGEST_CELL = (1 << 31) - 1
 
 
 def csv_rows(
-    stream: BinaryIO, spec: CollectionSpec, name: str, most_bytes: int = MOST_DOCUMENT_BYTES
+    stream: BinaryIO,
+    spec: CollectionSpec,
+    name: str,
+    most_bytes: int = MOST_DOCUMENT_BYTES,
+    delimiter: str = ",",
 ) -> Iterator[Line]:
     """Yield the documents of a CSV stream with a header: a column is a field with the type that the schema infers.
 
@@ -177,13 +185,36 @@ def csv_rows(
         DocumentError: the header is empty, names a column twice, or lacks a required column; or the stream is not CSV
             in UTF-8.
     """
+
+    def types_of(header: list[str]) -> list[Types]:
+        _check_header(header, spec, name)
+        return _types(header, spec)
+
+    return typed_rows(stream, types_of, name, most_bytes, delimiter)
+
+
+def typed_rows(
+    stream: BinaryIO,
+    types_of: Callable[[list[str]], list[Types]],
+    name: str,
+    most_bytes: int = MOST_DOCUMENT_BYTES,
+    delimiter: str = ",",
+) -> Iterator[Line]:
+    """Yield the documents of a CSV stream with a header, as `csv_rows`.
+
+    Args:
+        stream: the text.
+        types_of: returns the JSON types of the columns in the header, or raises an error.
+        name: name of the file, for messages.
+        most_bytes: size limit of a row.
+        delimiter: the character between cells.
+    """
     csv.field_size_limit(_LARGEST_CELL)
     texts = _Texts(stream, most_bytes)
-    reader = csv.reader(texts, strict=True)
+    reader = csv.reader(texts, strict=True, delimiter=delimiter)
     try:
         header = next(reader, [])
-        _check_header(header, spec, name)
-        columns = list(zip(header, _types(header, spec), strict=True))
+        columns = list(zip(header, types_of(header), strict=True))
         texts.size = 0
         for row in reader:
             size, texts.size = texts.size, 0
@@ -241,16 +272,29 @@ class _Texts:
         return line.decode("utf-8-sig") if self.lines == 1 else line.decode()
 
 
-def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> None:
+def check_columns(header: Sequence[str], name: str, *, is_shown: bool = True) -> None:
+    """Raise an error for a header that is empty or names a column twice.
+
+    Args:
+        header: the first line.
+        name: name of the file.
+        is_shown: whether the message may have values: the first line of a file without a header is data.
+
+    Raises:
+        DocumentError: the header is empty or names a column twice.
+    """
     if not header:
         raise DocumentError(f"{name} has no header line", hint="the first line must name the columns")
     seen: set[str] = set()
     for column in header:
         if column in seen:
-            # The first line of a file without a header is data.
-            shown = f"'{column}'" if spec.redaction is None else "a column"
+            shown = f"'{column}'" if is_shown else "a column"
             raise DocumentError(f"{name}:1: the header names {shown} twice", hint=NOTHING_INGESTED)
         seen.add(column)
+
+
+def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> None:
+    check_columns(header, name, is_shown=spec.redaction is None)
     missing = sorted(infer(spec.write_schema).required - set(header))
     if missing:
         listed = ", ".join(f"'{name}'" for name in missing)
@@ -264,7 +308,7 @@ def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> Non
         )
 
 
-def _types(header: Sequence[str], spec: CollectionSpec) -> list[frozenset[str]]:
+def _types(header: Sequence[str], spec: CollectionSpec) -> list[Types]:
     """Return the types that the values of each column may have before redaction."""
     if spec.redaction is not None:
         members = map(infer(spec.input_schema).member, header)

@@ -471,8 +471,10 @@ def _longest(array: Any) -> int:
 _HIDDEN = "a value that has no JSON form, which is not shown as the schema redacts it"
 
 
-def parquet_rows(path: str, spec: CollectionSpec, most_bytes: int = MOST_DOCUMENT_BYTES) -> Iterator[Line]:
+def parquet_rows(path: str, spec: CollectionSpec | None, most_bytes: int = MOST_DOCUMENT_BYTES) -> Iterator[Line]:
     """Yield the documents of a Parquet file: a column is a property, and a null is omitted.
+
+    Without a collection, values may have any type, so a decimal that no JSON number holds becomes a string.
 
     For a value without an exact JSON form, the row is a `DocumentError` that names the column. A row of more than
     `most_bytes`, or of too many values, is a `DocumentError`, too.
@@ -495,12 +497,12 @@ def parquet_rows(path: str, spec: CollectionSpec, most_bytes: int = MOST_DOCUMEN
 class _Rows:
     """Converts batches to documents."""
 
-    def __init__(self, batches: ParquetBatches, spec: CollectionSpec, path: str, most_bytes: int) -> None:
+    def __init__(self, batches: ParquetBatches, spec: CollectionSpec | None, path: str, most_bytes: int) -> None:
         self._names: list[str] = batches.schema.names
         self._most_bytes = most_bytes
-        redactor = Redactor(spec.redaction, b"") if spec.redaction else None
+        redactor = Redactor(spec.redaction, b"") if spec is not None and spec.redaction else None
         self._hidden = frozenset(name for name in self._names if redactor is not None and redactor.hides(name))
-        shape = infer(spec.input_schema)
+        shape = ANYTHING if spec is None else infer(spec.input_schema)
         self._converters = []
         for index, name in enumerate(self._names):
             try:
