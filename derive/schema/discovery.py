@@ -35,6 +35,17 @@ _ENUM_VALUES, _ENUM_REPEATS, _ENUM_LENGTH = 10, 10, 40
 _KEY_COLUMNS, _KEY_LEVELS, _COMBINED, _KEY_FIELDS = 64, 3, 12, 3
 """Limits for keys: fields, levels of objects, fields that are combined, and fields of a key."""
 
+_TYPES = {
+    "string": "string",
+    "integer": "integer",
+    "fractional": "number",
+    "boolean": "boolean",
+    "object": "object",
+    "array": "array",
+    "null": "null",
+}
+"""Types in schemas by the types of values, in the order of schemas."""
+
 _SCALARS = frozenset({"boolean", "integer", "string"})
 _IDENTIFIER = re.compile(r"_?(id|uuid|guid|key)", re.IGNORECASE)
 _LIKE_IDENTIFIER = re.compile(r".*([_\W](id|uuid|guid|key|code|sku|number|no)|(Id|ID|Uuid|UUID|Key|Code|Number))")
@@ -102,10 +113,8 @@ class _Location:
 
     def schema(self) -> dict[str, JSON]:
         """Return the schema of the values."""
-        types = [kind for kind in ("string", "integer", "boolean", "object", "array", "null") if kind in self.types]
-        if "fractional" in self.types:
-            types = [kind for kind in types if kind != "integer"]
-            types.insert("string" in types, "number")
+        has_fraction = "fractional" in self.types
+        types = [_TYPES[kind] for kind in _TYPES if kind in self.types and not (has_fraction and kind == "integer")]
         schema: dict[str, JSON] = {"type": types[0] if len(types) == 1 else types}
         if "string" in self.types and self.formats:
             schema["format"] = self.formats[0]
@@ -192,9 +201,9 @@ class Discovery:
         varying = [at.pointer for at in fields if _distinct([codes[at.pointer]]) > 1][:_COMBINED]
         for size in range(2, _KEY_FIELDS + 1):
             chosen = combinations(varying, size)
-            found = [some for some in chosen if _distinct([codes[at] for at in some]) == self.documents]
-            if found:
-                return KeyChoice(found[0], self.documents, tuple(found[1:]))
+            together = [some for some in chosen if _distinct([codes[at] for at in some]) == self.documents]
+            if together:
+                return KeyChoice(together[0], self.documents, tuple(together[1:]))
         best = max((at.pointer for at in fields), key=lambda at: _distinct([codes[at]]), default=None)
         return KeyChoice((best,), _distinct([codes[best]])) if best is not None else KeyChoice((), 0)
 
