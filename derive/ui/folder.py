@@ -86,6 +86,7 @@ class Folder:
         self._loaded: _Loaded | None = None
         self._overview: Overview | None = None
         self._overview_catalog: CatalogSpec | None = None
+        self._overview_facts: object = None
 
     def catalog(self) -> CatalogSpec:
         """Return the catalog; its files are read again after an edit.
@@ -133,15 +134,22 @@ class Folder:
         instances = [(one["name"], one["reason"], len(one["dataflows"])) for one in record.instances] if record else []
         return catalog, [one and one.documents for one in known], tasks, quarantines, instances
 
-    def overview(self) -> Overview:
-        """Return the present state of all tasks; requests between two commits, and within a second, share one."""
+    def overview(self, *, fresh: bool = True) -> Overview:
+        """Return the state of all tasks; requests between two commits, and within a second, share one.
+
+        Args:
+            fresh: false to accept an overview with the present facts, whose times, lags and rates are old.
+        """
         with self._overview_turn:
             version, catalog, store = self.version(), self.catalog(), self.store()
             last = self._overview
-            is_last = last is not None and last.version == version and self._overview_catalog is catalog
-            if last is None or not is_last or store.timeline.present() - last.present > _FRESH:
-                last = self._overview = self._describe(version, catalog, store)
-                self._overview_catalog = catalog
+            if last is not None and self._overview_catalog is catalog:
+                age = store.timeline.present() - last.present
+                if (last.version == version and age <= _FRESH) or (not fresh and self.facts() == self._overview_facts):
+                    return last
+            facts = self.facts()  # before the overview, so that a commit meanwhile makes them differ
+            last = self._overview = self._describe(version, catalog, store)
+            self._overview_catalog, self._overview_facts = catalog, facts
             return last
 
     def _describe(self, version: str, written: CatalogSpec, store: Store) -> Overview:

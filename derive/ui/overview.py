@@ -15,19 +15,19 @@ from derive.cli.graph_picture import Mark, svg_element
 from derive.cli.status import instance_row
 from derive.document.clock import format_rfc3339
 from derive.ui.folder import Overview, Task
-from derive.ui.rendering import cut, page, path_of
+from derive.ui.rendering import cut, live_overview, page, path_of
 
 
 def show(request: Request) -> Response:
     """Return the page."""
-    overview: Overview = request.app.state.folder.overview()
+    overview, version = live_overview(request)
     graph = live_graph(overview)
     record = overview.instances
     instances = [instance_row(record, one, overview.present) for one in record.instances] if record else []
     values: dict[str, Any] = {
         "title": "Catalog",
         "page": "Catalog",
-        "version": overview.version,
+        "version": version,
         "facts": list(_facts(overview)),
         "outdated": overview.outdated and render_error(overview.outdated),
         "picture": svg_element(graph, _marks(overview, graph)) if graph.nodes else "",

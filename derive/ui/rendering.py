@@ -19,6 +19,7 @@ from starlette.responses import HTMLResponse, Response
 
 from derive.cli.console import render_error, visible
 from derive.errors import FlowError
+from derive.ui.folder import Folder, Overview
 
 PAGES = (
     ("/", "Catalog"),
@@ -31,6 +32,10 @@ PAGES = (
 
 MOST_CHARACTERS = 4_000
 """Number of characters of a text that a page shows."""
+
+
+_OLD = 5_000_000
+"""Age in microseconds from which an overview is loaded again."""
 
 
 def cut(text: str, most: int = MOST_CHARACTERS) -> str:
@@ -127,6 +132,17 @@ def page(
     defaults = {"pages": PAGES, "place": place, "version": None}
     text: str = _TEMPLATES.get_template(template).render({**defaults, **values})
     return HTMLResponse(text, status, {"cache-control": "no-store", **headers})
+
+
+def live_overview(request: Request) -> tuple[Overview, str]:
+    """Return the overview for a page, and the version that the page shows.
+
+    A new page shows old times at once. Its version makes the first event follow at once, which loads the present times.
+    """
+    folder: Folder = request.app.state.folder
+    overview = folder.overview(fresh="hx-request" in request.headers)
+    is_old = folder.store().timeline.present() - overview.present > _OLD
+    return overview, "old" if is_old else overview.version
 
 
 async def error_page(request: Request, error: Exception) -> Response:

@@ -25,7 +25,7 @@ from derive.shard.inspection import StateQuery, copied_states
 from derive.storage.task_log import Entry, recent_entries
 from derive.ui.folder import Folder, Overview
 from derive.ui.overview import reasons
-from derive.ui.rendering import page
+from derive.ui.rendering import live_overview, page
 
 _LOG_BYTES = 256 << 10
 _LOG_ENTRIES = 100
@@ -40,14 +40,14 @@ _STATE_TURN = threading.Lock()
 def show(request: Request) -> Response:
     """Return the page of one task."""
     folder: Folder = request.app.state.folder
-    overview = folder.overview()
+    overview, version = live_overview(request)
     spec = overview.catalog.find_task(request.path_params["name"])
     task = overview.tasks[spec.name]
     entries = recent_entries(folder.path, spec.name, _LOG_BYTES)
     values: dict[str, Any] = {
         "title": spec.name,
         "page": "Tasks",
-        "version": overview.version,
+        "version": version,
         "name": spec.name,
         "row": task.row,
         "error": task.error and render_error(task.error),
@@ -65,12 +65,12 @@ def show(request: Request) -> Response:
 
 def show_list(request: Request) -> Response:
     """Return the page with all tasks: derivations, and then materializations."""
-    overview: Overview = request.app.state.folder.overview()
+    overview, version = live_overview(request)
     materializations = overview.catalog.materializations
     values = {
         "title": "Tasks",
         "page": "Tasks",
-        "version": overview.version,
+        "version": version,
         "tasks": overview.tasks,
         "kinds": {name: "materialization" if name in materializations else "derivation" for name in overview.tasks},
         "reasons": reasons,

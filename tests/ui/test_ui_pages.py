@@ -297,10 +297,14 @@ def test_passing_time_changes_no_facts(tmp_path: Path) -> None:
     data, store = Folder(tmp_path / "flow.yaml", None), Store(tmp_path / ".flow")
     version, facts = data.version(), data.facts()
 
+    overview = data.overview()
     store.timeline.read()
     assert (data.version() != version, data.facts() == facts) == (True, True)
+    assert data.overview(fresh=False) is overview
+    assert data.overview() is not overview
     assert flowctl(tmp_path, "ingest", "--collection", "shop/orders", text='{"id": 1}')[0] == 0
     assert data.facts() != facts
+    assert data.overview(fresh=False).documents["shop/orders"] == 1
     store.close()
 
 
