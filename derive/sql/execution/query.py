@@ -156,7 +156,10 @@ def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Ro
             return None
         lookup = coordinator.lookups.find(query, state.objects)
         rows = _look_up_at_once(state, lookup, arguments) if lookup else None
-        return _rows_of_tables_at_once(state, query, arguments) if rows is None else rows
+        if rows is not None:
+            _logger.debug("point lookup: %s", plan.text)
+            return rows
+        return _rows_of_tables_at_once(state, query, arguments)
     except FlowError:
         return None
 
@@ -173,10 +176,7 @@ def _look_up_at_once(state: State, lookup: Lookup, arguments: Sequence[Datum]) -
     time = coordinator.timeline.time_at_once(*coordinator.storage_clock.bounds(lookup.sources), least=frontiers[0])
     if time is None or time >= frontiers[1]:
         return None
-    rows = rows_at_once(state, lookup, time, arguments)
-    if rows is not None:
-        _logger.debug("point lookup of %s at %s", sorted(lookup.sources), time_text(time))
-    return rows
+    return rows_at_once(state, lookup, time, arguments)
 
 
 def _present(state: State, plan: Plan) -> Plan | None:
@@ -394,7 +394,7 @@ async def _read_tables(
         rows = await coordinator.commits.rows_of_tables(asked, time, arguments, state.most_bytes)
     if rows is None:
         return None
-    _logger.debug("evaluation over tables in memory %s at %s", sorted(asked.tables), time_text(time))
+    _logger.debug("evaluation over tables in memory: %s", asked.tables.keys())
     return of_rows(rows)
 
 

@@ -326,6 +326,12 @@ class Conversation:
         self._statements.pop("", None)
         await self._close_portal("")
         portal = await self._planned(text) if len(text) <= _SHORT else None
+        rows = portal.look_up(self._session) if portal is not None else None
+        if portal is not None and rows is not None:
+            shape = portal.shape
+            end = messages.command_complete(f"SELECT {len(rows)}")
+            self._wire.send(b"".join((shape.description, data_rows(rows, shape.encoders), end)))
+            return
         split = self._session.split if portal is None else _whole
         statements = split(text) if len(text) <= _SHORT else await asyncio.to_thread(split, text)
         if not statements:

@@ -298,6 +298,10 @@ class Portal:
             raise SqlError("55000", "a portal without rows cannot be run again", hint="Bind the statement again.")
         return self.result
 
+    def look_up(self, session: Session) -> Sequence[Row] | None:
+        """Return the rows of a point lookup on the fast path, as `Session.look_up` does."""
+        return session.look_up(self.prepared, self._arguments)
+
     async def next_rows(self, most: int) -> Sequence[Row]:
         """Return more rows, at most `most` (0 for any number); no rows at the end."""
         while (rows := self.ready_rows(most)) is None:

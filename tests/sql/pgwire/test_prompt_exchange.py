@@ -168,6 +168,18 @@ def test_fast_path_takes_unnamed_statements(pair: Pair) -> None:
     assert pair.answers(bind(long(1), name="", formats=(1,)), EXECUTE, SYNC)[1][1].endswith(b"\x011\0\0\0\x031.5")
 
 
+def test_fast_path_takes_texts_with_their_numbers(pair: Pair) -> None:
+    def query(text: str) -> bytes:
+        return message(b"Q", text.encode() + b"\0")
+
+    pair.settle(query("SELECT * FROM t WHERE id = 1"))
+    assert pair.kinds(query("SELECT * FROM t WHERE id = 7")) == "TCZ"
+    assert pair.kinds(query("BEGIN")) == "CZ"
+    assert not pair.is_prompt(query("SELECT name FROM t WHERE id = 1"))
+    assert pair.kinds(query("ROLLBACK")) == "CZ"
+    assert not pair.is_prompt(query("SELECT name FROM t WHERE id = 'x'"))
+
+
 def test_fast_path_follows_a_redefined_statement_name(pair: Pair) -> None:
     prepared(pair, "SELECT name FROM t WHERE id = $1").settle(look_up(1))
     assert pair.kinds(message(b"C", b"Ss\0"), SYNC) == "3Z"
