@@ -37,6 +37,20 @@ SCRIPTS = {
         "PREPARE pt AS INSERT INTO k VALUES ($1) RETURNING a",
         "EXECUTE pt ('2020-01-01 00:00:05.7')",
     ),
+    "series": (
+        "SELECT * FROM generate_series('2020-01-31'::timestamp, '2020-04-30', '1 mon')",
+        "SELECT t::date FROM generate_series(timestamp '2020-01-03', '2020-01-01', '-1 day') t",
+        "SELECT generate_series('2020-01-01 00:00'::timestamp, '2020-01-01 01:00', '25 min')",
+        "SELECT count(*) FROM generate_series('2020-01-02'::timestamp, '2020-01-01', '1 day')",
+        "SELECT * FROM generate_series('2020-01-02'::timestamp, '2020-01-01', '0 day')",
+        "SELECT * FROM generate_series('2020-01-02'::timestamp, NULL, '1 day')",
+        "SELECT x::float8 FROM generate_series(1.0, 2.0, 0.25) x",
+        "SELECT x::float8, n FROM generate_series(3, 1.5, -0.5) WITH ORDINALITY s (x, n)",
+        "SELECT x::float8 FROM generate_series(0.5, 3) x",
+        "SELECT * FROM generate_series(1.0, 2.0, 0.0)",
+        "SELECT * FROM generate_series(1.0, 'NaN'::numeric)",
+        "SELECT a, t FROM (VALUES (1), (2)) v (a), generate_series('2020-01-01'::timestamp, '2020-01-02', a * interval '12 h') t",
+    ),
 }
 
 

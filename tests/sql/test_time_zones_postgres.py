@@ -37,6 +37,9 @@ QUERIES = (
     "SELECT '2024-07-01 12:00'::timestamptz, '2024-07-01 12:00 +05'::timestamptz, timestamptz '1890-06-01'",
     "SELECT n, l::text::timestamptz FROM t WHERE n < 3",
     "SELECT now() = now()::text::timestamptz, current_date = now()::date, localtimestamp = now()::timestamp",
+    "SELECT * FROM generate_series('2024-10-26 12:00'::timestamptz, '2024-10-29', '1 day')",
+    "SELECT * FROM generate_series('2024-03-01'::date, '2024-05-01', '1 mon')",
+    "SELECT * FROM generate_series('2024-03-30 00:00'::timestamptz, '2024-04-01', '1 day', 'Europe/Berlin')",
 )
 ZONES = ("America/New_York", "europe/berlin", "Asia/Kolkata", "-3.5", "+02", "+01:00", "utc", "NZ")
 SCRIPT = (

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
+from typing import Any
 
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.function import Functions
 from derive.functions.scalar.casts import json_kind
+from derive.functions.scalar.datetime import later, later_in_zone
 from derive.functions.scalar.json import text_of_json
 from derive.functions.scalar.json_paths import QUERY
+from derive.functions.types.datetime import DAY, Interval
 from derive.functions.types.jsonb import Json, jsonb_datum
+from derive.functions.types.numbers import numeric_of
 
 FUNCTIONS = Functions()
 
 MOST_ROWS = 1_000_000
-"""Maximum number of numbers in a series."""
+"""Maximum number of values in a series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,44 @@ def _series(begin: int, end: int, step: int = 1) -> tuple[int, ...]:
     if len(series) > MOST_ROWS:
         raise SqlError("54000", f"generate_series has more than {MOST_ROWS} rows")
     return tuple(series)
+
+
+def _collected(begin: Any, end: Any, after: Callable[[Any], Any], *, is_falling: bool) -> tuple[Any, ...]:
+    """Return the values from `begin` to `end`, each computed from the one before."""
+    series: list[Any] = []
+    while begin >= end if is_falling else begin <= end:
+        if len(series) == MOST_ROWS:
+            raise SqlError("54000", f"generate_series has more than {MOST_ROWS} rows")
+        series.append(begin)
+        begin = after(begin)
+    return tuple(series)
+
+
+def _numbers(begin: Decimal, end: Decimal, step: Decimal = Decimal(1)) -> tuple[bytes, ...]:
+    for name, value in (("start value", begin), ("stop value", end), ("step size", step)):
+        if not value.is_finite():
+            raise SqlError("22023", f"{name} cannot be {'NaN' if value.is_nan() else 'infinity'}")
+    if not step:
+        raise SqlError("22023", "step size cannot equal zero")
+    count = max(0, int((end - begin) / step)) + 1
+    if count > MOST_ROWS:
+        raise SqlError("54000", f"generate_series has more than {MOST_ROWS} rows")
+    return tuple(map(numeric_of, _collected(begin, end, lambda value: value + step, is_falling=step < 0)))
+
+
+def _times(begin: int, end: int, step: Interval) -> tuple[int, ...]:
+    return _collected(begin, end, lambda time: later(time, step), is_falling=_is_falling(step))
+
+
+def _times_in_zone(begin: int, end: int, step: Interval, zone: str) -> tuple[int, ...]:
+    return _collected(begin, end, lambda time: later_in_zone(time, step, zone), is_falling=_is_falling(step))
+
+
+def _is_falling(step: Interval) -> bool:
+    length = step.microseconds + DAY * (step.days + 30 * step.months)
+    if not length:
+        raise SqlError("22023", "step size cannot equal zero")
+    return length < 0
 
 
 def _elements(name: str, convert: Callable[[Json], str | None], value: Json) -> tuple[str | None, ...]:
@@ -94,6 +137,13 @@ def _add() -> dict[str, RowFunction]:
     for kind, array in ((Type.INTEGER, Type.INTEGER_ARRAY), (Type.BIGINT, Type.BIGINT_ARRAY)):
         FUNCTIONS.define(series, (kind, kind), array, word="series")(_series)
         FUNCTIONS.define(series, (kind, kind, kind), array, word="series")(_series)
+    for count in (2, 3):
+        FUNCTIONS.define(series, (Type.NUMERIC,) * count, Type.NUMERIC_ARRAY, word="series")(_numbers)
+    for kind in (Type.TIMESTAMP, Type.TIMESTAMPTZ):
+        assert kind.array is not None
+        FUNCTIONS.define(series, (kind, kind, Type.INTERVAL), kind.array, word="series")(_times)
+    in_zone = (Type.TIMESTAMPTZ, Type.TIMESTAMPTZ, Type.INTERVAL, Type.TEXT)
+    FUNCTIONS.define(series, in_zone, Type.TIMESTAMPTZ_ARRAY, word="series")(_times_in_zone)
     for prefix in ("jsonb", "json"):
         for suffix, array, convert in (
             ("", Type.JSONB_ARRAY, jsonb_datum),

@@ -100,7 +100,7 @@ def array_of_call(expressions: Expressions, call: FunctionCall, symbol: str | No
     offsets = [start_of(argument) for argument in call.arguments]
     check_path(call.name.name, values, offsets)
     arguments = expressions.coercion.arguments(values, resolution.argument_types, offsets)
-    return Call(resolution.function, arguments, resolution.result_type)
+    return expressions.coercion.called(resolution.function, arguments, resolution.result_type)
 
 
 def _elements(array: Expression) -> Relation:

@@ -100,6 +100,7 @@ def _forms() -> Mapping[str, _Form]:
         function("date_add", _TZ, _V): with_zone("date_add"),
         function("date_subtract", _TZ, _V): with_zone("date_subtract"),
         function("make_timestamptz", *(Type.INTEGER,) * 5, Type.DOUBLE): with_zone("make_timestamptz"),
+        function("generate_series[]", _TZ, _TZ, _V): with_zone("generate_series[]"),
         function("age", _TZ, _TZ): of_local("age"),
         function("extract", _T, _TZ): _field("extract"),
         function("date_part", _T, _TZ): _field("date_part"),
