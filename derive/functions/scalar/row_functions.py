@@ -111,6 +111,19 @@ def _expanded(elements: tuple[int, ...]) -> tuple[str, ...]:
     return tuple(f"{{{element},{number}}}" for number, element in enumerate(elements, start=1))
 
 
+def _add_series(series: str) -> None:
+    for kind, array in ((Type.INTEGER, Type.INTEGER_ARRAY), (Type.BIGINT, Type.BIGINT_ARRAY)):
+        FUNCTIONS.define(series, (kind, kind), array, word="series")(_series)
+        FUNCTIONS.define(series, (kind, kind, kind), array, word="series")(_series)
+    for count in (2, 3):
+        FUNCTIONS.define(series, (Type.NUMERIC,) * count, Type.NUMERIC_ARRAY, word="series")(_numbers)
+    for kind in (Type.TIMESTAMP, Type.TIMESTAMPTZ):
+        assert kind.array is not None
+        FUNCTIONS.define(series, (kind, kind, Type.INTERVAL), kind.array, word="series")(_times)
+    in_zone = (Type.TIMESTAMPTZ, Type.TIMESTAMPTZ, Type.INTERVAL, Type.TEXT)
+    FUNCTIONS.define(series, in_zone, Type.TIMESTAMPTZ_ARRAY, word="series")(_times_in_zone)
+
+
 def _add() -> dict[str, RowFunction]:
     functions: dict[str, RowFunction] = {
         "string_to_table": RowFunction("string_to_array", "string_to_table"),
@@ -133,17 +146,7 @@ def _add() -> dict[str, RowFunction]:
         functions[name] = RowFunction(f"{name}[]", column)
         return functions[name].symbol
 
-    series = own("generate_series", "generate_series")
-    for kind, array in ((Type.INTEGER, Type.INTEGER_ARRAY), (Type.BIGINT, Type.BIGINT_ARRAY)):
-        FUNCTIONS.define(series, (kind, kind), array, word="series")(_series)
-        FUNCTIONS.define(series, (kind, kind, kind), array, word="series")(_series)
-    for count in (2, 3):
-        FUNCTIONS.define(series, (Type.NUMERIC,) * count, Type.NUMERIC_ARRAY, word="series")(_numbers)
-    for kind in (Type.TIMESTAMP, Type.TIMESTAMPTZ):
-        assert kind.array is not None
-        FUNCTIONS.define(series, (kind, kind, Type.INTERVAL), kind.array, word="series")(_times)
-    in_zone = (Type.TIMESTAMPTZ, Type.TIMESTAMPTZ, Type.INTERVAL, Type.TEXT)
-    FUNCTIONS.define(series, in_zone, Type.TIMESTAMPTZ_ARRAY, word="series")(_times_in_zone)
+    _add_series(own("generate_series", "generate_series"))
     for prefix in ("jsonb", "json"):
         for suffix, array, convert in (
             ("", Type.JSONB_ARRAY, jsonb_datum),
