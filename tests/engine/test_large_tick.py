@@ -183,10 +183,15 @@ def test_tick_within_the_memory_limit_is_not_spilled(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("shards", [1, 2])
-def test_spark_gives_the_same_bytes_with_little_memory(shards: int, spark: SparkExecutor) -> None:
-    same_at_any_memory(SHAPES, one_tick(400), spark, [shards], [10_000])
+@pytest.mark.parametrize(
+    ("text", "shards"),
+    [  # each pass of a loop is a Spark job
+        pytest.param(SHAPES[: SHAPES.index("  t/loop:")], 1, id="without a loop"),
+        *(pytest.param(SHAPES, shards, id=f"{shards}", marks=pytest.mark.torture) for shards in (1, 2)),
+    ],
+)
+def test_spark_gives_the_same_bytes_with_little_memory(text: str, shards: int, spark: SparkExecutor) -> None:
+    same_at_any_memory(text, one_tick(400), spark, [shards], [10_000])
 
 
 @pytest.mark.parametrize(
