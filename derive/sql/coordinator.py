@@ -12,6 +12,7 @@ from typing import Protocol
 
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Row
+from derive.compute.oneshot import size_of
 from derive.contents.rows import last_rows, table_at
 from derive.errors import FencedError, FlowError, SqlError
 from derive.protocol.collection import is_of_sql
@@ -118,6 +119,7 @@ class Coordinator:
         self.storage_clock = StoreClock(self.store, catalog, self.watcher, lambda: self.objects, self.ownership)
         self.timeline = Timeline(self.storage_clock, self.store.timeline.present() - 1)
         keys = KeyIndexes(self._keyed, self._stored_rows)
+        self._table_memory = table_memory
         residents = ResidentTables(self._table, self._few_rows, table_memory)
         self.commits = GroupCommit(self.timeline, self._dropped, self.storage_clock, self._altered, keys, residents)
         numbers = self.store.sql_catalog
@@ -225,11 +227,18 @@ class Coordinator:
         return None
 
     def _few_rows(self, table: Table, time: int) -> list[Row] | None:
-        """Return the rows of a table at a time; None if there are too many."""
+        """Return the rows of a table at a time; None if they are too many or too large."""
         known = self.store.tables.read(table.id, BEGINNING, time + 1)
         if len(known.appended) + sum(segment.documents for segment in known.segments) > MOST_ROWS:
             return None
-        return [row for batch in table_at(self.store, table, time) for row in batch]
+        rows: list[Row] = []
+        size = 0
+        for batch in table_at(self.store, table, time):
+            size += sum(map(size_of, batch))
+            if size > self._table_memory:
+                return None
+            rows += batch
+        return rows
 
     def _work(self) -> bool:
         return self.maintenance.work()

@@ -31,9 +31,9 @@ MOST_BYTES = 64 << 20
 """Default size of all copies, in bytes."""
 MOST_ROWS = 50_000
 """Greatest number of rows of a copied table; the scan of more rows would delay other sessions."""
-_MOST_PENDING = 5_000
+_MOST_PENDING = 2_000
 """Number of changed rows after which a table is copied again."""
-_MOST_COMPARED = 200_000
+_MOST_COMPARED = 50_000
 """Greatest number of rows that deletions are compared with, one after the other."""
 _AT_ONCE = 2_000
 _SECONDS = 0.005
