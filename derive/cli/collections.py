@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -133,7 +134,7 @@ def _described(capability: Capability) -> str:
 @catalog_options
 @click.option("--collection", required=True, help="The collection to read.")
 @click.option("--reduce", "reduced", is_flag=True, help="One document per key, reduced by the schema's annotations.")
-@click.option("--since", metavar="TIME", help="Only documents published at or after this RFC 3339 time.")
+@click.option("--since", metavar="TIME", help="Only documents published at or after this time, or 1h before now.")
 @click.option("--as-of", metavar="TIME", help="The contents at this RFC 3339 time.")
 @click.option(
     "--key", "keys", multiple=True, metavar="JSON", help="Only this key: a value, or an array of values; repeatable."
@@ -168,8 +169,11 @@ def read_command(
 ) -> None:
     """Print documents of a collection, one JSON object per line.
 
+    A time is an RFC 3339 time, or a duration before now: 30s, 15m, 1h, 7d.
+
     With --follow, a note after each batch gives the time before which everything is printed. To resume, pass this time
-    to --since.
+    to --since. With --follow --reduce, each changed document is printed as it is after the change; a deleted one has
+    its key and {"_meta":{"op":"d"}}.
 
     A condition of --where uses the columns that the collection has in SQL. Without --reduce and --history, the
     condition is applied to each published document.
@@ -190,10 +194,10 @@ def read_command(
     """
     from derive.catalog import load_without_tests
     from derive.contents.reads import ReadOptions
-    from derive.contents.reduced import Versions
+    from derive.contents.reduced import Versions, follow_reduced
     from derive.protocol.collection import owner_of_version, task_of
 
-    _check_follow(as_of, reduced=reduced, follow=follow, progress=progress)
+    _check_follow(as_of, where, reduced=reduced, follow=follow, progress=progress)
     if history:
         _check_history(keys, partitions, reduced=reduced, uuid=uuid)
     catalog = load_without_tests(source)
@@ -204,6 +208,8 @@ def read_command(
     with ExitStack() as stack:
         store = stack.enter_context(closing(_opened(stored_folder(source, data), waits=follow)))
         spec = catalog_with_shadows(store, catalog, [collection]).find_collection(collection)
+        if store.collection(spec.name) is None and not follow and at is None:
+            return  # a collection of the catalog that has no documents yet
         printer = _Printer(Chosen(spec, where, begin if history else None, limit), show)
         stored = store.read_as(store.tables.as_stored(spec), at)
         options = ReadOptions(
@@ -213,13 +219,19 @@ def read_command(
         if versions is not None:
             _note_compaction(store, spec)
         if follow:
-            _follow(store, spec, options, printer, versions, in_stream=progress)
+            read = partial(_reduced, store, spec, master=master, local_documents=local_documents)
+            updates = (
+                follow_reduced(store, stored, options, read, _check_output)
+                if reduced
+                else _published(store, spec, options, versions)
+            )
+            _follow(stack.enter_context(closing(updates)), printer, in_stream=progress)
             return
         parts: Generator[ContentRows] | Generator[ReadRows]
         if versions is not None:
             parts = versions_of(store, spec, options, versions)
         elif reduced:
-            parts = _reduced(store, spec, options, master, local_documents)
+            parts = _reduced(store, spec, options, master=master, local_documents=local_documents)
         else:
             parts = updates_of(store, spec, options)
         printer.print_all(stack.enter_context(closing(parts)))
@@ -304,12 +316,14 @@ def _opened(folder: Path, *, waits: bool) -> Store:
     return open_store(folder, reading=True)
 
 
-def _check_follow(as_of: str | None, *, reduced: bool, follow: bool, progress: bool) -> None:
+def _check_follow(as_of: str | None, where: str | None, *, reduced: bool, follow: bool, progress: bool) -> None:
     """Refuse options that make no sense with or without --follow."""
     from derive.errors import UsageError
 
-    if follow and (reduced or as_of is not None):
-        raise UsageError(f"--follow never ends, so it cannot be combined with {'--reduce' if reduced else '--as-of'}")
+    if follow and as_of is not None:
+        raise UsageError("--follow never ends, so it cannot be combined with --as-of")
+    if follow and reduced and where is not None:
+        raise UsageError("--follow --reduce prints every changed document, so it cannot be combined with --where")
     if progress and not follow:
         raise UsageError("--progress needs --follow")
 
@@ -493,7 +507,7 @@ def updates_of(store: Readable, spec: CollectionSpec, options: ReadOptions) -> G
 
 
 def _reduced(
-    store: Readable, spec: CollectionSpec, options: ReadOptions, master: str | None, local_documents: int | None
+    store: Readable, spec: CollectionSpec, options: ReadOptions, *, master: str | None, local_documents: int | None
 ) -> Generator[ContentRows]:
     from derive.contents.reduced import is_little, read_reduced, reduced_locally
     from derive.spark.session import start_seconds
@@ -519,45 +533,48 @@ def _reduced_on_spark(
         yield from reduced_on_spark(executor, root, spec, read)
 
 
-def _follow(
-    store: Readable,
-    spec: CollectionSpec,
-    options: ReadOptions,
-    printer: _Printer,
-    versions: Versions | None,
-    *,
-    in_stream: bool,
-) -> None:
-    """Print documents or versions, and the time before which all are printed.
+def _published(
+    store: Readable, spec: CollectionSpec, options: ReadOptions, versions: Versions | None
+) -> Generator[ContentRows | ReadRows | int]:
+    """Yield published documents, or the versions of a key, and the times before which all were yielded."""
+    from derive.contents.reads import subscribe_at
+    from derive.storage.segments.rows import with_deletions
+
+    with closing(subscribe_at(store, spec, options, _check_output)) as updates:
+        for update in updates:
+            if isinstance(update, int):
+                if versions is not None:
+                    yield versions.finish()
+                yield update
+            else:
+                yield with_deletions(update) if versions is None else versions.take(update)
+
+
+def _follow(updates: Iterator[ContentRows | ReadRows | int], printer: _Printer, *, in_stream: bool) -> None:
+    """Print rows, and the times before which all are printed.
 
     The end is a closed standard output, Ctrl-C, or the limit of the printer.
     """
     from derive.cli.console import note
-    from derive.contents.reads import subscribe_at
     from derive.document.clock import format_rfc3339
-    from derive.storage.segments.rows import with_deletions
 
     noted = 0
     upper: int | None = None
     try:
-        with closing(subscribe_at(store, spec, options, _check_output)) as updates:
-            for update in updates:
-                if not isinstance(update, int):
-                    printer.print(with_deletions(update) if versions is None else versions.take(update))
-                elif versions is not None:
-                    printer.print(versions.finish())
+        for update in updates:
+            if not isinstance(update, int):
+                printer.print(update)
                 if printer.is_done:
                     return
-                if not isinstance(update, int):
-                    continue
-                upper = update
-                printed = printer.count - noted
-                noted = printer.count
-                if in_stream:
-                    sys.stdout.write(f'{{"_meta":{{"upper":"{format_rfc3339(upper)}"}}}}\n')
-                elif printed:
-                    note(f"{printed:,} document{'' if printed == 1 else 's'} before {format_rfc3339(upper)}")
-                sys.stdout.flush()
+                continue
+            upper = update
+            printed = printer.count - noted
+            noted = printer.count
+            if in_stream:
+                sys.stdout.write(f'{{"_meta":{{"upper":"{format_rfc3339(upper)}"}}}}\n')
+            elif printed:
+                note(f"{printed:,} document{'' if printed == 1 else 's'} before {format_rfc3339(upper)}")
+            sys.stdout.flush()
     except KeyboardInterrupt:
         note(f"stopped; resume with --since {format_rfc3339(upper)}" if upper is not None else "stopped")
 

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 @output_option
 @click.option("--collection", "names", multiple=True, metavar="NAME", help="Only this collection (repeatable).")
 @wide_option
-@click.option("--since", metavar="TIME", help="Reduce the history before this RFC 3339 time to one document per key.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="Reduce the history before this time (RFC 3339, or 30d ago) to one document per key.",
+)
 @click.option(
     "--grace", default="10m", show_default=True, metavar="DURATION", help="Time for which replaced files are kept."
 )
@@ -52,6 +56,7 @@ def command(
       flowctl compact
       flowctl compact --collection acmeBank/transfers --grace 0s
       flowctl compact --since 2026-01-01T00:00:00Z --dry-run
+      flowctl compact --since 30d
     """
     from derive.catalog import load_without_tests
     from derive.cli.options import clock_of

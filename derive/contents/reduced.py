@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeAlias
@@ -21,9 +22,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from derive.contents.reads import ReadOptions, reading
+from derive.contents.reads import ReadOptions, reading, subscribe_at
 from derive.document.exact import parse_exact
-from derive.document.pointer import JSON, MISSING
+from derive.document.key import unpack
+from derive.document.pointer import JSON, MISSING, parse_pointer
 from derive.errors import ReductionError, UsageError
 from derive.protocol.specs import CollectionSpec, Document
 from derive.reduce.combiner import Combiner, key_failure
@@ -33,6 +35,7 @@ from derive.storage.segments.reader import Condition, read_segment
 from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, ContentRows, ReadRows, StoredRows, concat, times_present
 from derive.storage.segments.sorter import Sorter, Spill
 from derive.storage.segments.texts import write_texts
+from derive.time import BEGINNING
 from derive.time.extent import size_of
 from derive.time.positions import SourceRead
 
@@ -281,6 +284,86 @@ def reduced_documents(store: Readable, spec: CollectionSpec, options: ReadOption
             return reduced_locally(root, spec, read, Path(scratch), conditions=options.conditions)
 
         yield from read_reduced(store, spec, options, reduced)
+
+
+def follow_reduced(
+    store: Readable,
+    spec: CollectionSpec,
+    options: ReadOptions,
+    read: Callable[[ReadOptions], Iterator[ContentRows]],
+    is_idle: Callable[[], None],
+) -> Generator[ContentRows | int]:
+    """Yield the documents of a collection like `read_reduced`, and later each document that changes, without an end.
+
+    With `options.since`, the first documents are those of the keys that have changed since then.
+
+    Args:
+        store: store of the collection, which may not exist yet.
+        spec: the collection.
+        options: first timestamp, logical partitions and keys; `as_of` is None.
+        read: returns the documents of a read, as `read_reduced`.
+        is_idle: called regularly while no update is new; it may raise an error to end the subscription.
+
+    Yields:
+        Rows, and frontiers: the rows before a frontier have the contents at the frontier of all keys with a change. A
+        deleted document has the fields of the key, and the marker `{"_meta": {"op": "d"}}`.
+
+    Raises:
+        UsageError: the collection is a table.
+        ReductionError: documents of a key cannot be reduced.
+        FencedError: the collection was reset or dropped.
+    """
+    if spec.kind == "consolidated":
+        raise UsageError(
+            f"'{spec.name}' is a table: its rows are inserted and deleted, and not reduced",
+            hint="follow it without --reduce to see insertions and deletions",
+        )
+    with ExitStack() as stack:
+        if options.since is None and (known := store.collection(spec.name)) is not None and known.upper > BEGINNING:
+            # The capability keeps the history between the first read and the subscription.
+            stack.enter_context(store.capabilities.keep(spec.name, known.upper))
+            yield from read(options)
+            yield known.upper
+            options = replace(options, since=known.upper)
+        changed: dict[bytes, int] = {}
+        with closing(subscribe_at(store, spec, options, is_idle)) as updates:
+            for update in updates:
+                stack.close()
+                if not isinstance(update, int):
+                    changed.update((key, clock) for clock, _, key, _ in update.tuples())
+                    continue
+                if changed:
+                    at = replace(options, since=None, as_of=update - 1, keys=tuple(sorted(changed)))
+                    for rows in read(at):
+                        for _, _, key, _ in rows.tuples():
+                            changed.pop(key, None)
+                        yield rows
+                    yield _deletions(spec, changed)
+                    changed.clear()
+                yield update
+
+
+def _deletions(spec: CollectionSpec, clocks: Mapping[bytes, int]) -> ContentRows:
+    """Return rows of deleted documents.
+
+    Args:
+        spec: the collection.
+        clocks: times of the deletions, by packed keys.
+    """
+    texts = write_texts([{**_keyed(spec.key, unpack(key)), "_meta": {"op": "d"}} for key in clocks])
+    return ContentRows.from_columns(list(clocks.values()), [0] * len(clocks), list(clocks), texts)
+
+
+def _keyed(pointers: Sequence[str], values: Sequence[JSON]) -> dict[str, JSON]:
+    """Return an object that has only the values of a key."""
+    document: dict[str, JSON] = {}
+    for pointer, value in zip(pointers, values, strict=True):
+        *within, name = parse_pointer(pointer)
+        place = document
+        for step in within:
+            place = place.setdefault(step, {})
+        place[name] = value
+    return document
 
 
 def batches_of(parts: Iterable[ContentRows]) -> Iterator[ContentRows]:

@@ -30,6 +30,18 @@ collections:
       reduce: {strategy: merge}
     key: [/id]
 """
+DELETING = """\
+collections:
+  a/b:
+    schema:
+      type: object
+      properties: {x: {type: object, properties: {id: {type: integer}}, required: [id]}, gone: {type: boolean}}
+      required: [x]
+      if: {properties: {gone: {const: true}}, required: [gone]}
+      then: {reduce: {strategy: merge, delete: true}}
+      else: {reduce: {strategy: merge}}
+    key: [/x/id]
+"""
 READ = ["collections", "read", "--collection", "a/b"]
 PATIENCE = 60.0
 
@@ -99,6 +111,48 @@ def test_follow_prints_documents_when_final_and_can_be_resumed(folder: Path) -> 
         resumed = [follower.line() for _ in range(2)]
     assert orjson.loads(resumed[0])["n"] == 4
     assert resumed[1] == '{"_meta":{"upper":"1970-01-01T00:00:04.000001Z"}}'
+
+
+def test_follow_of_reduced_documents_prints_each_after_a_change(folder: Path) -> None:
+    """A follower that begins later, or resumes, gets the same contents."""
+    with following(folder, "--reduce", "--progress") as early:  # before there is anything
+        ingest(folder, 1, 2)
+        first = [early.line() for _ in range(3)]
+        ingest(folder, 3, 5)  # both of one key
+        second = [early.line() for _ in range(2)]
+        with following(folder, "--reduce") as late:
+            whole = sorted(late.line() for _ in range(2))
+            ingest(folder, 6)
+            changed = late.line()
+            status, err = late.stop()
+        third = [early.line() for _ in range(2)]
+
+    assert [orjson.loads(line).get("n") for line in first] == [2, 1, None]
+    assert first[2] == '{"_meta":{"upper":"1970-01-01T00:00:02.000001Z"}}'
+    assert second == [
+        '{"id":1,"n":9,"at":"1970-01-01T00:00:05Z"}',
+        '{"_meta":{"upper":"1970-01-01T00:00:05.000001Z"}}',
+    ]
+    assert whole == [
+        '{"id":0,"n":2,"at":"1970-01-01T00:00:02Z"}',
+        '{"id":1,"n":9,"at":"1970-01-01T00:00:05Z"}',
+    ]
+    assert changed == third[0] == '{"id":0,"n":8,"at":"1970-01-01T00:00:06Z"}'
+    assert (status, err.splitlines()[-1]) == (0, "stopped; resume with --since 1970-01-01T00:00:06.000001Z")
+    with following(folder, "--reduce", "--since", "1970-01-01T00:00:05.000001Z", "--key", "0") as resumed:
+        assert resumed.line() == changed
+
+
+def test_follow_of_reduced_documents_prints_deletions(tmp_path: Path) -> None:
+    (tmp_path / "flow.yaml").write_text(DELETING)
+    with following(tmp_path, "--reduce", "--limit", "3") as follower:
+        lines = []
+        for text in ('{"x":{"id":1}}\n{"x":{"id":2}}\n', '{"x":{"id":1},"gone":true}\n'):
+            assert flowctl(tmp_path, "ingest", "--collection", "a/b", text=text)[0] == 0
+            lines += [follower.line() for _ in range(2 - len(lines) // 2)]
+        assert follower.process.wait(timeout=PATIENCE) == 0
+
+    assert lines == ['{"x":{"id":1}}', '{"x":{"id":2}}', '{"x":{"id":1},"_meta":{"op":"d"}}']
 
 
 def test_follower_ends_without_an_error_if_its_output_is_closed(folder: Path) -> None:
@@ -180,12 +234,12 @@ def test_compacted_history_is_an_error_that_names_since(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--follow", "--reduce"], "--follow never ends, so it cannot be combined with --reduce"),
+        (["--follow", "--reduce", "--where", "n > 1"], "--follow --reduce prints every changed document, so it cannot be combined with --where"),
         (["--follow", "--as-of", "1970-01-01T00:00:06Z"], "--follow never ends, so it cannot be combined with --as-of"),
         (["--progress"], "--progress needs --follow"),
-        (["--since", "now"], "--since takes a time such as 2024-01-01T00:00:00Z, not now"),
+        (["--since", "now"], "--since takes a time such as 2024-01-01T00:00:00Z, or a duration before now such as 1h, not now"),
     ],
-)
+)  # fmt: skip
 def test_contradictory_read_options_are_refused(folder: Path, arguments: list[str], message: str) -> None:
     status, _, err = flowctl(folder, *READ, *arguments)
 

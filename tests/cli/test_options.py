@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from conftest import write_catalog
 
 from derive.cli.main import flowctl
-from derive.cli.options import data_folder
+from derive.cli.options import clock_of, data_folder
 from derive.cli.run import _attempt
 from derive.errors import CatalogError, DiskFullError, UsageError
 
@@ -24,6 +24,26 @@ def test_a_relative_folder_is_made_absolute(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
 
     assert data_folder(Path("flow.yaml"), None) == tmp_path / ".flow"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("15m", 900), ("1h", 3_600), ("7d", 604_800), ("1h 30s", 3_630)]
+)
+def test_duration_is_a_time_before_the_present(text: str, seconds: int) -> None:
+    before = time.time_ns() // 1_000
+    clock = clock_of("--since", text)
+    after = time.time_ns() // 1_000
+
+    assert clock is not None
+    assert before <= clock + seconds * 1_000_000 <= after
+
+
+@pytest.mark.parametrize(
+    ("text", "clock"),
+    [(None, None), ("1970-01-01T00:00:01Z", 1_000_000), ("9999999w", 0)],
+)
+def test_time_of_an_option_is_parsed(text: str | None, clock: int | None) -> None:
+    assert clock_of("--since", text) == clock
 
 
 MODULE = """import { IDerivation } from 'flow/o/out.ts';

@@ -261,7 +261,10 @@ def test_diff_of_an_edited_catalog_names_keys_and_places(stored: Path, tmp_path:
         (["--collection", "shop/orders"], "--collection needs --fixture"),
         (["--diff", "--show-state"], "--diff shows no single documents, so it cannot be combined with --show-state"),
         (["--diff", "--from", "2024-01-01T00:00:00Z"], "--diff shows no single documents, so it cannot be combined"),
-        (["--from", "noon"], "--from takes a time such as 2024-01-01T00:00:00Z, not noon"),
+        (
+            ["--from", "noon"],
+            "--from takes a time such as 2024-01-01T00:00:00Z, or a duration before now such as 1h, not noon",
+        ),
         (
             ["--fixture", "flow.yaml"],
             "the fixture flow.yaml is neither a list of documents nor a mapping to such lists",
