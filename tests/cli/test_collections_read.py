@@ -146,7 +146,7 @@ def test_follow_of_reduced_documents_prints_each_after_a_change(folder: Path) ->
 def test_follow_of_reduced_documents_prints_deletions(tmp_path: Path) -> None:
     (tmp_path / "flow.yaml").write_text(DELETING)
     with following(tmp_path, "--reduce", "--limit", "3") as follower:
-        lines = []
+        lines: list[str] = []
         for text in ('{"x":{"id":1}}\n{"x":{"id":2}}\n', '{"x":{"id":1},"gone":true}\n'):
             assert flowctl(tmp_path, "ingest", "--collection", "a/b", text=text)[0] == 0
             lines += [follower.line() for _ in range(2 - len(lines) // 2)]
