@@ -218,23 +218,16 @@ def read_command(
         versions = Versions(stored) if history else None
         if versions is not None:
             _note_compaction(store, spec)
-        if follow:
-            read = partial(_reduced, store, spec, master=master, local_documents=local_documents)
-            updates = (
-                follow_reduced(store, stored, options, read, _check_output)
-                if reduced
-                else _published(store, spec, options, versions)
-            )
+        read = partial(_reduced, store, spec, master=master, local_documents=local_documents)
+        if follow and reduced:
+            updates = follow_reduced(store, stored, options, read, _check_output)
             _follow(stack.enter_context(closing(updates)), printer, in_stream=progress)
-            return
-        parts: Generator[ContentRows] | Generator[ReadRows]
-        if versions is not None:
-            parts = versions_of(store, spec, options, versions)
-        elif reduced:
-            parts = _reduced(store, spec, options, master=master, local_documents=local_documents)
+        elif follow:
+            published = _published(store, spec, options, versions)
+            _follow(stack.enter_context(closing(published)), printer, in_stream=progress)
         else:
-            parts = updates_of(store, spec, options)
-        printer.print_all(stack.enter_context(closing(parts)))
+            parts = read(options) if reduced else _stored_rows(store, spec, options, versions)
+            printer.print_all(stack.enter_context(closing(parts)))
 
 
 @command.command("truncate")
@@ -484,6 +477,12 @@ def _note_compaction(store: Readable, spec: CollectionSpec) -> None:
             " of that time",
             level="warn",
         )
+
+
+def _stored_rows(
+    store: Readable, spec: CollectionSpec, options: ReadOptions, versions: Versions | None
+) -> Generator[ContentRows] | Generator[ReadRows]:
+    return updates_of(store, spec, options) if versions is None else versions_of(store, spec, options, versions)
 
 
 def versions_of(

@@ -76,7 +76,18 @@ def _materializations(catalog: CatalogSpec | None, store: Store | None) -> Itera
     return catalog.materializations if catalog else ()
 
 
-_NAMES: dict[str, Names] = {"--collection": _collections, "--task": _tasks, "names": _materializations}
+def _connectors(_catalog: CatalogSpec | None, _store: Store | None) -> Iterable[str]:
+    from connectors.kit.connector import installed_materialize_connectors
+
+    return installed_materialize_connectors()
+
+
+_NAMES: dict[str, Names] = {
+    "--collection": _collections,
+    "--task": _tasks,
+    "connector": _connectors,
+    "names": _materializations,
+}
 
 
 def _completer(names: Names) -> Callable[[click.Context, str], list[CompletionItem]]:

@@ -24,7 +24,7 @@ _COMMANDS = {
     "compact": "Merge small files of collections into larger ones.",
     "completion": "Print a script that completes commands in a shell.",
     "compute": "Serve a compute instance, which maintains views.",
-    "connector": "List materialize connectors, and serve one.",
+    "connector": "List, describe and serve materialize connectors.",
     "diff": "Show what a shadow will change.",
     "discover": "Infer a collection from files.",
     "generate": "Write types and stubs for the code of derivations.",

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from derive.cli.console import visible
-from derive.cli.options import catalog_options, output_option, stored_folder
+from derive.cli.options import catalog_options, output_option, stored_folder, wide_option
 
 if TYPE_CHECKING:
+    from derive.document.pointer import JSON
     from derive.errors import Issue
     from derive.materialize.preparation import PreparedMaterialization
     from derive.protocol.specs import MaterializationSpec
@@ -167,7 +168,7 @@ def _lines(
 
 @click.group()
 def connector_command() -> None:
-    """List the installed materialize connectors, and serve one of them."""
+    """List, describe and serve the installed materialize connectors."""
 
 
 @connector_command.command("list")
@@ -181,8 +182,76 @@ def list_command(output: str | None) -> None:
     print_rows(["connector", "class"], [{"connector": name, "class": entries[name]} for name in entries], output)
 
 
+@connector_command.command("describe")
+@click.argument("connector", metavar="NAME")
+@output_option
+@wide_option
+def describe_command(connector: str, output: str | None, *, wide: bool) -> None:
+    """List the options of a connector: those of its endpoint, and those of the resource of each binding.
+
+    In a catalog, the options of the endpoint are below 'endpoint: connector: config:', and the options of a resource
+    are below 'resource:' of a binding.
+
+    With -o json, each option is one object per line: of (endpoint or resource), option, type, required, secret, default
+    and description.
+
+    \b
+    Examples:
+      flowctl connector describe materialize-postgres
+      flowctl connector describe materialize-files -o json | jq .option
+    """
+    from connectors.kit.connector import find_materialize_connector
+    from derive.cli.console import note, print_rows
+
+    spec = find_materialize_connector(connector).spec()
+    parts = {"endpoint": spec.endpoint_schema, "resource": spec.resource_schema}
+    rows = [{"of": part, **row} for part, schema in parts.items() for row in _options(schema, "")]
+    print_rows(_OPTION_COLUMNS, rows, output, spare=("secret", "default"), wide=wide)
+    note(f"documentation of {connector}: {spec.documentation_url}")
+
+
+_OPTION_COLUMNS = ("of", "option", "type", "required", "secret", "default", "description")
+
+
+def _options(schema: dict[str, JSON], within: str) -> Iterator[dict[str, JSON]]:
+    """Yield a row for each option in a JSON schema; options of objects follow these, such as `tls.mode`."""
+    for name, option in schema.get("properties", {}).items():
+        yield {
+            "option": f"{within}{name}",
+            "type": _type(option),
+            "required": "yes" if name in schema.get("required", ()) else "no",
+            "secret": "yes" if option.get("secret") else "no",
+            "default": _text(option["default"]) if "default" in option else None,
+            "description": option.get("description", ""),
+        }
+        yield from _options(option, f"{within}{name}.")
+
+
+def _type(schema: dict[str, JSON]) -> str:
+    """Return the type of an option as text, with its permitted values or bounds."""
+    if "const" in schema:
+        return f"always {_text(schema['const'])}"
+    if "enum" in schema:
+        return " | ".join(map(_text, schema["enum"]))
+    types = schema.get("type", "any")
+    text = types if isinstance(types, str) else " | ".join(types)
+    values = schema.get("additionalProperties")
+    if isinstance(values, dict) and "type" in values:
+        text += f" of {values['type']}s"
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    bounds = [f"{sign} {schema[bound]}" for bound, sign in signs.items() if bound in schema]
+    return " ".join([text, *bounds])
+
+
+def _text(value: JSON) -> str:
+    """Return a value as text; a string is written without quotes."""
+    from derive.document.exact import dump_exact
+
+    return value if isinstance(value, str) else dump_exact(value).decode()
+
+
 @connector_command.command("serve")
-@click.argument("name")
+@click.argument("connector", metavar="NAME")
 @click.option(
     "--listen",
     default="127.0.0.1:0",
@@ -190,7 +259,7 @@ def list_command(output: str | None) -> None:
     metavar="HOST:PORT",
     help="Address to listen on; port 0 picks a free one.",
 )
-def serve_command(name: str, listen: str) -> None:
+def serve_command(connector: str, listen: str) -> None:
     """Serve a materialize connector over gRPC, until standard input ends or SIGTERM.
 
     The first line on standard output is the address, HOST:PORT, which is printed when the connector is ready. `flowctl
@@ -208,5 +277,5 @@ def serve_command(name: str, listen: str) -> None:
     from connectors.kit.servicer import serve
     from derive.cli.pipes import discard_unread
 
-    serve(find_materialize_connector(name), listen)
+    serve(find_materialize_connector(connector), listen)
     discard_unread()  # the parent may have been killed; output without a reader would make the exit code 120

@@ -36,6 +36,8 @@ materializations:
         ("ingest --data none --collection sql", []),
         ("logs --task shop/", ["shop/doubled", "shop/files"]),
         ("materialize plan s", ["shop/files"]),
+        ("connector describe materialize-s", ["materialize-sqlite"]),
+        ("discover --fo", ["--format"]),
         ("why --source none.yaml --collection ", ["sql/public/kept"]),
         ("completion ", ["bash", "fish", "zsh"]),
     ],

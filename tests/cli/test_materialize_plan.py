@@ -193,3 +193,40 @@ def test_check_and_plan_report_omitted_fields(tmp_path: Path) -> None:
     status, _, err = flowctl(tmp_path, "check")
     assert status == 1
     assert "2,102 fields are selected, but the endpoint has room for 2,000" in err
+
+
+def test_connector_describe_lists_the_options_of_endpoint_and_resource(tmp_path: Path) -> None:
+    status, out, err = flowctl(tmp_path, "connector", "describe", "materialize-webhook", "-o", "json")
+    rows = {(row["of"], row["option"]): row for row in map(json.loads, out.splitlines())}
+
+    assert status == 0
+    assert err == "documentation of materialize-webhook: docs/materialize-connectors.md#webhook\n"
+    assert rows["endpoint", "address"] == {
+        "of": "endpoint",
+        "option": "address",
+        "type": "string",
+        "required": "yes",
+        "secret": "yes",
+        "default": None,
+        "description": "Address to which documents are posted, by https or http.",
+    }
+    assert {key: row["type"] for key, row in rows.items()} == {
+        ("endpoint", "address"): "string",
+        ("endpoint", "headers"): "object of strings",
+        ("endpoint", "timeout_seconds"): "number > 0",
+        ("endpoint", "retry_seconds"): "number ≥ 0",
+        ("endpoint", "batch_documents"): "integer ≥ 1",
+        ("endpoint", "batch_bytes"): "integer ≥ 1",
+        ("resource", "path"): "string",
+        ("resource", "delta_updates"): "always true",
+    }
+    status, out, _ = flowctl(tmp_path, "connector", "describe", "materialize-sqlite", "-o", "table")
+    assert out.splitlines()[0].split() == ["of", "option", "type", "required", "secret", "default", "description"]
+    assert out.splitlines()[3].split()[:6] == ["resource", "delta_updates", "boolean", "no", "no", "false"]
+
+
+def test_connector_describe_suggests_an_installed_connector(tmp_path: Path) -> None:
+    status, out, err = flowctl(tmp_path, "connector", "describe", "materialize-sqlit")
+
+    assert (status, out) == (1, "")
+    assert "did you mean 'materialize-sqlite'?" in err
