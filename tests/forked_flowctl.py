@@ -31,7 +31,7 @@ _ROOT = Path(__file__).parents[1]
 _LARGEST_ORDER = 1 << 18
 _END = b"end"
 _INHERITED = "FORKED_FLOWCTL"
-_ISOLATED = ["-I", "-B", "-X", "utf8"]
+_ISOLATED = ["-s", "-P", "-B", "-X", "utf8"]
 _HARNESS = "flow_harness.main"
 _NAME = "of-{}"
 """Name of a fork, by the process that has ordered it."""
@@ -116,8 +116,9 @@ def _start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         return subprocess.Popen(command, **options)
     if list(command[1:4]) == ["-P", "-m", "derive.cli.main"]:
         return Flowctl(command[4:], **options)
-    if list(command[:6]) == [sys.executable, *_ISOLATED, "-c"] and _HARNESS in command[6]:
-        return _Module(command[7:], **options)
+    begin = [sys.executable, *_ISOLATED, "-c"]
+    if list(command[: len(begin)]) == begin and _HARNESS in command[len(begin)]:
+        return _Module(command[len(begin) + 1 :], **options)
     return subprocess.Popen(command, **options)
 
 

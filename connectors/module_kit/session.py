@@ -357,19 +357,19 @@ class ModuleSession(ABC):
         if isinstance(reply, dict):
             if as_columns and _are_columns(reply) and 0 < len(reply["counts"]) <= most:
                 if len(texts) != len(reply["columns"]):
-                    raise self._gone(process, text)
+                    raise self._gone_in(process, batch, index, text)
                 causes = np.repeat(np.arange(index, index + len(reply["counts"])), reply["counts"])
                 return index + len(reply["counts"]), AnsweredColumns(causes, tuple(reply["columns"]), tuple(texts))
             error = self._error(process, text, reply)
             if error["index"] >= most:
-                raise self._gone(process, text)
+                raise self._gone_in(process, batch, index, text)
             self._skipped = True
             raise self._failed(batch, index + error["index"], error["message"], error["stack"])
         if isinstance(reply, list) and 0 < len(reply) <= most and _are_documents(reply):
             end = index + len(reply)
             listed = list(chain.from_iterable(map(repeat, range(index, end), map(len, reply))))
             return end, AnsweredDocuments(listed, list(chain.from_iterable(reply)))
-        raise self._gone(process, text)
+        raise self._gone_in(process, batch, index, text)
 
     def _text(self, process: ModuleProcess, batch: ReadBatch, index: int) -> bytes:
         try:
@@ -406,30 +406,38 @@ class ModuleSession(ABC):
         """Return the error of an answer with a value that JavaScript accepts as JSON, but not the runtime."""
         fault = fault_in(text)
         if not text or fault is None:
-            return self._gone(process, text)
+            return self._gone_in(process, batch, index, text)
         process.end()
         return self._failed(batch, index + fault.row, f"{fault.at(2)} of the published document {fault.reason}", "")
 
-    def _gone(self, process: ModuleProcess, text: bytes) -> FlowError:
+    def _gone_in(self, process: ModuleProcess, batch: ReadBatch, index: int, text: bytes) -> FlowError:
+        """Return the error of a process that ended, or answered in another form, in a batch."""
+        _, document, position = self._somewhere(batch, index)
+        return self._gone(process, text, document, position)
+
+    def _gone(
+        self, process: ModuleProcess, text: bytes, document: str = "", position: Position | None = None
+    ) -> FlowError:
+        position = position or self._module.position
         has_closed = not text and process.lives_on()
         status, said = process.end()
         if has_closed:
             return LambdaError(
-                f"{self._what} closed the pipes of the runtime, so its process was stopped",
-                position=self._module.position,
+                f"{self._what} closed the pipes of the runtime, so its process was stopped{document}",
+                position=position,
             )
         if status in _KILLED and not text:
             return LostError(
                 f"the {self.language.runtime} process of '{self._spec.name}' was killed (signal {-status})",
                 hint="flowctl retries; if the system ran out of memory, free some",
             )
-        what = f"ended with status {status}{': ' if said else ''}{self._authored(said)}"
+        what = f"ended with status {status}{document}{': ' if said else ''}{self._authored(said)}"
         if text:
             shown = f": {text[:100]!r}" if self._spec.collection.redaction is None else ""
-            what = f"sent an unexpected answer{shown}"
+            what = f"sent an unexpected answer{shown}{document}"
         elif "out of memory" in said:
-            what = f"exceeded its heap limit of {self._spec.limits.heap_megabytes} MB"
-        return LambdaError(f"{self._what} {what}", position=self._position_in(said) or self._module.position)
+            what = f"exceeded its heap limit of {self._spec.limits.heap_megabytes} MB{document}"
+        return LambdaError(f"{self._what} {what}", position=self._position_in(said) or position)
 
     def _refused(self, error: dict[str, str], what: str, position: Position) -> LambdaError:
         return LambdaError(

@@ -13,6 +13,7 @@ from typing import Any
 
 import apsw
 import pytest
+from forked_flowctl import UNFORKED
 from python_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
 
 from connectors.derive_python import PythonConnector
@@ -87,21 +88,36 @@ def test_error_of_a_method_has_its_place_and_document(body: str, reason: str, li
     assert (position.file, position.line, position.column) == ("acme.py", line, column)
 
 
+# body, beginning of the message, and the line that ran
 ENDINGS = [
-    ("while True: pass", "transform 'fromIn' of 'acme/out' gave no answer within 1 s, so its process was stopped"),
-    ("import os\nos._exit(0)", "the Python module of 'acme/out' ended with status 0"),
-    ("import ctypes\nctypes.string_at(0)", "the Python module of 'acme/out' ended with status -11: Fatal Python error"),
+    (
+        "while True: pass",
+        "transform 'fromIn' of 'acme/out' gave no answer within 1 s, so its process was stopped",
+        "5:9",
+    ),
+    (
+        "import os\nos._exit(0)",
+        "the Python module of 'acme/out' ended with status 0{}: Stack (most recent call first):\n  acme.py:6:9 in from_in",
+        "6:9",
+    ),
+    (
+        "import ctypes\nctypes.string_at(0)",
+        "the Python module of 'acme/out' ended with status -11{}: Fatal Python",
+        "6:9",
+    ),
+    ("import signal\nsignal.raise_signal(1)", "the Python module of 'acme/out' ended with status -1{}", "4:9"),
 ]
 
 
-@pytest.mark.parametrize(("body", "message"), ENDINGS)
-def test_module_that_hangs_or_ends_its_process_is_reported(body: str, message: str) -> None:
+@pytest.mark.parametrize(("body", "message", "place"), ENDINGS)
+def test_module_that_hangs_or_ends_its_process_is_reported(body: str, message: str, place: str) -> None:
     spec = replace(lambdas(body), limits=LambdaLimits(python_seconds=1))
     with pytest.raises(LambdaError) as caught:
-        run(spec, [{"id": 1}])
-    assert caught.value.message.startswith(message)
-    if "no answer" in message:  # the line that ran
-        assert str(caught.value.position) == "acme.py:5:9"
+        run(spec, [{"id": 1}, {"id": 2}])
+    document = '; the document was {"id":1}, or the one after it'
+    assert document in caught.value.message
+    assert caught.value.message.startswith(message.format(document))
+    assert str(caught.value.position) == f"acme.py:{place}"
 
 
 CLASSES = [
@@ -146,6 +162,12 @@ def test_l1_time_and_random_values_follow_the_document() -> None:
     ]
     for one, other in zip(first[0][1]["values"], first[1][1]["values"], strict=True):
         assert one != other
+
+
+def test_l1_hashes_are_equal_in_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(*next(iter(UNFORKED.items())))  # forks of one process have its hashes
+    body = "return {'id': hash('a'), 'order': list({'a', 'b', 'c', 'd', 'e'})}"
+    assert run(lambdas(body), [{"id": 1}]) == run(lambdas(f"{body}  # in another process"), [{"id": 1}])
 
 
 def commit(session: Any, database: apsw.Connection) -> None:

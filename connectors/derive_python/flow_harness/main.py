@@ -17,7 +17,7 @@ import os
 import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pydantic
 from pydantic_core import from_json, to_json
@@ -39,6 +39,15 @@ _DOCUMENTS = b',"documents":'
 """Beginning of the last property of a frame with documents."""
 
 _MOST_CAUSES = 20
+
+
+_exit = os._exit
+
+
+def _exit_with_stack(status: int) -> NoReturn:
+    """End the process after the author's frames have been written to standard error, for the message of the error."""
+    faulthandler.dump_traceback(2, all_threads=False)
+    _exit(status)
 
 
 class Harness:
@@ -464,6 +473,7 @@ def main() -> None:
     """Run the module that the first argument describes."""
     settings = json.loads(sys.argv.pop())
     faulthandler.enable(all_threads=False)
+    os._exit = _exit_with_stack
     frames = Frames()
     present.transforms = settings["transforms"]
     libraries = [path for path in sys.path if path != settings["harness"]]
@@ -483,5 +493,5 @@ def main() -> None:
         loop.run_until_complete(harness.serve())
     except EndlessWaitError as error:
         frames.send(ANSWER, harness.failure(error))
-        os._exit(1)
-    os._exit(0)
+        _exit(1)
+    _exit(0)

@@ -27,7 +27,9 @@ PREFIX = "flowctl-python-"
 AUTHOR, TYPES = "author", "types"
 """Folders of a project: the author's files, and the generated package."""
 
-_PLACE = re.compile(rf"[^\s'\"(),]*/{PREFIX}[^/\s]+/{AUTHOR}/([^\s'\":,]+\.py)(?:\"?, line |:)?(\d+)?(?::(\d+))?")
+_PLACE = re.compile(
+    rf"(?:File \")?[^\s'\"(),]*/{PREFIX}[^/\s]+/{AUTHOR}/([^\s'\":,]+\.py)(?:\"?, line |:)?(\d+)?(?::(\d+))?"
+)
 _FRAME = re.compile(r'^\s*File "', re.MULTILINE)
 
 

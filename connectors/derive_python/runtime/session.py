@@ -56,6 +56,9 @@ _KEPT_BYTES = 16 << 20
 _ARRAY_ROWS = 4_000
 """Number of rows of a frame with arrays; a frame of numbers and short texts fits into the pipe."""
 
+_FLAGS = ("-s", "-P", "-B", "-X", "utf8")
+"""Options of Python. With `-I` or `-E`, Python would ignore `PYTHONHASHSEED`, and hashes would differ by process."""
+
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from flow_harness.main import main; main()"
 
 
@@ -92,7 +95,7 @@ class PythonProcess(ModuleProcess):
             "readable": [os.path.realpath(path) for path in permissions.read],
             "network": permissions.net,
         }
-        command = [interpreter_of(config), "-I", "-B", "-X", "utf8", "-c", _START, str(HARNESS), json.dumps(settings)]
+        command = [interpreter_of(config), *_FLAGS, "-c", _START, str(HARNESS), json.dumps(settings)]
         super().__init__(
             Launch(
                 name="Python",
@@ -203,7 +206,7 @@ class PythonSession(ModuleSession):
             return library_hint(config_of(self._spec))
         if message.startswith("MemoryError"):
             return "to raise the limit: --python-memory MB"
-        if message.startswith("PermissionError"):
+        if message.startswith("PermissionError") or "[Errno 1] Operation not permitted" in message:
             return "a module runs in a sandbox; it may ask for 'permissions' to read files and to use the network"
         return None
 
