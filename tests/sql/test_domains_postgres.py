@@ -37,6 +37,7 @@ SCRIPTS = {
         "INSERT INTO t (a) VALUES (0)",
         "INSERT INTO t VALUES (3, NULL)",
         "INSERT INTO t VALUES (3, 'long')",
+        "INSERT INTO t VALUES (4, 'y'), (5, 'long')",
         "INSERT INTO t VALUES (3, 'y', 11)",
         "INSERT INTO t VALUES (3, 'y', -1)",
         "INSERT INTO t (a) VALUES (1)",

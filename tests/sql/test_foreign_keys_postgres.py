@@ -26,6 +26,7 @@ SCRIPTS = {
         "INSERT INTO c VALUES (1, 1, 10), (2, NULL, NULL)",
         "INSERT INTO c VALUES (3, 9, NULL)",
         "INSERT INTO c VALUES (3, 1, 11)",
+        "INSERT INTO c VALUES (8, 1, 10), (9, 99, 10)",
         "INSERT INTO c SELECT 3, max(id), max(x) FROM p",
         "UPDATE c SET p = 7 WHERE id = 1",
         "UPDATE c SET p = 2 WHERE id = 1 RETURNING p",
