@@ -257,6 +257,19 @@ def shortened(text: str, most: int) -> str:
     return text + "…"
 
 
+def shortened_name(text: str, most: int) -> str:
+    """Return the name; if it has more than `most` columns, its beginning and its end, which tells names apart."""
+    text = visible(text)
+    if cells(text) <= most:
+        return text
+    begin, end = text, text
+    while cells(begin) > most // 2:
+        begin = begin[:-1]
+    while cells(begin) + 1 + cells(end) > most:
+        end = end[1:]
+    return f"{begin}…{end}"
+
+
 def lay_out(graph: FlowGraph) -> Layout:
     """Place a graph, with its connected components one below the other."""
     boxes: list[Box] = []
@@ -400,7 +413,7 @@ def spread(desired: Sequence[float], heights: Sequence[float]) -> list[float]:
 
 def _box_of(node: Node, flows: Sequence[Flow]) -> Box:
     """Return the box of a node at the origin, as wide as its text needs."""
-    name, notes = shortened(node.name, _NAME_CELLS), _note_lines(node.notes)
+    name, notes = shortened_name(node.name, _NAME_CELLS), _note_lines(node.notes)
     head = y = PAD + _NAME_LINE + _LINE * len(notes) + PAD / 2
     rows = []
     for flow in flows:

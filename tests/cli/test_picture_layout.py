@@ -8,7 +8,19 @@ from hypothesis import strategies as st
 
 from derive.catalog.graph import Flow, FlowGraph, Node
 from derive.cli.graph import render
-from derive.cli.graph_picture import PAD, Box, Link, cells, columns, components, crossings, lay_out, shortened, spread
+from derive.cli.graph_picture import (
+    PAD,
+    Box,
+    Link,
+    cells,
+    columns,
+    components,
+    crossings,
+    lay_out,
+    shortened,
+    shortened_name,
+    spread,
+)
 
 TEXTS = st.text(max_size=70)
 
@@ -164,3 +176,11 @@ def test_a_large_graph_is_drawn() -> None:
 def test_text_lines_exceed_80_columns_only_for_a_long_word(graph: FlowGraph) -> None:
     for line in render(graph, "text", title="").splitlines():
         assert len(line) <= 80 or len(line.split()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("shop/or", "shop/or"), ("shop/orders1", "sho…rs1"), ("漢字漢字漢字", "漢…漢字"), ("a\nbcdefghi", "a\\n…ghi")],
+)
+def test_long_names_keep_their_beginning_and_end(name: str, shown: str) -> None:
+    assert shortened_name(name, 7) == shown
