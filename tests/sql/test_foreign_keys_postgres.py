@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from postgres_scripts import outcomes
+from postgres_scripts import maintained, outcomes
 from psycopg import Connection
 from sql_world import Client, SqlWorld
 
@@ -175,6 +175,26 @@ SCRIPTS = {
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_foreign_keys_equal_postgresql(name: str, postgres: Connection, tmp_path: Path) -> None:
     ours, theirs = outcomes(SCRIPTS[name], postgres, tmp_path)
+    assert ours == theirs
+
+
+def test_maintained_views_follow_the_effects_of_deletions(postgres: Connection, tmp_path: Path) -> None:
+    definitions = (
+        "CREATE TABLE p (id int PRIMARY KEY)",
+        "CREATE TABLE c (id int PRIMARY KEY, p int REFERENCES p ON DELETE CASCADE)",
+        "CREATE TABLE d (n int, c int REFERENCES c ON DELETE SET NULL)",
+        "INSERT INTO p VALUES (1), (2)",
+    )
+    queries = ("SELECT p, count(*) FROM c GROUP BY p", "SELECT d.n, c.p FROM d LEFT JOIN c ON c.id = d.c")
+    changes = (
+        "INSERT INTO c VALUES (10, 1), (11, 1), (20, 2)",
+        "INSERT INTO d VALUES (1, 10), (2, 20), (3, NULL), (4, 99)",
+        "INSERT INTO d VALUES (1, 10), (2, 20), (3, NULL)",
+        "UPDATE c SET p = 2 WHERE id = 11",
+        "DELETE FROM p WHERE id = 1",
+        "DELETE FROM p",
+    )
+    ours, theirs = maintained(definitions, queries, changes, postgres, tmp_path)
     assert ours == theirs
 
 
