@@ -41,6 +41,7 @@ COMMANDS = [
         "compute",
         "connector",
         "diff",
+        "discover",
         "generate",
         "graph",
         "ingest",
