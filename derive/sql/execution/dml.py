@@ -53,6 +53,10 @@ from derive.sql.transactions.timeline import Write
 _LARGEST = {Type.SMALLINT: (1 << 15) - 1, Type.INTEGER: (1 << 31) - 1, Type.BIGINT: (1 << 63) - 1}
 
 
+Unbound: TypeAlias = tuple[PlannedQuery, Sequence[Datum]]
+"""A query with parameters, and its arguments."""
+
+
 def bound_write(state: State, planned: PlannedWrite, arguments: Sequence[Datum]) -> PlannedWrite:
     """Return a planned write with its arguments and session values bound."""
     completion, conflict = planned.completion, planned.conflict
@@ -65,7 +69,13 @@ def bound_write(state: State, planned: PlannedWrite, arguments: Sequence[Datum])
 
 
 async def written_rows(
-    state: State, planned: PlannedWrite, *, is_short: bool, is_alone: bool, given: Sequence[Row] | None = None
+    state: State,
+    planned: PlannedWrite,
+    *,
+    is_short: bool,
+    is_alone: bool,
+    given: Sequence[Row] | None = None,
+    unbound: Unbound | None = None,
 ) -> list[Written]:
     """Return the rows that a bound write deletes and inserts.
 
@@ -75,11 +85,13 @@ async def written_rows(
         is_short: whether the query may run on the event loop.
         is_alone: whether the caller excludes other writers of tables.
         given: staged rows that the query reads; None if it reads none.
+        unbound: the query before its arguments are bound, with its arguments, which tables in memory may answer.
     """
-    if given is None:
-        rows = await _evaluated(state, planned.query, is_short=is_short)
-    else:
+    if given is not None:
         rows = await _over_staged(state, planned.query, given)
+    else:
+        ready = await reading.read_tables(state, *unbound) if unbound is not None else None
+        rows = await _evaluated(state, planned.query, is_short=is_short) if ready is None else ready
     if planned.completion is not None:
         rows = await completed(state, planned, rows)
     planned.check(rows)
@@ -308,7 +320,8 @@ async def write(state: State, plan: Plan, arguments: Sequence[Datum]) -> Result:
         result = await _with_writes(state, plan.writes, arguments, is_short=is_short)
     else:
         assert plan.write is not None
-        rows = await _written(state, [bound_write(state, plan.write, arguments)], is_short=is_short, given=plan.rows)
+        bound, unbound = bound_write(state, plan.write, arguments), (plan.write.query, arguments)
+        rows = await _written(state, [bound], is_short=is_short, given=plan.rows, unbound=unbound if is_short else None)
         result = _result(plan.write, rows[0], plan.zone)
     # Without an open transaction, the write is committed already.
     return replace(result, has_happened=not (state.is_explicit or state.transaction.has_written))
@@ -392,13 +405,19 @@ async def truncate(state: State, planned: Sequence[PlannedWrite], *, restarts: b
 
 
 async def _written(
-    state: State, planned: Sequence[PlannedWrite], *, is_short: bool, given: Sequence[Row] | None = None
+    state: State,
+    planned: Sequence[PlannedWrite],
+    *,
+    is_short: bool,
+    given: Sequence[Row] | None = None,
+    unbound: Unbound | None = None,
 ) -> list[list[Written]]:
-    """Write tables by bound statements, and return the rows of each statement; `given` are staged rows of a query."""
+    """Write tables by bound statements, and return the rows of each statement; see `written_rows`."""
 
     async def evaluated(is_alone: bool) -> tuple[list[list[Written]], list[Write]]:
         rows = [
-            await written_rows(state, table, is_short=is_short, is_alone=is_alone, given=given) for table in planned
+            await written_rows(state, table, is_short=is_short, is_alone=is_alone, given=given, unbound=unbound)
+            for table in planned
         ]
         parts = zip(planned, rows, strict=True)
         return rows, [write for table, written in parts for write in _writes(table.table, written)]

@@ -325,7 +325,8 @@ async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: As
     if rows is not None:
         _logger.debug("point lookup: %s", plan.text)
     elif is_lookup:
-        rows = await _read_tables(state, plan.query, arguments)
+        ready = await read_tables(state, plan.query, arguments)
+        rows = None if ready is None else of_rows(ready)
     if rows is None:
         rows = await read(state, state.bound(plan.query, arguments), as_of)
     shown = rows if plan.columns else without_columns(rows)
@@ -381,9 +382,7 @@ async def _look_up_key(
     return None if rows is None else of_rows([lookup.result(row) for row in rows])
 
 
-async def _read_tables(
-    state: State, query: PlannedQuery, arguments: Sequence[Datum]
-) -> AsyncIterator[Sequence[Row]] | None:
+async def read_tables(state: State, query: PlannedQuery, arguments: Sequence[Datum]) -> list[Row] | None:
     """Return the rows of a query from copies of its tables in memory; None if Storage must be read."""
     coordinator = state.coordinator
     asked = _query_of_copies(state, query)
@@ -392,10 +391,9 @@ async def _read_tables(
     with state.interruptible():
         time = await time_of(state, asked.tables, None)
         rows = await coordinator.commits.rows_of_tables(asked, time, arguments, state.most_bytes)
-    if rows is None:
-        return None
-    _logger.debug("evaluation over tables in memory: %s", asked.tables.keys())
-    return of_rows(rows)
+    if rows is not None:
+        _logger.debug("evaluation over tables in memory: %s", asked.tables.keys())
+    return rows
 
 
 def _query_of_copies(state: State, query: PlannedQuery) -> TableQuery | None:
