@@ -185,3 +185,36 @@ def test_commits_during_a_copy_are_applied_once(tmp_path: Path, written: list[in
         assert tables.rows(asked, 9, (), None) == [*((one,) for one in written), (9,), (9,)]
 
     world.within(check)
+
+
+WRITES = [
+    "INSERT INTO w SELECT i % 7, i / 8.0, 'x' FROM generate_series(1, 60) AS g(i)",
+    "UPDATE w SET b = b + 1 WHERE a = 3",
+    "DELETE FROM w WHERE b < 1 AND a <> 0",
+    "BEGIN; UPDATE w SET c = c || 'y' WHERE a < 2; UPDATE w SET c = c || 'z' WHERE a = 1; COMMIT",
+    "BEGIN; DELETE FROM w WHERE a = 2; ROLLBACK",
+    "UPDATE w SET b = u.b FROM w AS u WHERE u.a = 5 AND w.a = 6 AND u.b > 7",
+    "UPDATE w SET a = a + 1",
+    "DELETE FROM w WHERE a IN (SELECT a FROM w GROUP BY a HAVING count(*) > 8)",
+    "INSERT INTO w SELECT a, b, c FROM w WHERE a = 4",
+]
+
+
+def test_writes_over_rows_in_memory_equal_writes_over_stored_rows(tmp_path: Path) -> None:
+    """The rows after each write are the same with and without tables in memory."""
+
+    async def history(folder: Path, table_memory: int) -> list[list[tuple[str | None, ...]]]:
+        coordinator = Coordinator(folder, None, table_memory=table_memory)
+        try:
+            client = Client(coordinator)
+            await client("CREATE TABLE w (a int, b float8, c text)")
+            rows = []
+            for text in WRITES:
+                await client.script(text)
+                rows += [await client("SELECT a, b, c FROM w ORDER BY 1, 2, 3") for _ in range(2)]
+            assert (coordinator.commits.residents.size > 0) is (table_memory > 0)
+            return rows
+        finally:
+            await coordinator.close()
+
+    assert asyncio.run(history(tmp_path / "a", 1 << 20)) == asyncio.run(history(tmp_path / "b", 0))
