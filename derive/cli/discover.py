@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from derive.storage.inputs.line import Content, Line
 
 _SHOWN_KEYS, _SHOWN_FILES = 5, 3
+_WORD = re.compile(r"[A-Za-z_/][\w/ -]*", re.ASCII)
 _HINT = "flowctl ingest would refuse this file, too"
 
 
@@ -239,13 +240,27 @@ def _yaml(name: str, discovery: Discovery, files: str, *, is_whole: bool) -> str
     """Return the YAML of a collection, with comments about the documents and the key."""
     import yaml
 
+    class Dumper(yaml.SafeDumper):
+        """Quotes all strings that are not words: `1e3` is a number in YAML 1.2, and a string in PyYAML's YAML 1.1."""
+
+    Dumper.add_representer(
+        str,
+        lambda dumper, text: dumper.represent_scalar(
+            "tag:yaml.org,2002:str", text, style=None if _WORD.fullmatch(text) else "'"
+        ),
+    )
     documents = f"{discovery.documents:,} document{'' if discovery.documents == 1 else 's'}"
     which = documents if is_whole else f"the first {documents}"
     choice = discovery.key()
     comments = [f"flowctl discover read {which} of {files}.", *_reasons(choice, discovery.documents)]
     collection = {"key": list(choice.pointers), "schema": discovery.schema()}
-    text = yaml.safe_dump(
-        {"collections": {name: collection}}, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
+    text = yaml.dump(
+        {"collections": {name: collection}},
+        Dumper=Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=110,
+        default_flow_style=None,
     )
     return "".join(f"# {comment}\n" for line in comments for comment in line.splitlines()) + text
 

@@ -75,6 +75,25 @@ def test_discovered_collection_accepts_all_rows_of_csv(
     assert [document for document in documents if not validator.is_valid(document)] == []
 
 
+ODD = ["", "null", "yes", "1", "1e3", "0o7", "0x1", ".5", "~", "a: b", "#c", "- d", "a.b", "a/b", "x\ny", "é", "\u2028"]
+
+
+def test_discovered_yaml_keeps_every_name_and_text(tmp_path: Path, catalog_of: Callable[..., CatalogSpec]) -> None:
+    """YAML 1.1, which PyYAML writes, and YAML 1.2, which catalogs are, differ in their numbers."""
+    documents = [{"id": number, **dict.fromkeys(ODD, number), "e": text} for number, text in enumerate(ODD[:9] * 10)]
+    text = "".join(orjson.dumps(document).decode() + "\n" for document in documents)
+    discovery = Discovery()
+    for document in documents:
+        discovery.add(document)
+
+    status, found, err = flowctl(tmp_path, "discover", text=text)
+
+    assert (status, err) == (0, "")
+    schema = catalog_of(found).collections["documents"].write_schema
+    assert schema == discovery.schema()
+    assert sorted(schema["properties"]["e"]["enum"]) == sorted(ODD[:9])
+
+
 @pytest.mark.parametrize(
     ("documents", "key", "others"),
     [
