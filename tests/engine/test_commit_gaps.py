@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
+from random import Random
+from typing import TypeAlias
 
 import orjson
 import pytest
@@ -272,21 +274,19 @@ def opened(endpoint: str, kind: str, resets: str, server: CrashServer, folder: P
     connector.stop()
 
 
-@pytest.fixture
-def scene(request: pytest.FixtureRequest, server: CrashServer, tmp_path: Path) -> Iterator[Scene]:
-    endpoint, kind, resets = request.param
-    with opened(endpoint, kind, resets, server, tmp_path) as scene:
-        yield scene
-
-
 REFILL = ("refill.applied:1", "refill.completing:1", "refill.completed:1")
 COMMITS = (
     *(f"materialize.{name}:{times}" for name in ("committing", "committed") for times in (1, 3)),
     *(f"metadata.{name}:{times}" for name in ("committing", "committed") for times in (4, 6)),
 )
 FEW = ("materialize.committed:1",)
+ELSEWHERE = ("duckdb", "postgres")
 AFTER = ("nothing", "reset", "once", "twice", "split", "split and once", "removed", "removed and once")
 KINDS = [*product(("derived", "dropped", "renamed", "altered", "view"), ("follow", "stop"))]
+
+
+Case: TypeAlias = tuple[str, str, str, str, str, str]
+"""Database, kind of source, what follows resets, what happens after the kill, the moment of the kill, and its failpoint."""
 
 
 def moments(commits: Sequence[str]) -> list[tuple[str, str]]:
@@ -329,32 +329,53 @@ def happen(scene: Scene, after: str) -> None:
     scene.is_bound = True
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(("moment", "place"), moments(COMMITS))
-@pytest.mark.parametrize("after", AFTER)
-@pytest.mark.parametrize("scene", [("sqlite", *kind) for kind in KINDS], indirect=True, ids="-".join)
-def test_killed_run_leaves_only_rows_of_the_present_source(scene: Scene, moment: str, place: str, after: str) -> None:
-    come_to(scene, moment)
-    before = scene.stored() if moment in ("refill", "backfill") else {}
-    assert scene.run([VIEW], failpoint=place) in (0, -signal.SIGKILL)
-    if before:
-        scene.check_refilled(moment, before)
-    happen(scene, after)
-    scene.settle()
-    scene.change(2, 9)
-    scene.settle()
+def cases(databases: Sequence[str], commits: Sequence[str]) -> list[Case]:
+    return [
+        (database, *kind, after, *moment)
+        for database, kind, after, moment in product(databases, KINDS, AFTER, moments(commits))
+    ]
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(("moment", "place"), moments(FEW))
+def kill(case: Case, server: CrashServer, folder: Path) -> None:
+    """Kill a run at a moment, let something happen, and require the rows of the present source."""
+    database, kind, resets, after, moment, place = case
+    with opened(database, kind, resets, server, folder) as scene:
+        come_to(scene, moment)
+        before = scene.stored() if moment in ("refill", "backfill") else {}
+        assert scene.run([VIEW], failpoint=place) in (0, -signal.SIGKILL)
+        if before:
+            scene.check_refilled(moment, before)
+        happen(scene, after)
+        scene.settle()
+        scene.change(2, 9)
+        scene.settle()
+
+
+CHANCE = Random(Path(__file__).read_bytes())
+SAMPLE = CHANCE.sample(cases(("sqlite",), COMMITS), 2) + CHANCE.sample(cases(ELSEWHERE, FEW), 1)
+"""Cases of `make test`; an edit of this file changes them."""
+
+
+@pytest.mark.parametrize("case", SAMPLE, ids="-".join)
+def test_killed_run_leaves_only_rows_of_the_present_source(case: Case, server: CrashServer, tmp_path: Path) -> None:
+    kill(case, server, tmp_path)
+
+
+@pytest.mark.torture
 @pytest.mark.parametrize("after", AFTER)
-@pytest.mark.parametrize(
-    "scene", [(name, *kind) for name in ("duckdb", "postgres") for kind in KINDS], indirect=True, ids="-".join
-)
-def test_killed_run_leaves_only_rows_of_the_present_source_in_each_database(
-    scene: Scene, moment: str, place: str, after: str
+@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+@pytest.mark.parametrize("database", ["sqlite", *ELSEWHERE])
+def test_killed_run_leaves_only_rows_of_the_present_source_at_any_failpoint(
+    database: str, kind: tuple[str, str], after: str, server: CrashServer, tmp_path: Path
 ) -> None:
-    test_killed_run_leaves_only_rows_of_the_present_source(scene, moment, place, after)
+    for number, (moment, place) in enumerate(moments(COMMITS if database == "sqlite" else FEW)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        try:
+            kill((database, *kind, after, moment, place), server, folder)
+        except BaseException as error:
+            error.add_note(f"killed at {place} of {moment}")
+            raise
 
 
 def test_endpoint_rows_of_a_compacted_history_are_not_stored_twice(server: CrashServer, tmp_path: Path) -> None:
