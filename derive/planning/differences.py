@@ -319,8 +319,8 @@ def _configuration(before: Any, after: Any, facts: Facts) -> Iterator[Change]:
         was, now = old.get(name), new.get(name)
         if name == "migrations" or was == now:
             continue
-        if name == "imports":
-            yield from _imports(was or [], now or [])
+        if name in _FILES:
+            yield from _files(was or [], now or [])
         elif isinstance(was, str) and isinstance(now, str):
             yield Change(name, "new documents", _STAYS, was, now, text_diff(was, now), f"/{name}")
         else:
@@ -341,16 +341,27 @@ def _migrations(olds: list[str], news: list[str], facts: Facts) -> Iterator[Chan
         yield Change(f"migration {index}", effect, meaning, old, new, text_diff(old, new))
 
 
-def _imports(olds: list[Any], news: list[Any]) -> Iterator[Change]:
+_FILES = ("imports", "files")
+"""Properties of a module's configuration that hold files, each with its path and its content in base64."""
+
+
+def _files(olds: list[Any], news: list[Any]) -> Iterator[Change]:
     before, after = ({file["path"]: file["content"] for file in files} for files in (olds, news))
     for path in dict.fromkeys([*before, *after]):
-        was, now = _decoded(before.get(path)), _decoded(after.get(path))
-        if was != now:
+        if before.get(path) != after.get(path):
+            was, now = _text(before.get(path)), _text(after.get(path))
             yield Change(path, "new documents", _STAYS, was, now, text_diff(was, now), "/module")
 
 
-def _decoded(content: str | None) -> str | None:
-    return None if content is None else base64.b64decode(content).decode(errors="replace")
+def _text(content: str | None) -> str | None:
+    """Return the text of a file; its size if the file is no text."""
+    if content is None:
+        return None
+    data = base64.b64decode(content)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return f"{len(data)} bytes"
 
 
 def _collection(old: Any, new: Any, facts: Facts) -> Iterator[Change]:

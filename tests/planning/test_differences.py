@@ -1,4 +1,4 @@
-"""Differences of definitions that are compared as texts: modules of TypeScript, and their imported files."""
+"""Differences of definitions that are compared as texts: modules, and the files of their projects."""
 
 from __future__ import annotations
 
@@ -54,6 +54,22 @@ def test_an_edited_import_of_a_module_is_a_diff(tmp_path: Path) -> None:
     (change,) = changes(tmp_path, MODULE, SUMS.replace("a + b", "a - b"))
     assert (change.part, change.effect, change.key) == ("sums.ts", "new documents", "/module")
     assert change.diff == (" export function add(a: number, b: number) {", "-  return a + b;", "+  return a - b;", " }")
+
+
+def test_edited_files_of_a_python_project_are_diffs_or_sizes(tmp_path: Path) -> None:
+    text = CATALOG.replace("typescript: {module: copies.ts}", "python: {files: [copies.py, tool.py, model.bin]}")
+    (tmp_path / "copies.py").write_text("import tool\n")
+    definitions = []
+    for tool, model in ((b"a = 1\n", b"\xff\x00"), (b"a = 2\n", b"\xff\x01")):
+        (tmp_path / "tool.py").write_bytes(tool)
+        (tmp_path / "model.bin").write_bytes(model)
+        spec = load(write_catalog(tmp_path, text)).derivations["a/copies"]
+        definitions.append(parse_exact(definition_of(spec).text.encode()))
+    found = {
+        change.part: (change.before, change.after)
+        for change in find_differences(definitions[0], definitions[1], Facts())
+    }
+    assert found == {"tool.py": ("a = 1\n", "a = 2\n"), "model.bin": ("2 bytes", "2 bytes")}
 
 
 def test_a_definition_does_not_differ_from_itself(tmp_path: Path) -> None:
