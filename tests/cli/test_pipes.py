@@ -156,10 +156,10 @@ def test_tables_on_narrow_terminals_hide_columns_and_fold_nothing(folder: Path, 
     lines = shown_on_terminal(folder, 80, *command)
     wide = shown_on_terminal(folder, 80, *command, "--wide")
 
-    assert max(map(len, lines[:-1])) <= 80
+    assert max(map(len, lines)) <= 80
     (row,) = (line for line in lines if line.startswith("a/copies-of-transfers-with-a-long-name "))
     assert "20,000" in row
-    assert lines[-1].startswith("--wide also shows ")
+    assert any(line.startswith("--wide also shows ") for line in lines)  # a note of one or more lines
     (whole,) = (line for line in wide if line.startswith("a/copies-of-transfers-with-a-long-name "))
     assert len(whole) > 80
     assert "--wide" not in wide[-1]
