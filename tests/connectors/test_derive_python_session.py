@@ -72,6 +72,7 @@ FAILURES = [
     ("import os\nos.kill(os.getppid(), 9)", "PermissionError: [Errno 1] Operation not permitted", 6, 9),
     ("import socket\nsocket.create_connection(('127.0.0.1', 9))", "PermissionError: [Errno 1]", 6, 9),
     ("import asyncio\nasync def f() -> Any:\n    await asyncio.Future()\nreturn f()", "EndlessWaitError: the", 4, 9),
+    ("async def f() -> Any:\n    1 / 0\nasync def g() -> Any:\n    import asyncio\n    async with asyncio.TaskGroup() as t: t.create_task(f())\nreturn g()", "ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception): ZeroDivisionError: division by zero", 6, 13),
     ("all: Any = []\nwhile True: all.append(b'x' * 50_000_000)", "MemoryError", 6, 32),
 ]  # fmt: skip
 

@@ -310,9 +310,14 @@ class Harness:
         self._updates.append({"updated": value["updated"], "mergePatch": bool(value.get("merge_patch"))})
 
     def failure(self, error: BaseException) -> bytes:
-        """Return the answer to a frame that has failed."""
+        """Return the answer to a frame that has failed; a group of errors, as of `TaskGroup`, shows its first error."""
         index = 0 if self._index is None or self._index < 0 else self._index
-        answer = {"index": index, "message": _message(error), "stack": _stack(error, self._settings, set())}
+        chain = [error]
+        while isinstance(error := chain[-1], BaseExceptionGroup) and len(chain) < _MOST_CAUSES:
+            chain.append(error.exceptions[0])
+        message, seen = ": ".join(map(_message, chain)), set[int]()
+        stack = "\n".join(_stack(part, self._settings, seen) for part in reversed(chain))
+        answer = {"index": index, "message": message, "stack": stack}
         return b'{"error":' + to_json(answer) + b"}"
 
 
