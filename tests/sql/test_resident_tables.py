@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +17,7 @@ from derive.algebra.types import Row
 from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
 from derive.sql.preparation import plan
+from derive.sql.transactions.key_index import KeyChanges, KeyIndexes
 from derive.sql.transactions.resident_tables import ResidentTables, TableQuery
 from derive.storage.table_types import Table
 
@@ -148,6 +150,36 @@ def test_tables_in_memory_stay_within_their_size(tmp_path: Path) -> None:
             await coordinator.close()
 
     asyncio.run(check())
+
+
+def test_copies_of_an_earlier_time_have_commits_whose_keys_are_not_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction that copies a table while the indexes of a commit are applied takes its rows from Storage."""
+
+    async def check(coordinator: Coordinator) -> None:
+        writer, reader = Client(coordinator), Client(coordinator)
+        await writer.script("CREATE TABLE k (a int PRIMARY KEY)", "CREATE TABLE u (a int)", "INSERT INTO k VALUES (0)")
+        await reader.script("SELECT count(*) FROM u", "BEGIN", "SELECT count(*) FROM k WHERE a < 9")
+        await writer.script("BEGIN", "INSERT INTO k VALUES (1)", "INSERT INTO u VALUES (1)")
+        is_noted, is_read, apply = asyncio.Event(), asyncio.Event(), KeyIndexes.apply
+
+        async def applied(keys: KeyIndexes, changes: Iterable[KeyChanges]) -> None:
+            is_noted.set()
+            await is_read.wait()
+            await apply(keys, changes)
+
+        monkeypatch.setattr(KeyIndexes, "apply", applied)
+        writing = asyncio.create_task(writer.tag("COMMIT"))
+        await is_noted.wait()
+        assert await reader("SELECT count(*) FROM u") == [("0",)]
+        is_read.set()
+        await writing
+        await reader("COMMIT")
+        for _ in range(2):
+            assert await reader("SELECT count(*) FROM u") == [("1",)]
+
+    SqlWorld(tmp_path).within(check)
 
 
 @pytest.mark.parametrize("written", [[], [4], [5], [4, 5, 6]])

@@ -458,7 +458,8 @@ class GroupCommit:
         self, group: Sequence[_PendingCommit], keys: Mapping[GlobalId, KeyChanges], time: int
     ) -> None:
         """Record the durable writes of a group, and add them to the indexes of keys."""
-        # At once, because the next read may have this time.
+        # At once, because the next read may have this time, and a transaction at an earlier time may copy a table.
+        self._written.update((table, time) for waiting in group for table, _, _ in waiting.writes)
         self._applying.update(keys)
         self.residents.note((write for waiting in group for write in waiting.writes), time)
         if (definitions := group[0].definitions) is not None:
@@ -472,7 +473,6 @@ class GroupCommit:
             raise
         finally:
             self._applying.difference_update(keys)
-            self._written.update((table, time) for waiting in group for table, _, _ in waiting.writes)
 
 
 def _replaced() -> SqlError:
