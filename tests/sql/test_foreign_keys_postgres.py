@@ -153,6 +153,8 @@ SCRIPTS = {
         "DELETE FROM c WHERE b = 9",
         "ALTER TABLE c ADD FOREIGN KEY (b) REFERENCES p (y)",
         "INSERT INTO c VALUES (1, 9)",
+        "ALTER TABLE c ALTER b TYPE text",
+        "ALTER TABLE c ALTER b TYPE bigint",
         "ALTER TABLE c RENAME b TO z",
         "INSERT INTO c VALUES (1, 9)",
         "ALTER TABLE p RENAME TO q",

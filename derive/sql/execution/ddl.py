@@ -57,6 +57,7 @@ from derive.sql.parser.statement import (
 )
 from derive.sql.pg_catalog.objects import sequences_of_default
 from derive.sql.planner.alteration import plan_alteration
+from derive.sql.planner.constraints import check_key_types
 from derive.sql.planner.ddl import (
     indexes_of,
     plan_table,
@@ -290,6 +291,7 @@ class _Definer:
             )
         self._check_referring(item, planned.table, is_in_place=is_in_place)
         self._check_permanence(planned.table, item.schema)
+        self._check_key_types(item, planned.table)
         query = self._state.bound(planned.query)
         rows = [row async for batch in await read(self._state, query) for row in batch]
         columns, rows = await self._with_numbers(planned.table.columns, rows)
@@ -314,6 +316,15 @@ class _Definer:
                 kind = "temporary" if is_temporary(schema) else "permanent"
                 message = f"constraints on {kind} tables may reference only {kind} tables"
                 raise SqlError("42P16", message, offset=offset)
+
+    def _check_key_types(self, item: Item, altered: NamedRelation) -> None:
+        """Check that the foreign keys of an altered table still have the types of the keys that they refer to."""
+        for key in altered.foreign_keys:
+            to = key.reference
+            assert to is not None
+            target = altered if to.table in {0, item.id} else self._objects.described(to.table)
+            assert target is not None
+            check_key_types(altered, key.columns, target, to.columns)
 
     def _check_referring(self, item: Item, altered: NamedRelation, *, is_in_place: bool) -> None:
         """Check that the foreign keys of other tables still refer to a key of an altered table.

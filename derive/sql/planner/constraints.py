@@ -250,7 +250,7 @@ def _reference(
     referenced = tuple(column for column, _ in definition.referenced) or primary
     if not referenced:
         raise SqlError("42830", f'there is no primary key for referenced table "{target.name}"', offset=offset)
-    known = {column.name: column.type for column in target.columns}
+    known = {column.name for column in target.columns}
     for column in referenced:
         if column not in known:
             message = f'column "{column}" referenced in foreign key constraint does not exist'
@@ -261,16 +261,38 @@ def _reference(
     if all(set(key.columns) != set(referenced) for key in target.keys):
         message = f'there is no unique constraint matching given keys for referenced table "{target.name}"'
         raise SqlError("42830", message, offset=offset)
-    for index, column in zip(table.indexes(columns), referenced, strict=True):
-        pair = {table.columns[index].type, known[column]}
-        if len(pair) > 1 and not pair <= _INTEGERS:
-            message = "a foreign key and the key that it refers to have different types"
-            hint = "Give the columns the same type."
-            raise SqlError("42804", message, offset=offset, hint=hint)
+    check_key_types(table, columns, target, referenced, offset)
     return Reference(0 if is_own else target.id, referenced, definition.on_delete)
 
 
 _INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT}
+
+
+def check_key_types(
+    table: NamedRelation,
+    columns: Sequence[str],
+    target: NamedRelation,
+    referenced: Sequence[str],
+    offset: int | None = None,
+) -> None:
+    """Check that the columns of a foreign key have the types of the key that it refers to.
+
+    Args:
+        table: table of the foreign key.
+        columns: names of its columns.
+        target: table of the other key.
+        referenced: names of the columns of that key.
+        offset: place in the statement.
+
+    Raises:
+        SqlError: the types are different (42804).
+    """
+    for index, other in zip(table.indexes(columns), target.indexes(referenced), strict=True):
+        pair = {table.columns[index].type, target.columns[other].type}
+        if len(pair) > 1 and not pair <= _INTEGERS:
+            message = "a foreign key and the key that it refers to have different types"
+            hint = "Give the columns the same type."
+            raise SqlError("42804", message, offset=offset, hint=hint)
 
 
 def _key_columns(table: NamedRelation, definition: ConstraintDefinition) -> tuple[str, ...]:
