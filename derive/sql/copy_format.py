@@ -10,6 +10,7 @@ from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.scalar.casts import fitted
 from derive.functions.types.type_info import (
+    ZONED,
     binary_function,
     datum_in_zone,
     datum_of_binary,
@@ -337,8 +338,8 @@ class CopyIn:
         name, kind = column
         text = self._text(value, name)
         try:
-            if modifier is not None and modifier.zone and kind is Type.TIMESTAMPTZ:
-                return datum_in_zone(text, modifier.zone)
+            if modifier is not None and modifier.zone and kind in ZONED:
+                return datum_in_zone(kind, text, modifier.zone)
             datum = datum_of_text(kind, text)
             return fitted(modifier, datum) if modifier else datum
         except SqlError as exc:

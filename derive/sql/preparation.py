@@ -21,6 +21,7 @@ from derive.functions.scalar.catalog import SERVER_VERSION
 from derive.functions.types.datetime import session_zone
 from derive.functions.types.encodings import NAMES, find_encoding
 from derive.functions.types.pg_type import OID_OF, UNKNOWN_OID, oid_of, type_of_oid
+from derive.functions.types.type_info import ZONED
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
 from derive.sql.catalog.snapshot import Objects, is_temporary
 from derive.sql.maintenance.view_state import Maintained
@@ -402,7 +403,7 @@ def result_columns(columns: Sequence[PlannedColumn], zone: str | None) -> tuple[
 
 
 def _in_zone(column: PlannedColumn, zone: str | None) -> TypeModifier | None:
-    if zone is None or column.type not in {Type.TIMESTAMPTZ, Type.TIMESTAMPTZ_ARRAY}:
+    if zone is None or column.type not in ZONED:
         return column.modifier
     return TypeModifier(ModifiedType.TIMESTAMPTZ, column.modifier.size if column.modifier else 0, zone=zone)
 
@@ -446,7 +447,7 @@ def plan_rows(text: str, objects: Objects) -> Plan | None:
         begun = plan(values.text, (), objects)
         write = begun.write and begun.write.over_rows()
         types = begun.write.query.parameters if begun.write else ()
-        is_zoned = objects.zone is not None and Type.TIMESTAMPTZ in types
+        is_zoned = objects.zone is not None and not ZONED.isdisjoint(types)
         rows = None if write is None or is_zoned else values.rows(types)
     except SqlError:
         return None

@@ -401,13 +401,18 @@ def _zoned(kind: Type, zone: datetime.Zone) -> Callable[[Any], str]:
     return text if kind.element is None else partial(formats.text_of_array, Type.TIMESTAMPTZ, text)
 
 
-def datum_in_zone(text: str, zone: str) -> Datum:
-    """Parse a timestamp with time zone; a text without a zone is a local time of `zone`.
+ZONED = frozenset({Type.TIMESTAMPTZ, Type.TIMESTAMPTZ_ARRAY})
+"""Types whose texts depend on the time zone of the session."""
+
+
+def datum_in_zone(kind: Type, text: str, zone: str) -> Datum:
+    """Parse a timestamp with time zone, or an array of them; a time without a zone is a local time of `zone`.
 
     Raises:
         SqlError: the text is malformed, or out of range (22007 or 22008).
     """
-    return datetime.timestamp_of_text(text, has_zone=True, zone=datetime.zone_named(zone))
+    of_text = partial(datetime.timestamp_of_text, has_zone=True, zone=datetime.zone_named(zone))
+    return of_text(text) if kind.element is None else formats.array_of_text(Type.TIMESTAMPTZ, of_text, text)
 
 
 def binary_function(kind: Type, modifier: TypeModifier | None = None) -> Callable[[Any], bytes]:

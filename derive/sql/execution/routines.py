@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from derive.algebra.types import Type
 from derive.errors import SqlError, suggest
@@ -14,7 +15,7 @@ from derive.sql.parser.statement import ObjectKind, SelectStatement
 from derive.sql.planner.coercion import modifier_of_type, type_of
 from derive.sql.planner.constraints import plan_checks
 from derive.sql.planner.ddl import require_stored
-from derive.sql.planner.dml import plan_default
+from derive.sql.planner.dml import default_text
 from derive.sql.planner.functions import plan_body
 from derive.sql.planner.interfaces import Domain, NamedColumn, NamedRelation, RelationKind, signature_of
 from derive.sql.results import Notice
@@ -146,7 +147,8 @@ def planned_domain(statement: CreateDomain, objects: Objects, schema: str) -> It
     try:
         plan_checks(NamedRelation(identifier, name, (column,), RelationKind.TABLE), objects)
         if statement.default is not None:
-            plan_default(parse_expression(statement.default), column, objects)
+            node = parse_expression(statement.default)
+            column = replace(column, default=default_text(node, statement.default, column, objects))
     except SqlError as error:
         error.offset = None  # the offset counts characters of the clause
         raise

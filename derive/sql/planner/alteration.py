@@ -38,7 +38,7 @@ from derive.sql.planner.constraints import (
 )
 from derive.sql.planner.ddl import columns_of_definitions, require_narrow
 from derive.sql.planner.dependencies import needs_context
-from derive.sql.planner.dml import column_named, default_of, plan_default
+from derive.sql.planner.dml import column_named, default_of, default_text
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, Names
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
 from derive.sql.planner.queries import QueryPlanner
@@ -216,7 +216,7 @@ class _AlterPlanner:
             raise SqlError("42601", message, offset=action.offset)
         column = replace(column, default=default.text if default else None)
         if default is not None:
-            plan_default(default.expression, column, self._names)
+            column = replace(column, default=default_text(default.expression, default.text, column, self._names))
         self._with_column(index, column)
 
     def _set_nullable(self, action: SetNullable) -> None:

@@ -16,7 +16,7 @@ from derive.functions.scalar.casts import fitting_function
 from derive.functions.scalar.json_paths import PATH_SYMBOLS
 from derive.functions.types.formats import scale_of_text
 from derive.functions.types.jsonpath import parsed_path
-from derive.functions.types.type_info import INFOS, datum_in_zone, datum_of_text
+from derive.functions.types.type_info import INFOS, ZONED, datum_in_zone, datum_of_text
 from derive.sql.parser.ast import TypeName
 from derive.sql.planner import zones
 
@@ -290,8 +290,8 @@ def _literal(value: Literal, target: Type, offset: int, zone: str | None) -> Exp
         return Literal(None, target)
     try:
         text = str(value.value)
-        if zone is not None and target is Type.TIMESTAMPTZ:
-            return Literal(datum_in_zone(text, zone), target)
+        if zone is not None and target in ZONED:
+            return Literal(datum_in_zone(target, text, zone), target)
         return Literal(datum_of_text(target, text), target, scale_of_text(text) if target is Type.NUMERIC else None)
     except SqlError as error:
         raise located(error, offset) from None

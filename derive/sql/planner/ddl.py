@@ -16,7 +16,7 @@ from derive.sql.parser.statement import (
 from derive.sql.planner.coercion import ParameterTypes, modifier_of_type, type_of
 from derive.sql.planner.constraints import check_generation, with_constraints
 from derive.sql.planner.dependencies import needs_context
-from derive.sql.planner.dml import column_named, plan_default, writable_table
+from derive.sql.planner.dml import column_named, default_text, writable_table
 from derive.sql.planner.expressions import domain_of
 from derive.sql.planner.from_clause import TablePlanner
 from derive.sql.planner.interfaces import NamedColumn, NamedRelation, Names, RelationKind
@@ -102,7 +102,7 @@ def _column(definition: ColumnDefinition, names: Names) -> NamedColumn:
         domain=of_domain.domain if of_domain else None,
     )
     if default is not None:
-        plan_default(default.expression, column, names)
+        column = replace(column, default=default_text(default.expression, default.text, column, names))
     return column
 
 

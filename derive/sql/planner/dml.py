@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import cycle
 
 from derive.algebra.expression import Column, Expression, Literal
@@ -11,6 +12,8 @@ from derive.algebra.relation import Finishing, Get, Project, Relation, TopK, Win
 from derive.algebra.rewrite import mentions, rewritten, shifted
 from derive.algebra.types import Type
 from derive.errors import SqlError, suggest
+from derive.functions.scalar.text import quoted_literal
+from derive.functions.types.type_info import ZONED, text_of
 from derive.sql.parser.ast import Alias, DefaultMarker, QualifiedName, SelectItem, Star, SyntaxNode, Values
 from derive.sql.parser.parse import parse_expression, too_complex
 from derive.sql.parser.statement import Assignment, ConstraintKind, Delete, Identity, Insert, OnConflict, Update
@@ -77,6 +80,29 @@ def plan_default(node: SyntaxNode, column: NamedColumn, names: Names) -> Express
         hint = "You will need to rewrite or cast the expression."
         raise SqlError("42804", message, offset=start_of(node), hint=hint)
     return queries.coercion.fitted(cast, column.modifier)
+
+
+def default_text(node: SyntaxNode, text: str, column: NamedColumn, names: Names) -> str:
+    """Check a DEFAULT expression, and return the text that defines it in each session.
+
+    A constant time is read in the time zone of this session, so its text gets the offset from UTC.
+
+    Args:
+        node: the expression.
+        text: its text.
+        column: the column.
+        names: names of relations.
+
+    Raises:
+        SqlError: as for `plan_default`.
+    """
+    plan_default(node, column, names)
+    if column.type not in ZONED:
+        return text
+    value = plan_default(node, replace(column, modifier=None), names)
+    if not isinstance(value, Literal) or value.value is None:
+        return text
+    return quoted_literal(text_of(column.type, value.value))
 
 
 def default_of(column: NamedColumn, names: Names) -> Expression:
