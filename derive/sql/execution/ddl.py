@@ -20,7 +20,7 @@ from derive.sql.catalog.snapshot import (
     provisional_id,
     with_schemas,
 )
-from derive.sql.execution.foreign_keys import check_existing, referring_elsewhere
+from derive.sql.execution.foreign_keys import check_existing, referring_elsewhere, referring_to
 from derive.sql.execution.query import read
 from derive.sql.execution.routines import dropped_functions, planned_domain, planned_function
 from derive.sql.execution.sequences import planned_sequence, restart, sequence_of
@@ -289,7 +289,7 @@ class _Definer:
                 hint="Drop the dependents first, and create them again after the change; one"
                 " transaction can do all of this.",
             )
-        self._check_referring(item, planned.table, is_in_place=is_in_place)
+        self._check_referring(item, planned.table)
         self._check_permanence(planned.table, item.schema)
         self._check_key_types(item, planned.table)
         query = self._state.bound(planned.query)
@@ -303,7 +303,7 @@ class _Definer:
             self._change(changed)
             return notices
         changed = replace(changed, id=provisional_id(), alters=_altered_by(item))
-        self._change(changed, removed=(item.id,))
+        self._change(changed, *referring_to(self._objects, item, changed.id), removed=(item.id,))
         self._state.transaction.write([(changed.id, row[: len(columns)], 1) for row in rows])
         return notices
 
@@ -326,18 +326,20 @@ class _Definer:
             assert target is not None
             check_key_types(altered, key.columns, target, to.columns)
 
-    def _check_referring(self, item: Item, altered: NamedRelation, *, is_in_place: bool) -> None:
+    def _check_referring(self, item: Item, altered: NamedRelation) -> None:
         """Check that the foreign keys of other tables still refer to a key of an altered table.
 
         Raises:
             SqlError: a foreign key needs a changed key or column (2BP01).
         """
         keys = [set(key.columns) for key in altered.keys]
+        before = {column.name: (column.type, column.modifier) for column in item.columns}
+        same = {column.name for column in altered.columns if before.get(column.name) == (column.type, column.modifier)}
         for table, key in self._objects.referring(item.id):
             to = key.reference
             if to is None or (table.id == item.id and key not in altered.constraints):
                 continue
-            if set(to.columns) not in keys or not (is_in_place or table.id == item.id):
+            if set(to.columns) not in keys or (table.id != item.id and not same.issuperset(to.columns)):
                 message = f"cannot change table {item.name} because constraint {key.name} on table {table.name}"
                 hint = f"ALTER TABLE {table.name} DROP CONSTRAINT {key.name} first, and add it again after the change."
                 raise SqlError("2BP01", f"{message} depends on it", hint=hint)
@@ -662,7 +664,9 @@ class _Definer:
         return changed
 
     def _rename(self, statement: Rename) -> Result:
-        item = self._item(statement.name, statement.kind, is_missing_welcome=statement.if_exists)
+        kind, named = statement.kind, self._objects.find(statement.name.schema, statement.name.name)
+        kind = named.kind if kind is ObjectKind.TABLE and named and named.kind in _RENAMED_AS_TABLES else kind
+        item = self._item(statement.name, kind, is_missing_welcome=statement.if_exists)
         tag = f"ALTER {statement.kind.value.upper()}"
         if item is None:
             return Result(lambda _: tag, notices=(_missing(statement.kind, statement.name),))
@@ -722,6 +726,8 @@ def _altered_by(item: Item) -> GlobalId | None:
     return item.alters if is_provisional(item.id) else item.id
 
 
+_RENAMED_AS_TABLES = frozenset({ObjectKind.VIEW, ObjectKind.MATERIALIZED_VIEW, ObjectKind.INDEX, ObjectKind.SEQUENCE})
+"""Kinds of relations other than tables that ALTER TABLE … RENAME TO renames."""
 _CASCADE = "Use DROP … CASCADE to drop them too."
 
 

@@ -53,7 +53,7 @@ from derive.sql.parser.statement import (
     TableAction,
 )
 from derive.sql.parser.tokens import TokenKind, TokenReader
-from derive.sql.parser.type_names import parse_type
+from derive.sql.parser.type_names import OPERATOR_CLASSES, parse_type
 
 
 def parse_origin(reader: TokenReader) -> CollectionSource | FileSource | CounterSource:
@@ -346,7 +346,7 @@ def parse_constraint(reader: TokenReader, queries: QueryParser) -> ConstraintDef
         constraint = replace(constraint, columns=reader.in_parentheses(reader.located_name))
     if constraint.kind is ConstraintKind.FOREIGN_KEY:
         constraint = _references(reader, constraint)
-    _check_times(reader)
+    _check_times(reader, is_key_foreign=constraint.kind is ConstraintKind.FOREIGN_KEY)
     return constraint
 
 
@@ -430,11 +430,13 @@ def _in_parentheses(reader: TokenReader, queries: QueryParser) -> Default:
     return Default(expression, text)
 
 
-def _check_times(reader: TokenReader) -> None:
-    """Read when a constraint is checked; a check at COMMIT is not supported."""
+def _check_times(reader: TokenReader, *, is_key_foreign: bool) -> None:
+    """Read when a constraint is checked: always after each statement, which DEFERRABLE allows for a foreign key."""
     while True:
         where = reader.offset
         if reader.accept_words("not", "deferrable") or reader.accept_words("initially", "immediate"):
+            continue
+        if is_key_foreign and (reader.accept_word("deferrable") or reader.accept_words("initially", "deferred")):
             continue
         if reader.is_word("deferrable", "initially"):
             hint = "Omit the word: a statement or transaction may pass through duplicates."
@@ -481,7 +483,8 @@ class _ColumnParser:
             raise reader.error()
         else:
             return False
-        _check_times(reader)
+        constraints = self._column.constraints
+        _check_times(reader, is_key_foreign=bool(constraints) and constraints[-1].kind is ConstraintKind.FOREIGN_KEY)
         return True
 
     def require_value(self) -> None:
@@ -635,10 +638,15 @@ def _index(reader: TokenReader) -> CreateIndex:
 
 
 def _index_column(reader: TokenReader) -> tuple[str, int]:
-    if not reader.is_name() or (reader.ahead().value not in {",", ")"} and not reader.ahead().value.isalpha()):
+    if not reader.is_name() or (reader.ahead().value not in {",", ")"} and not reader.ahead().value.isidentifier()):
         hint = "Create a view with a column for the expression, and an index on the view."
         raise SqlError("0A000", "indexes on expressions are not supported", hint=hint, offset=reader.offset)
     name = reader.located_name()
+    if reader.is_name() and not reader.is_word("nulls"):
+        operators, where = reader.located_name()
+        if operators not in OPERATOR_CLASSES:
+            message = f'operator class "{operators}" does not exist for access method "btree"'
+            raise SqlError("42704", message, offset=where)
     reader.accept_word("asc", "desc")
     if reader.accept_word("nulls"):
         reader.expect_word("first", "last")

@@ -115,3 +115,11 @@ def interval_fields(reader: TokenReader) -> tuple[str, tuple[int, ...]]:
         last = reader.expect_word(*_LAST_FIELDS[first]).value
     fields = first if first == last else f"{first} to {last}"
     return fields, _modifiers(reader) if last == "second" else ()
+
+
+_OPERATORS = """
+    array bool bpchar bpchar_pattern bytea cidr date float4 float8 inet int2 int4 int8 interval jsonb macaddr numeric
+    oid text text_pattern time timestamp timestamptz timetz uuid varchar varchar_pattern
+"""
+OPERATOR_CLASSES = frozenset(f"{kind}_ops" for kind in _OPERATORS.split())
+"""Operator classes of indexes on types. All of them order texts by bytes, as indexes here do."""
