@@ -248,11 +248,14 @@ class Maintained:
         return Query(*moved) if moved else None
 
     def _moved(self, relation: Relation, finishing: Finishing) -> tuple[Relation, Finishing] | None:
-        """Return a query over dataflows; None if a relation has no dataflow, or the query reads no relation."""
+        """Return a query over dataflows; None if a relation has no dataflow, or the query reads no relation.
+
+        The dataflow of a dropped index is not read, because its table may have other columns since.
+        """
         places = self.desired.places
         if not self._computing.is_owner or not (ids := ids_of(relation)) or not ids <= places.keys():
             return None
-        if has_recursion((relation, finishing)):
+        if has_recursion((relation, finishing)) or not {places[one] for one in ids} <= self._objects().items.keys():
             return None
 
         def moved(get: Get) -> Relation:
