@@ -5,7 +5,7 @@ Every catalog needs the configuration schema of every connector, so all other mo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,6 +65,12 @@ class PythonConnector:
 
         keys = f"SELECT json_extract(key, '$[0]') AS key, key AS keys, state FROM {{schema}}.{KEYED_TABLE}"
         return {"state": state_view(STATE_TABLE), "keys": keys}
+
+    def divide_state(self, database: apsw.Connection, is_owned: Callable[[Sequence[JSON]], bool]) -> None:
+        """Delete the values of `self.state` for keys of other shards."""
+        from connectors.derive_python.runtime.session import divide_keys
+
+        divide_keys(database, is_owned)
 
     def shared_code(self, spec: DerivationSpec) -> SharedCode:
         """Return the module, with the files that it imports."""

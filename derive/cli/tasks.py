@@ -63,17 +63,21 @@ def split_command(source: Path, data: Path | None, tasks: tuple[str, ...], shard
     from derive.cli.console import note
     from derive.engine.reset import split, split_up_to
     from derive.protocol.collection import owner_of_version
+    from derive.protocol.derive import DividesState
+    from derive.protocol.entry_points import find_runtime
 
     catalog = load_without_tests(source)
     names = [catalog.find_task(name).name for name in tasks]
     store = open_store(stored_folder(source, data))
     try:
         for name in names:
-            is_materialized = name in catalog.materializations
+            spec = catalog.derivations.get(name)
+            runtime = find_runtime(spec.connector) if spec else None
+            connector = runtime if isinstance(runtime, DividesState) else None
             if shards is None:
-                count = split(store, name, is_materialized=is_materialized)
+                count = split(store, name, is_materialized=spec is None, connector=connector)
             else:
-                count = split_up_to(store, name, shards, is_materialized=is_materialized)
+                count = split_up_to(store, name, shards, is_materialized=spec is None, connector=connector)
             note(f"{name} has {count} shards")
             for shadow in store.shadows.members():
                 state = store.task(shadow.name) if owner_of_version(shadow.name) == name else None

@@ -259,6 +259,15 @@ def pack_column(values: Sequence[JSON]) -> list[bytes]:
     return [_pack(_integral(value)) for value in values]
 
 
+def packed_key(values: Sequence[JSON]) -> bytes:
+    """Return the packed key with these components.
+
+    Raises:
+        DocumentError: an integer is too large for the encoding.
+    """
+    return b"".join(pack_column([value])[0] for value in values)
+
+
 def _integral(value: JSON) -> JSON:
     # 1.0 equals the integer 1: both spellings are one key.
     return int(value) if type(value) is float and value.is_integer() else value

@@ -1,22 +1,28 @@
 """Changes of a task's state: a start without output, state and progress; and the split of its shards.
 
 A reset keeps the sources. A split doubles the shards of a task. A shard owns a range of hashes, and each of its two
-successors owns one half of the range. Both successors get the whole state of the shard; a successor never reads the
-entries of keys in the other half. No documents are read again, so a split costs a copy of the state databases. The
-state of a materialization stays in the endpoint.
+successors owns one half of the range. Both successors get a copy of the state of the shard. State that a connector
+keeps by shuffle key is divided; a successor never reads other entries of keys in the other half. No documents are read
+again, so a split costs a copy of the state databases. The state of a materialization stays in the endpoint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from math import lcm
+from typing import TYPE_CHECKING
 
+from derive.document.key import packed_key
+from derive.document.pointer import JSON
 from derive.errors import FencedError, TaskError, UsageError
 from derive.failpoint import reach
 from derive.materialize.checkpoint import ShardCheckpoint, ShardData, ShardFile
 from derive.materialize.restarts import KEPT, announce, clocks_of, next_reset, settle
+from derive.protocol.derive import DividesState
 from derive.protocol.specs import CatalogSpec
+from derive.shard.owners import owners_of_keys
 from derive.shard.plan import Attempt
 from derive.shard.state import copy_state, epochs_lock, fold, publish_epoch, remove_shards, remove_state, shard_folder
 from derive.storage.metadata.descriptions import Divided, TaskState
@@ -24,6 +30,9 @@ from derive.storage.metadata.undo import ReadLoadError
 from derive.storage.roles import Maintainable, Runnable
 from derive.storage.task_log import TaskLog
 from derive.time import tick_begin
+
+if TYPE_CHECKING:
+    import apsw
 
 
 def readers_of(catalog: CatalogSpec, store: Maintainable, names: Sequence[str]) -> list[str]:
@@ -250,7 +259,7 @@ SPLIT = "split"
 _MOST_SHARDS = 1024
 
 
-def split(store: Runnable, name: str, *, is_materialized: bool = False) -> int:
+def split(store: Runnable, name: str, *, is_materialized: bool = False, connector: DividesState | None = None) -> int:
     """Double the shards of a task; a running transaction is fenced, and a watching run continues with the new shards.
 
     Until the metadata commit the task has its former shards; a split after a crash makes the copies again.
@@ -259,6 +268,7 @@ def split(store: Runnable, name: str, *, is_materialized: bool = False) -> int:
         store: the data folder.
         name: name of the task.
         is_materialized: whether it is a materialization.
+        connector: the connector of a derivation, if it keeps state by shuffle key.
 
     Returns:
         The new number of shards.
@@ -278,7 +288,7 @@ def split(store: Runnable, name: str, *, is_materialized: bool = False) -> int:
     with publish_epoch(store.root, state.folder, capability.epoch):
         remove_shards(store.root, state.folder, state.shards)
     attempt = Attempt(capability.epoch)
-    tokens = _divide_kept(store, state, attempt) if is_materialized else _divide_state(store, state, attempt)
+    tokens = _divide_kept(store, state, attempt) if is_materialized else _divide_state(store, state, attempt, connector)
     store.note_task(capability, Divided(count, tokens))
     reach("split.committed")
     with suppress(FencedError), publish_epoch(store.root, state.folder, capability.epoch):
@@ -287,7 +297,9 @@ def split(store: Runnable, name: str, *, is_materialized: bool = False) -> int:
     return count
 
 
-def split_up_to(store: Runnable, name: str, shards: int, *, is_materialized: bool = False) -> int:
+def split_up_to(
+    store: Runnable, name: str, shards: int, *, is_materialized: bool = False, connector: DividesState | None = None
+) -> int:
     """Double the shards of a task until it has `shards`; a second call changes nothing.
 
     Args:
@@ -295,6 +307,7 @@ def split_up_to(store: Runnable, name: str, shards: int, *, is_materialized: boo
         name: name of the task.
         shards: desired number of shards.
         is_materialized: whether it is a materialization.
+        connector: as for `split`.
 
     Returns:
         The new number of shards.
@@ -310,21 +323,33 @@ def split_up_to(store: Runnable, name: str, shards: int, *, is_materialized: boo
             hint=f"the number of shards can only be doubled: choose {count}, {2 * count}, {4 * count} and so on",
         )
     while count < shards:
-        count = split(store, name, is_materialized=is_materialized)
+        count = split(store, name, is_materialized=is_materialized, connector=connector)
     return count
 
 
-def _divide_state(store: Runnable, state: TaskState, attempt: Attempt) -> dict[int, str]:
-    """Copy the state of each shard to both of its successors; return the token of each successor."""
+def _divide_state(
+    store: Runnable, state: TaskState, attempt: Attempt, connector: DividesState | None
+) -> dict[int, str]:
+    """Copy the state of each shard to both of its successors, and divide it; return the token of each successor."""
     root, name, tokens = store.root, state.folder, {}
     old = [shard_folder(root, name, number, state.shards) for number in state.tokens]
     for (number, token), folder in zip(state.tokens.items(), old, strict=True):
         database = fold(folder, attempt=attempt, committed=token)
         for successor in (2 * number, 2 * number + 1):
-            copy_state(database, shard_folder(root, name, successor, 2 * state.shards), attempt=attempt)
+            divide = partial(_divide_copy, connector, successor, 2 * state.shards) if connector else None
+            copy_state(database, shard_folder(root, name, successor, 2 * state.shards), attempt=attempt, divide=divide)
             tokens[successor] = token
             reach("split.copied")
     return tokens
+
+
+def _divide_copy(connector: DividesState, shard: int, shards: int, database: apsw.Connection) -> None:
+    """Delete the state of keys that a shard does not own from its copy of a database."""
+
+    def is_owned(key: Sequence[JSON]) -> bool:
+        return int(owners_of_keys([packed_key(key)], shards)[0]) == shard
+
+    connector.divide_state(database, is_owned)
 
 
 def _divide_kept(store: Runnable, state: TaskState, attempt: Attempt) -> dict[int, str]:

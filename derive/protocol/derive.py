@@ -285,6 +285,19 @@ class ShowsState(Protocol):
 
 
 @runtime_checkable
+class DividesState(Protocol):
+    """Optional interface of a `DeriveRuntime` that keeps state by shuffle key, which a split divides."""
+
+    def divide_state(self, database: apsw.Connection, is_owned: Callable[[Sequence[JSON]], bool]) -> None:
+        """Delete the state of keys of other shards from a copy of a shard's database, inside its transaction.
+
+        Args:
+            database: the copy of the database; it may be without tables of the connector.
+            is_owned: returns true for the components of a shuffle key that the new shard owns.
+        """
+
+
+@runtime_checkable
 class AppliesMigrations(Protocol):
     """Optional interface of a `DeriveRuntime` that applies migrations to the state of each shard."""
 

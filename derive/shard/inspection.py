@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 import apsw
 
 from derive.document.exact import dump_exact
-from derive.document.key import pack_column
+from derive.document.key import packed_key
 from derive.document.pointer import JSON
 from derive.errors import BusyError, UsageError
 from derive.lambda_sql.guard import HEAP
@@ -72,8 +72,7 @@ def shard_of_key(spec: DerivationSpec, value: JSON, shards: int) -> int:
     if len(values) != len(types) or not all(map(_fits, values, types)):
         shown = f"a shuffle key of '{spec.name}' is [{', '.join(types)}]"
         raise UsageError(f"{shown}, and not {dump_exact(value).decode()}")
-    key = b"".join(pack_column([component])[0] for component in values)
-    return int(owners_of_keys([key], shards)[0])
+    return int(owners_of_keys([packed_key(values)], shards)[0])
 
 
 def _fits(value: JSON, kind: str) -> bool:

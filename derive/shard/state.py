@@ -22,7 +22,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -283,8 +283,16 @@ def fold(folder: Path, *, attempt: Attempt, committed: str) -> Path:
     return path
 
 
-def copy_state(database: Path, folder: Path, *, attempt: Attempt) -> None:
+def copy_state(
+    database: Path, folder: Path, *, attempt: Attempt, divide: Callable[[apsw.Connection], None] | None = None
+) -> None:
     """Replace a shard's state by a durable copy of another shard's folded database.
+
+    Args:
+        database: the folded database.
+        folder: folder of the shard.
+        attempt: the attempt that copies.
+        divide: deletes the state of other shards from the copy; None to keep all.
 
     Raises:
         FencedError: a newer run has begun.
@@ -299,6 +307,9 @@ def copy_state(database: Path, folder: Path, *, attempt: Attempt) -> None:
                 entry.unlink()
         copy = folder / _DATABASE
         shutil.copyfile(database, copy)
+        if divide is not None:
+            with closing(apsw.Connection(str(copy))) as db, db:
+                divide(db)
         for path in (copy, folder, folder.parent):
             sync(path)
 

@@ -15,6 +15,8 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.engine.reset import split
 from derive.engine.run import Run
+from derive.protocol.derive import DividesState
+from derive.protocol.entry_points import find_runtime
 
 pytestmark = pytest.mark.deno
 
@@ -108,6 +110,8 @@ def world_of(folder: str, name: str, text: str = CATALOG, module: str = MODULE) 
 def run_in_parts(world: World, documents: list[dict[str, Any]], shards: int, data: st.DataObject) -> None:
     """Ingest and process documents in parts, with splits of the derivation's shards between the parts."""
     begin = 0
+    runtime = find_runtime(world.catalog.derivations["t/out"].connector)
+    connector = runtime if isinstance(runtime, DividesState) else None
     while begin < len(documents):
         end = data.draw(st.integers(begin + 1, len(documents)))
         world.ingest("t/source", documents[begin:end])
@@ -117,7 +121,7 @@ def run_in_parts(world: World, documents: list[dict[str, Any]], shards: int, dat
         begin = end
         state = world.store.task("t/out")
         if data.draw(st.booleans()) and state is not None and state.shards < 8:
-            split(world.store, "t/out")
+            split(world.store, "t/out", connector=connector)
     world.wall = LATER
     world.step()
 

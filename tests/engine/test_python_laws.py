@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from conftest import World, examples, write_catalog
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from test_flush import CATALOG, inputs, run_in_parts
 
+from connectors.derive_python.connector import PythonConnector
 from derive.catalog import load
+from derive.engine.reset import split
+from derive.shard.inspection import copied_states, shard_of_key
 
 pytestmark = pytest.mark.xdist_group("python modules")
 
@@ -76,6 +82,28 @@ def test_l1_shards_batching_and_splits_give_the_same_bytes(
         assert live.digest() == whole.digest()
         for each in (whole, live):
             each.store.close()
+
+
+def test_split_divides_values_by_shuffle_key(tmp_path: Path) -> None:
+    world = world_of(str(tmp_path), "divided")
+    spec, keys = world.catalog.derivations["t/out"], [f"k{number}" for number in range(20)]
+    at = "2024-01-01T00:00:00Z"
+    world.ingest("t/source", [{"id": number, "k": key, "v": 1, "at": at} for number, key in enumerate(keys)])
+    world.step(shards=1)
+
+    for _ in range(2):
+        split(world.store, "t/out", connector=PythonConnector())
+
+    stored: set[str] = set()
+    with copied_states(world.store, world.store.root, "t/out") as states:
+        for shard, path in states.items():
+            with closing(apsw.Connection(str(path))) as database:
+                owned = [json.loads(key) for (key,) in database.execute("SELECT key FROM flow_python_keys")]
+            assert {shard_of_key(spec, key, 4) for key in owned} <= {shard}
+            stored.update(map(json.dumps, owned))
+    assert len(states) == 4
+    assert stored == {json.dumps([key]) for key in keys}
+    world.store.close()
 
 
 BALANCES = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import itemgetter
@@ -332,3 +332,12 @@ class PythonSession(ModuleSession):
             return dump_exact([None] * len(keys))
         select = f"SELECT state FROM {KEYED_TABLE} WHERE key = ?"
         return dump_exact([self._database.execute(select, (key,)).get for key in keys])
+
+
+def divide_keys(database: apsw.Connection, is_owned: Callable[[Sequence[JSON]], bool]) -> None:
+    """Delete the values of keys for which `is_owned`, a function of the components of a key, returns false."""
+    if database.execute(_HAS_KEYS).get is None:
+        return
+    keys = database.execute(f"SELECT key FROM {KEYED_TABLE}")
+    others = [(key,) for (key,) in keys if not is_owned(parse_exact(key.encode()))]
+    database.executemany(f"DELETE FROM {KEYED_TABLE} WHERE key = ?", others)
