@@ -195,7 +195,7 @@ def test_watch_asks_about_an_edit_and_continues_with_other_tasks(folder: Path) -
     terminal.read("has read 2 documents of 'w/events'")
     terminal.read("w/sums had its edit accepted: w/sums restarts, 1 task continues")
     terminal.process.send_signal(signal.SIGINT)
-    assert terminal.end() == 0
+    assert terminal.end() == 0, terminal.output
     assert flowctl(folder, "run", "--until-idle")[0] == 0
     assert total(folder) == 4
 

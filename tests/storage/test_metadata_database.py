@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from threading import Event, Thread
+from types import FrameType
 from typing import Any
 
 import apsw
+import pytest
 
 from derive.storage.metadata.database import Metadata
 
@@ -28,6 +32,29 @@ def test_connection_is_closed_after_its_last_use(tmp_path: Path) -> None:
     metadata.close()
     reading.join()
     assert values == [500000500000]
+
+
+@pytest.mark.parametrize("use", [Metadata.transaction, Metadata.snapshot])
+def test_interrupted_begin_leaves_no_transaction(
+    tmp_path: Path, use: Callable[[Metadata], AbstractContextManager[apsw.Connection]]
+) -> None:
+    metadata = Metadata(tmp_path / "metadata.db")
+
+    def interrupt(frame: FrameType, event: str, called: Any) -> None:
+        connection = getattr(called, "__self__", None)
+        if event == "c_return" and isinstance(connection, apsw.Connection) and connection.in_transaction:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
+    with pytest.raises(KeyboardInterrupt), use(metadata):
+        pytest.fail("was not interrupted")
+
+    with metadata.transaction(synced=False) as db:
+        db.execute("CREATE TABLE kept (value INT)")
+    with metadata.snapshot() as db:
+        assert db.execute("SELECT count(*) FROM kept").get == 0
+    metadata.close()
 
 
 def schema_of(path: Path) -> list[tuple[str, str]]:

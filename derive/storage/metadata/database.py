@@ -430,7 +430,7 @@ class Metadata:
         self.commit_signal = CommitSignal(path)
         self._own_wakes = 0
         self._durable = durable
-        self._synced = True
+        self._synced: bool | None = True
         self._turn = threading.RLock()
         self._notified = threading.Condition()
         self._count: CommitCount | None = None
@@ -500,7 +500,9 @@ class Metadata:
         with self._turn, _of_flowctl(self.path):
             self.guard()
             self._require_present()
+            self._end_interrupted()
             if self._durable and synced != self._synced:
+                self._synced = None  # an interrupt leaves the setting unknown
                 self._db.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
                 self._synced = synced
             self._db.execute("BEGIN IMMEDIATE")
@@ -528,6 +530,11 @@ class Metadata:
             self._own_wakes += wakes
         self.notify(others=wakes)
 
+    def _end_interrupted(self) -> None:
+        """Roll back a transaction that Ctrl-C has interrupted between its begin and its block."""
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
     def _require_present(self) -> None:
         """Raise an error if the file was removed from its path, because no process would read the commit.
 
@@ -547,6 +554,7 @@ class Metadata:
         """Open a read transaction, in which all reads see one state of the database."""
         with self._turn, _of_flowctl(self.path):
             self.guard()
+            self._end_interrupted()
             self._db.execute("BEGIN")
             try:
                 yield self._db
