@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from derive.cli.console import visible
 from derive.cli.inputs import (
     InputFile,
     InputFormat,
@@ -262,7 +263,7 @@ def _yaml(name: str, discovery: Discovery, files: str, *, is_whole: bool) -> str
         width=110,
         default_flow_style=None,
     )
-    return "".join(f"# {comment}\n" for line in comments for comment in line.splitlines()) + text
+    return "".join(f"# {visible(comment)}\n" for line in comments for comment in line.splitlines()) + text
 
 
 def _reasons(choice: KeyChoice, documents: int) -> list[str]:

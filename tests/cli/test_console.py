@@ -401,6 +401,7 @@ RAW = {
     ("ui.py", "url + "),  # of the address of this server
     ("why.py", "dump_exact"),
     ("completion.py", "completion.source_template"),
+    ("discover.py", "text, nl=False"),  # YAML, which escapes control characters
     ("main.py", "versions.items()"),
     ("sql_serve.py", "address"),
     ("test.py", "result.seconds"),  # names of the catalog

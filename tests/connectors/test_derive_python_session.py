@@ -106,7 +106,7 @@ ENDINGS = [
         "the Python module of 'acme/out' ended with status -11{}: Fatal Python",
         "6:9",
     ),
-    ("import signal\nsignal.raise_signal(1)", "the Python module of 'acme/out' ended with status -1{}", "4:9"),
+    ("import signal\nsignal.raise_signal(10)", "the Python module of 'acme/out' ended with status -10{}", "4:9"),
 ]
 
 
