@@ -182,6 +182,29 @@ def test_copies_of_an_earlier_time_have_commits_whose_keys_are_not_applied(
     SqlWorld(tmp_path).within(check)
 
 
+def test_copies_of_several_tables_have_commits_between_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit to the second table, while the first is copied, is later than the read that copies both."""
+
+    async def check(coordinator: Coordinator) -> None:
+        writer, reader, load = Client(coordinator), Client(coordinator), ResidentTables._load
+        inserts = iter(["INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (1)"])
+
+        async def loaded(tables: ResidentTables, identifier: int, time: int) -> None:
+            await load(tables, identifier, time)
+            for text in inserts:
+                await writer(text)
+
+        await writer.script("CREATE TABLE a (n int)", "CREATE TABLE b (n int)")
+        both = "SELECT 'a', n FROM a UNION ALL SELECT 'b', n FROM b ORDER BY 1"
+        assert await reader(both) == []
+        monkeypatch.setattr(ResidentTables, "_load", loaded)
+        await reader(both)
+        for _ in range(3):
+            assert await reader(both) == [("a", "1"), ("b", "1")]
+
+    SqlWorld(tmp_path).within(check)
+
+
 @pytest.mark.parametrize("written", [[], [4], [5], [4, 5, 6]])
 def test_commits_during_a_copy_are_applied_once(tmp_path: Path, written: list[int]) -> None:
     """A copy at time 5 has the commits up to 5 from Storage, and gets later ones from their notes."""
@@ -203,8 +226,8 @@ def test_commits_during_a_copy_are_applied_once(tmp_path: Path, written: list[in
         tables = ResidentTables(lambda _: source, contents)
         asked = tables.find(query, coordinator.objects)
         assert asked is not None
-        assert not await tables.load(asked, 5)  # the first read does not copy
-        loading = asyncio.create_task(tables.load(asked, 5))
+        assert not await tables.load(asked, 5, lambda *_: True)  # the first read does not copy
+        loading = asyncio.create_task(tables.load(asked, 5, lambda *_: True))
         await asyncio.sleep(0)
         for time in written:
             tables.note([(identifier, (time,), 1)], time)

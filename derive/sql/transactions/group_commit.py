@@ -299,7 +299,7 @@ class GroupCommit:
         tables = asked.tables or {}
         if not all(self._is_applied(identifier, time) for identifier in tables):
             return None
-        if not self.residents.are_loaded(asked) and not await self.residents.load(asked, time):
+        if not self.residents.are_loaded(asked) and not await self.residents.load(asked, time, self._is_applied):
             return None
         return self.rows_of_tables_at_once(asked, time, arguments, most_bytes)
 

@@ -122,8 +122,15 @@ class ResidentTables:
         """Return whether all tables of a query are copied."""
         return all((copy := self._copies.get(id_)) is not None and copy.is_loaded for id_ in asked.tables or ())
 
-    async def load(self, asked: TableQuery, time: int) -> bool:
-        """Copy the missing tables of a query at a time, if each is small; return whether all tables are copied."""
+    async def load(self, asked: TableQuery, time: int, is_applied: Callable[[GlobalId, int], bool]) -> bool:
+        """Copy the missing tables of a query at a time, if each is small; return whether all tables are copied.
+
+        Args:
+            asked: the query.
+            time: the time.
+            is_applied: returns whether all commits of a table so far, which were noted, are at or before a time. A
+                later commit may come while another table is copied.
+        """
         assert asked.tables is not None
         is_first = False
         for identifier in asked.tables:
@@ -136,6 +143,8 @@ class ResidentTables:
             return False
         for identifier in asked.tables:
             if identifier not in self._copies:
+                if not is_applied(identifier, time):
+                    return False
                 await self._load(identifier, time)
         return self.are_loaded(asked)
 
