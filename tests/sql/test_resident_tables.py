@@ -205,6 +205,20 @@ def test_copies_of_several_tables_have_commits_between_them(tmp_path: Path, monk
     SqlWorld(tmp_path).within(check)
 
 
+def test_tables_are_not_copied_at_times_of_a_former_owner(tmp_path: Path) -> None:
+    async def check(coordinator: Coordinator) -> None:
+        client, residents = Client(coordinator), coordinator.commits.residents
+        await client.script("CREATE TABLE t (n int)", "BEGIN", "SELECT n FROM t")
+        begun, coordinator.ownership.begun = coordinator.ownership.begun, coordinator.store.timeline.read() + 1
+        await client.script("SELECT n FROM t", "SELECT n FROM t")
+        assert residents.size == 0
+        coordinator.ownership.begun = begun
+        await client.script("SELECT n FROM t", "COMMIT")
+        assert residents.size > 0
+
+    SqlWorld(tmp_path).within(check)
+
+
 @pytest.mark.parametrize("written", [[], [4], [5], [4, 5, 6]])
 def test_commits_during_a_copy_are_applied_once(tmp_path: Path, written: list[int]) -> None:
     """A copy at time 5 has the commits up to 5 from Storage, and gets later ones from their notes."""

@@ -390,6 +390,8 @@ async def read_tables(state: State, query: PlannedQuery, arguments: Sequence[Dat
         return None
     with state.interruptible():
         time = await time_of(state, asked.tables, None)
+        if time < coordinator.ownership.begun:  # the former owner's later commits are not noted here
+            return None
         rows = await coordinator.commits.rows_of_tables(asked, time, arguments, state.most_bytes)
     if rows is not None:
         _logger.debug("evaluation over tables in memory: %s", asked.tables.keys())
