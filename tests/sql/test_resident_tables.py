@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from derive.sql.coordinator import Coordinator
 from derive.sql.preparation import plan
 from derive.sql.transactions.key_index import KeyChanges, KeyIndexes
 from derive.sql.transactions.resident_tables import ResidentTables, TableQuery
+from derive.sql.transactions.timeline import Write
 from derive.storage.table_types import Table
 
 CREATE = "CREATE TABLE t (a int, b double precision); CREATE TABLE u (a int); CREATE VIEW v AS SELECT * FROM t"
@@ -201,6 +203,31 @@ def test_copies_of_several_tables_have_commits_between_them(tmp_path: Path, monk
         await reader(both)
         for _ in range(3):
             assert await reader(both) == [("a", "1"), ("b", "1")]
+
+    SqlWorld(tmp_path).within(check)
+
+
+def test_reads_see_a_commit_that_a_subscription_has_reported_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subscription reports a commit when it is durable, which may be before the copies have its rows."""
+
+    async def check(coordinator: Coordinator) -> None:
+        writer, reader, append = Client(coordinator), Client(coordinator), coordinator.storage_clock.append
+        await writer.script("CREATE TABLE t (n int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+        queries = ["SELECT count(*) FROM t", "SELECT n FROM t WHERE n = 2", "SELECT n FROM t WHERE n > 1"]
+        for query in queries * 2:
+            await reader(query)
+        seen: list[list[Any]] = []
+
+        async def reported(time: int, writes: Sequence[Write], definitions: Any) -> None:
+            await append(time, writes, definitions)
+            coordinator.timeline.observe(time)
+            seen.extend([await reader(query) for query in queries])
+
+        monkeypatch.setattr(coordinator.storage_clock, "append", reported)
+        await writer("INSERT INTO t VALUES (2)")
+        assert seen == [[("2",)], [("2",)], [("2",)]]
 
     SqlWorld(tmp_path).within(check)
 

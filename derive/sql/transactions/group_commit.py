@@ -162,7 +162,8 @@ class GroupCommit:
         self._task: asyncio.Task[None] | None = None
         self._written: dict[GlobalId, int] = {}
         self._applying: set[GlobalId] = set()  # tables with durable writes that are not in the index yet
-        self._in_flight: frozenset[GlobalId] = frozenset()  # tables whose writes may be durable
+        self._in_flight: frozenset[GlobalId] = frozenset()  # tables whose writes may be durable, and are not noted
+        self._before = 0  # a time before the writes in flight
 
     async def commit(
         self,
@@ -281,7 +282,8 @@ class GroupCommit:
 
     def _is_applied(self, table: GlobalId, time: int) -> bool:
         """Return whether the indexes and the copy of a table have its rows at a time."""
-        if table in self._applying or (table in self._in_flight and time > self._timeline.latest):
+        # The time of a write in flight may be the latest time already, because a subscription has reported the write.
+        if table in self._applying or (table in self._in_flight and time > self._before):
             return False
         return self._written.get(table, 0) <= time
 
@@ -428,6 +430,7 @@ class GroupCommit:
         # A write with a check or with definitions is alone in its group.
         to_check, basis, definitions = self._to_check(first), first.basis, first.definitions
         tables = self._in_flight = frozenset(table for table, _, _ in writes)
+        self._before = self._timeline.latest
         try:
             if to_check and basis:
                 check = self._check_of(basis, to_check, tables)
