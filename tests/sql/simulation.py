@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from derive.algebra.types import Row
-from derive.errors import FrontierError, SqlError
+from derive.errors import DiskFullError, FrontierError, SqlError
 from derive.sql.transactions.group_commit import Basis, GroupCommit, Histories
 from derive.sql.transactions.timeline import Timeline, Write
 from derive.sql.transactions.transaction import Isolation, Modes, Transaction
@@ -92,11 +92,16 @@ class FakeStorageClock:
         storage = self.storage
         if any(storage.uppers[table] > time for table in TABLES):
             raise FrontierError("sealed")
+        is_failing = storage.chance.random() < 0.1
+        if is_failing and storage.chance.random() < 0.5:
+            raise DiskFullError("nothing was written")
         storage.appends.append((time, list(writes)))
         storage.updates += [(table, time, row, diff) for table, row, diff in writes]
         storage.uppers |= dict.fromkeys(TABLES, time + 1)
         storage.assigned = max(storage.assigned, time)
         await self._others()
+        if is_failing:
+            raise DiskFullError("everything was written")
 
     async def seal(self, ids: Collection[int], time: int) -> None:
         await self._others()
@@ -253,7 +258,11 @@ class Client:
     async def _insert(self, label: str) -> None:
         operation = self._history.begin("insert")
         writes = [(self._chance.choice(TABLES), (label,), 1) for _ in range(self._chance.choice([1, 2]))]
-        operation.write = await self._commits.commit(writes)
+        try:
+            operation.write = await self._commits.commit(writes)
+        except DiskFullError:
+            self._history.operations.remove(operation)
+            return
         operation.end = self._history.step()
 
     async def _ingest(self, label: str) -> None:
@@ -288,7 +297,7 @@ class Client:
                 operation.seen = await self._contents(ids, operation.read)
                 basis = Basis(frozenset(ids), operation.read)
                 operation.write = await write(_moved(table, operation.seen[table], label), basis)
-        except SqlError as error:
+        except (SqlError, DiskFullError) as error:
             self._refused(error, operation)
             return
         operation.end = self._history.step()
@@ -308,13 +317,13 @@ class Client:
             transaction.write(_moved(table, operation.seen[table], label))
         try:
             operation.write = await transaction.commit()
-        except SqlError as error:
+        except (SqlError, DiskFullError) as error:
             self._refused(error, operation)
             return
         operation.end = self._history.step()
 
-    def _refused(self, error: SqlError, operation: Operation) -> None:
-        if error.sqlstate != "40001":
+    def _refused(self, error: SqlError | DiskFullError, operation: Operation) -> None:
+        if isinstance(error, SqlError) and error.sqlstate != "40001":
             raise error
         self._history.refused += 1
         self._history.operations.remove(operation)

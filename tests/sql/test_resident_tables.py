@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sql_world import Client, SqlWorld
 
 from derive.algebra.types import Row
-from derive.errors import SqlError
+from derive.errors import DiskFullError, SqlError
 from derive.sql.coordinator import Coordinator
 from derive.sql.preparation import plan
 from derive.sql.transactions.key_index import KeyChanges, KeyIndexes
@@ -228,6 +228,43 @@ def test_reads_see_a_commit_that_a_subscription_has_reported_early(
         monkeypatch.setattr(coordinator.storage_clock, "append", reported)
         await writer("INSERT INTO t VALUES (2)")
         assert seen == [[("2",)], [("2",)], [("2",)]]
+
+    SqlWorld(tmp_path).within(check)
+
+
+def test_rows_of_a_commit_with_an_error_are_in_copies_and_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fails after a commit hides no row: from copies at earlier times, unique keys, and transactions."""
+
+    async def check(coordinator: Coordinator) -> None:
+        writer, reader, other = Client(coordinator), Client(coordinator), Client(coordinator)
+        append = coordinator.store.tables.append
+
+        def committed(*args: Any) -> None:
+            append(*args)
+            raise DiskFullError("no space left on device")
+
+        async def fail(text: str) -> None:
+            with monkeypatch.context() as full, pytest.raises(DiskFullError):
+                full.setattr(coordinator.store.tables, "append", committed)
+                await writer(text)
+
+        await writer.script("CREATE TABLE t (n int)", "CREATE TABLE k (n int PRIMARY KEY)", "CREATE TABLE u (n int)")
+        await writer("INSERT INTO k VALUES (0)")
+        for client in (reader, other):
+            await client.script("BEGIN", "SELECT count(*) FROM u")
+        await other("SELECT count(*) FROM t")
+        await fail("INSERT INTO t VALUES (1)")
+        for _ in range(3):
+            assert await reader("SELECT n FROM t") == []
+        await reader("COMMIT")
+        await fail("INSERT INTO k VALUES (1)")
+        assert await reader.fails("INSERT INTO k VALUES (1)") == "23505"
+        await writer("INSERT INTO u VALUES (1)")
+        for _ in range(3):
+            assert await reader("SELECT n FROM t") == [("1",)]
+            assert await reader("SELECT n FROM k WHERE n = 1") == [("1",)]
+        await other("INSERT INTO u SELECT count(*) FROM t")
+        assert await other.fails("COMMIT") == "40001"
 
     SqlWorld(tmp_path).within(check)
 

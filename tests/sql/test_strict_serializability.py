@@ -61,6 +61,7 @@ class TellsTooEarly(Timeline):
         after: int | None = None,
         check: Check | None = None,
         definitions: Definitions | None = None,
+        in_doubt: Callable[[int], None] = lambda _: None,
     ) -> int:
         time = await self._time_of_write()
         asyncio.get_running_loop().create_task(super().write(writes))
@@ -122,10 +123,17 @@ class WritesRightBehind(Timeline):
         after: int | None = None,
         check: Check | None = None,
         definitions: Definitions | None = None,
+        in_doubt: Callable[[int], None] = lambda _: None,
     ) -> int:
         if after is not None:
             self._latest = after
-        return await super().write(writes, after=after, check=check)
+        return await super().write(writes, after=after, check=check, in_doubt=in_doubt)
+
+
+class ForgetsDoubts(GroupCommit):
+    """A failed write has not happened, even if nobody has checked."""
+
+    def _note_doubt(self, group: Sequence[_PendingCommit], tables: Collection[int], time: int) -> None: ...
 
 
 class ChecksEarly(GroupCommit):
@@ -146,6 +154,7 @@ MUTANTS = [
     Machine(commits=ChecksEarly),
     Machine(commits=ChecksNoOthers),
     Machine(timeline=WritesRightBehind),
+    Machine(commits=ForgetsDoubts),
     Machine(remembers=False),
 ]
 

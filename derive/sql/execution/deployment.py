@@ -66,6 +66,7 @@ class _Deployment:
                 raise
             if not self._has_happened(version, error):
                 raise
+            self._publish()
 
     def _publish(self) -> None:
         """Publish the committed names to all sessions."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import starmap
 from typing import Protocol, TypeAlias
 
@@ -431,15 +432,13 @@ class GroupCommit:
         to_check, basis, definitions = self._to_check(first), first.basis, first.definitions
         tables = self._in_flight = frozenset(table for table, _, _ in writes)
         self._before = self._timeline.latest
+        check, after = None, None
+        if to_check and basis:
+            check, after = self._check_of(basis, to_check, tables), basis.time
+        doubt = partial(self._note_doubt, group, tables)
         try:
-            if to_check and basis:
-                check = self._check_of(basis, to_check, tables)
-                time = await self._timeline.write(writes, after=basis.time, check=check, definitions=definitions)
-            else:
-                time = await self._timeline.write(writes, definitions=definitions)
+            time = await self._timeline.write(writes, after=after, check=check, definitions=definitions, in_doubt=doubt)
         except Exception as error:
-            self.keys.discard(keys.keys())  # the commit may have happened
-            self.residents.discard(tables)
             for waiting in group:
                 waiting.done.set_exception(error)
             return
@@ -457,6 +456,21 @@ class GroupCommit:
             else:
                 waiting.done.set_result(time)
 
+    def _note_doubt(self, group: Sequence[_PendingCommit], tables: Collection[GlobalId], time: int) -> None:
+        """Record a failed write that may have happened: reads before its time do not tell the rows after it."""
+        self._written.update(dict.fromkeys(tables, time))
+        self._discard(tables)
+        self._discard_defined(group[0].definitions)
+
+    def _discard_defined(self, definitions: Definitions | None) -> None:
+        """Discard the indexes and copies of dropped and altered tables."""
+        if definitions is not None:
+            self._discard((*definitions.dropped, *definitions.altered))
+
+    def _discard(self, tables: Collection[GlobalId]) -> None:
+        self.keys.discard(tables)
+        self.residents.discard(tables)
+
     async def _note_written(
         self, group: Sequence[_PendingCommit], keys: Mapping[GlobalId, KeyChanges], time: int
     ) -> None:
@@ -465,9 +479,7 @@ class GroupCommit:
         self._written.update((table, time) for waiting in group for table, _, _ in waiting.writes)
         self._applying.update(keys)
         self.residents.note((write for waiting in group for write in waiting.writes), time)
-        if (definitions := group[0].definitions) is not None:
-            self.keys.discard((*definitions.dropped, *definitions.altered))
-            self.residents.discard((*definitions.dropped, *definitions.altered))
+        self._discard_defined(group[0].definitions)
         try:
             await self.keys.apply(keys.values())
         except BaseException:

@@ -179,7 +179,11 @@ class StoreClock:
         items = [item for item in self._objects().items.values() if item.is_written and item.id not in dropped]
         idle = [*(item.id for item in items), *(item.position for item in items if item.position is not None)]
         idle += [table.id for table in created.values() if table.inputs is None]
-        self._store.tables.append(time, changes, idle, definitions)
+        try:
+            self._store.tables.append(time, changes, idle, definitions)
+        except BaseException:
+            self._known.clear()  # the commit may have happened
+            raise
         for identifier in dropped:
             self._known.pop(identifier, None)
         for identifier in (*idle, *changes):

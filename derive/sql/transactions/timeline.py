@@ -224,6 +224,7 @@ class Timeline:
         after: int | None = None,
         check: Check | None = None,
         definitions: Definitions | None = None,
+        in_doubt: Callable[[int], None] = lambda _: None,
     ) -> int:
         """Write, and return the time of the write; later reads see it.
 
@@ -235,6 +236,8 @@ class Timeline:
             after: time of the reads that the writes depend on.
             check: a function that checks the time of the write.
             definitions: definitions of the same commit.
+            in_doubt: a function that gets the time of a failed write that may have happened; later reads are not before
+                this time.
 
         Raises:
             SqlError: the check has failed.
@@ -250,8 +253,21 @@ class Timeline:
                     await self._storage_clock.append(time, writes, definitions)
                 except FrontierError:  # another process has sealed a table
                     continue
+                except Exception:
+                    if await self._may_stand(writes, time):
+                        in_doubt(time)
+                        self._latest = max(self._latest, time)
+                    raise
                 self._latest = max(self._latest, time)
                 return time
+
+    async def _may_stand(self, writes: Sequence[Write], time: int) -> bool:
+        """Return whether a failed write may have happened; a write that happens moves each `upper` above its time."""
+        try:
+            _, upper = await self._storage_clock.frontiers({table for table, _, _ in writes})
+        except Exception:  # nothing is known, and the caller raises the error of the write
+            return True
+        return upper > time
 
     async def _time_of_read(self, since: int, *, at_present: bool) -> int:
         return max(self._latest, since, await self._storage_clock.present() if at_present else 0)
