@@ -433,7 +433,7 @@ WRITERS = {
     ),
     "CREATE INDEX": Writer(created("CREATE INDEX NAME ON b (id)", "INDEX"), NAMELESS, TAKEN, keeps_rows=True),
     "RENAME": Writer(rename, {name for name, kind in KINDS.items() if kind.word}, DML[:2], keeps_rows=True),
-    "ADD COLUMN": Writer(add_column, set(), ("2BP01", "42809", "42P01"), set(KINDS) - {"table"}, keeps_rows=True),
+    "ADD COLUMN": Writer(add_column, {"indexed table"}, ("42809", "42P01"), set(KINDS) - {"table"}, keeps_rows=True),
     "DROP of another kind": Writer(drop, set(), ("42809", "42P01")),
     "flowctl reset": Writer(start_over, {"derived"}, (OwnedError, CatalogError, UsageError)),
     "flowctl split": Writer(divide, {"derived"}, (OwnedError, TaskError)),

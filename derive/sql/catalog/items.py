@@ -67,7 +67,8 @@ class Item:
         columns: columns of a relation; none for an index.
         definition: text of a view's query.
         bindings: identifiers of the names in the definition.
-        read: for each of these names that is a collection of `flow.yaml`, its columns when the view was created.
+        read: for each of these names that is a table, or a collection of `flow.yaml`, its columns when the view was
+            created.
         on: for an index, the indexed relation.
         indexed: for an index, names of its columns.
         origin: for a source, where its rows come from; for a table, the time from which its rows have its columns;

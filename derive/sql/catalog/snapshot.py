@@ -58,10 +58,10 @@ def require_compatible(item: Item, view: PlannedView) -> None:
 
 
 def as_recorded(collection: NamedRelation, columns: Sequence[str]) -> NamedRelation:
-    """Return a collection restricted to the recorded columns that still exist.
+    """Return a collection or table restricted to the recorded columns that still exist.
 
     Args:
-        collection: the current collection.
+        collection: the current collection or table.
         columns: names of the recorded columns.
     """
     names = [column.name for column in collection.columns]
@@ -289,9 +289,14 @@ class Objects:
 
     def chosen(self, functions: Iterable[Item], types: Sequence[Type]) -> NamedFunction | None:
         """Return the function, of some, that takes arguments of these types; None if none does."""
-        return chosen([self._function(item) for item in functions], types)
+        return chosen([self.resolved_function(item) for item in functions], types)
 
-    def _function(self, item: Item) -> NamedFunction:
+    def resolved_function(self, item: Item) -> NamedFunction:
+        """Return the function of an item.
+
+        Raises:
+            SqlError: a relation that the function reads does not exist.
+        """
         if item.id not in self._functions:
             self._functions[item.id] = _function_of(item, BoundNames(self, item))
         return self._functions[item.id]
@@ -341,12 +346,15 @@ class Objects:
     def users(self, identifiers: Iterable[GlobalId]) -> list[Item]:
         """Return the items that depend on some identifiers, directly or not, the oldest first."""
         used = set(identifiers)
-        users = []
-        for item in sorted(self.items.values(), key=lambda item: item.id):
-            if item.id not in used and not item.uses.isdisjoint(used):
-                users.append(item)
-                used.add(item.id)
-        return users
+        users: dict[GlobalId, Item] = {}
+        known = -1
+        while len(users) > known:  # an altered table is newer than its views
+            known = len(users)
+            for item in self.items.values():
+                if item.id not in used and not item.uses.isdisjoint(used):
+                    users[item.id] = item
+                    used.add(item.id)
+        return [users[identifier] for identifier in sorted(users)]
 
     def meaning(self, item: Item) -> Relation:
         """Return the definition of a view over stored and maintained relations.
@@ -501,7 +509,7 @@ class RecordedNames:
 
     Attributes:
         bindings: identifiers of the names that were looked up.
-        read: columns of the collections of `flow.yaml` among them.
+        read: columns of the tables, and of the collections of `flow.yaml`, among them.
         schemas: for each name that was looked up without a schema, and is in another schema than `public`: its schema.
     """
 
@@ -519,7 +527,7 @@ class RecordedNames:
             self.bindings[bound_name(schema, name)] = named.id
             if schema is None and named.schema != PUBLIC:
                 self.schemas[name] = named.schema
-            if named.kind is RelationKind.COLLECTION:
+            if named.kind in {RelationKind.COLLECTION, RelationKind.TABLE}:
                 self.read[bound_name(schema, name)] = tuple(column.name for column in named.columns)
         return named
 
@@ -667,7 +675,7 @@ class DdlTransaction:
             if now.items.get(item.id) != self.base.items[item.id]:
                 raise _conflict(f'altered "{item.name}"')
         for user in now.users(change.removed):
-            if user.id not in change.removed:
+            if user.id not in change.removed and self.base.items.get(user.id) != user:
                 raise _conflict(f'defined "{user.name}", which depends on a dropped relation')
         leaving = {*change.removed, *change.renamed}
         _check_schemas(change, now)

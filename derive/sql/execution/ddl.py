@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from derive.algebra.relation import GlobalId, Relation
-from derive.algebra.types import Row
 from derive.document.pointer import JSON
 from derive.errors import SqlError, suggest
-from derive.sql.catalog.items import ON_COMMIT, Item, is_provisional
+from derive.sql.catalog.items import ON_COMMIT, Item
 from derive.sql.catalog.snapshot import (
     PUBLIC,
     DdlTransaction,
@@ -20,7 +19,8 @@ from derive.sql.catalog.snapshot import (
     provisional_id,
     with_schemas,
 )
-from derive.sql.execution.foreign_keys import check_existing, referring_elsewhere, referring_to
+from derive.sql.execution.alter_table import add_change, alter_table, check_permanence, numbered
+from derive.sql.execution.foreign_keys import referring_elsewhere
 from derive.sql.execution.query import read
 from derive.sql.execution.routines import dropped_functions, planned_domain, planned_function
 from derive.sql.execution.sequences import planned_sequence, restart, sequence_of
@@ -53,11 +53,8 @@ from derive.sql.parser.statement import (
     ObjectKind,
     Rename,
     SelectStatement,
-    TableAction,
 )
 from derive.sql.pg_catalog.objects import sequences_of_default
-from derive.sql.planner.alteration import plan_alteration
-from derive.sql.planner.constraints import check_key_types
 from derive.sql.planner.ddl import (
     indexes_of,
     plan_table,
@@ -67,13 +64,12 @@ from derive.sql.planner.ddl import (
 )
 from derive.sql.planner.dependencies import ids_of, require_maintainable
 from derive.sql.planner.dml import column_named
-from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, RelationKind
+from derive.sql.planner.interfaces import NamedColumn, RelationKind
 from derive.sql.planner.plan import PlannedView, plan_view
 from derive.sql.preparation import rows_of_view
 from derive.sql.results import Notice, Result
 from derive.sql.sources import definitions
 from derive.sql.sources.followed_file import require_right
-from derive.sql.transactions.key_index import KeyPacker, shown_key
 
 Definition = (
     CreateTable
@@ -181,16 +177,6 @@ class _Definer:
     def _objects(self) -> Objects:
         return self._state.objects
 
-    def _change(
-        self,
-        *added: Item,
-        removed: Iterable[GlobalId] = (),
-        renamed: Mapping[GlobalId, str] | None = None,
-    ) -> None:
-        """Add a change to the DDL transaction."""
-        ddl = self._state.ddl or DdlTransaction(self._objects, self._objects)
-        self._state.ddl = ddl.changed(added=added, removed=removed, renamed=renamed)
-
     async def define(self, statement: Definition) -> Result:  # noqa: PLR0911, PLR0912 (one for each kind)
         match statement:
             case CreateTable():
@@ -234,21 +220,13 @@ class _Definer:
             return await self._create_table_as(statement, statement.query)
         schema = self._schema_of(statement.name)
         table = plan_table(statement, self._objects, self._taken_in(schema))
-        self._check_permanence(table, schema, statement.name.offset)
-        columns = await self._numbered(table.columns)
+        check_permanence(self._objects, table, schema, statement.name.offset)
+        columns = await numbered(self._state, table.columns)
         identifier, name = provisional_id(), statement.name.name
         origin = _on_commit(statement)
         item = Item(identifier, ObjectKind.TABLE, schema, name, columns, origin=origin, constraints=table.constraints)
-        self._change(item)
+        add_change(self._state, item)
         return Result(lambda _: "CREATE TABLE")
-
-    async def _numbered(self, columns: Sequence[NamedColumn]) -> tuple[NamedColumn, ...]:
-        """Return columns in which each identity column has a counter."""
-        new = [column for column in columns if column.identity is not None and not column.counter]
-        if not new:
-            return tuple(columns)
-        counters = iter(await asyncio.to_thread(self._state.coordinator.store.tables.new_ids, len(new)))
-        return tuple(replace(column, counter=next(counters)) if column in new else column for column in columns)
 
     async def _create_table_as(self, statement: CreateTable, query: Query) -> Result:
         view = plan_view(query, self._objects, statement.column_names)
@@ -257,7 +235,7 @@ class _Definer:
         schema = self._schema_of(statement.name)
         name, origin = statement.name.name, _on_commit(statement)
         item = Item(provisional_id(), ObjectKind.TABLE, schema, name, columns, origin=origin)
-        self._change(item)
+        add_change(self._state, item)
         self._state.transaction.write([(item.id, row, 1) for row in rows])
         return Result(lambda _: f"SELECT {len(rows)}")
 
@@ -266,83 +244,8 @@ class _Definer:
         item = self._item(statement.name, ObjectKind.TABLE, is_missing_welcome=statement.if_exists)
         if item is None:
             return Result(lambda _: "ALTER TABLE", notices=(_missing(ObjectKind.TABLE, statement.name),))
-        notices = await self._apply(item, statement.actions)
+        notices = await alter_table(self._state, item, statement.actions)
         return Result(lambda _: "ALTER TABLE", notices=notices)
-
-    async def _apply(self, item: Item, actions: Sequence[TableAction]) -> tuple[Notice, ...]:
-        """Apply changes to a table, and return notices."""
-        table = self._objects.relation(item.id)
-        assert table is not None
-        planned = plan_alteration(table, actions, self._objects, self._taken_in(item.schema))
-        notices = tuple(_missing_constraint(name, item.name) for name in planned.missing)
-        is_same = (planned.table.columns, planned.table.constraints) == (item.columns, item.constraints)
-        if is_same and not planned.converts:
-            return notices
-        keeps_rows = not planned.converts and self._keeps_rows(item, planned.table)
-        is_in_place = keeps_rows and not self._state.is_explicit
-        if not is_in_place and (users := self._objects.users([item.id])):
-            depending = ", ".join(f"{user.kind.value} {user.name}" for user in users)
-            raise SqlError(
-                "2BP01",
-                f"cannot change the columns of table {item.name} because others depend on it",
-                detail=f"These depend on it: {depending}.",
-                hint="Drop the dependents first, and create them again after the change; one"
-                " transaction can do all of this.",
-            )
-        self._check_referring(item, planned.table)
-        self._check_permanence(planned.table, item.schema)
-        self._check_key_types(item, planned.table)
-        query = self._state.bound(planned.query)
-        rows = [row async for batch in await read(self._state, query) for row in batch]
-        columns, rows = await self._with_numbers(planned.table.columns, rows)
-        altered = replace(planned.table, columns=columns)
-        await asyncio.to_thread(check_altered, None if planned.converts else table, altered, rows)
-        await check_existing(self._state, altered, {one.name: one for one in item.constraints}, rows)
-        changed = replace(item, columns=columns, constraints=altered.constraints)
-        if is_in_place:
-            self._change(changed)
-            return notices
-        changed = replace(changed, id=provisional_id(), alters=_altered_by(item))
-        self._change(changed, *referring_to(self._objects, item, changed.id), removed=(item.id,))
-        self._state.transaction.write([(changed.id, row[: len(columns)], 1) for row in rows])
-        return notices
-
-    def _check_permanence(self, table: NamedRelation, schema: str, offset: int | None = None) -> None:
-        """Check that foreign keys of permanent tables refer to permanent tables, and those of temporary ones too."""
-        for key in table.foreign_keys:
-            to = key.reference
-            target = self._objects.items.get(to.table) if to is not None else None
-            if target is not None and is_temporary(target.schema) is not is_temporary(schema):
-                kind = "temporary" if is_temporary(schema) else "permanent"
-                message = f"constraints on {kind} tables may reference only {kind} tables"
-                raise SqlError("42P16", message, offset=offset)
-
-    def _check_key_types(self, item: Item, altered: NamedRelation) -> None:
-        """Check that the foreign keys of an altered table still have the types of the keys that they refer to."""
-        for key in altered.foreign_keys:
-            to = key.reference
-            assert to is not None
-            target = altered if to.table in {0, item.id} else self._objects.described(to.table)
-            assert target is not None
-            check_key_types(altered, key.columns, target, to.columns)
-
-    def _check_referring(self, item: Item, altered: NamedRelation) -> None:
-        """Check that the foreign keys of other tables still refer to a key of an altered table.
-
-        Raises:
-            SqlError: a foreign key needs a changed key or column (2BP01).
-        """
-        keys = [set(key.columns) for key in altered.keys]
-        before = {column.name: (column.type, column.modifier) for column in item.columns}
-        same = {column.name for column in altered.columns if before.get(column.name) == (column.type, column.modifier)}
-        for table, key in self._objects.referring(item.id):
-            to = key.reference
-            if to is None or (table.id == item.id and key not in altered.constraints):
-                continue
-            if set(to.columns) not in keys or (table.id != item.id and not same.issuperset(to.columns)):
-                message = f"cannot change table {item.name} because constraint {key.name} on table {table.name}"
-                hint = f"ALTER TABLE {table.name} DROP CONSTRAINT {key.name} first, and add it again after the change."
-                raise SqlError("2BP01", f"{message} depends on it", hint=hint)
 
     def _without_foreign_keys(self, dropped: Collection[Item], *, is_cascading: bool) -> list[Item]:
         """Return the tables whose foreign keys refer to dropped tables, without these keys.
@@ -363,26 +266,6 @@ class _Definer:
             item = changed.get(table.id, self._objects.items[table.id])
             changed[table.id] = replace(item, constraints=tuple(one for one in item.constraints if one != key))
         return list(changed.values())
-
-    def _keeps_rows(self, item: Item, altered: NamedRelation) -> bool:
-        """Return whether an alteration of a committed table changes neither names, types nor the key of its rows."""
-        stored = self._state.coordinator.store.tables.table(item.id)
-        before = [(column.name, column.type, column.modifier) for column in item.columns]
-        if stored is None or before != [(column.name, column.type, column.modifier) for column in altered.columns]:
-            return False
-        key = replace(item, constraints=altered.constraints).primary_key
-        return not key or {column.pointer for column in stored.columns if column.name in key} == set(stored.key)
-
-    async def _with_numbers(
-        self, columns: Sequence[NamedColumn], rows: list[Row]
-    ) -> tuple[tuple[NamedColumn, ...], list[Row]]:
-        """Return columns with counters, and rows with numbers of the new ones."""
-        numbered = await self._numbered(columns)
-        for index, (before, column) in enumerate(zip(columns, numbered, strict=True)):
-            if column.counter != before.counter and rows:
-                first = await self._state.coordinator.counters.take(column.counter, len(rows))
-                rows = [(*row[:index], first + at, *row[index + 1 :]) for at, row in enumerate(rows)]
-        return numbered, rows
 
     def _create_view(self, statement: CreateView) -> Result:
         kind = ObjectKind.MATERIALIZED_VIEW if statement.is_materialized else ObjectKind.VIEW
@@ -421,7 +304,7 @@ class _Definer:
             assert isinstance(query, SelectStatement)
             plan_view(query.query, names, statement.columns)
         item = Item(provisional_id(), kind, schema, name, columns, definition, names.bindings, names.read)
-        self._change(item, removed=replaced)
+        add_change(self._state, item, removed=replaced)
         return Result(lambda _: tag, notices=notices)
 
     async def _create_index(self, statement: CreateIndex) -> Result:
@@ -440,10 +323,13 @@ class _Definer:
             assert item is not None
             offset = statement.relation.offset
             key = ConstraintDefinition(ConstraintKind.UNIQUE_INDEX, name, offset, statement.columns)
-            await self._apply(item, [AddConstraint(key)])
+            await alter_table(self._state, item, [AddConstraint(key)])
             return Result(lambda _: "CREATE INDEX")
         self._require_maintainable(named.relation, "index")
-        self._change(Item(provisional_id(), ObjectKind.INDEX, named.schema, name, on=named.id, indexed=tuple(indexed)))
+        add_change(
+            self._state,
+            Item(provisional_id(), ObjectKind.INDEX, named.schema, name, on=named.id, indexed=tuple(indexed)),
+        )
         return Result(lambda _: "CREATE INDEX")
 
     # Schemas and sequences
@@ -455,7 +341,7 @@ class _Definer:
         sequence = planned_sequence(statement, 0)
         (counter,) = await asyncio.to_thread(self._state.coordinator.store.tables.new_ids, 1)
         schema, origin = self._schema_of(statement.name), replace(sequence, counter=counter).origin
-        self._change(Item(provisional_id(), ObjectKind.SEQUENCE, schema, statement.name.name, origin=origin))
+        add_change(self._state, Item(provisional_id(), ObjectKind.SEQUENCE, schema, statement.name.name, origin=origin))
         return Result(lambda _: "CREATE SEQUENCE")
 
     async def _alter_sequence(self, statement: AlterSequence) -> Result:
@@ -481,14 +367,14 @@ class _Definer:
         if former is not None and (users := self._objects.users([former.id])):
             hint = "Drop them first, and create them again; one transaction can do all of this."
             raise _depended("function", former, users, verb="replace", hint=hint)
-        self._change(item, removed=() if former is None else (former.id,))
+        add_change(self._state, item, removed=() if former is None else (former.id,))
         return Result(lambda _: "CREATE FUNCTION")
 
     def _create_domain(self, statement: CreateDomain) -> Result:
         schema, name = self._schema_of(statement.name), statement.name
         if self._objects.is_taken(name.name, schema):
             raise SqlError("42710", f'type "{name.name}" already exists', offset=name.offset)
-        self._change(planned_domain(statement, self._objects, schema))
+        add_change(self._state, planned_domain(statement, self._objects, schema))
         return Result(lambda _: "CREATE DOMAIN")
 
     def _drop_functions(self, statement: DropFunction) -> Result:
@@ -497,7 +383,7 @@ class _Definer:
         if users and not statement.is_cascading:
             raise _depended("function", dropped[0], users)
         if dropped:
-            self._change(removed={item.id for item in (*dropped, *users)})
+            add_change(self._state, removed={item.id for item in (*dropped, *users)})
         return Result(lambda _: "DROP FUNCTION", notices=tuple(notices))
 
     def _create_schema(self, statement: CreateSchema) -> Result:
@@ -510,7 +396,7 @@ class _Definer:
             if not statement.if_not_exists:
                 raise SqlError("42P06", message, offset=statement.offset)
             return Result(lambda _: "CREATE SCHEMA", notices=(Notice("NOTICE", "42P06", f"{message}, skipping"),))
-        self._change(Item(provisional_id(), ObjectKind.SCHEMA, "", name))
+        add_change(self._state, Item(provisional_id(), ObjectKind.SCHEMA, "", name))
         return Result(lambda _: "CREATE SCHEMA")
 
     def _drop_schemas(self, statement: Drop) -> Result:
@@ -534,7 +420,11 @@ class _Definer:
         users = self._objects.users([item.id for item in within])
         if dropped:
             removed = (*dropped, *within, *users)
-            self._change(*self._without_foreign_keys(removed, is_cascading=True), removed={one.id for one in removed})
+            add_change(
+                self._state,
+                *self._without_foreign_keys(removed, is_cascading=True),
+                removed={one.id for one in removed},
+            )
         return Result(lambda _: "DROP SCHEMA", notices=tuple(notices))
 
     def _create_source(self, statement: CreateSource) -> Result:
@@ -550,7 +440,9 @@ class _Definer:
             place = origin["position"] = provisional_id()
             self._state.transaction.write([(place, tuple(source.begin), 1)])
         identifier, name, schema = provisional_id(), statement.name.name, self._schema_of(statement.name)
-        self._change(Item(identifier, ObjectKind.SOURCE, schema, name, source.columns, on=source.on, origin=origin))
+        add_change(
+            self._state, Item(identifier, ObjectKind.SOURCE, schema, name, source.columns, on=source.on, origin=origin)
+        )
         return Result(lambda _: "CREATE SOURCE")
 
     def _require_maintainable(self, relation: Relation, what: str) -> None:
@@ -617,7 +509,7 @@ class _Definer:
                 hint = f"You can drop constraint {key.name} on table {item.name} instead."
                 raise SqlError("2BP01", message, offset=name.offset, hint=hint)
             if key is not None:
-                await self._apply(item, [DropConstraint(name.name, name.offset, is_index=True)])
+                await alter_table(self._state, item, [DropConstraint(name.name, name.offset, is_index=True)])
                 return True
         return False
 
@@ -644,7 +536,7 @@ class _Definer:
         removed = (*dropped, *users)
         changed = numbered + self._without_foreign_keys(removed, is_cascading=statement.is_cascading)
         if dropped:
-            self._change(*changed, removed={item.id for item in removed})
+            add_change(self._state, *changed, removed={item.id for item in removed})
         return Result(lambda _: f"DROP {statement.kind.value.upper()}", notices=tuple(notices))
 
     def _without_defaults(self, sequences: Sequence[Item]) -> list[Item]:
@@ -673,7 +565,7 @@ class _Definer:
         if self._objects.is_taken(statement.new_name, item.schema):
             message = f'relation "{statement.new_name}" already exists'
             raise SqlError("42P07", message, offset=statement.new_offset)
-        self._change(renamed={item.id: statement.new_name})
+        add_change(self._state, renamed={item.id: statement.new_name})
         return Result(lambda _: tag)
 
     def _comment(self, statement: Comment) -> Result:
@@ -682,7 +574,7 @@ class _Definer:
             assert statement.kind is not None
             item = self._item(name, statement.kind, is_missing_welcome=False)
             assert item is not None
-            self._change(replace(item, comment=text))
+            add_change(self._state, replace(item, comment=text))
             return Result(lambda _: "COMMENT")
         named = relation_named(name, self._objects)
         index = column_named(named, statement.column, name.offset)
@@ -692,7 +584,7 @@ class _Definer:
             raise SqlError("42809", f'"{name.name}" is not defined in SQL', offset=name.offset, hint=hint)
         columns = list(item.columns)
         columns[index] = replace(columns[index], comment=text)
-        self._change(replace(item, columns=tuple(columns)))
+        add_change(self._state, replace(item, columns=tuple(columns)))
         return Result(lambda _: "COMMENT")
 
     def _item(self, name: QualifiedName, kind: ObjectKind, *, is_missing_welcome: bool) -> Item | None:
@@ -721,11 +613,6 @@ def _on_commit(statement: CreateTable) -> dict[str, JSON]:
     return {ON_COMMIT: statement.on_commit} if statement.on_commit else {}
 
 
-def _altered_by(item: Item) -> GlobalId | None:
-    """Return the committed table that an altered item stands for; None for a new table."""
-    return item.alters if is_provisional(item.id) else item.id
-
-
 _RENAMED_AS_TABLES = frozenset({ObjectKind.VIEW, ObjectKind.MATERIALIZED_VIEW, ObjectKind.INDEX, ObjectKind.SEQUENCE})
 """Kinds of relations other than tables that ALTER TABLE … RENAME TO renames."""
 _CASCADE = "Use DROP … CASCADE to drop them too."
@@ -744,50 +631,6 @@ def _depended(kind: str, item: Item, users: Sequence[Item], *, verb: str = "drop
 
 def _missing(kind: ObjectKind, name: QualifiedName) -> Notice:
     return Notice("NOTICE", "00000", f'{kind.value} "{name.name}" does not exist, skipping')
-
-
-def _missing_constraint(name: str, table: str) -> Notice:
-    return Notice("NOTICE", "00000", f'constraint "{name}" of relation "{table}" does not exist, skipping')
-
-
-def check_altered(before: NamedRelation | None, table: NamedRelation, rows: Sequence[Row]) -> None:
-    """Check that the rows of an altered table fit its constraints.
-
-    Args:
-        before: the table before, whose rows fit its keys; None if values of columns have changed.
-        table: the altered table.
-        rows: its rows, with booleans for the checks.
-
-    Raises:
-        SqlError: a NOT NULL column has a NULL (23502), a check is false (23514), or two rows have one key (23505).
-    """
-    required = [index for index, column in enumerate(table.columns) if not column.is_nullable]
-    for index in required:
-        if any(row[index] is None for row in rows):
-            message = f'column "{table.columns[index].name}" of relation "{table.name}" contains null values'
-            raise SqlError("23502", message, violation=table.violation(column=table.columns[index].name))
-    width = len(table.columns)
-    for at, check in enumerate(table.checks, start=width):
-        if any(row[at] is not None and not row[at] for row in rows):
-            if check.domain is not None:
-                raise check.domain.violation(check.name)
-            message = f'check constraint "{check.name}" of relation "{table.name}" is violated by some row'
-            raise SqlError("23514", message, violation=table.violation(check.name))
-    for key in table.keys:
-        if before is None or key not in before.constraints or before.columns != table.columns:
-            _check_key(table, key, rows)
-
-
-def _check_key(table: NamedRelation, key: Constraint, rows: Sequence[Row]) -> None:
-    packer, seen = KeyPacker(table, key), set[bytes]()
-    for row in rows:
-        value = packer(row)
-        if value in seen:
-            message = f'could not create unique index "{key.name}"'
-            detail = f"{shown_key(table, key, row)} is duplicated."
-            raise SqlError("23505", message, detail=detail, violation=table.violation(key.name))
-        if value is not None:
-            seen.add(value)
 
 
 def _columns(view: PlannedView, *, are_stored: bool) -> tuple[NamedColumn, ...]:

@@ -112,7 +112,7 @@ class _Deployment:
 
     def _identify(self, change: Change) -> Change:
         """Return the change with final identifiers."""
-        begun = sorted(change.added, key=lambda item: item.id)
+        begun = _in_order(change.added)
         provisional = [id_ for item in begun for id_ in (item.id, item.position) if id_ is not None]
         if provisional:
             self._ids.update(zip(provisional, self._coordinator.store.tables.new_ids(len(provisional)), strict=True))
@@ -148,6 +148,21 @@ class _Deployment:
             if item.is_stored:
                 name = stored_name(item.schema, item.name)
                 yield NewTable(item.id, name, tuple(map(stored_column, item.columns)), inputs, item.primary_key)
+
+
+def _in_order(items: Sequence[Item]) -> list[Item]:
+    """Return items by their identifiers, each after the items that it uses: a view may be older than its table."""
+    known = {item.id: item for item in items}
+    ordered: dict[GlobalId, Item] = {}
+
+    def visit(identifier: GlobalId) -> None:
+        for used in sorted(known[identifier].uses & known.keys() - {identifier}):
+            visit(used)
+        ordered.setdefault(identifier, known[identifier])
+
+    for identifier in sorted(known):
+        visit(identifier)
+    return list(ordered.values())
 
 
 def _tables(item: Item) -> Iterator[tuple[GlobalId, str]]:

@@ -1,4 +1,4 @@
-"""Parser of CREATE, DROP and ALTER."""
+"""Parser of CREATE, DROP and COMMENT."""
 
 from __future__ import annotations
 
@@ -21,10 +21,6 @@ from derive.sql.parser.routines import parse_create_domain, parse_create_functio
 from derive.sql.parser.session_statements import parse_role
 from derive.sql.parser.statement import (
     TEMPORARY,
-    AddColumn,
-    AddConstraint,
-    AlterSequence,
-    AlterTable,
     CollectionSource,
     ColumnDefinition,
     Comment,
@@ -38,19 +34,10 @@ from derive.sql.parser.statement import (
     CreateView,
     Default,
     Drop,
-    DropColumn,
-    DropConstraint,
     DropReplica,
     FileSource,
     Identity,
     ObjectKind,
-    Rename,
-    RenameColumn,
-    RenameConstraint,
-    SetDefault,
-    SetNullable,
-    SetType,
-    TableAction,
 )
 from derive.sql.parser.tokens import TokenKind, TokenReader
 from derive.sql.parser.type_names import OPERATOR_CLASSES, parse_type
@@ -162,7 +149,8 @@ _REFUSED = {
 }
 """Names of unsupported constraints with hints, by first word."""
 _COLUMN_CONSTRAINTS = frozenset({"constraint", "primary", "unique", "check", "references"})
-_TABLE_CONSTRAINTS = _COLUMN_CONSTRAINTS | {"foreign", "exclude"}
+TABLE_CONSTRAINTS = _COLUMN_CONSTRAINTS | {"foreign", "exclude"}
+"""Words that begin a constraint of a table."""
 _SERIAL = {
     **dict.fromkeys(("serial", "serial4"), "int4"),
     **dict.fromkeys(("bigserial", "serial8"), "int8"),
@@ -318,7 +306,7 @@ def _is_list_of_names(reader: TokenReader) -> bool:
 
 
 def _part_of_table(reader: TokenReader, queries: QueryParser) -> ColumnDefinition | ConstraintDefinition:
-    if reader.is_word(*_TABLE_CONSTRAINTS):
+    if reader.is_word(*TABLE_CONSTRAINTS):
         return parse_constraint(reader, queries)
     if reader.is_word("like"):
         raise SqlError(
@@ -469,7 +457,7 @@ class _ColumnParser:
             if column.default is not None:
                 message = f'multiple default values specified for column "{column.name}"'
                 raise SqlError("42601", message, offset=where)
-            self._column = replace(column, default=_default(reader, self._queries))
+            self._column = replace(column, default=parse_default(reader, self._queries))
         elif reader.accept_word("generated"):
             self._generated(where)
         elif reader.is_word(*_COLUMN_CONSTRAINTS):
@@ -553,16 +541,16 @@ def _sequence_options(reader: TokenReader, sequence: CreateSequence) -> CreateSe
             sequence = replace(sequence, type=parse_type(reader).name)
         elif reader.accept_word("increment"):
             reader.accept_word("by")
-            sequence = replace(sequence, increment=_signed(reader))
+            sequence = replace(sequence, increment=parse_signed(reader))
         elif reader.accept_word("start"):
             reader.accept_word("with")
-            sequence = replace(sequence, start=_signed(reader))
+            sequence = replace(sequence, start=parse_signed(reader))
         elif reader.accept_word("minvalue"):
-            sequence = replace(sequence, least=_signed(reader))
+            sequence = replace(sequence, least=parse_signed(reader))
         elif reader.accept_word("maxvalue"):
-            sequence = replace(sequence, most=_signed(reader))
+            sequence = replace(sequence, most=parse_signed(reader))
         elif reader.accept_word("cache"):
-            _signed(reader)
+            parse_signed(reader)
         elif reader.accept_words("owned", "by"):
             reader.qualified_name()
         elif reader.accept_word("no"):
@@ -575,7 +563,8 @@ def _sequence_options(reader: TokenReader, sequence: CreateSequence) -> CreateSe
     return sequence
 
 
-def _signed(reader: TokenReader) -> int:
+def parse_signed(reader: TokenReader) -> int:
+    """Read an integer with or without a sign."""
     sign = -1 if reader.accept_symbol("-") else 1
     return sign * reader.integer()
 
@@ -595,7 +584,8 @@ def parse_column(reader: TokenReader, queries: QueryParser) -> ColumnDefinition:
     return _ColumnParser(reader, queries, ColumnDefinition(name, parse_type(reader), True, offset)).parse()
 
 
-def _default(reader: TokenReader, queries: QueryParser) -> Default:
+def parse_default(reader: TokenReader, queries: QueryParser) -> Default:
+    """Read the expression of a DEFAULT."""
     reader.expect_word("default")
     begin = reader.offset
     expression = queries.expressions.parse(OTHER)  # stops before NOT NULL
@@ -662,43 +652,10 @@ def parse_drop(reader: TokenReader) -> Drop | DropFunction | DropReplica:
         return parse_drop_replica(reader)
     others = {"schema": ObjectKind.SCHEMA, "domain": ObjectKind.DOMAIN}
     word = reader.accept_word(*others)
-    kind = others[word] if word else _kind(reader, "dropped")
+    kind = others[word] if word else parse_kind(reader, "dropped")
     if_exists = reader.accept_words("if", "exists")
     names = reader.list_of(reader.qualified_name)
     return Drop(kind, names, if_exists, reader.accept_word("cascade", "restrict") == "cascade")
-
-
-def _altered_sequence(reader: TokenReader, altered: AlterSequence) -> AlterSequence:
-    while not reader.is_end():
-        if reader.accept_words("owned", "by"):
-            reader.qualified_name()
-            continue
-        reader.expect_word("restart")
-        has_value = reader.accept_word("with") or reader.token.kind is TokenKind.NUMBER or reader.is_symbol("-")
-        altered = replace(altered, restarts=True, value=_signed(reader) if has_value else None)
-    return altered
-
-
-def parse_alter(reader: TokenReader, queries: QueryParser) -> Rename | AlterTable | AlterSequence:
-    """Read an `ALTER … RENAME TO`, or an ALTER of a table's columns."""
-    reader.expect_word("alter")
-    kind = _kind(reader, "altered")
-    if_exists = reader.accept_words("if", "exists")
-    if kind is ObjectKind.TABLE:
-        reader.accept_word("only")
-    name = reader.qualified_name()
-    if kind is ObjectKind.SEQUENCE and reader.is_word("restart", "owned"):
-        return _altered_sequence(reader, AlterSequence(name, restarts=False, if_exists=if_exists))
-    if kind is ObjectKind.TABLE and reader.is_word("add", "drop", "alter"):
-        return AlterTable(name, reader.list_of(lambda: _action(reader, queries)), if_exists)
-    if kind is ObjectKind.TABLE and reader.is_word("rename") and not reader.is_words("rename", "to"):
-        return AlterTable(name, (_renamed_part(reader),), if_exists)
-    if not reader.is_words("rename", "to"):
-        hint = "Supported are ALTER … RENAME TO name, and for tables ADD, DROP, RENAME and ALTER COLUMN."
-        raise SqlError("0A000", f"this change of a {kind.value} is not supported", hint=hint, offset=reader.offset)
-    reader.expect_words("rename", "to")
-    new_name, offset = reader.located_name()
-    return Rename(kind, name, new_name, offset, if_exists)
 
 
 def parse_comment(reader: TokenReader) -> Comment:
@@ -709,7 +666,7 @@ def parse_comment(reader: TokenReader) -> Comment:
         *qualifier, relation, column = _parts_of_column(reader, offset)
         name = QualifiedName(qualifier[-1] if qualifier else None, relation, offset)
         return Comment(None, name, _comment(reader), column)
-    kind = _kind(reader, "described by a comment")
+    kind = parse_kind(reader, "described by a comment")
     return Comment(kind, reader.qualified_name(), _comment(reader))
 
 
@@ -730,60 +687,8 @@ def _comment(reader: TokenReader) -> str | None:
     return None if reader.accept_word("null") else reader.string()
 
 
-def _renamed_part(reader: TokenReader) -> RenameColumn | RenameConstraint:
-    reader.expect_word("rename")
-    if reader.accept_word("constraint"):
-        old_name, where = reader.located_name()
-        reader.expect_word("to")
-        return RenameConstraint(old_name, where, *reader.located_name())
-    reader.accept_word("column")
-    name, offset = reader.located_name()
-    reader.expect_word("to")
-    return RenameColumn(name, offset, *reader.located_name())
-
-
-def _altered_column(reader: TokenReader, queries: QueryParser) -> SetDefault | SetNullable | SetType:
-    reader.expect_word("alter")
-    reader.accept_word("column")
-    name, offset = reader.located_name()
-    is_set = reader.is_word("set")
-    if (is_set or reader.is_word("drop")) and reader.ahead().value in {"default", "not"}:
-        reader.next()
-        if reader.accept_words("not", "null"):
-            return SetNullable(name, offset, not is_set)
-        if is_set:
-            return SetDefault(name, offset, _default(reader, queries))
-        reader.expect_word("default")
-        return SetDefault(name, offset, None)
-    if reader.accept_word("type") or reader.accept_words("set", "data", "type"):
-        kind = parse_type(reader)
-        return SetType(name, offset, kind, queries.expressions.parse() if reader.accept_word("using") else None)
-    hint = "Supported are TYPE, and SET and DROP of DEFAULT and NOT NULL."
-    raise SqlError("0A000", "this change of a column is not supported", hint=hint, offset=reader.offset)
-
-
-def _action(reader: TokenReader, queries: QueryParser) -> TableAction:
-    if reader.is_word("alter"):
-        return _altered_column(reader, queries)
-    is_added = reader.expect_word("add", "drop").value == "add"
-    if is_added and reader.is_word(*_TABLE_CONSTRAINTS):
-        return AddConstraint(parse_constraint(reader, queries))
-    if reader.accept_word("constraint"):
-        is_welcome = reader.accept_words("if", "exists")
-        dropped = DropConstraint(*reader.located_name(), is_welcome)
-        reader.accept_word("cascade", "restrict")
-        return dropped
-    reader.accept_word("column")
-    if is_added:
-        if_not_exists = reader.accept_words("if", "not", "exists")
-        return AddColumn(parse_column(reader, queries), if_not_exists)
-    if_exists = reader.accept_words("if", "exists")
-    name, offset = reader.located_name()
-    reader.accept_word("cascade", "restrict")
-    return DropColumn(name, offset, if_exists)
-
-
-def _kind(reader: TokenReader, what: str) -> ObjectKind:
+def parse_kind(reader: TokenReader, what: str) -> ObjectKind:
+    """Read the kind of an object; `what` ends the message about other kinds."""
     if reader.accept_words("materialized", "view"):
         return ObjectKind.MATERIALIZED_VIEW
     for kind in (ObjectKind.TABLE, ObjectKind.VIEW, ObjectKind.INDEX, ObjectKind.SOURCE, ObjectKind.SEQUENCE):

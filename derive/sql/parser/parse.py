@@ -14,6 +14,7 @@ from functools import partial
 
 from derive.errors import SqlError, distance
 from derive.recently_used import MOST_CHARACTERS, cached_by_text
+from derive.sql.parser.alter import parse_alter
 from derive.sql.parser.ast import NO_WITH, QueryBody, Select, SetQuery, SyntaxNode, Values
 from derive.sql.parser.data_statements import (
     parse_as_of,
@@ -26,7 +27,6 @@ from derive.sql.parser.data_statements import (
     parse_update,
 )
 from derive.sql.parser.ddl import (
-    parse_alter,
     parse_comment,
     parse_create,
     parse_drop,

@@ -251,11 +251,12 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """`DROP [COLUMN] [IF EXISTS] name` of ALTER TABLE."""
+    """`DROP [COLUMN] [IF EXISTS] name [CASCADE | RESTRICT]` of ALTER TABLE."""
 
     name: str
     offset: int
     if_exists: bool = False
+    is_cascading: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,12 +306,13 @@ class AddConstraint:
 
 @dataclass(frozen=True, slots=True)
 class DropConstraint:
-    """`DROP CONSTRAINT [IF EXISTS] name` of ALTER TABLE, or DROP INDEX of a unique index."""
+    """`DROP CONSTRAINT [IF EXISTS] name [CASCADE | RESTRICT]` of ALTER TABLE, or DROP INDEX of a unique index."""
 
     name: str
     offset: int
     if_exists: bool = False
     is_index: bool = False
+    is_cascading: bool = False
 
 
 @dataclass(frozen=True, slots=True)

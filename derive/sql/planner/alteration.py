@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.expression import Column, Expression
@@ -39,7 +39,7 @@ from derive.sql.planner.constraints import (
 from derive.sql.planner.ddl import columns_of_definitions, require_narrow
 from derive.sql.planner.dependencies import needs_context
 from derive.sql.planner.dml import column_named, default_of, default_text
-from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, Names
+from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, Names, Reference
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
 from derive.sql.planner.queries import QueryPlanner
 
@@ -52,12 +52,16 @@ class Alteration:
         table: the table with its new columns and constraints; new identity columns have no counters.
         query: its rows, followed by a boolean for each check; identity columns that are new are NULL.
         converts: whether USING gives values to existing columns.
+        names: for each column that stays, its name before and after.
+        kept: those of `names` whose columns also keep their type and their values.
         missing: names of constraints that do not exist, and whose removal is no error.
     """
 
     table: NamedRelation
     query: PlannedQuery
     converts: bool
+    names: Mapping[str, str]
+    kept: Mapping[str, str]
     missing: tuple[str, ...] = ()
 
 
@@ -100,6 +104,8 @@ class _AlterPlanner:
         self._table = replace(table, definition=None)
         self._values: list[Expression] = list(columns_of(table.relation))
         self._converts = False
+        self._names_now = {column.name: column.name for column in table.columns}
+        self._retyped: set[str] = set()
         self._missing: list[str] = []
 
     def apply(self, action: TableAction) -> None:
@@ -142,7 +148,9 @@ class _AlterPlanner:
         finishing = Finishing((), None, 0, tuple(range(len(relation.types))))
         of_session, context = mentions(relation, is_of_session), needs_context(relation)
         query = PlannedQuery(relation, finishing, shown, is_of_session=of_session, needs_context=context)
-        return Alteration(table, query, self._converts, tuple(self._missing))
+        names = self._names_now
+        kept = {old: new for old, new in names.items() if old not in self._retyped}
+        return Alteration(table, query, self._converts, names, kept, tuple(self._missing))
 
     def _with_column(self, index: int, column: NamedColumn) -> None:
         columns = list(self._table.columns)
@@ -168,15 +176,20 @@ class _AlterPlanner:
     def _drop_column(self, action: DropColumn) -> None:
         if not self._has_column(action.name) and action.if_exists:
             return
-        index = column_named(self._table, action.name, action.offset)
+        column_named(self._table, action.name, action.offset)
         for column in self._table.columns:
             if column.generated is not None and self._needs(column.generated, action.name):
+                if action.is_cascading:
+                    self._drop_column(replace(action, name=column.name))
+                    continue
                 message = f"cannot drop column {action.name} of table {self._table.name}"
                 message += " because other objects depend on it"
                 detail = f"column {column.name} of table {self._table.name} depends on column {action.name}"
                 raise SqlError("2BP01", message, offset=action.offset, detail=f"{detail} of table {self._table.name}")
+        index = column_named(self._table, action.name, action.offset)  # generated columns were dropped meanwhile
         columns = list(self._table.columns)
         del columns[index], self._values[index]
+        self._names_now = {old: new for old, new in self._names_now.items() if new != action.name}
         kept = tuple(one for one in self._table.constraints if action.name not in one.columns)
         self._table = replace(self._table, columns=tuple(columns), constraints=kept)
 
@@ -201,11 +214,19 @@ class _AlterPlanner:
                 constraint,
                 columns=tuple(new if name == old else name for name in constraint.columns),
                 condition=None if constraint.condition is None else renamed(constraint.condition),
+                reference=self._renamed_reference(constraint.reference, old, new),
             )
             for constraint in before.constraints
         )
         self._table = replace(before, columns=columns, constraints=constraints)
         self._with_column(index, replace(columns[index], name=new))
+        self._names_now = {first: new if name == old else name for first, name in self._names_now.items()}
+
+    def _renamed_reference(self, to: Reference | None, old: str, new: str) -> Reference | None:
+        """Return the key that a foreign key refers to after the rename of a column of the table."""
+        if to is None or to.table not in {0, self._before.id}:
+            return to
+        return replace(to, columns=tuple(new if name == old else name for name in to.columns))
 
     def _set_default(self, action: SetDefault) -> None:
         index = column_named(self._table, action.name, action.offset)
@@ -243,6 +264,7 @@ class _AlterPlanner:
         column = replace(before, type=typed.type, modifier=typed.modifier)
         self._values[index] = self._converted(action, column)
         self._converts = self._converts or action.using is not None
+        self._retyped |= {old for old, new in self._names_now.items() if new == action.name}
         if before.default is not None:
             default = default_of(before, self._names)
             message = f'default for column "{column.name}" cannot be cast automatically to type {column.type.value}'

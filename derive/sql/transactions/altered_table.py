@@ -19,7 +19,7 @@ from derive.sql.catalog.items import Change, Item
 from derive.sql.planner.interfaces import NamedColumn
 from derive.sql.transactions.timeline import Write
 from derive.storage.roles import Readable
-from derive.storage.table_types import TableColumn
+from derive.storage.table_types import Table, TableColumn
 from derive.time import END_OF_TIME
 
 
@@ -64,6 +64,15 @@ def stored_column(column: NamedColumn) -> TableColumn:
     return TableColumn(column.name, column.type.value, column.is_nullable)
 
 
+def keeps_identity(table: Table, item: Item) -> bool:
+    """Return whether an altered item can be the same table of Storage, because the key of tasks stays."""
+    columns = tuple(map(stored_column, item.columns))
+    if not set(table.key) <= {column.pointer for column in columns}:
+        return False
+    key = item.primary_key
+    return not key or {column.pointer for column in columns if column.name in key} == set(table.key)
+
+
 def altered_table(store: Readable, item: Item, writes: Sequence[Write]) -> AlteredTable | None:
     """Return the table that an item of a transaction alters; None if the item is a new table.
 
@@ -76,11 +85,9 @@ def altered_table(store: Readable, item: Item, writes: Sequence[Write]) -> Alter
         writes: writes of the transaction; its rows among them are the table's whole contents.
     """
     table = None if item.alters is None else store.tables.table(item.alters)
+    if table is None or not keeps_identity(table, item):
+        return None
     columns = tuple(map(stored_column, item.columns))
-    if table is None or not set(table.key) <= {column.pointer for column in columns}:
-        return None
-    if item.primary_key and {column.pointer for column in columns if column.name in item.primary_key} != set(table.key):
-        return None
     counts: Counter[StoredRow] = Counter()
     rows = [(row, diff) for identifier, row, diff in writes if identifier == item.id]
     for text, key, diff in rows_of(replace(table, columns=columns)).changes(rows):

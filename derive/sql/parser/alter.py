@@ -1,0 +1,122 @@
+"""Parser of ALTER TABLE, ALTER SEQUENCE, and renames."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from derive.errors import SqlError
+from derive.sql.parser.ddl import (
+    TABLE_CONSTRAINTS,
+    parse_column,
+    parse_constraint,
+    parse_default,
+    parse_kind,
+    parse_signed,
+)
+from derive.sql.parser.queries import QueryParser
+from derive.sql.parser.statement import (
+    AddColumn,
+    AddConstraint,
+    AlterSequence,
+    AlterTable,
+    DropColumn,
+    DropConstraint,
+    ObjectKind,
+    Rename,
+    RenameColumn,
+    RenameConstraint,
+    SetDefault,
+    SetNullable,
+    SetType,
+    TableAction,
+)
+from derive.sql.parser.tokens import TokenKind, TokenReader
+from derive.sql.parser.type_names import parse_type
+
+
+def _altered_sequence(reader: TokenReader, altered: AlterSequence) -> AlterSequence:
+    while not reader.is_end():
+        if reader.accept_words("owned", "by"):
+            reader.qualified_name()
+            continue
+        reader.expect_word("restart")
+        has_value = reader.accept_word("with") or reader.token.kind is TokenKind.NUMBER or reader.is_symbol("-")
+        altered = replace(altered, restarts=True, value=parse_signed(reader) if has_value else None)
+    return altered
+
+
+def parse_alter(reader: TokenReader, queries: QueryParser) -> Rename | AlterTable | AlterSequence:
+    """Read an `ALTER … RENAME TO`, or an ALTER of a table's columns."""
+    reader.expect_word("alter")
+    kind = parse_kind(reader, "altered")
+    if_exists = reader.accept_words("if", "exists")
+    if kind is ObjectKind.TABLE:
+        reader.accept_word("only")
+    name = reader.qualified_name()
+    if kind is ObjectKind.SEQUENCE and reader.is_word("restart", "owned"):
+        return _altered_sequence(reader, AlterSequence(name, restarts=False, if_exists=if_exists))
+    if kind is ObjectKind.TABLE and reader.is_word("add", "drop", "alter"):
+        return AlterTable(name, reader.list_of(lambda: _action(reader, queries)), if_exists)
+    if kind is ObjectKind.TABLE and reader.is_word("rename") and not reader.is_words("rename", "to"):
+        return AlterTable(name, (_renamed_part(reader),), if_exists)
+    if not reader.is_words("rename", "to"):
+        hint = "Supported are ALTER … RENAME TO name, and for tables ADD, DROP, RENAME and ALTER COLUMN."
+        raise SqlError("0A000", f"this change of a {kind.value} is not supported", hint=hint, offset=reader.offset)
+    reader.expect_words("rename", "to")
+    new_name, offset = reader.located_name()
+    return Rename(kind, name, new_name, offset, if_exists)
+
+
+def _renamed_part(reader: TokenReader) -> RenameColumn | RenameConstraint:
+    reader.expect_word("rename")
+    if reader.accept_word("constraint"):
+        old_name, where = reader.located_name()
+        reader.expect_word("to")
+        return RenameConstraint(old_name, where, *reader.located_name())
+    reader.accept_word("column")
+    name, offset = reader.located_name()
+    reader.expect_word("to")
+    return RenameColumn(name, offset, *reader.located_name())
+
+
+def _altered_column(reader: TokenReader, queries: QueryParser) -> SetDefault | SetNullable | SetType:
+    reader.expect_word("alter")
+    reader.accept_word("column")
+    name, offset = reader.located_name()
+    is_set = reader.is_word("set")
+    if (is_set or reader.is_word("drop")) and reader.ahead().value in {"default", "not"}:
+        reader.next()
+        if reader.accept_words("not", "null"):
+            return SetNullable(name, offset, not is_set)
+        if is_set:
+            return SetDefault(name, offset, parse_default(reader, queries))
+        reader.expect_word("default")
+        return SetDefault(name, offset, None)
+    if reader.accept_word("type") or reader.accept_words("set", "data", "type"):
+        kind = parse_type(reader)
+        return SetType(name, offset, kind, queries.expressions.parse() if reader.accept_word("using") else None)
+    hint = "Supported are TYPE, and SET and DROP of DEFAULT and NOT NULL."
+    raise SqlError("0A000", "this change of a column is not supported", hint=hint, offset=reader.offset)
+
+
+def _action(reader: TokenReader, queries: QueryParser) -> TableAction:
+    if reader.is_word("alter"):
+        return _altered_column(reader, queries)
+    is_added = reader.expect_word("add", "drop").value == "add"
+    if is_added and reader.is_word(*TABLE_CONSTRAINTS):
+        return AddConstraint(parse_constraint(reader, queries))
+    if reader.accept_word("constraint"):
+        is_welcome = reader.accept_words("if", "exists")
+        name, offset = reader.located_name()
+        return DropConstraint(name, offset, is_welcome, is_cascading=_is_cascading(reader))
+    reader.accept_word("column")
+    if is_added:
+        if_not_exists = reader.accept_words("if", "not", "exists")
+        return AddColumn(parse_column(reader, queries), if_not_exists)
+    if_exists = reader.accept_words("if", "exists")
+    name, offset = reader.located_name()
+    return DropColumn(name, offset, if_exists, _is_cascading(reader))
+
+
+def _is_cascading(reader: TokenReader) -> bool:
+    return reader.accept_word("cascade", "restrict") == "cascade"
