@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from derive.cli.follow import follow as follow_files
+from derive.cli.follow import line_formats, require_followable
 from derive.cli.inputs import (
     InputFile,
     InputFormat,
@@ -33,6 +35,7 @@ from derive.cli.options import (
 if TYPE_CHECKING:
     from derive.protocol.specs import CollectionSpec
     from derive.storage.inputs.line import Line
+    from derive.storage.metadata.followed import FilePosition
     from derive.storage.metadata.ingestions import Load
     from derive.storage.store import Store
 
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
     metavar="ID",
     help="Identifier of the load: a load that is repeated is ingested once.",
 )
+@click.option("--follow", is_flag=True, help="Ingest lines as files grow and appear, until Ctrl-C; each line once.")
+@click.option("--until-idle", is_flag=True, help="With --follow: stop once all complete lines are ingested.")
 @click.option("--dry-run", is_flag=True, help="Check all documents, and ingest nothing.")
 @click.option(
     "-o", "--output", type=click.Choice(["json"]), help="Print a JSON object for each file.  [default: print nothing]"
@@ -65,6 +70,8 @@ def command(
     clock: str | None,
     most_mib: int,
     load_id: str | None,
+    follow: bool,
+    until_idle: bool,
     dry_run: bool,
     output: str | None,
     files: tuple[str, ...],
@@ -83,6 +90,10 @@ def command(
     With --load-id, an interrupted command can be repeated: the documents are in the collection once. Without this
     option, a file whose content was ingested before is ingested again, with a warning.
 
+    With --follow, FILES of JSON Lines and CSV may grow: each complete line is ingested once, also after a restart.
+    Rotated and truncated files, and new files in folders, are recognized. A defect stops its file until the file is
+    mended. --until-idle ends the command when no complete line is left.
+
     With --dry-run, the command prints how many documents each file has, or the first errors of each file.
 
     With -o json, each loaded file is one object on standard output: collection, file, load_id, documents (ingested by
@@ -97,6 +108,7 @@ def command(
         --load-id 2024-05-01 transfers.jsonl
       flowctl ingest --collection acmeBank/transfers --format csv \\
         --delimiter ';' export.txt
+      flowctl ingest --collection acmeBank/transfers --follow logs/
       generate | flowctl ingest --collection acmeBank/transfers --format csv
     """
     from derive.catalog import load_without_tests
@@ -109,6 +121,13 @@ def command(
             f"'{collection}' is derived, so nothing can be ingested into it",
             hint=f"ingest into a source: {', '.join(catalog.derivations[collection].sources)}",
         )
+    if follow or until_idle:
+        _require_growing(clock, load_id, is_dry=dry_run, is_following=follow)
+        form_of = line_formats(files, form, delimiter, most_mib << 20)
+        require_followable(files, form_of, until_idle=until_idle)
+        with closing(open_store(data_folder(source, data))) as store:
+            follow_files(store, spec, files, form_of, until_idle=until_idle, output=output)
+        return
     inputs = [(name, format_of(name, form, delimiter)) for name in listed_files(files)]
     _require(clock, load_id, inputs, is_dry=dry_run)
     with closing(open_store(data_folder(source, data), reading=dry_run)) as store:
@@ -204,6 +223,22 @@ def _require(
         raise UsageError("--load-id takes a text that is not empty")
 
 
+def _require_growing(clock: str | None, load_id: str | None, *, is_dry: bool, is_following: bool) -> None:
+    """Check the options beside --follow and --until-idle.
+
+    Raises:
+        UsageError: an option has no meaning for growing files.
+    """
+    from derive.errors import UsageError
+
+    if not is_following:
+        raise UsageError("--until-idle is for --follow", hint="without --follow, ingest ends after the last file")
+    options = {"--clock": clock is not None, "--load-id": load_id is not None, "--dry-run": is_dry}
+    refused = [option for option, is_given in options.items() if is_given]
+    if refused:
+        raise UsageError(f"--follow cannot be combined with {refused[0]}", hint="each line is ingested once anyway")
+
+
 @contextmanager
 def _documents(file: InputFile, form: InputFormat, spec: CollectionSpec, most_bytes: int) -> Iterator[Iterator[Line]]:
     from derive.storage.inputs.json_documents import json_documents
@@ -265,7 +300,8 @@ _SPARE = ("bytes", "documents", "file", "state")
 def list_command(source: Path, data: Path | None, collection: str | None, output: str | None, *, wide: bool) -> None:
     """List the loads of collections in the order of their commits.
 
-    For each collection, the last 1,000 loads without --load-id are listed.
+    For each collection, the last 1,000 loads without --load-id are listed. A file of 'ingest --follow' is one load,
+    at the time of its last commit; its bytes are those of the file that are ingested.
 
     \b
     Examples:
@@ -282,7 +318,11 @@ def list_command(source: Path, data: Path | None, collection: str | None, output
         optional_catalog(source, data)  # so that a wrong folder is an error
     with closing(open_store(stored_folder(source, data), reading=True)) as store:
         loads = store.loads(collection)
-    print_rows(_LISTED, [_listed(load) for load in loads], output, spare=_SPARE, wide=wide)
+        followed = store.positions(collection)
+    rows = [(load.at, _listed(load)) for load in loads]
+    rows += [(position.at, _listed_file(name, position)) for name, position in followed]
+    rows.sort(key=lambda row: row[0])
+    print_rows(_LISTED, [row for _, row in rows], output, spare=_SPARE, wide=wide)
 
 
 def _listed(load: Load) -> dict[str, Any]:
@@ -296,6 +336,20 @@ def _listed(load: Load) -> dict[str, Any]:
         "documents": load.documents,
         "bytes": load.bytes,
         "state": "loaded" if load.undone is None else f"undone at {format_rfc3339(load.undone)}",
+    }
+
+
+def _listed_file(collection: str, position: FilePosition) -> dict[str, Any]:
+    from derive.document.clock import format_rfc3339
+
+    return {
+        "collection": collection,
+        "load_id": None,
+        "at": format_rfc3339(position.at),
+        "file": position.path,
+        "documents": position.documents,
+        "bytes": position.offset,
+        "state": f"followed to line {position.lines:,}",
     }
 
 

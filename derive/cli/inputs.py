@@ -133,8 +133,13 @@ def listed_files(names: Sequence[str]) -> list[str]:
 def _is_listed(file: Path, folder: Path) -> bool:
     """Return true for a file of a known format; hidden files and folders are left out."""
     is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return not is_hidden and is_listed(file) and file.is_file()
+
+
+def is_listed(file: Path) -> bool:
+    """Return true for a name with the suffix of a known format."""
     bare = file.with_suffix("") if file.suffix in _COMPRESSED else file
-    return not is_hidden and bare.suffix in _FORMS and file.is_file()
+    return bare.suffix in _FORMS
 
 
 class InputFile:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import jsonschema_rs
 
-from derive.document.exact import dump_exact
+from derive.document.exact import TOO_DEEP, dump_exact
 from derive.document.pointer import JSON, escape
 from derive.errors import SchemaError, SchemaViolation
 from derive.position import Position
@@ -212,8 +212,13 @@ class Validator:
             positions: positions of the schema's parts, by JSON pointer. The error has the position of the violated
                 keyword, or of the nearest part around it.
         """
-        errors = list(self._validator.iter_errors(document))
         named = f" {key}" if key else ""
+        try:
+            errors = list(self._validator.iter_errors(document))
+        except ValueError as exc:  # an error has a copy of its value, which is limited to 255 levels
+            if "Recursion limit" not in str(exc):
+                raise
+            return SchemaViolation(f"document{named} of '{self._name}' is not valid, and {TOO_DEEP}")
         if not errors:
             return SchemaViolation(f"document{named} of '{self._name}' is not valid")
         error = _cause(_first(errors))

@@ -7,10 +7,11 @@ collection at or below these timestamps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
@@ -26,7 +27,9 @@ from derive.schema.validator import compile_validator
 from derive.storage.blobs import translated
 from derive.storage.capability.table import RENEW_SECONDS, Capability
 from derive.storage.folder_id import redactor_of
+from derive.storage.inputs.growing_file import NOTHING_LOST, FilePart
 from derive.storage.inputs.line import NOTHING_INGESTED, Line
+from derive.storage.metadata.followed import FileMove, FilePosition
 from derive.storage.metadata.ingestions import LoadedFile, require_new
 from derive.storage.metadata.owner import Door
 from derive.storage.roles import Writable
@@ -57,16 +60,19 @@ class Problems:
         hint: hint of the error.
         count: number of defects.
         shown: line numbers and messages of the first ten defects.
+        first: least line number of a defect.
     """
 
     name: str
     hint: str = NOTHING_INGESTED
     count: int = 0
     shown: list[tuple[int, str]] = field(default_factory=list)
+    first: int = sys.maxsize
 
     def add(self, line: int, text: str) -> None:
         """Add a defect of a line."""
         self.count += 1
+        self.first = min(self.first, line)
         if len(self.shown) < _MOST_PROBLEMS:
             self.shown.append((line, f"{self.name}:{line}: {text}"))
 
@@ -76,13 +82,19 @@ class Problems:
         column = at - error.doc.rfind("\n", 0, at)
         self.add(line + error.doc.count("\n", 0, at), f"not JSON: {error.msg} in column {column}")
 
+    def error(self) -> DocumentError | None:
+        """Return an error that lists the defects; None if there are none."""
+        if not self.count:
+            return None
+        listed = "\n  ".join(text for _, text in sorted(self.shown))
+        more = f"\n  … and {self.count - len(self.shown):,} more" if self.count > len(self.shown) else ""
+        what = "1 document is" if self.count == 1 else f"{self.count:,} documents are"
+        return DocumentError(f"{self.name}: {what} not valid:\n  {listed}{more}", hint=self.hint)
+
     def raise_any(self) -> None:
         """Raise a `DocumentError` that lists the defects, if there are any."""
-        if self.count:
-            listed = "\n  ".join(text for _, text in sorted(self.shown))
-            more = f"\n  … and {self.count - len(self.shown):,} more" if self.count > len(self.shown) else ""
-            what = "1 document is" if self.count == 1 else f"{self.count:,} documents are"
-            raise DocumentError(f"{self.name}: {what} not valid:\n  {listed}{more}", hint=self.hint)
+        if error := self.error():
+            raise error
 
 
 class _Checker:
@@ -181,6 +193,25 @@ class _Checker:
             raise DocumentError(f"the clock {self._clock_pointer} is not an RFC 3339 time{shown}") from exc
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedPart:
+    """The result for a part of a followed file.
+
+    Attributes:
+        documents: number of documents that were ingested.
+        after: the new position in the file; None if the first document of the part has a defect.
+        error: the defects in the rest of the part; None without defects.
+    """
+
+    documents: int
+    after: FilePosition | None
+    error: DocumentError | None
+
+
+_Batch: TypeAlias = tuple[list[bytes], Any, Any, Any]
+"""The keys, texts, labels and fields of documents."""
+
+
 class Ingestion:
     """Loads files into one collection.
 
@@ -234,6 +265,102 @@ class Ingestion:
             FencedError: the collection was truncated or dropped meanwhile.
             FrontierError: with `clock`, a time is below the collection's `upper`, or not later than a stored document.
         """
+
+        def write(writer: SegmentWriter, capability: Capability) -> int:
+            if file is not None and file.load_id is not None:
+                # The capability exists already: a later commit of another load does not move `upper` past its frontier.
+                require_new(self._store.load(self._spec.name, file.load_id), file)
+            return self._write(name, lines, writer, capability)
+
+        return self._commit(name, write, file)
+
+    def load_parts(self, parts: Sequence[FilePart]) -> list[LoadedPart]:
+        """Load parts of followed files in one commit, which also moves the positions of the files.
+
+        Of a part with a defect, the documents before the defect are ingested.
+
+        Raises:
+            MovedPositionError: another process has moved the position of a file, and nothing was ingested.
+            OwnedError: another writer has become the owner of the collection.
+            FencedError: the collection was truncated or dropped meanwhile.
+        """
+        checked = [self._check_part(part) for part in parts]
+        moves = [
+            FileMove(part.before, result.after)
+            for part, (_, result) in zip(parts, checked, strict=True)
+            if result.after is not None
+        ]
+
+        def write(writer: SegmentWriter, capability: Capability) -> int:
+            last = capability.frontier
+            for keys, texts, labels, fields in (batch for batches, _ in checked for batch in batches):
+                first = self._store.timeline.assign(len(keys))
+                last = first + len(keys) - 1
+                rows = WrittenRows.of(np.arange(first, last + 1), np.zeros(len(keys), np.int32), keys, texts, labels)
+                writer.write(rows.with_fields(fields))
+            return last
+
+        if moves:
+            self._commit("the followed files", write, moves=moves)
+        return [result for _, result in checked]
+
+    def _check_part(self, part: FilePart) -> tuple[list[_Batch], LoadedPart]:
+        """Return the documents of a part up to its first defect."""
+        problems = Problems(part.name, NOTHING_LOST)
+        ends: list[DocumentError] = []
+        batches: list[_Batch] = []
+        last: int | None = None
+        for batch in batches_of(part.name, _until_error(part.lines(), ends)):
+            had_problems = problems.count > 0
+            numbers, prepared = self._prepared(batch, problems)
+            if not had_problems and problems.count:  # the lines before the first defect are valid
+                numbers, prepared = self._prepared(
+                    [line for line in batch if line[0] < problems.first], Problems(part.name)
+                )
+            if numbers and not had_problems:
+                batches.append(prepared)
+                last = numbers[-1]
+        error = problems.error() or next(iter(ends), None)
+        if error is None:
+            after: FilePosition | None = part.after(None)
+        else:
+            after = None if last is None else part.after(last)
+        count = sum(len(keys) for keys, *_ in batches)
+        if after is not None:
+            after = replace(after, documents=after.documents + count)
+        return batches, LoadedPart(count, after, error)
+
+    def _prepared(self, batch: list[Line], problems: Problems) -> tuple[list[int], _Batch]:
+        """Return the line numbers and the columns of the valid documents of a batch."""
+        numbers, documents, keys = self._checker.valid(batch, problems)
+        try:
+            columns = keys, write_texts(documents), self._labels(documents), self._fields(documents)
+        except DocumentError:
+            if not self._find_defects(numbers, documents, problems):
+                raise
+            return [], ([], [], [], [])
+        return numbers, columns
+
+    def _find_defects(self, numbers: list[int], documents: list[Document], problems: Problems) -> bool:
+        """Record the documents that cannot be stored; return true if there are any."""
+        before = problems.count
+        for number, document in zip(numbers, documents, strict=True):
+            try:
+                write_texts([document])
+                self._labels([document])
+                self._fields([document])
+            except DocumentError as exc:
+                problems.add(number, exc.message)
+        return problems.count > before
+
+    def _commit(
+        self,
+        name: str,
+        write: Callable[[SegmentWriter, Capability], int],
+        file: LoadedFile | None = None,
+        moves: Sequence[FileMove] = (),
+    ) -> int:
+        """Write documents to segments, add these to the collection, and return the number of documents."""
         store, collection = self._store, self._spec.name
         capability = store.acquire_write(collection, history=self._is_history, door=self._door)
         writer = SegmentWriter(store.root, self._spec, f"{INGESTED}{capability.id}", is_valid=True)
@@ -241,19 +368,14 @@ class Ingestion:
         segments: list[Segment] = []
         try:
             with translated(store.root), store.capabilities.renewed(capability, self._renew_seconds):
-                if file is not None and file.load_id is not None:
-                    # Checked after the acquisition of the capability: a later commit of another load does not move
-                    # `upper` past its
-                    # frontier.
-                    require_new(store.load(collection, file.load_id), file)
-                last = self._write(name, lines, writer, capability)
+                last = write(writer, capability)
                 segments = writer.close()
                 if file is not None:
                     file.digest()  # the rest of the input is read before the commit
-            if segments or file is not None:
+            if segments or file is not None or moves:
                 frontier = last + 1 if segments else capability.frontier
                 store.update_and_downgrade(
-                    capability, segments, frontier, ascending=self._is_history, is_last=True, file=file
+                    capability, segments, frontier, ascending=self._is_history, is_last=True, file=file, moves=moves
                 )
                 is_done = True
         except BaseException as exc:
@@ -409,6 +531,16 @@ class _History:
         self._seq = self._seq + 1 if clock == self._last else 0
         self._last = clock
         return clock, self._seq
+
+
+def _until_error(lines: Iterator[Line], ends: list[DocumentError]) -> Iterator[Line]:
+    """Yield lines; add the error that ends them to `ends`."""
+    try:
+        yield from lines
+    except DocumentError as exc:
+        if exc.hint == NOTHING_INGESTED:
+            exc.hint = NOTHING_LOST
+        ends.append(exc)
 
 
 def batches_of(name: str, lines: Iterable[Line]) -> Iterator[list[Line]]:

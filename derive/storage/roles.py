@@ -25,6 +25,7 @@ from derive.storage.metadata.descriptions import (
     TaskNote,
     TaskState,
 )
+from derive.storage.metadata.followed import FileMove
 from derive.storage.metadata.ingestions import Load, LoadedFile
 from derive.storage.metadata.owner import Door
 from derive.storage.metadata.quarantine import Retried
@@ -145,6 +146,7 @@ class Writable(Folder, Protocol):
         ascending: bool = False,
         is_last: bool = False,
         file: LoadedFile | None = None,
+        moves: Sequence[FileMove] = (),
     ) -> Capability:
         """Add segments and move the capability's frontier up."""
 

@@ -61,6 +61,7 @@ from derive.storage.metadata.descriptions import (
     TaskNote,
     TaskState,
 )
+from derive.storage.metadata.followed import FileMove, FilePosition, move_positions, read_positions
 from derive.storage.metadata.identity import disown_files, read_commits
 from derive.storage.metadata.ingestions import Load, LoadedFile, find_load, loads_of_content, read_loads, record_load
 from derive.storage.metadata.opening import Host, open_metadata, this_host
@@ -356,6 +357,7 @@ class Store:
         ascending: bool = False,
         is_last: bool = False,
         file: LoadedFile | None = None,
+        moves: Sequence[FileMove] = (),
     ) -> Capability:
         """Add segments and move the capability's frontier up, so that `upper` may follow; in one commit.
 
@@ -366,6 +368,7 @@ class Store:
             ascending: whether to require that all stored documents are earlier than the new documents.
             is_last: whether to drop the capability in the same commit.
             file: input to record as a load, with all of its segments; None to record none.
+            moves: moves of the positions of followed files.
 
         Returns:
             The capability at its new frontier.
@@ -375,9 +378,11 @@ class Store:
             FrontierError: a timestamp is out of bounds.
             RepeatedLoadError: another process has committed the load.
             StorageError: another process has committed a load with the same identifier and other content.
+            MovedPositionError: another process has moved the position of a followed file.
         """
         with self._metadata.transaction(wakes=True) as db:
             name = require_live(db, capability)
+            move_positions(db, name, moves)
             if file is not None:
                 record_load(db, name, file, capability.id, segments)
             insert_update(db, CollectionUpdate(name, segments, frontier), capability.frontier, ascending=ascending)
@@ -404,6 +409,11 @@ class Store:
         """Return the loads of a collection, or of all collections, in the order of their commits."""
         with self._metadata.snapshot() as db:
             return read_loads(db, name)
+
+    def positions(self, name: str | None = None) -> list[tuple[str, FilePosition]]:
+        """Return the names of collections with the positions of their followed files; None for all collections."""
+        with self._metadata.snapshot() as db:
+            return read_positions(db, name)
 
     def truncate(self, name: str) -> None:
         """Begin a new history of an ingested collection, without documents; running ingestions are fenced.

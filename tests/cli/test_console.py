@@ -394,6 +394,7 @@ RAW = {
     ("preview.py", "dump_exact"),
     ("preview.py", "effect.task"),  # names of the catalog
     ("ingest.py", "orjson.dumps"),
+    ("follow.py", "orjson.dumps"),
     ("sql.py", "orjson.dumps"),
     ("sql.py", "line.rstrip()"),  # of cells that were made visible
     ("sql_serve.py", "visible"),

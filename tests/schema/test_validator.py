@@ -66,6 +66,15 @@ def test_violation_names_document_location_and_keyword(document: object, message
     assert str(compile_validator(SCHEMA, name="a/b").violation(document, key="[1]")) == message
 
 
+def test_violation_of_a_deep_document_has_a_message() -> None:
+    """The library copies the value of an error, and refuses to copy a deep one."""
+    deep: object = 1
+    for _ in range(300):
+        deep = [deep]
+    message = str(compile_validator(SCHEMA, name="a/b").violation(deep))
+    assert message == "document of 'a/b' is not valid, and it is nested more than 250 levels deep"
+
+
 def test_violation_has_the_position_of_the_failed_schema() -> None:
     schema = {
         "properties": {"a/b": {"$ref": "#/$defs/text"}, "c": {"type": "null"}},

@@ -124,8 +124,7 @@ def unpacked(stream: io.BufferedReader, name: str) -> io.BufferedReader[Any]:
         UsageError: the content contradicts the suffix, or the text is UTF-16.
         DocumentError: during reading: the compressed data is damaged or truncated.
     """
-    head = stream.peek(4)[:4]
-    codec = next((codec for magic, codec in _MAGIC.items() if head.startswith(magic)), None)
+    codec = packed_as(stream.peek(4)[:4])
     promised = next((codec for suffix, codec in SUFFIXES.items() if name.endswith(suffix)), None)
     if promised and codec is None:
         raise UsageError(f"{name} is not {promised}, but its name says so", hint="rename the file")
@@ -133,6 +132,11 @@ def unpacked(stream: io.BufferedReader, name: str) -> io.BufferedReader[Any]:
     if text.peek(2)[:2] in _UTF16:
         raise UsageError(f"{name} is UTF-16", hint="JSON and CSV are UTF-8: iconv -f utf-16 -t utf-8")
     return text
+
+
+def packed_as(head: bytes) -> str | None:
+    """Return the codec of compressed data by its first four bytes; None for other data."""
+    return next((codec for magic, codec in _MAGIC.items() if head.startswith(magic)), None)
 
 
 class _Unpacked(io.RawIOBase):
@@ -175,11 +179,14 @@ def csv_rows(
     name: str,
     most_bytes: int = MOST_DOCUMENT_BYTES,
     delimiter: str = ",",
+    *,
+    skipped: int = 0,
 ) -> Iterator[Line]:
     """Yield the documents of a CSV stream with a header: a column is a field with the type that the schema infers.
 
     An empty cell is omitted. A number becomes a JSON number if the schema allows numbers. A row of more than
-    `most_bytes` is an error, and the stream ends at it.
+    `most_bytes` is an error, and the stream ends at it. `skipped` lines of the file between the header and the other
+    rows are not in the stream.
 
     Raises:
         DocumentError: the header is empty, names a column twice, or lacks a required column; or the stream is not CSV
@@ -190,7 +197,7 @@ def csv_rows(
         _check_header(header, spec, name)
         return _types(header, spec)
 
-    return typed_rows(stream, types_of, name, most_bytes, delimiter)
+    return typed_rows(stream, types_of, name, most_bytes, delimiter, skipped=skipped)
 
 
 def typed_rows(
@@ -199,6 +206,8 @@ def typed_rows(
     name: str,
     most_bytes: int = MOST_DOCUMENT_BYTES,
     delimiter: str = ",",
+    *,
+    skipped: int = 0,
 ) -> Iterator[Line]:
     """Yield the documents of a CSV stream with a header, as `csv_rows`.
 
@@ -208,6 +217,7 @@ def typed_rows(
         name: name of the file, for messages.
         most_bytes: size limit of a row.
         delimiter: the character between cells.
+        skipped: number of lines of the file that the stream lacks after the header.
     """
     csv.field_size_limit(_LARGEST_CELL)
     texts = _Texts(stream, most_bytes)
@@ -223,23 +233,25 @@ def typed_rows(
             if len(row) != len(columns):
                 cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
                 yield (
-                    reader.line_num,
+                    skipped + reader.line_num,
                     DocumentError(f"the line has {cells}, but the header names {len(columns)} columns"),
                 )
                 continue
             if size > FEW_VALUES and (error := too_many_values(map(str.encode, row), most_bytes)):
-                yield reader.line_num, error
+                yield skipped + reader.line_num, error
                 continue
             document = {
                 column: _typed(cell, kinds) for cell, (column, kinds) in zip(row, columns, strict=True) if cell != ""
             }
-            yield reader.line_num, sized(document, size)
+            yield skipped + reader.line_num, sized(document, size)
     except _TooLargeError:
-        yield texts.lines, too_large(most_bytes, "the row")
+        yield skipped + texts.lines, too_large(most_bytes, "the row")
     except csv.Error as exc:
-        raise DocumentError(f"{name}:{reader.line_num}: the file is not CSV: {exc}", hint=NOTHING_INGESTED) from exc
+        line = skipped + reader.line_num
+        raise DocumentError(f"{name}:{line}: the file is not CSV: {exc}", hint=NOTHING_INGESTED) from exc
     except UnicodeDecodeError as exc:
-        raise DocumentError(f"{name}:{reader.line_num + 1}: the file is not UTF-8", hint=NOTHING_INGESTED) from exc
+        line = skipped + reader.line_num + 1
+        raise DocumentError(f"{name}:{line}: the file is not UTF-8", hint=NOTHING_INGESTED) from exc
 
 
 class _TooLargeError(Exception):

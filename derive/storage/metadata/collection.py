@@ -21,6 +21,7 @@ from derive.errors import ViewError
 from derive.protocol.collection import owner_of_version
 from derive.storage.capability.table import least_write_frontier, release_writers
 from derive.storage.metadata.descriptions import Collection
+from derive.storage.metadata.followed import forget_positions
 from derive.storage.metadata.ingestions import forget_loads
 from derive.storage.metadata.quarantine import forget_decisions
 from derive.storage.metadata.segment import discard_segments, read_segments, replace_segments
@@ -214,6 +215,7 @@ def delete_collection(db: apsw.Connection, name: str) -> bool:
     if least_write_frontier(db, name) is not None:
         return False
     forget_loads(db, name)
+    forget_positions(db, name)
     forget_decisions(db, name)
     _leave_writers(db, name)
     db.execute("DELETE FROM capability WHERE collection = ?", (name,))
@@ -236,6 +238,7 @@ def _begin_history(db: apsw.Connection, name: str) -> None:
     """Give a collection a new relation; drop its write capabilities, and the read capabilities of processes."""
     if frontiers_of(db, name) is not None:
         forget_loads(db, name)
+        forget_positions(db, name)
         forget_decisions(db, name)
         db.execute(
             "UPDATE collection SET since = ?1, upper = ?1, relation = ?2, named = ?3 WHERE name = ?4",

@@ -273,6 +273,21 @@ CREATE UNIQUE INDEX IF NOT EXISTS ingestion_by_load ON ingestion (relation, load
 CREATE INDEX IF NOT EXISTS ingestion_by_digest ON ingestion (relation, digest);
 """
 
+_FOLLOWED = """
+CREATE TABLE IF NOT EXISTS followed (   -- files that `flowctl ingest --follow` reads, as in `FilePosition`
+    relation INTEGER NOT NULL,          -- relation of the collection
+    path TEXT NOT NULL,
+    device INTEGER NOT NULL,
+    inode INTEGER NOT NULL,
+    offset INTEGER NOT NULL,            -- first unread byte
+    lines INTEGER NOT NULL,             -- lines before the offset
+    checksum INTEGER NOT NULL,          -- of the first and last bytes before the offset
+    documents INTEGER NOT NULL,
+    at INTEGER NOT NULL,                -- time of the last commit, microseconds since the Unix epoch
+    PRIMARY KEY (relation, device, inode)
+) WITHOUT ROWID;
+"""
+
 _VERSIONS = """
 CREATE TABLE IF NOT EXISTS version (  -- versions of collections, as in `Version`
     collection TEXT NOT NULL REFERENCES collection,
@@ -361,7 +376,7 @@ ALTER TABLE collection ADD COLUMN named INTEGER NOT NULL DEFAULT 0; -- time of t
 CREATE UNIQUE INDEX collection_by_relation ON collection (relation);
 """
 
-_LATEST = _PAST + _INGESTIONS + _VERSIONS + _QUARANTINE + _COUNTERS
+_LATEST = _PAST + _INGESTIONS + _FOLLOWED + _VERSIONS + _QUARANTINE + _COUNTERS
 """Tables of format 12 that its first databases lack; they also lack the column of `_HOME`."""
 
 _UPGRADES = {9: _IDENTITY, 10: _RELATIONS + _SQL_CATALOG, 11: _LATEST}
