@@ -1,10 +1,6 @@
-"""Read collections from Python: the contents at a time, as Arrow tables.
+"""Collections that are read from Python: the contents at a time, as documents or as Arrow tables.
 
-import derive
-
-with derive.open(".flow") as folder:
-    balances = folder.collection("acmeBank/balances")
-    balances.as_of("2026-01-31T23:59:59Z").to_arrow()
+`derive.open` and Spark's format `flow` read by these classes.
 """
 
 from __future__ import annotations
@@ -14,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.errors import FrontierError, UsageError
@@ -22,6 +18,7 @@ from derive.errors import FrontierError, UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from derive.protocol.specs import Document
     from derive.relations.columns import Source
     from derive.storage.store import Store
 
@@ -31,50 +28,62 @@ Time: TypeAlias = int | str | datetime
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def open_folder(data: str | Path | None = None, *, source: str | Path = "flow.yaml") -> DataFolder:
-    """Open a data folder to read it.
-
-    Args:
-        data: the folder; `.flow` beside the catalog if None.
-        source: the catalog, which defines the collections. Without a catalog only tables can be read.
-
-    Raises:
-        CatalogError: the catalog has errors.
-        UsageError: the data folder does not exist.
-        StorageError: the data folder cannot be read.
-    """
-    from derive.storage.metadata.opening import is_data_folder
-
-    catalog = Path(source)
-    folder = (Path(data) if data is not None else catalog.parent / ".flow").absolute()
-    if not is_data_folder(folder):
-        raise UsageError(
-            f"{folder} is not a data folder: it has no metadata.db",
-            hint="name the folder of flowctl with data=…, or store documents first: flowctl ingest",
-        )
-    return DataFolder(folder, catalog if catalog.is_file() else None)
-
-
 class DataFolder:
     """A data folder that is open for reading.
 
     Args:
-        folder: path of the folder.
-        source: path of the catalog; None for none.
+        data: path of the folder; `.flow` beside the catalog if None.
+        source: path of the catalog, which defines the collections. Without a catalog, only tables can be read.
+
+    Attributes:
+        path: absolute path of the folder.
+        source: path of the catalog.
+        catalog: the catalog; None if the file does not exist.
+
+    Raises:
+        CatalogError: the catalog has errors.
+        UsageError: neither the data folder nor the catalog exists.
+        StorageError: the data folder cannot be read.
     """
 
-    def __init__(self, folder: Path, source: Path | None) -> None:
+    def __init__(self, data: str | Path | None, source: str | Path) -> None:
         from derive.catalog import load_without_tests
+        from derive.storage.metadata.opening import is_data_folder
+
+        self.source = Path(source)
+        self.path = (Path(data) if data is not None else self.source.parent / ".flow").absolute()
+        self.catalog = load_without_tests(self.source) if self.source.is_file() else None
+        self._store: Store | None = None
+        if self.catalog is None or is_data_folder(self.path):
+            self._store = self._open()
+
+    def _open(self) -> Store:
+        from derive.storage.metadata.opening import is_data_folder
         from derive.storage.store import Store
 
-        self._specs = dict(load_without_tests(source).collections) if source else {}
-        self._source = source
-        self._store = Store(folder, reading=True)
+        if not is_data_folder(self.path):
+            raise UsageError(
+                f"{self.path} is not a data folder: it has no metadata.db",
+                hint="name the folder of flowctl with data=…, or store documents first: flowctl ingest",
+            )
+        return Store(self.path, reading=True)
+
+    @property
+    def store(self) -> Store:
+        """Return the store of the folder, open for reading.
+
+        Raises:
+            UsageError: the data folder does not exist yet.
+        """
+        if self._store is None:
+            self._store = self._open()
+        return self._store
 
     @property
     def names(self) -> list[str]:
         """Return the names of all collections and tables, in alphabetical order."""
-        return sorted({*self._specs, *(table.name for table in self._store.tables.all())})
+        specs = self.catalog.collections if self.catalog else ()
+        return sorted({*specs, *(table.name for table in self.store.tables.all())})
 
     def collection(self, name: str) -> CollectionReader:
         """Return the reader of a collection of the catalog, or of a table.
@@ -82,23 +91,35 @@ class DataFolder:
         Raises:
             UsageError: the name is unknown, or nothing is stored in the collection yet.
         """
-        from derive.errors import suggest
-
-        source = self._store.tables.find(name) or self._specs.get(name)
-        if source is None:
-            where = f"'{self._source}'" if self._source else "the data folder, opened without a catalog,"
-            guess = suggest(name, self.names)
-            raise UsageError(f"{where} has no collection '{name}'", hint=f"did you mean '{guess}'?" if guess else None)
-        if self._store.collection(name) is None:
+        source = self.find(name)
+        if self.store.collection(name) is None:
             raise UsageError(
                 f"nothing is stored in collection '{name}' yet",
                 hint="ingest documents, or derive them: flowctl run --until-idle",
             )
-        return CollectionReader(self._store, source)
+        return CollectionReader(self.store, source)
+
+    def find(self, name: str) -> Source:
+        """Return a collection of the catalog, or a table.
+
+        Raises:
+            UsageError: the name is unknown.
+        """
+        from derive.errors import suggest
+
+        specs = self.catalog.collections if self.catalog else {}
+        source = self.store.tables.find(name) or specs.get(name)
+        if source is None:
+            where = f"'{self.source}'" if self.catalog else "the data folder, opened without a catalog,"
+            guess = suggest(name, self.names)
+            raise UsageError(f"{where} has no collection '{name}'", hint=f"did you mean '{guess}'?" if guess else None)
+        return source
 
     def close(self) -> None:
         """Release the data folder."""
-        self._store.close()
+        if self._store is not None:
+            self._store.close()
+            self._store = None
 
     def __enter__(self) -> Self:
         return self
@@ -142,6 +163,10 @@ class CollectionReader:
             )
         return known.since, known.upper
 
+    def __iter__(self) -> Iterator[Document]:
+        """Yield the documents at the latest final time, as `latest()` does."""
+        return iter(self.latest())
+
     def as_of(self, time: Time) -> Contents:
         """Return the contents at a time.
 
@@ -175,6 +200,24 @@ class Contents:
     source: Source
     time: int
 
+    def __iter__(self) -> Iterator[Document]:
+        """Yield the documents in the order of keys, reduced per key; a row of a table is a document of its columns.
+
+        Raises:
+            FrontierError: the time is compacted, or not final yet.
+        """
+        from derive.contents.reads import ReadOptions
+        from derive.contents.reduced import reduced_documents
+        from derive.storage.table_types import Table
+
+        if isinstance(self.source, Table):
+            yield from (row for batch in self.to_batches() for row in batch.to_pylist())
+            return
+        stored = self.store.read_as(self.store.tables.as_stored(self.source), self.time)
+        with closing(reduced_documents(self.store, stored, ReadOptions(as_of=self.time))) as parts:
+            for rows in parts:
+                yield from rows.documents()
+
     @property
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of the columns."""
@@ -207,6 +250,25 @@ class Contents:
         import pyarrow as pa
 
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a pandas DataFrame.
+
+        Raises:
+            FrontierError: the time is compacted, or not final yet.
+        """
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return the rows as a polars DataFrame.
+
+        Raises:
+            FrontierError: the time is compacted, or not final yet.
+            UsageError: polars is not installed.
+        """
+        from derive.relations.arrow import polars_frame
+
+        return polars_frame(self.to_arrow())
 
 
 def clock_of(time: Time) -> int:

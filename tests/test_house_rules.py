@@ -55,7 +55,6 @@ SMALL_MODULES = {
     "derive/materialize/parent_watchdog.py": "entry point: runs without this package",
     "derive/materialize/stages.py": "seam: derivations and materializations",
     "derive/recently_used.py": "leaf: bounded caches",
-    "derive/relations/arrow.py": "keeps Arrow out of the columns of relations",
     "derive/spark/daemon.py": "entry point: the process that forks Spark's Python workers",
     "derive/sql/backends.py": "leaf: sessions of a server",
     "derive/sql/transactions/counters.py": "leaf: numbers of identity columns and sequences",

@@ -75,7 +75,7 @@ def test_reader_reports_unreadable_data(world: World, tmp_path: Path) -> None:
         with pytest.raises(FrontierError, match="not yet"):
             folder.collection("a/balances").as_of(3_000_000).to_arrow()
     with pytest.raises(UsageError, match="is not a data folder"):
-        derive.open(tmp_path / "elsewhere")
+        derive.open(tmp_path / "elsewhere", source=tmp_path / "flow.yaml").collection("a/balances")
 
 
 def test_tables_need_no_catalog(world: World, tmp_path: Path) -> None:

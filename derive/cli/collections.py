@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -377,18 +377,11 @@ class Chosen:
             self.left -= len(rows)
         return rows
 
-    @contextmanager
-    def _located(self) -> Iterator[None]:
+    def _located(self) -> AbstractContextManager[None]:
         """Add positions in the condition to errors of SQL."""
-        from derive.cli.sql import place_in
-        from derive.errors import SqlError
+        from derive.sql.client import located
 
-        try:
-            yield
-        except SqlError as error:
-            if error.offset is not None:
-                error.position = place_in("--where", self._where, error.offset)
-            raise
+        return located("--where", self._where, 0)
 
 
 def _clocks(rows: ContentRows | ReadRows) -> list[int]:

@@ -112,15 +112,8 @@ def command(
       generate | flowctl ingest --collection acmeBank/transfers --format csv
     """
     from derive.catalog import load_without_tests
-    from derive.errors import UsageError
 
-    catalog = load_without_tests(source)
-    spec = catalog.find_collection(collection)
-    if collection in catalog.derivations:
-        raise UsageError(
-            f"'{collection}' is derived, so nothing can be ingested into it",
-            hint=f"ingest into a source: {', '.join(catalog.derivations[collection].sources)}",
-        )
+    spec = load_without_tests(source).find_ingested(collection)
     if follow or until_idle:
         _require_growing(clock, load_id, is_dry=dry_run, is_following=follow)
         form_of = line_formats(files, form, delimiter, most_mib << 20)

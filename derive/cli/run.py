@@ -22,21 +22,16 @@ if TYPE_CHECKING:
     from derive.cli.applying import Applying
     from derive.cli.console import Progress
     from derive.cli.shadowing import BindingShadowing, Shadowing
-    from derive.engine.executor import Executor
     from derive.engine.inputs import PendingDocuments
     from derive.engine.run import Run
     from derive.engine.scheduler import Scheduler
     from derive.engine.transactor import Committed
     from derive.errors import FlowError
     from derive.protocol.specs import CatalogSpec, LambdaLimits
-    from derive.spark.executor import SparkExecutor
 
 Value = TypeVar("Value")
 
-_LOOK_SECONDS = 1.0
-_APPLY_SECONDS = 0.02
 _HEAL_SECONDS = 10.0
-_CLUSTER_CORES = 1024
 
 
 @click.command()
@@ -119,8 +114,9 @@ def command(
     """
     from derive.catalog.loading import Resources
     from derive.cli.applying import applying_edits, ask_acceptance, report_accepted, report_new, report_superseded
-    from derive.cli.console import Progress
+    from derive.cli.console import Progress, note
     from derive.cli.shadowing import choose_catalog, refuse_options, shadowing_of
+    from derive.engine.executor import open_executor
     from derive.engine.task_reconciler import open_changing_run
     from derive.shard.worker import spare_documents
     from derive.time.extent import Limits
@@ -135,7 +131,7 @@ def command(
         observer = _Reporter(progress, goes_on=not until_idle)
         attempt = partial(_attempt, is_patient=not until_idle)
         store = stack.enter_context(closing(attempt(partial(open_store, folder))))
-        spark, executor = _executors(master, folder / "logs" / "spark.log", conf, local_documents)
+        spark, executor = open_executor(master, folder / "logs" / "spark.log", _settings(conf), local_documents, note)
         stack.callback(prepare_after, spark)
         stack.enter_context(closing(executor))
         running, group = attempt(partial(choose_catalog, store, catalog, tasks, accepted, shadow=shadow, hold=hold))
@@ -166,24 +162,6 @@ def _load(
     catalog = limited_catalog(source, lambda_limits, resources, with_tests=False)
     require_sound(catalog, tasks)
     return catalog
-
-
-def _executors(
-    master: str | None, log_file: Path, conf: tuple[str, ...], local_documents: int | None
-) -> tuple[SparkExecutor, Executor]:
-    """Return Spark, and the executor of transactions: Spark alone, or this process until Spark is ready."""
-    from derive.cli.console import note
-    from derive.engine.executor import CostModel, HybridExecutor
-    from derive.spark.executor import SparkExecutor
-    from derive.spark.session import remember_start, start_seconds
-
-    spark = SparkExecutor(master, log_file, _settings(conf))
-    if local_documents == 0:
-        return spark, spark
-    # The number of a cluster's cores is unknown: then only the number of shards limits the useful cores.
-    cores = os.cpu_count() or 1 if master is None or master.startswith("local") else _CLUSTER_CORES
-    cost_model = CostModel(cores, start_seconds(master), local_documents)
-    return spark, HybridExecutor(spark, cost_model, note, partial(remember_start, master))
 
 
 def _carry_on(
@@ -226,25 +204,21 @@ def _forever(
     run: Run, scheduler: Scheduler, applying: Applying | None, shadowing: Shadowing | BindingShadowing | None
 ) -> None:
     from derive.cli.console import note
-    from derive.errors import FlowError
-    from derive.storage.compaction import CompactionThread
+
+    def advance() -> bool:
+        is_applying = applying is not None and applying.advance(scheduler)
+        return (shadowing is not None and shadowing.advance(scheduler)) or is_applying
+
+    def failed(error: FlowError) -> None:
+        if shadowing is not None:
+            shadowing.require_shadow()
+        if not error.heals:
+            raise error
+        _pause(error)
 
     tasks = len(run.tasks)
     note(f"running {tasks} task{'' if tasks == 1 else 's'}; stop with Ctrl-C")
-    with CompactionThread(run.compact) as compaction:
-        while True:
-            try:
-                scheduler.watch()
-                is_applying = applying is not None and applying.advance(scheduler)
-                is_applying = (shadowing is not None and shadowing.advance(scheduler)) or is_applying
-                compaction.check()
-                run.wait(_APPLY_SECONDS if is_applying else _LOOK_SECONDS)
-            except FlowError as error:
-                if shadowing is not None:
-                    shadowing.require_shadow()
-                if not error.heals:
-                    raise
-                _pause(error)
+    scheduler.serve(advance=advance, failed=failed)
 
 
 def _attempt(action: Callable[[], Value], *, is_patient: bool) -> Value:

@@ -63,15 +63,11 @@ def choose_catalog(
         UsageError: the data folder has shadows of other definitions; a run without shadows has one of their tasks; a
             binding that reads the group cannot replace its rows; or a run with shadows accepts an unknown task.
     """
-    from derive.engine.shadow import require_no_shadow
+    from derive.engine.shadow import require_unshadowed
 
     if shadow:
         return _begin(store, catalog, accepted, is_held=hold)
-    require_no_shadow(store.shadows.members(), tasks or catalog.tasks)
-    if bindings := store.shadows.bindings():
-        from derive.engine.shadow import require_no_binding_shadow  # imports gRPC
-
-        require_no_binding_shadow(bindings, tasks or catalog.tasks)
+    require_unshadowed(store.shadows, tasks or catalog.tasks)
     return catalog, None
 
 

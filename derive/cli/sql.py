@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,32 +15,11 @@ import click
 
 from derive.cli.console import visible_line
 from derive.cli.options import catalog_options, data_folder, optional_catalog
-from derive.position import Position
 
 if TYPE_CHECKING:
     from derive.algebra.types import Row
     from derive.sql.results import CopyOut, Result, ResultColumn
     from derive.sql.session import SqlSession
-
-_NAME = r'(?:"(?:[^"]|"")*"|\w+)'
-_TOKEN = re.compile(rf"{_NAME}(?:\.{_NAME})*|'(?:[^']|'')*'?|[^\w\s]")
-
-
-def place_in(name: str, text: str, offset: int) -> Position:
-    """Return the position of a character in statements.
-
-    Args:
-        name: name of the file or other source of the statements.
-        text: the statements.
-        offset: index of the character, from 0; the length of the text stands for its end.
-    """
-    offset = min(offset, len(text.rstrip()))
-    begin = text.rfind("\n", 0, offset) + 1
-    end = text.find("\n", offset)
-    line = text[begin : len(text) if end < 0 else end]
-    token = _TOKEN.match(line, offset - begin)
-    length = len(token.group()) if token else 1
-    return Position(name, text.count("\n", 0, begin) + 1, offset - begin + 1, length, line.rstrip())
 
 
 class _SqlGroup(click.Group):
@@ -139,49 +117,32 @@ def _text_of(file: Path | None) -> tuple[str, str]:
 async def _run(
     scripts: Sequence[tuple[str, str]], source: Path, data: Path | None, output: str | None, most_bytes: int | None
 ) -> None:
-    from derive.sql.coordinator import Coordinator
-    from derive.sql.session import SqlSession
+    from derive.sql.client import opened_session
 
     catalog = optional_catalog(source, data)
-    coordinator = Coordinator(data_folder(source, data), catalog)
-    try:
-        session = SqlSession(coordinator, {"transaction_isolation": "serializable"}, most_bytes)
-        try:
-            for name, text in scripts:
-                await _run_script(session, name, text, output)
-        finally:
-            await session.close()
-    finally:
-        await coordinator.close()
+    async with opened_session(data_folder(source, data), catalog, most_bytes) as session:
+        for name, text in scripts:
+            await _run_script(session, name, text, output)
 
 
 async def _run_script(session: SqlSession, name: str, text: str, output: str | None) -> None:
-    from derive.errors import SqlError
+    from derive.sql.client import located
 
-    begin = 0
-    try:
-        for begin, statement in session.split(text):  # noqa: B007 (an error may be in it)
+    with located(name, text, 0):
+        statements = session.split(text)
+    for begin, statement in statements:
+        with located(name, text, begin):
             await _execute(session, statement, output)
-    except SqlError as error:
-        if error.offset is not None:
-            error.position = place_in(name, text, begin + error.offset)
-        raise
 
 
 async def _execute(session: SqlSession, text: str, output: str | None) -> None:
     from derive.cli.console import note
+    from derive.sql.client import executed
 
-    prepared = await session.prepare(text, ())
-    await session.begin_implicit()
-    try:
-        result = await session.execute(prepared, ())
+    async with executed(session, text) as result:
         for notice in result.notices:
             note(f"{notice.severity}: {notice.message}")
         count = await (result.copy_in(_standard_input()) if result.copy_in else _print(result, output))
-    except BaseException:
-        await session.fail()
-        raise
-    await session.end_implicit()
     if result.columns is None and sys.stdout.isatty():
         note(result.tag(count))
 

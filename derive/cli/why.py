@@ -254,9 +254,9 @@ def _explain_row(
 ) -> tuple[ExplainedRow, _Above]:
     """Explain a row of a view, and the documents of derived collections from which it follows."""
     from derive.cli.console import note
-    from derive.cli.sql import place_in
     from derive.errors import SqlError
     from derive.sql.catalog.snapshot import stored_objects
+    from derive.sql.client import place_in
     from derive.why.explain import Explainer
     from derive.why.trace import trace
     from derive.why.views import ViewExplainer

@@ -14,18 +14,24 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from derive.errors import FlowError, LostError, TaskError
 from derive.materialize.stages import AnyPlan, run_locally
 from derive.shard.progress import Message, Progress, listening
 from derive.shard.session import interrupt
 from derive.time.extent import Limits, Load, size_of
+
+if TYPE_CHECKING:
+    from derive.spark.executor import SparkExecutor
 
 _EVERY_SECONDS = 0.05
 
@@ -396,3 +402,35 @@ class Rates:
         if measure.documents >= self._limits.telling:
             rates = self._known if task in self._guessed else self._guessed
             rates[task] = measure.documents / max(seconds, 1e-6)
+
+
+_CLUSTER_CORES = 1024
+
+
+def open_executor(
+    master: str | None,
+    log_file: Path,
+    settings: Mapping[str, str],
+    local_documents: int | None,
+    report: Callable[[str], None],
+) -> tuple[SparkExecutor, Executor]:
+    """Return Spark, and the executor of transactions. Spark starts when it has work.
+
+    Args:
+        master: URL of the Spark master; None for this machine.
+        log_file: the file of Spark's log.
+        settings: settings of Spark, by name.
+        local_documents: number of documents up to which this process does the work; 0 for Spark alone, None for a
+            choice by cost.
+        report: prints that Spark starts, or the reason why Spark does not start.
+    """
+    from derive.spark.executor import SparkExecutor
+    from derive.spark.session import remember_start, start_seconds
+
+    spark = SparkExecutor(master, log_file, dict(settings))
+    if local_documents == 0:
+        return spark, spark
+    # The number of a cluster's cores is unknown: then only the number of shards limits the useful cores.
+    cores = os.cpu_count() or 1 if master is None or master.startswith("local") else _CLUSTER_CORES
+    cost_model = CostModel(cores, start_seconds(master), local_documents)
+    return spark, HybridExecutor(spark, cost_model, report, partial(remember_start, master))

@@ -9,17 +9,22 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from derive.engine.run import Run
 from derive.engine.wakeups import Cycle
+from derive.errors import FlowError
 from derive.storage.capability.table import RENEW_SECONDS
+from derive.storage.compaction import CompactionThread
 
 _PATIENCE = 10.0
 """Seconds to wait for the end of threads whose transactions were cancelled."""
 
 _LOOK_SECONDS = 0.5
 """Seconds between looks for work of other cycles while a step waits for a long transaction."""
+
+_SERVE_SECONDS, _APPLY_SECONDS = 1.0, 0.02
+"""Seconds between looks at the run as a whole: without an edit, and while an edit waits for a transaction."""
 
 
 class Scheduler:
@@ -115,6 +120,30 @@ class Scheduler:
         with self._changed:
             if self._error:
                 raise self._error
+
+    def serve(
+        self,
+        *,
+        advance: Callable[[], bool] = lambda: False,
+        failed: Callable[[FlowError], None],
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Run tasks until the caller stops the run.
+
+        Args:
+            advance: applies edits; returns whether to call it soon again, because it waits for a transaction.
+            failed: called with an error of the run itself; may raise the error, or wait until the next try.
+            is_stopped: returns whether to return; it is called at least once a second while no transaction runs.
+        """
+        with CompactionThread(self._run.compact) as compaction:
+            while not is_stopped():
+                try:
+                    self.watch()
+                    is_applying = advance()
+                    compaction.check()
+                    self._run.wait(_APPLY_SECONDS if is_applying else _SERVE_SECONDS)
+                except FlowError as error:
+                    failed(error)
 
     def step(self) -> bool:
         """Seal, and advance every task as far as possible; return whether documents were processed or time moved.

@@ -46,7 +46,7 @@ from derive.shard.state import epochs_lock, publish_epoch, remove_state
 from derive.storage.metadata.descriptions import TaskState
 from derive.storage.metadata.swap import BindingShadow, Shadow
 from derive.storage.roles import Maintainable, Runnable, View
-from derive.storage.shadows import other_edit
+from derive.storage.shadows import Shadows, other_edit
 from derive.time import BEGINNING
 
 if TYPE_CHECKING:
@@ -450,6 +450,16 @@ def require_no_binding_shadow(shadows: Collection[BindingShadow], tasks: Collect
             f"a shadow of {', '.join(names)} is being filled, and a run without it would apply the edit at once",
             hint="continue it: flowctl run --shadow; or drop it: flowctl shadow drop",
         )
+
+
+def require_unshadowed(shadows: Shadows, tasks: Collection[str]) -> None:
+    """Raise an error if one of the tasks has shadows, which only `--shadow` may run.
+
+    Raises:
+        UsageError: a shadow exists.
+    """
+    require_no_shadow(shadows.members(), tasks)
+    require_no_binding_shadow(shadows.bindings(), tasks)
 
 
 def drop_binding_shadows(store: Runnable, catalog: CatalogSpec, shadows: Sequence[BindingShadow]) -> list[str]:

@@ -308,6 +308,20 @@ class CatalogSpec:
             return quarantine_spec(self.find_derivation(task).name)
         return _find("collection", name, self.collections)
 
+    def find_ingested(self, name: str) -> CollectionSpec:
+        """Return the collection with a name from a user, which documents can be ingested into.
+
+        Raises:
+            UsageError: the name is unknown, or the collection is derived.
+        """
+        spec = self.find_collection(name)
+        if name in self.derivations:
+            raise UsageError(
+                f"'{name}' is derived, so nothing can be ingested into it",
+                hint=f"ingest into a source: {', '.join(self.derivations[name].sources)}",
+            )
+        return spec
+
     @property
     def tasks(self) -> Mapping[str, DerivationSpec | MaterializationSpec]:
         """Return all tasks by name: derivations, sources before readers, and then materializations."""

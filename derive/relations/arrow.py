@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
 
 from derive.algebra.types import Row, Type
 from derive.document.columns import spare_pandas
+from derive.errors import UsageError
 from derive.functions.types.array import elements_of
 from derive.functions.types.type_info import INFOS, text_of
 from derive.relations.columns import RelationColumn
@@ -66,3 +68,16 @@ def _conversion(kind: Type) -> Callable[[Any], Any] | None:
         return _CONVERSIONS.get(kind)
     convert = _conversion(element) or (lambda datum: datum)
     return lambda datum: [None if item is None else convert(item) for item in elements_of(element, datum)]
+
+
+def polars_frame(table: pa.Table) -> Any:
+    """Return a table as a polars DataFrame.
+
+    Raises:
+        UsageError: polars is not installed.
+    """
+    try:
+        polars = import_module("polars")
+    except ImportError as exc:
+        raise UsageError("polars is not installed", hint="install it: pip install polars") from exc
+    return polars.from_arrow(table)

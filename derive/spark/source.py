@@ -28,7 +28,7 @@ from derive.contents.rows import (
     updates_of_share,
 )
 from derive.errors import FencedError, FrontierError, UsageError
-from derive.reader import CollectionReader, DataFolder, clock_of, open_folder
+from derive.reader import CollectionReader, DataFolder, clock_of
 from derive.relations.arrow import arrow_rows, arrow_schema
 from derive.relations.columns import RelationColumn, columns_of
 from derive.storage.capability.table import Capability
@@ -87,7 +87,7 @@ class FlowOptions:
         Raises:
             FlowError: the folder or the catalog cannot be read.
         """
-        return open_folder(self.data, source=self.source)
+        return DataFolder(self.data, self.source)
 
 
 class FlowPartition(InputPartition):

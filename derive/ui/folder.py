@@ -11,8 +11,8 @@ from typing import Any
 
 from derive.cli.collections import collection_row
 from derive.cli.options import open_store, stored_folder
-from derive.cli.status import running_catalog_of, task_row
 from derive.errors import FlowError, UsageError
+from derive.planning.status import running_catalog_of, task_row
 from derive.position import is_remote
 from derive.protocol.specs import CatalogSpec
 from derive.sql.maintenance.recording import Record, read_record

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from derive.catalog.graph import FlowGraph, Node, flow_graph
 from derive.cli.console import render_error
 from derive.cli.graph_picture import Mark, svg_element
-from derive.cli.status import instance_row
 from derive.document.clock import format_rfc3339
+from derive.planning.status import instance_row
 from derive.ui.folder import Overview, Task
 from derive.ui.rendering import cut, live_overview, page, path_of
 

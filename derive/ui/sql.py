@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from derive.cli.console import render_error
-from derive.cli.sql import numeric_types, place_in
+from derive.cli.sql import numeric_types
 from derive.errors import FlowError, SqlError
 from derive.protocol.collection import is_internal
 from derive.ui.folder import Folder
@@ -88,6 +88,7 @@ def _run_all(folder: Folder, text: str, answers: list[_Answer]) -> str | None:
 
 
 async def _execute_all(folder: Folder, text: str, answers: list[_Answer]) -> None:
+    from derive.sql.client import located
     from derive.sql.coordinator import Coordinator
     from derive.sql.execution.state import User
     from derive.sql.session import SqlSession
@@ -102,12 +103,8 @@ async def _execute_all(folder: Folder, text: str, answers: list[_Answer]) -> Non
         session = SqlSession(coordinator, settings, _MOST_BYTES, user=User(reads_files=False, changes_replicas=False))
         try:
             for begin, statement in session.split(text):
-                try:
+                with located("the editor", text, begin):
                     answers.append(await _execute(session, statement))
-                except SqlError as error:
-                    if error.offset is not None:
-                        error.position = place_in("the editor", text, begin + error.offset)
-                    raise
         finally:
             await session.close()
     finally:
@@ -121,6 +118,7 @@ async def _execute(session: SqlSession, text: str) -> _Answer:
         SqlError: the statement fails, or does more than read.
     """
     from derive.functions.types.type_info import text_function
+    from derive.sql.client import executed
     from derive.sql.parser.parse import parse
     from derive.sql.parser.statement import Explain, SelectStatement, Show, ShowObjects
 
@@ -131,10 +129,7 @@ async def _execute(session: SqlSession, text: str) -> _Answer:
             "the page only reads",
             hint="Use SELECT, EXPLAIN or SHOW; other statements run with flowctl sql or flowctl sql serve.",
         )
-    prepared = await session.prepare(text, ())
-    await session.begin_implicit()
-    try:
-        result = await session.execute(prepared, ())
+    async with executed(session, text) as result:
         columns = result.columns or ()
         answer = _Answer([(column.name, column.type in numeric_types()) for column in columns])
         answer.is_plan = isinstance(statement, Explain)
@@ -148,8 +143,4 @@ async def _execute(session: SqlSession, text: str) -> _Answer:
                     pairs = zip(texts, row, strict=True)
                     answer.rows.append([None if datum is None else text_of(datum) for text_of, datum in pairs])
                 answer.has_more = len(answer.rows) > _MOST_ROWS
-    except BaseException:
-        await session.fail()
-        raise
-    await session.end_implicit()
     return answer

@@ -4,11 +4,13 @@ printed is what they show.
 A fenced block whose info string is a language and a file name (```` ```yaml flow.yaml ````) becomes that file. In a
 ```` ```console ```` block a line that begins with `$ ` is a command, and the lines after it are what it prints; a line
 `…` stands for any lines, a `…` within a line for any text, and a command with no lines after it may print what it
-likes. A page without files is not run.
+likes. A ```` ```pycon ```` block is a session of Python, which continues that of earlier blocks. A page without files is
+not run.
 """
 
 from __future__ import annotations
 
+import doctest
 import os
 import re
 import shlex
@@ -89,6 +91,16 @@ def run(command: str, folder: Path, site: Path) -> str:
         return process.communicate()[0]
 
 
+def run_session(text: str, names: dict[str, Any], page: str) -> None:
+    """Run a session of Python, whose names stay for later sessions; a result that differs fails the test."""
+    session = doctest.DocTestParser().get_doctest(text, names, page, page, 0)
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    report: list[str] = []
+    doctest.DocTestRunner(verbose=False, optionflags=flags).run(session, out=report.append, clear_globs=False)
+    names.update(session.globs)
+    assert not report, "".join(report)
+
+
 def matches(shown: list[str], printed: str) -> bool:
     """Whether what was printed is what the page shows."""
     patterns = (
@@ -100,13 +112,19 @@ def matches(shown: list[str], printed: str) -> bool:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_page_of_documentation_has_correct_examples(page: Path, tmp_path: Path, site: Path) -> None:
+def test_page_of_documentation_has_correct_examples(
+    page: Path, tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
     for language, file, text in BLOCK.findall(page.read_text(encoding="utf-8")):
         if file.endswith("pyproject.toml"):
             copy_installed(site / "wheels", "packaging", *PYDANTIC)
         if file:
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / file).write_text(text, encoding="utf-8")
+        elif language == "pycon":
+            run_session(text, names, page.name)
         elif language == "console":
             for command, shown in commands_of(text):
                 printed = run(command, tmp_path, site)
