@@ -63,15 +63,22 @@ class Reader:
 
     Args:
         model: the type of the documents, of pydantic or of msgspec.
+
+    Attributes:
+        fields: names of the model's attributes by property; empty if the documents are no models.
     """
 
     def __init__(self, model: Any) -> None:
+        self.fields: dict[str, str] = {}
         if hasattr(model, "__struct_fields__"):
             import msgspec
 
+            self.fields = dict(zip(model.__struct_encode_fields__, model.__struct_fields__, strict=True))
             self.make: Callable[[Any], Any] = lambda document: msgspec.convert(document, model)
             self._decode = msgspec.json.Decoder(list[model]).decode
             return
+        declared = getattr(model, "__pydantic_fields__", {})
+        self.fields = {field.validation_alias or name: name for name, field in declared.items()}
         one: Any = pydantic.TypeAdapter(model).validator
         many: Any = pydantic.TypeAdapter(list[model]).validator
         self.make = lambda document: one.validate_python(document, by_alias=True, by_name=False)
@@ -95,7 +102,7 @@ class Answer(Protocol):
 
     size: int
 
-    def add(self, result: Iterable[Any]) -> bool:
+    def add(self, result: Sequence[Any]) -> bool:
         """Add the documents of one result; return False, without a change, if they do not fit."""
 
     def text(self) -> bytes:
@@ -112,13 +119,13 @@ class DocumentAnswer:
         results: results to begin with.
     """
 
-    def __init__(self, results: Iterable[Iterable[Any]] = ()) -> None:
+    def __init__(self, results: Iterable[Sequence[Any]] = ()) -> None:
         self.size = 0
         self._texts: list[bytes] = []
         for result in results:
             self.add(result)
 
-    def add(self, result: Iterable[Any]) -> bool:
+    def add(self, result: Sequence[Any]) -> bool:
         """Add the documents of one result."""
         text = b"[" + b",".join([_written(document) for document in result]) + b"]"
         self.size += len(text)
@@ -180,10 +187,19 @@ class ColumnAnswer:
         self._kinds = _SCALARS
         self._row_of: Callable[[Any], Any] = tuple
 
-    def add(self, result: Iterable[Any]) -> bool:
+    def add(self, result: Sequence[Any]) -> bool:
         """Add the documents of one result; return False if they have other fields, or values that are no scalars."""
         rows, before = self._rows, len(self._rows)
         kind, row_of, kinds = self._class, self._row_of, self._kinds
+        if len(result) == 1 and type(result[0]) is kind:  # the usual case
+            row = row_of(result[0])
+            if row is None or not kinds.issuperset(map(type, row)):
+                return False
+            rows.append(row)
+            self._counts.append(1)
+            if not len(self._counts) % _SAMPLE:
+                self._measure(before)
+            return True
         for document in result:
             if type(document) is not kind:
                 if not self._begin(document):
@@ -195,12 +211,16 @@ class ColumnAnswer:
             rows.append(row)
         else:
             self._counts.append(len(rows) - before)
-            if len(self._counts) % _SAMPLE == 0:
-                texts = sum([len(value) for row in rows[before:] for value in row if type(value) is str])
-                self.size += _SAMPLE * (_VALUE_BYTES * (len(rows) - before) + texts)
+            if not len(self._counts) % _SAMPLE:
+                self._measure(before)
             return True
         del rows[before:]
         return False
+
+    def _measure(self, begin: int) -> None:
+        """Add the estimated size of a sample of results whose last one has the rows from `begin` on."""
+        texts = sum([len(value) for row in self._rows[begin:] for value in row if type(value) is str])
+        self.size += _SAMPLE * (_VALUE_BYTES * (len(self._rows) - begin) + texts)
 
     def _begin(self, document: Any) -> bool:
         """Take the class and the fields of the first document; return False if it is another, or has no fields."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
+from operator import attrgetter
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -25,8 +26,25 @@ UNMENTIONED = (
 )
 
 
+class _Entry:
+    """The values of one key.
+
+    Attributes:
+        values: the values, which the author may change.
+        loaded: the values as they were loaded, as a JSON text.
+    """
+
+    __slots__ = ("loaded", "values")
+
+    def __init__(self, values: dict[str, Any], loaded: bytes) -> None:
+        self.values, self.loaded = values, loaded
+
+
 class KeyedState:
     """Values by shuffle key.
+
+    The components of keys are attributes of models if all documents of a frame have one transform, and then the
+    documents are not parsed for their keys.
 
     Args:
         frames: the pipes, to load values.
@@ -40,50 +58,83 @@ class KeyedState:
 
     def __init__(self, frames: Frames, pointers: list[list[tuple[list[str], Any]] | None], *, is_kept: bool) -> None:
         self._frames, self._pointers, self._is_kept = frames, pointers, is_kept
-        self._values: dict[bytes, dict[str, Any]] = {}
-        self._loaded: dict[bytes, bytes] = {}
+        self._entries: dict[bytes, _Entry] = {}
+        self._known: dict[Any, dict[Any, _Entry]] = {}  # by transform and types of components, entries by components
         self._frame: tuple[Sequence[int], Sequence[Any]] = ([], [])
-        self._keys: list[bytes | None] | None = None
+        self._listed: list[_Entry | None] | None = None  # the entry of each document of the frame, once it is loaded
+        self._entry: _Entry | None = None
         self._is_used = False
-        self._token = object()
+        self._token = 0
         self.place: int | None = None
 
     def begin(self) -> None:
         """Forget all values, for a new session."""
-        self._values, self._loaded = {}, {}
+        self._forget()
         self.prepare([], [])
         self.enter(None)
+
+    def _forget(self) -> None:
+        self._entries, self._known = {}, {}
 
     def serve(self, derivation: Any) -> None:
         """Give an instance of the author's class access to the values."""
         derivation._flow_keyed = self
 
-    def prepare(self, transforms: Sequence[int], documents: Sequence[Any]) -> None:
-        """Take the documents of a frame; if the module uses values, load those of all keys in one question."""
-        self._frame, self._keys = (transforms, documents), None
-        if self._is_used:
+    def prepare(
+        self, transforms: Sequence[int], documents: Sequence[Any], models: Sequence[Any] = (), fields: Any = None
+    ) -> None:
+        """Take the documents of a frame; if the module uses values, load those of all keys in one question.
+
+        Args:
+            transforms: the transform of each document.
+            documents: the documents, as JSON values.
+            models: models of all documents, if all have one transform; empty otherwise.
+            fields: names of the models' attributes by property.
+        """
+        self._frame, self._listed = (transforms, documents), None
+        if self._is_used and (not models or not self._take_attributes(transforms[0], models, fields)):
             self._take_keys()
 
     def enter(self, place: int | None) -> None:
         """Make a document of the frame the present one; tasks of earlier documents have no more values."""
-        self.place, self._token = place, object()
+        self.place = place
+        self._entry = None if self._listed is None or place is None else self._listed[place]
+        self._token += 1
         _PLACE.set(self._token)
 
-    def _take_keys(self) -> list[bytes | None]:
-        if self._keys is None:
-            self._keys = [
+    def _take_attributes(self, transform: int, models: Sequence[Any], fields: dict[str, str]) -> bool:
+        """Take the keys from models whose components are all texts, or all integers; return whether this is possible.
+
+        Other components, such as 1.0, are equal to values that are spelled differently.
+        """
+        pointers = self._pointers[transform]
+        names = [fields.get(tokens[0]) if len(tokens) == 1 else None for tokens, _ in pointers or ()]
+        if not names or None in names:
+            return False
+        columns = [list(map(attrgetter(str(name)), models)) for name in names]
+        kinds = [set(map(type, column)) for column in columns]
+        if any(kind not in ({str}, {int}) for kind in kinds):
+            return False
+        known = self._known.setdefault((transform, *(kind.pop() for kind in kinds)), {})
+        keys: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        missing = [key for key in dict.fromkeys(keys) if key not in known]
+        texts = [to_json([key] if len(columns) == 1 else list(key)) for key in missing]
+        self._load([text for text in texts if text not in self._entries])
+        known.update(zip(missing, map(self._entries.__getitem__, texts), strict=True))
+        self._listed = list(map(known.__getitem__, keys))
+        return True
+
+    def _take_keys(self) -> list[_Entry | None]:
+        if self._listed is None:
+            keys = [
                 _key_of(pointers, document)
                 if transform < len(self._pointers) and (pointers := self._pointers[transform]) is not None
                 else None
                 for transform, document in zip(*self._frame, strict=True)
             ]
-            self._load([key for key in dict.fromkeys(self._keys) if key is not None and key not in self._values])
-        return self._keys
-
-    @property
-    def _key(self) -> bytes | None:
-        """Return the key of the present document; None without one."""
-        return None if self.place is None else self._take_keys()[self.place]
+            self._load([key for key in dict.fromkeys(keys) if key is not None and key not in self._entries])
+            self._listed = [None if key is None else self._entries[key] for key in keys]
+        return self._listed
 
     def values(self) -> dict[str, Any]:
         """Return the values of the present document's key, which the author may change.
@@ -91,27 +142,31 @@ class KeyedState:
         Raises:
             RuntimeError: no document is processed, or its transform has no key.
         """
+        entry = self._entry
+        if entry is not None and _PLACE.get(self._token) == self._token:
+            return entry.values
+        return self._present().values
+
+    def _present(self) -> _Entry:
         self._is_used = True
         if not self._is_kept:
             raise RuntimeError(UNMENTIONED.format("self.state"))
-        if _PLACE.get(self._token) is not self._token:
+        if _PLACE.get(self._token) != self._token:
             raise RuntimeError("self.state was used by a task that outlives the method of its document")
-        key = self._key
-        if key is None:
+        entry = None if self.place is None else self._take_keys()[self.place]
+        if entry is None:
             raise RuntimeError(
                 "self.state has the values of a document's shuffle key: it needs a method without @arrow, of a"
                 " transform that shuffles by locations ('shuffle: {key: [...]}')"
             )
-        return self._values[key]
+        self._entry = entry
+        return entry
 
     def replace(self, values: dict[str, Any]) -> None:
         """Replace all values of the present document's key."""
         if not isinstance(values, dict):
             raise TypeError("self.state is a dict of names and values")
-        self.values()
-        key = self._key
-        assert key is not None
-        self._values[key] = values
+        self._present().values = values
 
     def changes(self) -> list[list[str]]:
         """Return each changed key with its values, both as JSON texts.
@@ -120,14 +175,14 @@ class KeyedState:
             TypeError: a value would be another one after the transaction.
         """
         changes = []
-        for key, values in self._values.items():
-            text = to_json(values)
-            if text != self._loaded[key]:
-                if from_json(text) != values:
-                    _refuse(key, values)
-                self._loaded[key] = text
+        for key, entry in self._entries.items():
+            text = to_json(entry.values)
+            if text != entry.loaded:
+                if from_json(text) != entry.values:
+                    _refuse(key, entry.values)
+                entry.loaded = text
                 changes.append([key.decode(), text.decode()])
-        self._values, self._loaded = {}, {}
+        self._forget()
         return changes
 
     def _load(self, keys: list[bytes]) -> None:
@@ -136,8 +191,7 @@ class KeyedState:
         answers = from_json(self._frames.ask(to_json([key.decode() for key in keys])))
         for key, text in zip(keys, answers, strict=True):
             values = from_json(text or "{}")
-            self._values[key] = values
-            self._loaded[key] = to_json(values)
+            self._entries[key] = _Entry(values, to_json(values))
 
 
 def _refuse(key: bytes, values: dict[str, Any]) -> None:

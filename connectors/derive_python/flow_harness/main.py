@@ -17,6 +17,8 @@ import os
 import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import repeat
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NoReturn
 
 import pydantic
@@ -173,64 +175,75 @@ class Harness:
         """Answer a frame with documents, whose last answer is the result."""
         transforms, clocks = frame["transforms"], frame["clocks"]
         documents = FrameDocuments(text, len(transforms))
-        ready, reads = await self._begin(transforms, documents, clocks, frame.get("published", clocks))
+        calls = await self._begin(transforms, documents, clocks, frame.get("published", clocks))
         answer: Answer = ColumnAnswer() if frame.get("columns") and not self._differ else DocumentAnswer()
-        sent = elapsed()
-        self._index = 0
-        for place, transform in enumerate(transforms):
+        sent, begun, last = elapsed(), 0, len(transforms) - 1
+        enter, set_present, failures = self._keyed.enter, present.set, self._failures
+        for place, (method, read) in enumerate(calls):
+            self._index = place - begun
             if self._keeps_state:
-                self._keyed.enter(place)
-            if place in ready:
-                result = ready[place]
-                if isinstance(result, Exception):
-                    raise result
-            elif transform == len(self._methods):
-                result = await self._flush(clocks[place])
-            else:
-                present.set(clocks[place], transform, documents, place)
-                result = self._methods[transform](next(reads))
-                if type(result) is not list:
-                    result = await _results(result)
-                    self._renew()
-            if self._failures.first is not None:
-                self._failures.check()
+                enter(place)
+            set_present(clocks[place], transforms[place], documents, place)
+            result = method(read)
+            if type(result) is not list:
+                result = await _results(result)
+                self._renew()
+            if failures.first is not None:
+                failures.check()
             if not answer.add(result):
                 answer, self._differ = DocumentAnswer([*answer.documents(), result]), True
-            self._index += 1
-            is_long = answer.size > _MOST_BYTES or elapsed() - sent > _PATIENCE_SECONDS
-            if is_long and place + 1 < len(transforms):
+            if (elapsed() - sent > _PATIENCE_SECONDS or answer.size > _MOST_BYTES) and place < last:
                 self._frames.send(ANSWER, answer.text())
-                answer, sent = type(answer)(), elapsed()
-                self._index = 0
+                answer, sent, begun = type(answer)(), elapsed(), place + 1
+        self._index = last + 1 - begun
         if frame.get("last"):
             await self._end_batch()
         return answer.text()
 
     async def _begin(
         self, transforms: list[int], documents: FrameDocuments, clocks: list[int], published: list[int]
-    ) -> tuple[dict[int, Any], Iterator[Any]]:
-        """Return the results of methods with `@arrow`, and the arguments of the other methods."""
-        self._keyed.prepare(transforms, documents)
-        ready = await self._tables(transforms, documents, clocks, published) if self._arrow else {}
-        reads = self._read(transforms, documents, published, ready)
+    ) -> Iterator[tuple[Callable[[Any], Any], Any]]:
+        """Return the method, and its argument, of each document of a frame."""
+        ready: dict[int, Any] = {}
+        models = self._models(transforms, documents)
+        self._keyed.prepare(transforms, documents, models, self._readers[transforms[0]].fields if models else {})
+        if self._arrow:
+            ready = await self._tables(transforms, documents, clocks, published)
         self._renew()
         present.set_frame()
-        return ready, reads
+        if models:
+            first = transforms[0]
+            return zip(repeat(self._methods[first]), map(self._reads[first], models, published), strict=False)
+        return self._calls(transforms, documents, clocks, published, ready)
 
-    def _read(
-        self, transforms: list[int], documents: FrameDocuments, published: list[int], ready: dict[int, Any]
-    ) -> Iterator[Any]:
-        """Yield the argument of each method that runs for a document of a frame, when it runs."""
+    def _models(self, transforms: list[int], documents: FrameDocuments) -> list[Any]:
+        """Return the models of all documents of a frame, if one method processes all; an empty list otherwise."""
         first = transforms[0]
-        if first < len(self._methods) and not ready and transforms.count(first) == len(transforms):
-            models = self._readers[first].decode(documents)
-            if models is not None:
-                return map(self._reads[first], models, published)
-        return (
-            self._reads[transform](self._readers[transform].make(documents[place]), published[place])
-            for place, transform in enumerate(transforms)
-            if transform < len(self._methods) and place not in ready
-        )
+        if first in self._arrow or first == len(self._methods) or transforms.count(first) < len(transforms):
+            return []
+        return self._readers[first].decode(documents) or []
+
+    def _calls(
+        self,
+        transforms: list[int],
+        documents: FrameDocuments,
+        clocks: list[int],
+        published: list[int],
+        ready: dict[int, Any],
+    ) -> Iterator[tuple[Callable[[Any], Any], Any]]:
+        """Yield the function that processes each document of a frame, and its argument, when it is needed."""
+        for place, transform in enumerate(transforms):
+            if place in ready:
+                yield _taken, ready[place]
+            elif transform == len(self._methods):
+                yield self._flush, clocks[place]
+            else:
+                try:
+                    read = self._reads[transform](self._readers[transform].make(documents[place]), published[place])
+                except Exception as error:  # the loop raises the error when it has the place of the document
+                    yield _taken, error
+                    return
+                yield self._methods[transform], read
 
     async def _end_batch(self) -> None:
         self._differ = False
@@ -354,6 +367,13 @@ def _called(function: Callable[..., Any], arguments: list[Any]) -> Any:
     return function(*arguments[: len(parameters)])
 
 
+def _taken(result: Any) -> Any:
+    """Return a result that is ready, or raise its error."""
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
 async def _awaited(result: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
@@ -376,7 +396,9 @@ def _held(document: Any) -> Any:
 
 async def _results(result: Any) -> list[Any]:
     """Return the documents that a method returns or yields, in any of the forms that it may have."""
-    if isinstance(result, AsyncIterator):
+    if type(result) is GeneratorType:
+        return [_held(document) for document in result]
+    if type(result) is AsyncGeneratorType or isinstance(result, AsyncIterator):
         return [_held(document) async for document in result]
     if inspect.isawaitable(result):
         result = await result
