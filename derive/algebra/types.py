@@ -8,6 +8,7 @@ equals the comparison of their values, so keys, joins, groups and orders need no
 | boolean | int 0 or 1 |
 | smallint, integer, bigint | int |
 | double precision | float, never -0.0; the text `NaN`, which SQLite and PostgreSQL order after all numbers |
+| real | as for double precision; a number that single precision has |
 | numeric | bytes that sort as numbers do, canonical for equal numbers (so 1.0 is 1) |
 | text | str; SQLite's `BINARY` collation is the order of code points |
 | bytea | bytes |
@@ -46,6 +47,7 @@ class Type(Enum):
     SMALLINT = "smallint"
     INTEGER = "integer"
     BIGINT = "bigint"
+    REAL = "real"
     DOUBLE = "double precision"
     NUMERIC = "numeric"
     TEXT = "text"
@@ -73,6 +75,7 @@ class Type(Enum):
     SMALLINT_ARRAY = "smallint[]"
     INTEGER_ARRAY = "integer[]"
     BIGINT_ARRAY = "bigint[]"
+    REAL_ARRAY = "real[]"
     DOUBLE_ARRAY = "double precision[]"
     NUMERIC_ARRAY = "numeric[]"
     TEXT_ARRAY = "text[]"
@@ -124,7 +127,6 @@ class ModifiedType(Enum):
     BPCHAR = "character"
     NAME = "name"
     CHAR = '"char"'
-    FLOAT4 = "real"
     INT2VECTOR = "int2vector"
     OIDVECTOR = "oidvector"
     VOID = "void"

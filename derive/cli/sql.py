@@ -278,7 +278,9 @@ def numeric_types() -> frozenset[Any]:
     """Return the types whose values are numbers."""
     from derive.algebra.types import Type
 
-    return frozenset({Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.NUMERIC, Type.MZ_TIMESTAMP})
+    return frozenset(
+        {Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.REAL, Type.DOUBLE, Type.NUMERIC, Type.MZ_TIMESTAMP}
+    )
 
 
 def json_of(columns: Sequence[tuple[str, Any]], row: Row) -> Mapping[str, Any]:

@@ -236,6 +236,8 @@ _ALIKE = {"coalesce": "COALESCE", "greatest": "GREATEST", "least": "LEAST"}
 """Functions whose arguments all have one type, the type of the result."""
 _INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT}
 """Types whose data compare directly."""
+_BESIDE_REAL = _INTEGERS | {Type.DOUBLE, Type.NUMERIC}
+"""Types with which operators combine `real` in double precision."""
 _ALIASES = {"!=": "<>", "like": "~~", "not like": "!~~", "ilike": "~~*", "not ilike": "!~~*"}
 
 
@@ -257,7 +259,9 @@ def resolve_function(name: str, types: Sequence[Type], offset: int | None = None
         if set(types) <= _INTEGERS:
             return Resolution(name, tuple(types), types[0])
         equality = resolve_operator("=", types, offset)
-        return Resolution(name, equality.argument_types, equality.argument_types[0])
+        expected = equality.argument_types
+        first = types[0] if types[0] is Type.REAL else expected[0]  # its data are those of double precision
+        return Resolution(name, (first, expected[1]), first)
     of_arrays = resolve_array(name, types) if any(kind.element for kind in types) else None
     if of_arrays is not None:
         return of_arrays
@@ -283,6 +287,8 @@ def resolve_operator(symbol: str, types: Sequence[Type], offset: int | None = No
         SqlError: 42883, there is none; 42725, several fit.
     """
     symbol = _ALIASES.get(symbol.lower(), symbol.lower())
+    if Type.REAL in types and set(types) & _BESIDE_REAL:
+        types = (Type.DOUBLE,) * len(types)
     of_arrays = resolve_array(symbol, types) if any(kind.element for kind in types) else None
     if of_arrays is not None:
         return of_arrays

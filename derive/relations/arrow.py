@@ -22,6 +22,7 @@ _ARROW: Mapping[Type, pa.DataType] = {
     Type.SMALLINT: pa.int16(),
     Type.INTEGER: pa.int32(),
     Type.BIGINT: pa.int64(),
+    Type.REAL: pa.float32(),
     Type.DOUBLE: pa.float64(),
     Type.BYTEA: pa.binary(),
     Type.DATE: pa.date32(),
@@ -31,7 +32,7 @@ _ARROW: Mapping[Type, pa.DataType] = {
 }
 """Types with an Arrow equivalent, and lists of them; all others are texts, including `numeric`, which is unbounded."""
 
-_CONVERSIONS: Mapping[Type, Callable[[Any], Any]] = {Type.BOOLEAN: bool, Type.DOUBLE: float}
+_CONVERSIONS: Mapping[Type, Callable[[Any], Any]] = {Type.BOOLEAN: bool, Type.REAL: float, Type.DOUBLE: float}
 _TEXTS = {kind for kind, info in INFOS.items() if not info.is_text} - _ARROW.keys()
 
 

@@ -22,6 +22,7 @@ from derive.document.key import pack_column
 from derive.document.pointer import JSON, MISSING
 from derive.functions.types.array import array_of, elements_of
 from derive.functions.types.jsonb import jsonb_datum, parsed_json
+from derive.functions.types.single import single_datum
 from derive.functions.types.type_info import datum_of_text, text_of
 from derive.relations.columns import columns_of
 from derive.storage.table_types import Table
@@ -156,8 +157,8 @@ def _to_json(kind: Type) -> Callable[[Any], JSON]:
         return bool
     if kind in _INTEGERS or kind is Type.TEXT:
         return lambda datum: datum
-    if kind is Type.DOUBLE:
-        return _double_to_json
+    if kind in {Type.REAL, Type.DOUBLE}:
+        return _real_to_json if kind is Type.REAL else _double_to_json
     if kind is Type.JSONB:
         return orjson.Fragment
     if kind.element:
@@ -180,8 +181,8 @@ def _of_json(kind: Type) -> Callable[[Any], Datum]:
         return int
     if kind in _INTEGERS or kind is Type.TEXT:
         return lambda value: value
-    if kind is Type.DOUBLE:
-        return _double_of_json
+    if kind in {Type.REAL, Type.DOUBLE}:
+        return _real_of_json if kind is Type.REAL else _double_of_json
     if kind is Type.JSONB:
         return jsonb_datum
     if kind.element:
@@ -203,6 +204,16 @@ def _double_to_json(datum: float | str) -> JSON:
     if isinstance(datum, str):
         return datum
     return datum if math.isfinite(datum) else "Infinity" if datum > 0 else "-Infinity"
+
+
+def _real_to_json(datum: float | str) -> JSON:
+    """Return the number with the fewest digits that identify a datum."""
+    text = text_of(Type.REAL, datum)
+    return float(text) if isinstance(datum, float) and math.isfinite(datum) else text
+
+
+def _real_of_json(value: Any) -> Datum:
+    return single_datum(float(value))
 
 
 def _double_of_json(value: Any) -> Datum:

@@ -25,6 +25,7 @@ _SCHEMAS: Mapping[str, JSON] = {
     "integer": {"type": "integer"},
     "bigint": {"type": "integer"},
     "mz_timestamp": {"type": "integer"},
+    "real": {"type": "number"},
     "double precision": {"type": "number"},  # NaN and infinities are texts; a column of numbers parses them
     "jsonb": {},
 }

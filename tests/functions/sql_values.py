@@ -19,6 +19,7 @@ from derive.functions.types.datetime import (
 from derive.functions.types.jsonb import jsonb_datum
 from derive.functions.types.network import Address, AddressType, address_datum, text_of_address
 from derive.functions.types.numbers import text_of_double, text_of_numeric
+from derive.functions.types.type_info import text_of
 
 _WORDS = [
     "",
@@ -81,6 +82,11 @@ _DOUBLES = st.one_of(
     ),
     st.floats(-1e6, 1e6).map(lambda number: text_of_double(number + 0.0)),
     st.floats().map(lambda number: text_of_double(number + 0.0)),
+)
+_REALS = st.one_of(
+    st.sampled_from(["0", "1.1", "-2.5", "3.4028235e38", "1e-45", "NaN", "Infinity", "-Infinity", "16777217", "1e6"]),
+    st.floats(-1e6, 1e6, width=32).map(lambda number: text_of(Type.REAL, number + 0.0)),
+    st.floats(width=32).map(lambda number: text_of(Type.REAL, number + 0.0)),
 )
 _NUMERICS = st.one_of(
     st.sampled_from(
@@ -186,6 +192,7 @@ _USUAL: dict[Type, st.SearchStrategy[str]] = {
     Type.SMALLINT: _integers(16),
     Type.INTEGER: _integers(32),
     Type.BIGINT: _integers(64),
+    Type.REAL: _REALS,
     Type.DOUBLE: _DOUBLES,
     Type.NUMERIC: _NUMERICS,
     Type.TEXT: _TEXTS,

@@ -25,7 +25,7 @@ EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15")) * 20
 EACH = int(os.environ.get("FLOW_EVERY_FUNCTION", "0"))
 """Examples of every function, which take minutes."""
 OURS = {"to_number_text_text"}
-OURS |= {f"to_char_{kind}_text" for kind in ("integer", "bigint", "numeric", "double")}
+OURS |= {f"to_char_{kind}_text" for kind in ("integer", "bigint", "numeric", "real", "double")}
 """Functions whose templates make no sense by chance."""
 OURS |= {function.name for function in catalog.FUNCTIONS}  # tests/sql/pg_catalog/test_one_engine.py has them
 OURS |= {"current_schema", "current_catalog", "current_database"}  # of type name at PostgreSQL, and of its database

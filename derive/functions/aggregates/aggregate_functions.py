@@ -41,6 +41,7 @@ from derive.functions.types.numbers import (
     quotient,
     text_of_double,
 )
+from derive.functions.types.single import single_datum
 
 ORDERED_SETS = {"percentile_cont": 1, "percentile_disc": 1, "mode": 0}
 """Number of direct arguments in parentheses, by name; the aggregated argument is in WITHIN GROUP."""
@@ -368,6 +369,11 @@ class _DoubleSum(RowSum):
         return exact_sum(self.count, self.units(), *self.specials.values())
 
 
+class _RealSum(_DoubleSum):
+    def value(self) -> Datum:
+        return real_sum(self.count, self.units(), *self.specials.values())
+
+
 class _DoubleAverage(_DoubleSum):
     def value(self) -> Datum:
         return exact_average(self.count, self.units(), *self.specials.values())
@@ -379,6 +385,16 @@ def exact_sum(count: int, units: bytes, *specials: int) -> Datum:
         return None
     special = special_of(*specials)
     return double_datum(float(special) if special else rounded_quotient(unpacked(units), 1 << SCALE))
+
+
+def real_sum(count: int, units: bytes, *specials: int) -> Datum:
+    """Return the datum of a sum in single precision; the arguments are as for `exact_sum`.
+
+    Raises:
+        SqlError: the sum is too large (22003).
+    """
+    total: Any = exact_sum(count, units, *specials)
+    return None if total is None else single_datum(float(total))
 
 
 def exact_average(count: int, units: bytes, *specials: int) -> Datum:
@@ -494,6 +510,7 @@ FOLDS: dict[str, Callable[[], Fold]] = {
     "sum_integer": _IntegerSum,
     "sum_bigint": _NumericSum,
     "sum_numeric": _NumericSum,
+    "sum_real": _RealSum,
     "sum_double": _DoubleSum,
     "avg_smallint": _NumericAverage,
     "avg_integer": _NumericAverage,
@@ -514,6 +531,7 @@ _STATE_FOLDS: dict[str, Callable[[], Fold]] = {
 }
 _STATE_FUNCTIONS: dict[str, Callable[..., Datum]] = {
     "exact_sum": exact_sum,
+    "real_sum": real_sum,
     "exact_average": exact_average,
     "numeric_sum": numeric_sum,
     "numeric_average": numeric_average,

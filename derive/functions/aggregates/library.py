@@ -115,6 +115,12 @@ def _add_sums() -> None:
         )
 
 
+def _add_sum_of_reals() -> None:
+    """Add the sum of `real`, whose other aggregates are those of double precision."""
+    state = of_sums("flow_exact", "flow_added_units", "flow_real_sum", "x''", _DOUBLE_SPECIALS)
+    _add("sum", (Type.REAL,), Type.REAL, python_form("sum_real"), state)
+
+
 def _add_deviations() -> None:
     for name, (is_root, is_sample) in NAMES.items():
         options = f"{int(is_root)}, {int(is_sample)}"
@@ -188,6 +194,7 @@ _add_regressions()
 _add_counts()
 _add_extremes()
 _add_sums()
+_add_sum_of_reals()
 _add_deviations()
 _add_lists()
 

@@ -396,7 +396,7 @@ def _listed(element: Type, datum: bytes | None) -> str | None:
     if datum is None:
         return None
     elements = elements_of(element, datum)
-    if element is not Type.DOUBLE:
+    if element not in {Type.REAL, Type.DOUBLE}:
         return orjson.dumps([one.hex() if isinstance(one, bytes) else one for one in elements]).decode()
     return f"[{', '.join(map(_listed_double, elements))}]"
 

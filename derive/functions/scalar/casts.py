@@ -28,6 +28,8 @@ from derive.functions.types.formats import BITS
 from derive.functions.types.jsonb import Json
 from derive.functions.types.network import full_text_of
 from derive.functions.types.numbers import decimal_of, numeric_of, rounded
+from derive.functions.types.single import decimal_of as decimal_of_single
+from derive.functions.types.single import single_of_double, single_of_exact
 from derive.functions.types.type_info import datum_of_text, oid_of_integer, text_function
 
 FUNCTIONS = Functions()
@@ -224,11 +226,17 @@ def _add_numbers() -> None:
         as_real: SqlForm = lambda arguments, _: f"CAST({arguments[0]} AS REAL)"  # noqa: E731
         _cast(narrow, Type.DOUBLE, "implicit", float, can_fail=False, sql=as_real)
         _cast(Type.DOUBLE, narrow, "assignment", _integer_of_double(narrow))
+        _cast(narrow, Type.REAL, "implicit", single_of_exact, can_fail=False)
+        _cast(Type.REAL, narrow, "assignment", _integer_of_double(narrow))
         _cast(Type.NUMERIC, narrow, "assignment", _integer_of_decimal(narrow))
         _same(narrow, Type.MZ_TIMESTAMP, "implicit")
     _same(Type.MZ_TIMESTAMP, Type.BIGINT, "assignment")
     _cast(Type.NUMERIC, Type.DOUBLE, "implicit", double_of_decimal)
     _cast(Type.DOUBLE, Type.NUMERIC, "assignment", decimal_of_double, can_fail=False)
+    _same(Type.REAL, Type.DOUBLE, "implicit")
+    _cast(Type.DOUBLE, Type.REAL, "assignment", single_of_double)
+    _cast(Type.NUMERIC, Type.REAL, "implicit", single_of_exact)
+    _cast(Type.REAL, Type.NUMERIC, "assignment", decimal_of_single, can_fail=False)
     _cast(Type.INTEGER, Type.BOOLEAN, "explicit", bool, can_fail=False)
     _same(Type.BOOLEAN, Type.INTEGER, "explicit")
 
@@ -334,7 +342,7 @@ def _unless_null(convert: Callable[[Any], Datum]) -> Callable[[Any], Datum]:
 
 
 def _add_json() -> None:
-    for kind in (*INTEGERS, Type.DOUBLE, Type.NUMERIC, Type.BOOLEAN):
+    for kind in (*INTEGERS, Type.REAL, Type.DOUBLE, Type.NUMERIC, Type.BOOLEAN):
         _cast(Type.JSONB, kind, "explicit", _from_json(kind))
 
 
@@ -348,6 +356,8 @@ def _from_json(kind: Type) -> Callable[[Json], Any]:
             return _integer_of_decimal(kind)(Decimal(value))
         if kind is Type.DOUBLE:
             return double_of_decimal(Decimal(value))
+        if kind is Type.REAL:
+            return single_of_exact(Decimal(value))
         return Decimal(value) if kind is Type.NUMERIC else value
 
     return convert

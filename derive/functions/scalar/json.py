@@ -310,7 +310,7 @@ def _json_of_scalar(kind: Type, datum: Datum) -> str:
     if kind in {Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.MZ_TIMESTAMP}:
         return str(datum)
     text = text_of(kind, datum)
-    if kind in {Type.DOUBLE, Type.NUMERIC}:
+    if kind in {Type.REAL, Type.DOUBLE, Type.NUMERIC}:
         if text[-1].isdigit():
             return text if kind is Type.NUMERIC else jsonb_datum(Decimal(text))
     elif kind in {Type.TIMESTAMP, Type.TIMESTAMPTZ}:

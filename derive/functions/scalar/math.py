@@ -22,6 +22,7 @@ from derive.functions.types.numbers import (
     scale_of,
     square_root,
 )
+from derive.functions.types.single import single_of_double
 
 FUNCTIONS = Functions()
 
@@ -105,6 +106,11 @@ _DOUBLE_OPERATORS: dict[str, Callable[[float, float], float]] = {
 }
 
 
+def _in_single_precision(operate: Callable[[float, float], float]) -> Callable[[float, float], float]:
+    """Wrap an operation on doubles to round its result to single precision, which rounds only once in effect."""
+    return lambda left, right: single_of_double(operate(left, right))
+
+
 def _numeric_of_special(operate: Callable[[Decimal, Decimal], Decimal]) -> Callable[[Decimal, Decimal], Decimal]:
     """Wrap an operation to return NaN for undefined results, such as infinity minus infinity."""
 
@@ -158,6 +164,8 @@ def _add_binary() -> None:
         word = WORDS_OF_OPERATORS[symbol]
         form = double_form(symbol, f"{word}_double")
         FUNCTIONS.define(symbol, both, Type.DOUBLE, word=word, sql=form)(operate_doubles)
+        both = (Type.REAL, Type.REAL)
+        FUNCTIONS.define(symbol, both, Type.REAL, word=word)(_in_single_precision(operate_doubles))
     for symbol, operate_decimals in _NUMERIC_OPERATORS.items():
         both = (Type.NUMERIC, Type.NUMERIC)
         FUNCTIONS.define(symbol, both, Type.NUMERIC, word=WORDS_OF_OPERATORS[symbol])(operate_decimals)
@@ -189,6 +197,7 @@ def _add_unary() -> None:
             form = sign_form(kind, operator, f"{word}_{word_of(kind)}")
             FUNCTIONS.define(symbol, (kind,), kind, word=word, sql=form)(_integer_sign(kind, operate))
         FUNCTIONS.define(symbol, (Type.DOUBLE,), Type.DOUBLE, word=word, can_fail=False)(operate)
+        FUNCTIONS.define(symbol, (Type.REAL,), Type.REAL, word=word, can_fail=False)(operate)
         decimal_operate = {"negate": Decimal.copy_negate, "plus": operate}.get(word, Decimal.copy_abs)
         FUNCTIONS.define(symbol, (Type.NUMERIC,), Type.NUMERIC, word=word, can_fail=False)(decimal_operate)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 
 from derive.algebra.types import Type
 from derive.errors import SqlError
@@ -471,6 +472,12 @@ class _Template:
         """Return whether an `S` precedes the first digit; such templates write plus signs, too."""
         return next((part for part in self.parts if part in {"S", "9", "0"}), None) == "S"
 
+    def of_whole_numbers(self) -> _Template:
+        """Return the template without a decimal point and the digits after it."""
+        point = next((index for index, part in enumerate(self.parts) if part in {".", "D"}), len(self.parts))
+        rest = tuple(part for part in self.parts[point:] if part not in {".", "D", "9", "0"})
+        return replace(self, parts=self.parts[:point] + rest, behind=0, least_behind=0)
+
 
 def _template_of(text: str) -> _Template:
     parts = tuple(part if part[0] == '"' else part.upper() for part in _NUMBER_TOKEN.findall(text))
@@ -488,8 +495,15 @@ def _template_of(text: str) -> _Template:
     return _Template(parts, len(before), len(behind), first_zero, least)
 
 
-def _written_number(number: Decimal, text: str) -> str:
+def _written_float(digits: int, number: float, text: str) -> str:
+    """Return a number with digits after the point as long as it has at most this number of digits."""
     template = _template_of(text)
+    behind = max(min(template.behind, digits - len(f"{abs(number):.0f}")), 0)
+    template = replace(template, behind=behind) if behind else template.of_whole_numbers()
+    return _written_number(Decimal(f"{number:.{behind}f}"), template)
+
+
+def _written_number(number: Decimal, template: _Template) -> str:
     if not number.is_finite():
         raise SqlError("0A000", "templates cannot show NaN and infinities")
     shown = rounded(number, template.behind)
@@ -523,7 +537,7 @@ def _laid_out(template: _Template, whole_part: str, fraction: str, is_negative: 
             pieces.append(digits[at] if at >= first else "" if template.is_plain else " ")
             at += 1
         elif part in {"9", "0"}:
-            pieces.append(fraction[behind] if behind < len(fraction) else "" if template.is_plain else " ")
+            pieces.append(fraction[behind : behind + 1])
             behind += 1
         elif part in {".", "D"}:
             if not is_signed:
@@ -576,11 +590,10 @@ def _read(text: str, pattern: str) -> Decimal:
 def _add_number_templates() -> None:
     for kind in (Type.INTEGER, Type.BIGINT, Type.NUMERIC):
         FUNCTIONS.define("to_char", (kind, Type.TEXT), Type.TEXT)(
-            lambda number, text: _written_number(Decimal(number), text)
+            lambda number, text: _written_number(Decimal(number), _template_of(text))
         )
-    FUNCTIONS.define("to_char", (Type.DOUBLE, Type.TEXT), Type.TEXT)(
-        lambda number, text: _written_number(Decimal(f"{number:.15g}"), text)
-    )
+    for kind, digits in ((Type.REAL, 6), (Type.DOUBLE, 15)):
+        FUNCTIONS.define("to_char", (kind, Type.TEXT), Type.TEXT)(partial(_written_float, digits))
     FUNCTIONS.define("to_number", (Type.TEXT, Type.TEXT), Type.NUMERIC)(_read)
 
 

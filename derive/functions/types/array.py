@@ -68,6 +68,7 @@ def _of_text(text: str) -> bytes:
 
 
 _TEXTS = {Type.TEXT, Type.JSONB}
+_FLOATS = {Type.REAL, Type.DOUBLE}
 
 
 def _of_jsonb(datum: str) -> bytes:
@@ -78,7 +79,7 @@ def _of_jsonb(datum: str) -> bytes:
 def _packing(kind: Type) -> Callable[[Any], bytes]:
     if kind is Type.JSONB:
         return _of_jsonb
-    if kind is Type.DOUBLE:
+    if kind in _FLOATS:
         return _of_double
     return _escaped if kind in PLAIN_BYTES else _of_text if kind in _TEXTS else _of_integer
 
@@ -113,7 +114,7 @@ def elements_of(kind: Type, datum: bytes) -> Elements:
     elements: list[Datum] = []
     at = 0
     is_fixed = kind not in PLAIN_BYTES and kind not in _TEXTS
-    unpack: Callable[[bytes], Datum] = _to_double if kind is Type.DOUBLE else _to_integer
+    unpack: Callable[[bytes], Datum] = _to_double if kind in _FLOATS else _to_integer
     while datum[at] != _END:
         at += 1
         if datum[at - 1] == _NULL:

@@ -66,7 +66,6 @@ _SCALARS = (
     PgType(18, "char", Type.TEXT, 1, "Z", 1002),
     PgType(19, "name", Type.TEXT, 64, "S", 1003),
     PgType(114, "json", Type.JSONB, -1, "U", 199),
-    PgType(700, "float4", Type.DOUBLE, 4, "N", 1021),
     PgType(UNKNOWN_OID, "unknown", Type.TEXT, -2, "X"),
     PgType(1042, "bpchar", Type.TEXT, -1, "S", 1014),
     PgType(1043, "varchar", Type.TEXT, -1, "S", 1015),
@@ -98,7 +97,7 @@ PG_TYPES: Mapping[int, PgType] = {
 }
 """Types by oid. Data of arrays without an SQL type are texts such as `{1,2}`."""
 
-_NAMES = {18: '"char"', 700: "real", 1042: "character", 1043: "character varying"}
+_NAMES = {18: '"char"', 1042: "character", 1043: "character varying"}
 
 
 def _names() -> dict[int, str]:
@@ -158,7 +157,6 @@ _MODIFIED_OIDS = {
     ModifiedType.VARCHAR: 1043,
     ModifiedType.NAME: 19,
     ModifiedType.CHAR: 18,
-    ModifiedType.FLOAT4: 700,
     ModifiedType.INT2VECTOR: 22,
     ModifiedType.OIDVECTOR: 30,
     ModifiedType.VOID: 2278,

@@ -15,7 +15,7 @@ from typing import Any
 from derive.algebra.types import ARRAYS, Datum, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.statement_context import context_if_any, current_context
-from derive.functions.types import datetime, formats, jsonb, network, numbers
+from derive.functions.types import datetime, formats, jsonb, network, numbers, single
 from derive.functions.types.array import array_of, elements_of
 from derive.functions.types.formats import binary_of_numeric, read_binary
 
@@ -238,6 +238,19 @@ INFOS: Mapping[Type, TypeInfo] = {
     Type.BIGINT: _integer(Type.BIGINT, 20, 1016, "int8", 8),
     Type.TEXT: TypeInfo(
         25, 1009, "text", -1, "S", str, str, formats.text_of_binary, str.encode, is_preferred=True, is_text=True
+    ),
+    Type.REAL: TypeInfo(
+        700,
+        1021,
+        "float4",
+        4,
+        "N",
+        single.datum_of_text,
+        single.text_of,
+        single.of_binary,
+        single.binary_of,
+        decode=numbers.float_of,
+        encode=single.single_datum,
     ),
     Type.DOUBLE: TypeInfo(
         701,

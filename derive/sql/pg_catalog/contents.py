@@ -399,7 +399,7 @@ def _types() -> Iterator[CatalogRow]:
 Rows: TypeAlias = Callable[[], Iterable[CatalogRow]]
 """A function that returns the rows of a relation."""
 
-_PRECISIONS = {Type.SMALLINT: 16, Type.INTEGER: 32, Type.BIGINT: 64, Type.DOUBLE: 53}
+_PRECISIONS = {Type.SMALLINT: 16, Type.INTEGER: 32, Type.BIGINT: 64, Type.REAL: 24, Type.DOUBLE: 53}
 _TIMES = {Type.TIMESTAMP: 6, Type.TIMESTAMPTZ: 6, Type.INTERVAL: 6, Type.TIME: 6, Type.DATE: 0}
 _MOST_OCTETS = 1 << 30
 _NO: CatalogRow = {"is_updatable": "NO", "is_insertable_into": "NO", "is_trigger_updatable": "NO"}
@@ -635,9 +635,9 @@ def _sizes(column: NamedColumn) -> CatalogRow:
     """Return the length or precision of a column's type."""
     sizes: CatalogRow = {"datetime_precision": _TIMES.get(column.type)}
     if column.type in _PRECISIONS:
-        is_double = column.type is Type.DOUBLE
+        is_float = column.type in {Type.REAL, Type.DOUBLE}
         sizes |= {"numeric_precision": _PRECISIONS[column.type], "numeric_precision_radix": 2}
-        sizes["numeric_scale"] = None if is_double else 0
+        sizes["numeric_scale"] = None if is_float else 0
     if column.type is Type.NUMERIC:
         sizes["numeric_precision_radix"] = 10
     modifier = column.modifier

@@ -41,7 +41,8 @@ from derive.sql.pg_catalog.objects import (
 )
 from derive.sql.planner.interfaces import FUNCTIONS, NamedColumn
 
-_NUMBERS = frozenset({Type.BOOLEAN, Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.OID, Type.REGPROC})
+_FLOATS = frozenset({Type.REAL, Type.DOUBLE})
+_NUMBERS = _FLOATS | {Type.BOOLEAN, Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.OID, Type.REGPROC}
 """Types of columns whose value is 0 if a row has none."""
 _MOST = 4
 """Number of cached snapshots: of the committed names, and of the latest transactions with definitions."""
@@ -300,6 +301,6 @@ def _datum(column: NamedColumn, value: CatalogValue) -> Datum:
             return datum_of_text(column.type, value)
         case bool():
             return int(value)
-        case int() if column.type is Type.DOUBLE:
+        case int() if column.type in _FLOATS:
             return float(value)
     return value

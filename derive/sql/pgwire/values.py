@@ -30,10 +30,9 @@ Encoder: TypeAlias = Callable[[Datum], bytes]
 """A function that encodes a datum; the datum is not NULL."""
 
 _NULL = b"\xff\xff\xff\xff"
-_OID, _JSON, _FLOAT4 = 26, 114, 700
+_OID, _JSON = 26, 114
 _length, _count = struct.Struct("!i").pack, struct.Struct("!h").pack
 _unsigned = struct.Struct("!I")
-_single = struct.Struct("!f")
 
 _INTEGERS = {20: struct.Struct("!q"), 21: struct.Struct("!h"), 23: struct.Struct("!i")}
 """Binary layouts of integers, by oid."""
@@ -141,8 +140,6 @@ def _binary_encoder(column: ResultColumn) -> Encoder:
         return _array_encoder(pg_type.element)
     if oid == _OID:
         return _unsigned.pack
-    if oid == _FLOAT4:
-        return lambda datum: _single.pack(float(datum or 0))
     if oid == _JSON:
         return _utf8
     # The client's type may be narrower than the data's type: for example `integer` for a bigint.
@@ -156,9 +153,6 @@ def _datum_of_binary(oid: int, kind: Type, data: bytes) -> Datum:
         return _array_text(data)
     if oid == _OID:
         return int(_unsigned.unpack(data)[0])
-    if oid == _FLOAT4:
-        value = float(_single.unpack(data)[0])
-        return datum_of_binary(Type.DOUBLE, struct.pack("!d", value))
     if oid == _JSON:
         return datum_of_text(Type.JSONB, decode(data))
     return decode(data) if kind is Type.TEXT else datum_of_binary(kind, data)

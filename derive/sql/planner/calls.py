@@ -105,6 +105,7 @@ _CASTS = {
     "int2": Type.SMALLINT,
     "int4": Type.INTEGER,
     "int8": Type.BIGINT,
+    "float4": Type.REAL,
     "float8": Type.DOUBLE,
     "text": Type.TEXT,
     "date": Type.DATE,

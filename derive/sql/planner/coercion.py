@@ -25,7 +25,7 @@ _TYPES = {
     "int2": Type.SMALLINT,
     "int4": Type.INTEGER,
     "int8": Type.BIGINT,
-    "float4": Type.DOUBLE,
+    "float4": Type.REAL,
     "float8": Type.DOUBLE,
     "numeric": Type.NUMERIC,
     "text": Type.TEXT,
@@ -48,7 +48,7 @@ _TYPES = {
     "oidvector": Type.OID_ARRAY,
     **{info.name: kind for kind, info in INFOS.items()},
 }
-_TYPES |= {f"_{name}": kind.array for name, kind in _TYPES.items() if kind.array and name not in {"json", "float4"}}
+_TYPES |= {f"_{name}": kind.array for name, kind in _TYPES.items() if kind.array and name != "json"}
 _MODIFIED_TYPES = {
     "numeric": ModifiedType.NUMERIC,
     "varchar": ModifiedType.VARCHAR,

@@ -41,7 +41,7 @@ def _part_of(kind: Type) -> Callable[[Any], Datum]:
         return lambda datum: datum[: info.compared_bytes]
     if kind is Type.BOOLEAN:
         return int
-    if kind is Type.DOUBLE:
+    if kind in {Type.REAL, Type.DOUBLE}:
         return lambda datum: datum if isinstance(datum, str) else float(datum) + 0.0
     return lambda datum: datum
 

@@ -22,7 +22,7 @@ from derive.sql.results import ResultColumn
         (Type.MZ_TIMESTAMP, 20, 7, b"7", struct.pack("!q", 7)),
         (Type.BIGINT, 26, 16384, b"16384", struct.pack("!I", 16384)),
         (Type.BIGINT, 23, 3, b"3", struct.pack("!i", 3)),
-        (Type.DOUBLE, 700, 0.5, b"0.5", struct.pack("!f", 0.5)),
+        (Type.REAL, 700, 0.5, b"0.5", struct.pack("!f", 0.5)),
         (Type.DOUBLE, 701, "NaN", b"NaN", struct.pack("!d", float("nan"))),
         (Type.TEXT, 19, "größe", "größe".encode(), "größe".encode()),
         (Type.JSONB, 3802, '{"a": 1}', b'{"a": 1}', b'\1{"a": 1}'),
