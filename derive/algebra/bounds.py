@@ -41,7 +41,7 @@ _INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT}
 _ORDERED = _INTEGERS | {Type.TEXT}
 """Types whose data are stored in the order of their values."""
 _TYPES = _ORDERED | {Type.BOOLEAN, Type.NUMERIC, Type.DATE, Type.TIMESTAMP, Type.TIMESTAMPTZ}
-_TYPES |= {Type.TIME, Type.UUID, Type.INET, Type.CIDR, Type.MACADDR}
+_TYPES |= {Type.TIME, Type.TIMETZ, Type.UUID, Type.INET, Type.CIDR, Type.MACADDR}
 """Types whose equal data are identical."""
 _ENDS = {"less": "most", "at_most": "most", "greater": "least", "at_least": "least"}
 _OPPOSITES = {"most": "least", "least": "most"}

@@ -17,6 +17,7 @@ equals the comparison of their values, so keys, joins, groups and orders need no
 | timestamp, timestamp with time zone, mz_timestamp | int: microseconds since 1970-01-01 (UTC) |
 | interval | bytes that sort as durations do |
 | time | int: microseconds since midnight |
+| time with time zone | int that sorts by the time in UTC and then by the zone (`derive.functions.types.timetz`) |
 | uuid, macaddr | bytes |
 | oid, and the `reg…` types of PostgreSQL's catalogs | int from 0 to 4294967295 |
 | inet, cidr | bytes that sort as addresses do (`derive.functions.types.network`) |
@@ -58,6 +59,7 @@ class Type(Enum):
     TIMESTAMPTZ = "timestamp with time zone"
     INTERVAL = "interval"
     TIME = "time without time zone"
+    TIMETZ = "time with time zone"
     UUID = "uuid"
     INET = "inet"
     CIDR = "cidr"
@@ -85,6 +87,7 @@ class Type(Enum):
     TIMESTAMP_ARRAY = "timestamp without time zone[]"
     TIMESTAMPTZ_ARRAY = "timestamp with time zone[]"
     TIME_ARRAY = "time without time zone[]"
+    TIMETZ_ARRAY = "time with time zone[]"
     UUID_ARRAY = "uuid[]"
     INET_ARRAY = "inet[]"
     CIDR_ARRAY = "cidr[]"
@@ -133,11 +136,12 @@ class ModifiedType(Enum):
     TIMESTAMP = "timestamp without time zone"
     TIMESTAMPTZ = "timestamp with time zone"
     TIME = "time without time zone"
+    TIMETZ = "time with time zone"
 
     @property
     def has_precision(self) -> bool:
         """Return whether the modifier is the number of digits of seconds."""
-        return self in {ModifiedType.TIMESTAMP, ModifiedType.TIMESTAMPTZ, ModifiedType.TIME}
+        return self in {ModifiedType.TIMESTAMP, ModifiedType.TIMESTAMPTZ, ModifiedType.TIME, ModifiedType.TIMETZ}
 
 
 @dataclass(frozen=True, slots=True)

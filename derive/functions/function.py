@@ -21,6 +21,7 @@ WORDS = {
     Type.TIMESTAMP: "timestamp",
     Type.TIMESTAMPTZ: "timestamptz",
     Type.TIME: "time",
+    Type.TIMETZ: "timetz",
 }
 WORDS |= {kind: f"{WORDS.get(kind.element, kind.element.value)}_array" for kind in ARRAYS if kind.element}
 """Types in names of functions, if they differ from their SQL name."""

@@ -51,6 +51,7 @@ from derive.functions.scalar import (
     row_functions,
     templates,
     text,
+    timetz,
 )
 from derive.functions.scalar.array import builder_of, elements_sql, unzip_of
 from derive.functions.scalar.casts import resolve_cast
@@ -78,6 +79,7 @@ _MODULES = (
     pattern_matching,
     bytea,
     datetime,
+    timetz,
     templates,
     network,
     json,

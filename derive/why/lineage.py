@@ -75,7 +75,7 @@ _TRUE, _FALSE = Literal(1, Type.BOOLEAN), Literal(0, Type.BOOLEAN)
 
 _PLAIN = {
     Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.REAL, Type.DOUBLE, Type.TEXT, Type.BOOLEAN, Type.DATE, Type.TIME,
-    Type.TIMESTAMP, Type.TIMESTAMPTZ, Type.UUID,
+    Type.TIMETZ, Type.TIMESTAMP, Type.TIMESTAMPTZ, Type.UUID,
 }  # fmt: skip
 """Types for which SQLite's `IN` compares like SQL."""
 

@@ -130,7 +130,8 @@ KEYWORDS: dict[str, Callable[[Sequence[str]], str]] = {
 def cast_target(function: Function) -> Type | None:
     """Of a cast's function, the type that it casts to."""
     source, to, _ = function.symbol.partition("_to_")
-    return function.result if to and function.name == function.symbol and source else None
+    is_cast = to and source and function.name == function.symbol and len(function.arguments) == 1
+    return function.result if is_cast else None
 
 
 def call(function: Function, arguments: Sequence[Expression]) -> Expression:

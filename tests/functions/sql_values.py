@@ -7,6 +7,7 @@ from decimal import Decimal
 from hypothesis import strategies as st
 
 from derive.algebra.types import ARRAYS, Type
+from derive.functions.types import timetz
 from derive.functions.types.array import literal_of_texts
 from derive.functions.types.datetime import (
     DAY,
@@ -192,6 +193,9 @@ _USUAL: dict[Type, st.SearchStrategy[str]] = {
     Type.SMALLINT: _integers(16),
     Type.INTEGER: _integers(32),
     Type.BIGINT: _integers(64),
+    Type.TIMETZ: st.tuples(st.integers(0, DAY), st.integers(-57_599, 57_599)).map(
+        lambda time: text_of(Type.TIMETZ, timetz.datum_of(timetz.ZonedTime(*time)))
+    ),
     Type.REAL: _REALS,
     Type.DOUBLE: _DOUBLES,
     Type.NUMERIC: _NUMERICS,

@@ -22,6 +22,7 @@ from derive.functions.function import (
     word_of,
 )
 from derive.functions.scalar.math import INTEGERS, in_range
+from derive.functions.types import timetz
 from derive.functions.types.array import array_of, elements_of
 from derive.functions.types.datetime import DATE_INFINITY, DAY, END_OF_TIMESTAMPS, INFINITY, SECOND, Interval
 from derive.functions.types.formats import BITS
@@ -30,6 +31,7 @@ from derive.functions.types.network import full_text_of
 from derive.functions.types.numbers import decimal_of, numeric_of, rounded
 from derive.functions.types.single import decimal_of as decimal_of_single
 from derive.functions.types.single import single_of_double, single_of_exact
+from derive.functions.types.timetz import ZonedTime
 from derive.functions.types.type_info import datum_of_text, oid_of_integer, text_function
 
 FUNCTIONS = Functions()
@@ -72,6 +74,10 @@ def _fit_time(origin: int, datum: int, size: int) -> int:
     return origin + (rounded_distance if distance >= 0 else -rounded_distance)
 
 
+def _fit_zoned(value: ZonedTime, size: int) -> ZonedTime:
+    return ZonedTime(_fit_time(0, value.time, size), value.west)
+
+
 def fitted(modifier: TypeModifier, datum: Datum) -> Datum:
     """Fit a datum to a column's modifier.
 
@@ -80,6 +86,8 @@ def fitted(modifier: TypeModifier, datum: Datum) -> Datum:
     """
     if isinstance(datum, bytes) and modifier.name is ModifiedType.NUMERIC:
         return numeric_of(_fit_number(decimal_of(datum), modifier.size, modifier.scale))
+    if isinstance(datum, int) and modifier.name is ModifiedType.TIMETZ:
+        return timetz.datum_of(_fit_zoned(timetz.value_of(datum), modifier.size))
     if isinstance(datum, int) and modifier.name.has_precision:
         return _fit_time(_ORIGINS[modifier.name][1], datum, modifier.size)
     return _fit_text(modifier.name, datum, modifier.size) if isinstance(datum, str) else datum
@@ -94,6 +102,7 @@ _ORIGINS = {
 for _name, (_kind, _origin) in _ORIGINS.items():
     _define = FUNCTIONS.define("time(p)", (_kind, _I), _kind, word=f"fit_{_name.name.lower()}", can_fail=False)
     _define(partial(_fit_time, _origin))
+FUNCTIONS.define("time(p)", (Type.TIMETZ, _I), Type.TIMETZ, word="fit_timetz", can_fail=False)(_fit_zoned)
 FUNCTIONS.define("numeric(p,s)", (_N, _I, _I), _N, word="fit_numeric")(_fit_number)
 FUNCTIONS.define("varchar(n)", (_T, _I), _T, word="fit_varchar")(partial(_fit_text, ModifiedType.VARCHAR))
 FUNCTIONS.define("char(n)", (_T, _I), _T, word="fit_bpchar")(partial(_fit_text, ModifiedType.BPCHAR))
@@ -116,7 +125,7 @@ def fitting_function(modifier: TypeModifier, *, is_cast: bool) -> str:
     if modifier.name is ModifiedType.NUMERIC:
         return "fit_numeric_numeric_integer_integer"
     if modifier.name.has_precision:
-        return name_of("", f"fit_{modifier.name.name.lower()}", (_ORIGINS[modifier.name][0], _I))
+        return name_of("", f"fit_{modifier.name.name.lower()}", (Type[modifier.name.name], _I))
     return f"{'cut' if is_cast else 'fit'}_{modifier.name.name.lower()}_text_integer"
 
 
@@ -254,6 +263,9 @@ def _add_timestamp_casts() -> None:
     for kind in (Type.TIMESTAMP, Type.TIMESTAMPTZ):
         _cast(kind, Type.TIME, "assignment", _time_of_timestamp, can_fail=False)
     _cast(Type.TIME, Type.INTERVAL, "implicit", lambda time: Interval(0, 0, time), can_fail=False)
+    _cast(Type.TIME, Type.TIMETZ, "implicit", lambda time: ZonedTime(time, 0), can_fail=False)
+    _cast(Type.TIMETZ, Type.TIME, "assignment", lambda value: value.time, can_fail=False)
+    _cast(Type.TIMESTAMPTZ, Type.TIMETZ, "assignment", partial(timetz.of_timestamp, "UTC"), can_fail=False)
     _cast(Type.INTERVAL, Type.TIME, "assignment", lambda interval: interval.microseconds % DAY, can_fail=False)
     _same(Type.MZ_TIMESTAMP, Type.TIMESTAMPTZ, "explicit")
     _same(Type.TIMESTAMPTZ, Type.MZ_TIMESTAMP, "explicit")

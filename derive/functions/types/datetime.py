@@ -327,13 +327,18 @@ def text_in_zone(timestamp: int, zone: Zone) -> str:
     if abs(timestamp) == INFINITY:
         return text_of_timestamp(timestamp)
     offset = offset_at(zone, timestamp)
+    return text_of_timestamp(timestamp + offset, text_of_offset(offset))
+
+
+def text_of_offset(offset: int) -> str:
+    """Format an offset from UTC in microseconds: `+02`, `-03:30`."""
     seconds = abs(offset) // SECOND
     shown = f"{'-' if offset < 0 else '+'}{seconds // 3600:02}"
     if seconds % 3600:
         shown += f":{seconds // 60 % 60:02}"
     if seconds % 60:
         shown += f":{seconds % 60:02}"
-    return text_of_timestamp(timestamp + offset, shown)
+    return shown
 
 
 def timestamp_of_text(text: str, *, has_zone: bool, zone: Zone = 0) -> int:
@@ -446,7 +451,7 @@ _TIME = re.compile(
     r"""\s*[Tt]?(?:
         (?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?P<fraction>\.\d*)?)?
         |(?P<compact>\d{4}|\d{6}(?P<compact_fraction>\.\d*)?)
-    )(?:\s*(?P<half>[AaPp][Mm])\b)?(?:\s*(?:[Zz]|[+-]\d{1,2}(?::?\d{2}(?::?\d{2})?)?))?\s*""",
+    )(?:\s*(?P<half>[AaPp][Mm])\b)?(?:\s*(?P<zone>[A-Za-z]+|[+-]\d{1,2}(?::?\d{2}(?::?\d{2})?)?))?\s*""",
     re.VERBOSE | re.ASCII,
 )
 
@@ -457,11 +462,20 @@ def time_of_text(text: str) -> int:
     Raises:
         SqlError: 22007, the text is not a time; 22008, the time is out of range.
     """
+    return time_and_zone(text, "time")[0]
+
+
+def time_and_zone(text: str, kind: str) -> tuple[int, int | None, int | None]:
+    """Return the time of a text, its offset from UTC, and its date as days since 1970; None for missing parts.
+
+    Raises:
+        SqlError: 22007, the text is not a time; 22008 or 22009, a field is out of range.
+    """
     if text.strip().lower() == "allballs":
-        return 0
+        return 0, 0, None
     match = _TIME.fullmatch(text)
     if match is None:
-        return _time_of_timestamp_text(text)
+        return _time_of_timestamp_text(text, kind)
     compact = match["compact"]
     if compact:
         hour, minute, second = int(compact[:2]), int(compact[2:4]), int(compact[4:6] or 0)
@@ -477,17 +491,18 @@ def time_of_text(text: str) -> int:
     time = hour * HOUR + minute * MINUTE + second * SECOND + round(float(f"0{fraction}0") * SECOND)
     if minute > 59 or second > 60 or time > DAY:
         raise out_of_range
-    return time
+    return time, _offset(match["zone"], time, text, kind), None
 
 
-def _time_of_timestamp_text(text: str) -> int:
-    error = SqlError("22007", f'invalid input syntax for type time: "{text}"')
+def _time_of_timestamp_text(text: str, kind: str) -> tuple[int, int | None, int | None]:
+    error = SqlError("22007", f'invalid input syntax for type {kind}: "{text}"')
     if ":" not in text or re.search(r"\d[Tt]", text):
         raise error
     try:
-        return timestamp_of_text(text, has_zone=False) % DAY
+        days, time, offset = _parsed(text, kind)
     except SqlError as exc:
         raise error if exc.sqlstate == "22007" else exc from None
+    return time, offset, days
 
 
 def text_of_time_of_day(time: int) -> str:

@@ -41,7 +41,7 @@ class PgType:
         """Return `typalign`."""
         if self.name in {"name", "uuid", "unknown"}:
             return "c"
-        return "d" if self.name in {"interval", "record"} else _ALIGNMENTS.get(self.size, "i")
+        return "d" if self.name in {"interval", "record", "timetz"} else _ALIGNMENTS.get(self.size, "i")
 
     @property
     def storage(self) -> str:
@@ -163,10 +163,11 @@ _MODIFIED_OIDS = {
     ModifiedType.TIMESTAMP: 1114,
     ModifiedType.TIMESTAMPTZ: 1184,
     ModifiedType.TIME: 1083,
+    ModifiedType.TIMETZ: 1266,
 }
 
 
-_WITH_PRECISION = frozenset({1083, 1114, 1184})
+_WITH_PRECISION = frozenset({1083, 1114, 1184, 1266})
 """Oids of types whose modifier is the number of digits of seconds."""
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from derive.algebra.types import ARRAYS, Datum, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.statement_context import context_if_any, current_context
-from derive.functions.types import datetime, formats, jsonb, network, numbers, single
+from derive.functions.types import datetime, formats, jsonb, network, numbers, single, timetz
 from derive.functions.types.array import array_of, elements_of
 from derive.functions.types.formats import binary_of_numeric, read_binary
 
@@ -354,6 +354,19 @@ INFOS: Mapping[Type, TypeInfo] = {
         datetime.time_of_binary,
         datetime.binary_of_time,
     ),
+    Type.TIMETZ: TypeInfo(
+        1266,
+        1270,
+        "timetz",
+        12,
+        "D",
+        timetz.datum_of_text,
+        timetz.text_of,
+        timetz.of_binary,
+        timetz.binary_of,
+        decode=timetz.value_of,
+        encode=timetz.datum_of,
+    ),
     Type.INET: _network(869, 1041, "inet"),
     Type.CIDR: _network(650, 651, "cidr"),
     Type.MACADDR: TypeInfo(
@@ -416,16 +429,23 @@ def _zoned(kind: Type, zone: datetime.Zone) -> Callable[[Any], str]:
 
 ZONED = frozenset({Type.TIMESTAMPTZ, Type.TIMESTAMPTZ_ARRAY})
 """Types whose texts depend on the time zone of the session."""
+READ_IN_ZONE = ZONED | {Type.TIMETZ, Type.TIMETZ_ARRAY}
+"""Types whose values depend on the time zone of the session, if their texts name none."""
 
 
 def datum_in_zone(kind: Type, text: str, zone: str) -> Datum:
-    """Parse a timestamp with time zone, or an array of them; a time without a zone is a local time of `zone`.
+    """Parse a timestamp or time with time zone, or an array of them; without a zone it is a local time of `zone`.
 
     Raises:
         SqlError: the text is malformed, or out of range (22007 or 22008).
     """
-    of_text = partial(datetime.timestamp_of_text, has_zone=True, zone=datetime.zone_named(zone))
-    return of_text(text) if kind.element is None else formats.array_of_text(Type.TIMESTAMPTZ, of_text, text)
+    element = kind.element or kind
+    of_text: Callable[[str], Datum] = (
+        partial(timetz.datum_of_text, zone=datetime.zone_named(zone))
+        if element is Type.TIMETZ
+        else partial(datetime.timestamp_of_text, has_zone=True, zone=datetime.zone_named(zone))
+    )
+    return of_text(text) if kind.element is None else formats.array_of_text(element, of_text, text)
 
 
 def binary_function(kind: Type, modifier: TypeModifier | None = None) -> Callable[[Any], bytes]:

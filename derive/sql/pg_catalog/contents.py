@@ -400,7 +400,7 @@ Rows: TypeAlias = Callable[[], Iterable[CatalogRow]]
 """A function that returns the rows of a relation."""
 
 _PRECISIONS = {Type.SMALLINT: 16, Type.INTEGER: 32, Type.BIGINT: 64, Type.REAL: 24, Type.DOUBLE: 53}
-_TIMES = {Type.TIMESTAMP: 6, Type.TIMESTAMPTZ: 6, Type.INTERVAL: 6, Type.TIME: 6, Type.DATE: 0}
+_TIMES = {Type.TIMESTAMP: 6, Type.TIMESTAMPTZ: 6, Type.INTERVAL: 6, Type.TIME: 6, Type.TIMETZ: 6, Type.DATE: 0}
 _MOST_OCTETS = 1 << 30
 _NO: CatalogRow = {"is_updatable": "NO", "is_insertable_into": "NO", "is_trigger_updatable": "NO"}
 _NO |= {"is_trigger_deletable": "NO", "is_trigger_insertable_into": "NO"}

@@ -15,7 +15,7 @@ from derive.functions.types.numbers import text_of_double
 from derive.functions.types.pg_type import PG_TYPES, type_of_oid
 from derive.functions.types.type_info import (
     INFO_OF,
-    ZONED,
+    READ_IN_ZONE,
     binary_function,
     datum_in_zone,
     datum_of_binary,
@@ -98,7 +98,7 @@ def argument_of(oid: int, form: int, data: bytes | None, zone: str | None = None
     if form and oid and oid not in PG_TYPES:
         hint = "Send the argument as text, and cast it: $1::text."
         raise SqlError("0A000", f"arguments of the type with OID {oid} are not supported in binary form", hint=hint)
-    if not form and zone is not None and kind in ZONED:
+    if not form and zone is not None and kind in READ_IN_ZONE:
         return datum_in_zone(kind, decode(data), zone)
     if not form:
         return datum_of_text(kind, decode(data))

@@ -99,6 +99,7 @@ _KEYWORDS = {
     "localtimestamp": Type.TIMESTAMP,
     "current_date": Type.DATE,
     "localtime": Type.TIME,
+    "current_time": Type.TIMETZ,
 }
 _CASTS = {
     "bool": Type.BOOLEAN,

@@ -16,7 +16,7 @@ from derive.functions.scalar.casts import fitting_function
 from derive.functions.scalar.json_paths import PATH_SYMBOLS
 from derive.functions.types.formats import scale_of_text
 from derive.functions.types.jsonpath import parsed_path
-from derive.functions.types.type_info import INFOS, ZONED, datum_in_zone, datum_of_text
+from derive.functions.types.type_info import INFOS, READ_IN_ZONE, datum_in_zone, datum_of_text
 from derive.sql.parser.ast import TypeName
 from derive.sql.planner import zones
 
@@ -56,12 +56,13 @@ _MODIFIED_TYPES = {
     "timestamp": ModifiedType.TIMESTAMP,
     "timestamptz": ModifiedType.TIMESTAMPTZ,
     "time": ModifiedType.TIME,
+    "timetz": ModifiedType.TIMETZ,
 }
 _WITH_MODIFIERS = frozenset({*_MODIFIED_TYPES, "interval"})
 _MOST_DIGITS = 6
 """Greatest number of digits of seconds; PostgreSQL accepts larger numbers as this one."""
 _UNSUPPORTED = frozenset(
-    ["timetz", "xml", "money", "bit", "varbit", "macaddr8", "point", "line", "lseg", "box", "path", "polygon", "circle"]
+    ["xml", "money", "bit", "varbit", "macaddr8", "point", "line", "lseg", "box", "path", "polygon", "circle"]
 )
 _UNSUPPORTED |= {"tsvector", "tsquery"}
 
@@ -111,6 +112,9 @@ def _check_modifiers(name: TypeName) -> None:
     if name.name == "numeric" and len(name.modifiers) > 1 and not -1000 <= name.modifiers[1] <= 1000:
         message = f"NUMERIC scale {name.modifiers[1]} must be between -1000 and 1000"
         raise SqlError("22023", message, offset=name.offset)
+    modified = _MODIFIED_TYPES.get(name.name)
+    if modified and modified.has_precision and name.modifiers and name.modifiers[0] < 0:
+        raise SqlError("22023", f"{name.name}({name.modifiers[0]}) precision must not be negative", offset=name.offset)
     if name.name in {"varchar", "bpchar"} and name.modifiers and name.modifiers[0] < 1:
         shown = "varchar" if name.name == "varchar" else "char"
         raise SqlError("22023", f"length for type {shown} must be at least 1", offset=name.offset)
@@ -290,7 +294,7 @@ def _literal(value: Literal, target: Type, offset: int, zone: str | None) -> Exp
         return Literal(None, target)
     try:
         text = str(value.value)
-        if zone is not None and target in ZONED:
+        if zone is not None and target in READ_IN_ZONE:
             return Literal(datum_in_zone(target, text, zone), target)
         return Literal(datum_of_text(target, text), target, scale_of_text(text) if target is Type.NUMERIC else None)
     except SqlError as error:

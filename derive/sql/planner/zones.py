@@ -44,6 +44,8 @@ def cast(value: Expression, target: Type, zone: str) -> Expression | None:  # no
             return local(value, zone)
         case Type.TIMESTAMPTZ, Type.DATE | Type.TIME:
             return _cast(local(value, zone), target)
+        case ((Type.TIMESTAMPTZ | Type.TIME | Type.TEXT), Type.TIMETZ):
+            return _called("timetz_in_zone", Literal(zone, _T), value)
         case Type.TIMESTAMPTZ, Type.TEXT:
             return _called("text_in_zone", Literal(zone, _T), value)
         case Type.TIMESTAMP, Type.TIMESTAMPTZ:
