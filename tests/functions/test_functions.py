@@ -37,7 +37,7 @@ ROUNDED = 1e-13
 
 def _comparable(function: Function) -> bool:
     kinds = {*function.arguments, function.result}
-    if function.symbol.endswith(("(n)", "(p,s)", "()")):
+    if function.symbol.endswith(("(n)", "(p)", "(p,s)", "()")):
         return False  # what casts to types with modifiers are
     if function.symbol.endswith("[]") and function.symbol != "[]":
         return False  # what functions in FROM are
