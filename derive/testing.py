@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -321,27 +322,38 @@ class TestResult:
 
 
 def run_tests(
-    catalog: CatalogSpec, names: Sequence[str] | None = None, *, strict: bool = False
-) -> Iterator[TestResult]:
-    """Run the catalog's tests in the order in which they are written.
+    catalog: CatalogSpec, names: Sequence[str] | None = None, *, strict: bool = False, jobs: int = 1
+) -> Generator[TestResult, None, None]:
+    """Run the catalog's tests, and yield their results in the order in which the tests are written.
 
     Args:
         catalog: the tests, and the derivations that they test.
         names: names of tests to run; None for all.
         strict: whether to refuse properties and items that a verify step does not mention.
+        jobs: number of tests that run at the same time.
     """
     chosen = [test for name, test in catalog.tests.items() if names is None or name in names]
-    for test in sorted(chosen, key=lambda test: test.position):
-        begun = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix="flowctl-test-") as folder:
-            failure = _Driver(catalog, Path(folder), test, strict=strict).run()
-            said = tuple(
-                entry
-                for name in catalog.derivations
-                for entry in recent_entries(Path(folder), name, _MOST_SAID)
-                if entry.get("by") == "lambda"
-            )
-        yield TestResult(test, time.perf_counter() - begun, failure, said)
+    chosen.sort(key=lambda test: test.position)
+    run = partial(run_test, catalog, strict=strict)
+    if jobs == 1:
+        yield from map(run, chosen)
+        return
+    with ThreadPoolExecutor(jobs, "flowctl-test") as pool:
+        yield from pool.map(run, chosen)
+
+
+def run_test(catalog: CatalogSpec, test: TestSpec, *, strict: bool = False) -> TestResult:
+    """Run one test, and return its result."""
+    begun = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="flowctl-test-") as folder:
+        failure = _Driver(catalog, Path(folder), test, strict=strict).run()
+        said = tuple(
+            entry
+            for name in catalog.derivations
+            for entry in recent_entries(Path(folder), name, _MOST_SAID)
+            if entry.get("by") == "lambda"
+        )
+    return TestResult(test, time.perf_counter() - begun, failure, said)
 
 
 class _Driver:

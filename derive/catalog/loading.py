@@ -34,7 +34,7 @@ from derive.catalog.definitions import (
     TransformDef,
 )
 from derive.catalog.language.structure import check_structure, settings_without_effect
-from derive.catalog.language.yaml import Located, YamlFile, parse_yaml
+from derive.catalog.language.yaml import Located, YamlFile, parse_json_lines, parse_yaml
 from derive.catalog.language.yaml import Path as Place
 from derive.document.clock import parse_duration
 from derive.document.pointer import JSON, parse_pointer
@@ -106,7 +106,7 @@ class Resources:
         return content
 
     def document(self, url: str) -> YamlFile:
-        """Return a parsed YAML or JSON resource.
+        """Return a parsed resource of YAML, JSON or JSON Lines.
 
         Raises:
             OSError: the resource cannot be loaded.
@@ -114,7 +114,8 @@ class Resources:
         """
         if url not in self._parsed:
             try:
-                self._parsed[url] = parse_yaml(self.text(url), show(url))
+                parse = parse_json_lines if url.endswith((".jsonl", ".ndjson")) else parse_yaml
+                self._parsed[url] = parse(self.text(url), show(url))
             except CatalogError as exc:
                 self._parsed[url] = exc
         document = self._parsed[url]

@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from derive.cli.console import visible
-from derive.cli.options import limit_options, limited_catalog, output_option, source_option
+from derive.cli.options import limit_options, limited_catalog, source_option
+from derive.cli.test_results import json_report, junit_report, render_failure
 
 if TYPE_CHECKING:
-    from derive.protocol.specs import LambdaLimits
-    from derive.testing import Failure, Mismatch
+    from derive.catalog.loading import Resources
+    from derive.protocol.specs import CatalogSpec, LambdaLimits
+    from derive.testing import TestResult
 
 
 @click.command()
 @source_option
 @click.option("--strict", is_flag=True, help="Refuse properties and items that a verify step does not mention.")
-@click.option("--name", "names", multiple=True, help="Run only this test (repeatable).")
-@output_option
+@click.option(
+    "--name", "names", multiple=True, metavar="GLOB", help="Run only tests with this name, as in 'shop/*' (repeatable)."
+)
+@click.option("-x", "--fail-fast", is_flag=True, help="Stop after the first failed test.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Number of tests that run at the same time.",
+)
+@click.option("--watch", is_flag=True, help="Run the tests again after each edit of the catalog, until Ctrl-C.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "junit"]),
+    help="Format of the output; junit is XML for CI systems.  [default: a line for each test]",
+)
 @limit_options
 def command(
     source: Path,
     names: tuple[str, ...],
     output: str | None,
+    jobs: int,
     *,
     strict: bool,
+    fail_fast: bool,
+    watch: bool,
     lambda_limits: LambdaLimits,
 ) -> None:
     """Run the catalog's tests, in virtual time, without starting Spark.
@@ -37,78 +61,130 @@ def command(
       flowctl test
       flowctl test --source examples/acmebank/flow.yaml \\
         --name acmeBank/tests/balances
+      flowctl test --name 'acmeBank/*' -x --watch
+      flowctl test --jobs 4 -o junit > tests.xml
     """
-    from derive.catalog.build import require_sound
-    from derive.cli.console import note
-    from derive.testing import run_tests
+    from derive.errors import UsageError
 
-    begun = time.perf_counter()
-    spec = limited_catalog(source, lambda_limits)
-    for name in names:
-        spec.find_test(name)
-    require_sound(spec)
-    passed = failed = 0
-    for result in run_tests(spec, names or None, strict=strict):
-        if result.failure is None:
-            passed += 1
-        else:
-            failed += 1
-        for entry in result.said:
-            note(f"{entry['task']}: {entry['message']}", level=entry["level"], task=entry["task"])
-        if output == "json":
-            _print_json(result.test.name, result.seconds, result.failure)
-        elif result.failure is None:
-            click.echo(f"{click.style('PASS', fg='green')} {result.test.name}  ({result.seconds:.2f} s)")
-        else:
-            click.echo(
-                f"{click.style('FAIL', fg='red')} {result.test.name} · {visible(render_failure(result.failure))}"
-            )
-    tally = f"{failed} failed, {passed} passed" if failed else f"{passed} passed"
-    click.echo(f"{tally} in {time.perf_counter() - begun:.1f} s", err=output == "json")
-    if failed:
+    if watch and output == "junit":
+        raise UsageError("--watch has no end, so it cannot be combined with -o junit")
+    session = _Session(names, output, jobs, strict=strict, fail_fast=fail_fast)
+    load = partial(_loaded, source, lambda_limits)
+    if watch:
+        _watch(session, load)
+    elif session.run(load(None)):
         raise click.exceptions.Exit(1)
 
 
-def _print_json(name: str, seconds: float, failure: Failure | None) -> None:
-    from derive.document.exact import dump_exact
+def _loaded(source: Path, lambda_limits: LambdaLimits, resources: Resources | None) -> CatalogSpec:
+    from derive.catalog.build import require_sound
 
-    row = {"test": name, "passed": failure is None, "seconds": round(seconds, 3)}
-    if failure is not None:
-        row |= {"step": failure.step, "what": failure.description, "failure": render_failure(failure)}
-    click.echo(dump_exact(row).decode())
-
-
-def render_failure(failure: Failure) -> str:
-    """Return the reason why a test failed, as lines of text that show only differences."""
-    from derive.cli.console import render_error
-
-    lines = [f"step {failure.step} · {failure.description}    {failure.position}"]
-    if failure.error is not None:
-        lines += [f"  {line}" for line in render_error(failure.error).split("\n")]
-    for mismatch in failure.mismatches:
-        lines += _render_mismatch(mismatch)
-    lines += [f"  still to come: {step}" for step in failure.to_come]
-    return "\n".join(lines)
+    spec = limited_catalog(source, lambda_limits, resources)
+    require_sound(spec)
+    return spec
 
 
-def _render_mismatch(mismatch: Mismatch) -> list[str]:
-    from derive.document.exact import dump_exact
-    from derive.document.pointer import MISSING
+def chosen_tests(spec: CatalogSpec, names: Sequence[str]) -> list[str] | None:
+    """Return the names of the tests with names or glob patterns from a user; None for all without names.
 
-    key = mismatch.key
-    lines = []
-    for difference in mismatch.differences:
-        if difference.pointer == "" and MISSING in (difference.expected, difference.actual):
-            missing = difference.actual is MISSING
-            document = dump_exact(difference.expected if missing else difference.actual).decode()
-            lines.append(
-                f"  {key}  {'is missing; expected' if missing else 'is not expected; the test produced'} {document}"
-            )
-            continue
-        shown = [
-            "nothing" if value is MISSING else dump_exact(value).decode()
-            for value in (difference.expected, difference.actual)
-        ]
-        lines.append(f"  {key}  {difference.pointer}   expected  {shown[0]}")
-        lines.append(f"  {' ' * len(key)}  {' ' * len(difference.pointer)}   actual    {shown[1]}")
-    return lines
+    Raises:
+        UsageError: a name is unknown, or no test matches a pattern.
+    """
+    from fnmatch import fnmatchcase
+
+    from derive.errors import UsageError
+
+    chosen: list[str] = []
+    for name in names:
+        matching = [name] if name in spec.tests else [test for test in spec.tests if fnmatchcase(test, name)]
+        if not matching and not set(name) & set("*?["):
+            spec.find_test(name)
+        if not matching:
+            raise UsageError(f"no test has a name like '{name}'")
+        chosen += matching
+    return chosen if names else None
+
+
+class _Session:
+    """The options of the tests, and their reports.
+
+    Args:
+        names: names and glob patterns of the tests; none for all.
+        output: table, json or junit.
+        jobs: number of tests that run at the same time.
+        strict: whether to refuse what a verify step does not mention.
+        fail_fast: whether to stop after the first failure.
+    """
+
+    def __init__(self, names: Sequence[str], output: str | None, jobs: int, *, strict: bool, fail_fast: bool) -> None:
+        self._names, self._output, self._jobs = names, output, jobs
+        self._strict, self._fail_fast = strict, fail_fast
+
+    def run(self, spec: CatalogSpec) -> bool:
+        """Run the tests of a catalog, and return whether one has failed."""
+        from derive.cli.console import note
+        from derive.testing import run_tests
+
+        begun = time.perf_counter()
+        results: list[TestResult] = []
+        tests = run_tests(spec, chosen_tests(spec, self._names), strict=self._strict, jobs=self._jobs)
+        for result in tests:
+            results.append(result)
+            for entry in result.said:
+                note(f"{entry['task']}: {entry['message']}", level=entry["level"], task=entry["task"])
+            self._report(result)
+            if result.failure is not None and self._fail_fast:
+                tests.close()
+                break
+        failed = sum(result.failure is not None for result in results)
+        seconds = time.perf_counter() - begun
+        if self._output == "junit":
+            click.echo(junit_report(results, seconds))
+        passed = len(results) - failed
+        tally = f"{failed} failed, {passed} passed" if failed else f"{passed} passed"
+        click.echo(f"{tally} in {seconds:.1f} s", err=self._output in {"json", "junit"})
+        return failed > 0
+
+    def _report(self, result: TestResult) -> None:
+        name = result.test.name
+        if self._output == "json":
+            click.echo(json_report(result))
+        elif self._output == "junit":
+            return
+        elif result.failure is None:
+            click.echo(f"{click.style('PASS', fg='green')} {name}  ({result.seconds:.2f} s)")
+        else:
+            click.echo(f"{click.style('FAIL', fg='red')} {name} · {visible(render_failure(result.failure))}")
+
+
+def _watch(session: _Session, load: Callable[[Resources], CatalogSpec]) -> None:
+    """Run the tests, and again after each edit of a file of the catalog, until Ctrl-C."""
+    from derive.catalog.loading import Resources
+    from derive.cli.applying import CatalogWatch
+    from derive.cli.console import note, print_error
+    from derive.errors import FlowError
+
+    edited = threading.Event()
+    resources = Resources()
+    outcome: CatalogSpec | FlowError
+    try:
+        outcome = load(resources)
+    except FlowError as error:
+        outcome = error
+    try:
+        with CatalogWatch(load, resources, edited.set) as edits:
+            while True:
+                try:
+                    if isinstance(outcome, FlowError):
+                        raise outcome
+                    session.run(outcome)
+                except FlowError as error:
+                    print_error(error)
+                note("waiting for an edit of the catalog; stop with Ctrl-C")
+                while (edit := edits.take()) is None:
+                    edited.wait()
+                    edited.clear()
+                note(f"{', '.join(edit.files)} changed")
+                outcome = edit.outcome
+    except KeyboardInterrupt:
+        note("stopped")

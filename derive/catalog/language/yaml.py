@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from derive.document.exact import parse_exact
 from derive.document.pointer import JSON, escape
 from derive.errors import CatalogError, Issue
 from derive.position import Position, Script
@@ -156,6 +157,30 @@ def parse_yaml(text: str, name: str) -> YamlFile:
     except yaml.YAMLError as exc:
         raise CatalogError([Issue("E001", f"not YAML: {exc}", Position(name))]) from exc
     return YamlFile(name, plain, value, composer.spans, composer.keys)
+
+
+def parse_json_lines(text: str, name: str) -> YamlFile:
+    """Parse JSON Lines as an array, whose items have the positions of their lines.
+
+    Raises:
+        CatalogError: a line is not JSON.
+    """
+    values: list[JSON] = []
+    spans: dict[Path, Span] = {}
+    issues: list[Issue] = []
+    begin = 0
+    for number, line in enumerate(text.split("\n")):
+        end = begin + len(line)
+        if line.strip():
+            spans[len(values),] = Span(number, 0, begin, end)
+            try:
+                values.append(parse_exact(line.encode()))
+            except ValueError as exc:
+                issues.append(Issue("E001", f"not JSON: {exc}", Position(name, number + 1, 1, len(line))))
+        begin = end + 1
+    if issues:
+        raise CatalogError(issues)
+    return YamlFile(name, text, values, spans, {})
 
 
 def _as_yaml(text: str) -> str:

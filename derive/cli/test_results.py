@@ -1,0 +1,111 @@
+"""Results of catalog tests as text, as JSON, and as JUnit XML, which CI systems show.
+
+In JUnit XML, a testcase stands for each test: its class is the name up to the last slash, and a failure has the
+difference and the position of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from derive.cli.console import visible
+
+if TYPE_CHECKING:
+    from derive.testing import Failure, Mismatch, TestResult
+
+
+def render_failure(failure: Failure) -> str:
+    """Return the reason why a test failed, as lines of text that show only differences."""
+    from derive.cli.console import render_error
+
+    lines = [f"step {failure.step} · {failure.description}    {failure.position}"]
+    if failure.error is not None:
+        lines += [f"  {line}" for line in render_error(failure.error).split("\n")]
+    for mismatch in failure.mismatches:
+        lines += _render_mismatch(mismatch)
+    lines += [f"  still to come: {step}" for step in failure.to_come]
+    return "\n".join(lines)
+
+
+def _render_mismatch(mismatch: Mismatch) -> list[str]:
+    from derive.document.exact import dump_exact
+    from derive.document.pointer import MISSING
+
+    key = mismatch.key
+    lines = []
+    for difference in mismatch.differences:
+        if difference.pointer == "" and MISSING in (difference.expected, difference.actual):
+            missing = difference.actual is MISSING
+            document = dump_exact(difference.expected if missing else difference.actual).decode()
+            lines.append(
+                f"  {key}  {'is missing; expected' if missing else 'is not expected; the test produced'} {document}"
+            )
+            continue
+        shown = [
+            "nothing" if value is MISSING else dump_exact(value).decode()
+            for value in (difference.expected, difference.actual)
+        ]
+        lines.append(f"  {key}  {difference.pointer}   expected  {shown[0]}")
+        lines.append(f"  {' ' * len(key)}  {' ' * len(difference.pointer)}   actual    {shown[1]}")
+    return lines
+
+
+def json_report(result: TestResult) -> str:
+    """Return a result as one line of JSON."""
+    from derive.document.exact import dump_exact
+
+    failure = result.failure
+    row = {"test": result.test.name, "passed": failure is None, "seconds": round(result.seconds, 3)}
+    if failure is not None:
+        position = failure.position
+        row |= {"step": failure.step, "what": failure.description, "failure": render_failure(failure)}
+        row |= {"file": position.file, "line": position.line}
+    return dump_exact(row).decode()
+
+
+def junit_report(results: Sequence[TestResult], seconds: float) -> str:
+    """Return the XML of results.
+
+    Args:
+        results: the results, in their order.
+        seconds: duration of all tests.
+    """
+    failed = sum(result.failure is not None for result in results)
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>']
+    lines.append(f'<testsuites tests="{len(results)}" failures="{failed}" time="{seconds:.3f}">')
+    lines.append(
+        f'  <testsuite name="flowctl test" tests="{len(results)}" failures="{failed}" errors="0" time="{seconds:.3f}">'
+    )
+    for result in results:
+        lines += _testcase(result)
+    return "\n".join([*lines, "  </testsuite>", "</testsuites>"])
+
+
+def _testcase(result: TestResult) -> list[str]:
+    group, _, name = result.test.name.rpartition("/")
+    position = result.test.position
+    attributes = {
+        "classname": group or "flowctl",
+        "name": name,
+        "file": position.file,
+        "line": str(position.line),
+        "time": f"{result.seconds:.3f}",
+    }
+    begin = "    <testcase " + " ".join(f"{key}={_quoted(value)}" for key, value in attributes.items())
+    said = "\n".join(f"{entry['task']}: {entry['message']}" for entry in result.said)
+    out = [f"      <system-out>{_text(said)}</system-out>"] if said else []
+    if result.failure is None:
+        return [f"{begin}>", *out, "    </testcase>"] if out else [f"{begin}/>"]
+    message = _quoted(f"step {result.failure.step} · {result.failure.description}")
+    text = _text(render_failure(result.failure))
+    return [f"{begin}>", f"      <failure message={message}>{text}</failure>", *out, "    </testcase>"]
+
+
+def _text(text: str) -> str:
+    return escape(visible(text))
+
+
+def _quoted(text: str) -> str:
+    return f'"{_text(text)}"'

@@ -1,0 +1,108 @@
+"""`flowctl test` from outside: choice of tests, fixtures in files, formats of results, and repetition after edits."""
+
+from __future__ import annotations
+
+import json
+import signal
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+from forked_flowctl import BARE, Flowctl, flowctl
+
+CATALOG = """\
+collections:
+  t/in: {schema: {type: object, properties: {id: {type: integer}}, required: [id]}, key: [/id]}
+  t/out:
+    schema: {type: object, properties: {id: {type: integer}, n: {type: integer}}, required: [id]}
+    key: [/id]
+    derive: {using: {sqlite: {}}, transforms: [{name: x, source: t/in, shuffle: any, lambda: "SELECT $id, $id * 2 AS n;"}]}
+tests:
+  t/a/one: [ingest: &in {collection: t/in, documents: in.jsonl}, verify: {collection: t/out, documents: out.ndjson}]
+  t/a/two: [ingest: *in, verify: {collection: t/out, documents: [{id: 1, n: 9}, {id: 2}]}]
+  t/b/<three>&: [ingest: *in, verify: {collection: t/out, documents: out.ndjson}]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "flow.yaml").write_text(CATALOG)
+    (tmp_path / "in.jsonl").write_text('{"id": 1}\n\n{"id": 2}\n')
+    (tmp_path / "out.ndjson").write_text('{"id": 1, "n": 2}\n{"id": 2, "n": 4}')
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "tests"),
+    [
+        ([], ["t/a/one", "t/a/two", "t/b/<three>&"]),
+        (["--jobs", "3"], ["t/a/one", "t/a/two", "t/b/<three>&"]),
+        (["-x"], ["t/a/one", "t/a/two"]),
+        (["-x", "--jobs", "3"], ["t/a/one", "t/a/two"]),
+        (["--name", "t/a/*"], ["t/a/one", "t/a/two"]),
+        (["--name", "*three*", "--name", "t/?/one"], ["t/a/one", "t/b/<three>&"]),
+        (["--name", "t/b/<three>&"], ["t/b/<three>&"]),
+    ],
+)
+def test_test_command_runs_the_chosen_tests_in_order(folder: Path, options: list[str], tests: list[str]) -> None:
+    code, out, err = flowctl(folder, "test", "-o", "json", *options)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["test"] for row in rows] == tests, err
+    assert [row["test"] for row in rows if not row["passed"]] == ["t/a/two"] * ("t/a/two" in tests)
+    assert code == ("t/a/two" in tests)
+    assert [(row["file"], row["line"]) for row in rows if not row["passed"]] == [("flow.yaml", 9)] * code
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--name", "t/a/on"], "did you mean 't/a/one'?"),
+        (["--name", "t/c/*"], "no test has a name like 't/c/*'"),
+        (["--watch", "-o", "junit"], "--watch has no end"),
+        (["--jobs", "0"], "0 is not in the range"),
+    ],
+)
+def test_test_command_refuses_wrong_options(folder: Path, options: list[str], error: str) -> None:
+    code, _, err = flowctl(folder, "test", *options)
+    assert (code, error in err) == (2, True), err
+
+
+def test_test_command_writes_junit_xml(folder: Path) -> None:
+    code, out, err = flowctl(folder, "test", "-o", "junit")
+    suite = ET.fromstring(out.split("?>\n")[1])[0]
+    cases = [(case.get("classname"), case.get("name"), case.get("line"), len(case)) for case in suite]
+    assert (code, "1 failed, 2 passed" in err) == (1, True)
+    assert cases == [("t/a", "one", "8", 0), ("t/a", "two", "9", 1), ("t/b", "<three>&", "10", 0)]
+    assert suite.attrib.items() >= {("tests", "3"), ("failures", "1")}
+    failure = suite[1][0]
+    assert failure.get("message") == "step 2 · verify t/out"
+    assert "[1]  /n   expected  9\n            actual    2" in (failure.text or "")
+
+
+def test_fixture_with_a_defect_has_the_position_of_its_line(folder: Path) -> None:
+    (folder / "in.jsonl").write_text('{"id": 1}\n{"id": x}\n{"id": "y"}\n')
+    code, _, err = flowctl(folder, "test")
+    assert (code, "in.jsonl:2:1" in err, "not JSON" in err) == (1, True, True)
+    (folder / "in.jsonl").write_text('{"id": 1}\n{"id": "y"}\n')
+    _, _, err = flowctl(folder, "test")
+    assert "in.jsonl:2:1" in err
+    assert 'fails its schema at \'/id\': "y" is not of type "integer"' in err
+
+
+def test_test_command_repeats_tests_after_edits(folder: Path) -> None:
+    arguments = ["test", "--name", "t/a/one", "--watch"]
+    with Flowctl(arguments, cwd=folder, stdout=PIPE, stderr=PIPE, text=True, env=BARE) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith("PASS t/a/one")
+        assert process.stdout.readline().startswith("1 passed")
+        assert process.stderr
+        assert process.stderr.readline().startswith("waiting for an edit")
+        (folder / "out.ndjson").write_text("{}\n{oops")
+        assert process.stderr.readline() == "out.ndjson changed\n"
+        assert process.stderr.readline().startswith("error[E001]: not JSON")
+        (folder / "out.ndjson").write_text('{"id": 1, "n": 3}\n{"id": 2}\n')
+        assert process.stdout.readline().startswith("FAIL t/a/one")
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert process.returncode == 0
