@@ -1,6 +1,6 @@
 # Every target sets up what it needs: a machine with Python 3.11 or later and make is enough.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types catalogs modules suite room bench transactions torture clean
+.PHONY: help demo docs test check lint types catalogs modules suite room bench transactions torture clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -14,6 +14,13 @@ help: ## List the targets
 
 demo: $(READY) ## Load the examples' data, derive from it on Spark, check the results, and keep tables in PostgreSQL
 	@$(BIN)/python examples/demo.py
+
+# The site is built by MkDocs, which nothing else needs.
+docs: $(READY) ## Build the documentation as a site in build/site, which needs no network; links are checked
+	@$(BIN)/python -c 'import material' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@$(BIN)/python -m website.pages
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean --config-file website/mkdocs.yml
+	@echo "open build/site/index.html"
 
 # mypy takes the time in which the tests wait for other processes, and its report comes after theirs.
 test: $(READY) ## Everything CI runs: check, the catalogs' tests, and the tests of the code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import apsw
 
@@ -246,6 +246,12 @@ _WINDOW_FUNCTIONS: dict[str, tuple[tuple[Type | None, ...], Type | None]] = {
     "nth_value": ((None, _N), None),
 }
 """Types of arguments, and of the result; None for any type, and for the type of the first argument."""
+
+
+def window_signatures() -> Mapping[str, tuple[tuple[Type | None, ...], Type | None]]:
+    """Return the types of arguments and of the result of each window function; None is any type, or the first one."""
+    shifted = dict.fromkeys(("lag", "lead"), ((None, Type.INTEGER, None), None))
+    return {**_WINDOW_FUNCTIONS, **shifted}
 
 
 def resolve_window(name: str, types: Sequence[Type], offset: int | None = None) -> Resolution:
