@@ -45,6 +45,8 @@ from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from derive.position import Position
 
 
@@ -115,6 +117,8 @@ class FlowError(Exception):
                 detail=value.get("detail"),
             )
         position = Position(*value["position"]) if value.get("position") else None
+        if issubclass(kind, SegmentMissingError):
+            return kind(value["message"], path=value["path"], position=position, hint=value.get("hint"))
         return kind(value["message"], position=position, hint=value.get("hint"))
 
 
@@ -199,7 +203,19 @@ class SegmentError(StorageError):
 
 
 class SegmentMissingError(SegmentError):
-    """A file of a collection is missing, although the metadata has just named it."""
+    """A file of a collection is missing, although the metadata has just named it.
+
+    Attributes:
+        path: path of the file, relative to the data folder.
+    """
+
+    def __init__(self, message: str, *, path: str, position: Position | None = None, hint: str | None = None) -> None:
+        super().__init__(message, position=position, hint=hint)
+        self.path = path
+
+    @override
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "path": self.path}
 
 
 class BusyError(StorageError):

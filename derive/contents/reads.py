@@ -142,7 +142,7 @@ def reading(
         try:
             yield Reading(_source_read(store, spec, options, capability.relation), spec)
         except SegmentMissingError as exc:
-            if store.missing([spec.name]):
+            if store.is_missing(exc.path):
                 raise
             raise FencedError(f"'{spec.name}' was reset while it was read", hint="run the command again") from exc
 
@@ -152,8 +152,7 @@ def compacted_before(store: View, spec: CollectionSpec) -> int | None:
     known = store.collection(spec.name)
     if known is None or known.since <= BEGINNING:
         return None
-    segments = store.segments(spec, SelectorSpec(), BEGINNING)
-    return known.since if any(segment.clock_min < known.since for segment in segments) else None
+    return known.since if store.segments(spec, end=known.since) else None
 
 
 def _source_read(store: Readable, spec: CollectionSpec, options: ReadOptions, relation: int) -> SourceRead:
@@ -199,7 +198,7 @@ def read_between(
         end: exclusive upper bound of the timestamps.
         relation: relation to read, which may have been renamed; None for the relation with the spec's name.
     """
-    return SourceRead(0, 0, begin, end, tuple(store.segments(spec, selector, begin, relation))).within(begin, end)
+    return SourceRead(0, 0, begin, end, tuple(store.segments(spec, selector, begin, relation, end)))
 
 
 def read_rows(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ReadRows]:
@@ -264,7 +263,7 @@ def subscribe_at(
             try:
                 yield from read_sorted(store.root, [read], conditions=options.conditions)
             except SegmentMissingError as exc:
-                if store.missing([known.name]):
+                if store.is_missing(exc.path):
                     raise
                 fate = store.describe_fate(spec.name, relation)
                 raise FencedError(f"{fate} while it was read", hint="run the command again") from exc

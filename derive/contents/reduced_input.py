@@ -225,7 +225,7 @@ class ReducedInput:
                     yield pending[:count], last
                     pending = pending[count:]
         except SegmentMissingError as exc:
-            if self._store.missing([self._spec.name]):
+            if self._store.is_missing(exc.path):
                 raise
             raise FencedError(f"'{self._spec.name}' was reset while it was read") from exc
         yield pending, upper

@@ -12,9 +12,11 @@ from derive.engine.transactor import TaskSpec
 from derive.errors import SegmentMissingError, SourceReplacedError, ViewError
 from derive.protocol.specs import CatalogSpec, DerivationSpec, InputSpec
 from derive.storage.capability.table import TaskCapability
+from derive.storage.metadata.descriptions import Collection
 from derive.storage.roles import Maintainable, Runnable
 from derive.storage.segments.clocks import count_documents, first_clock
 from derive.time import BEGINNING, END_OF_TIME
+from derive.time.extent import Enough, Limits, Size
 from derive.time.positions import (
     KeptHistory,
     Place,
@@ -95,6 +97,7 @@ class Inputs:
         failures: errors of materialized views, by name. The upper of such a view is the time at which its error begins,
             because the error may be corrected.
         others: for each input (by index) that will move to another relation, the approximate number of its documents.
+        left: for inputs (by index), the approximate size of later segments that were left out.
     """
 
     root: Path
@@ -103,6 +106,7 @@ class Inputs:
     segments: Mapping[int, tuple[Segment, ...]]
     failures: Mapping[str, ViewError] = field(default_factory=dict)
     others: Mapping[int, int] = field(default_factory=dict)
+    left: Mapping[int, Size] = field(default_factory=dict)
 
     def read(self, spec: InputSpec, begin: int, end: int) -> SourceRead:
         """Return the read of an input for adjusted timestamps in `[begin, end)`."""
@@ -133,6 +137,7 @@ def look(
     positions: Mapping[str, int],
     places: Mapping[str, Place] | None = None,
     switched: Mapping[str, Sequence[Segment]] | None = None,
+    limits: Limits | None = None,
 ) -> Inputs:
     """Return the inputs of a task now.
 
@@ -142,6 +147,8 @@ def look(
         positions: adjusted timestamp before which an input has processed all documents, by `state_key`.
         places: relation of the position, by `state_key`; None to read the relations that the sources name now.
         switched: segments of an input's switch to another relation, by `state_key`.
+        limits: greatest limits of a transaction: later segments, which no such transaction reads, are left out; None
+            for all unread segments.
 
     Raises:
         SourceReplacedError: the name of a source stands for another relation than the one read so far.
@@ -150,6 +157,7 @@ def look(
     failures: dict[str, ViewError] = {}
     segments: dict[int, tuple[Segment, ...]] = {}
     others: dict[int, int] = {}
+    left: dict[int, Size] = {}
     for spec in task.inputs:
         source = task.sources[spec.source]
         known = store.collection(source.name)
@@ -167,9 +175,8 @@ def look(
             if known is not None and way_to(store, task, spec, place) != "wait":
                 others[spec.index] = max(1, known.documents)  # rows are retracted even if the relation has no rows
         else:
-            begin = positions.get(spec.state_key, BEGINNING) - offset_of(spec, task.tick)
-            read = known.relation if known is not None and known.relation else None
-            segments[spec.index] = tuple(store.segments(source, spec.selector, begin, read))
+            begin = positions.get(spec.state_key, BEGINNING)
+            segments[spec.index], left[spec.index] = _unread(store, task, spec, known, begin, limits)
             if known is not None and known.failure is not None:
                 failures[source.name] = known.failure[1]
         uppers[source.name] = min(upper, uppers.get(source.name, upper))
@@ -181,7 +188,42 @@ def look(
         segments[index] += retried.segments
         if retried.frontier is not None:
             uppers[source.name] = min(uppers[source.name], retried.frontier)
-    return Inputs(store.root, task.tick, uppers, segments, failures, others)
+    return Inputs(store.root, task.tick, uppers, segments, failures, others, left)
+
+
+def _unread(
+    store: Maintainable | Runnable,
+    task: TaskSpec,
+    spec: InputSpec,
+    known: Collection | None,
+    begin: int,
+    limits: Limits | None,
+) -> tuple[tuple[Segment, ...], Size]:
+    """Return the unread segments of an input, as far as transactions read them, and the size of the others.
+
+    Args:
+        store: the data folder.
+        task: the task.
+        spec: the input.
+        known: its source; None if nothing is stored.
+        begin: adjusted timestamp before which all documents are processed.
+        limits: as in `look`.
+    """
+    read = read_input(spec, task.tick, (), begin, END_OF_TIME)
+    enough = Enough(read.clock_begin, read.clock_end, read.offset, task.tick, limits) if limits else None
+    relation = known.relation if known is not None and known.relation else None
+    source = task.sources[spec.source]
+    segments = tuple(store.segments(source, spec.selector, read.clock_begin, relation, until=enough))
+    if known is None or enough is None or enough.left is None:
+        return segments, Size(0, 0)
+    return segments, _size_from(store, known, enough.left)
+
+
+def _size_from(store: Maintainable | Runnable, known: Collection, clock: int) -> Size:
+    """Return the approximate size of a collection's documents from a timestamp on, evenly spread over its time."""
+    first, last = store.span(known.name)
+    share = min(1.0, (last + 1 - clock) / (last + 1 - first))
+    return Size(int(known.documents * share), int(known.bytes * share))
 
 
 def replaced(store: Maintainable | Runnable, task: TaskSpec, spec: InputSpec, relation: int) -> SourceReplacedError:
@@ -233,8 +275,8 @@ def find_pending(
     while True:
         try:
             return _waiting_in(look(store, task, positions, places, switched), task, positions)
-        except SegmentMissingError:
-            if store.missing(task.sources):
+        except SegmentMissingError as error:
+            if store.is_missing(error.path):
                 raise
             # A source was reset after the look-up: repeat the look-up.
 

@@ -261,7 +261,8 @@ class Run:
         looks: dict[str, Inputs] = {}
         for task in tasks:
             with self._stopping(task):
-                looks[task.spec.name] = task.look()
+                # a cycle transaction reads to the end of all sources
+                looks[task.spec.name] = task.look(is_whole=cycle in self.task_graph.cycle_transactions)
         if len(looks) < len(tasks):
             return False
         steps = self._next_steps(cycle, looks, absent, now)
@@ -391,7 +392,7 @@ class Run:
             task.error = fenced
         except Exception as exc:
             error = internal(self._store.root, task.spec.name, exc)
-            if isinstance(error, SegmentMissingError) and not self._store.missing(task.spec.sources):
+            if isinstance(error, SegmentMissingError) and not self._store.is_missing(error.path):
                 unseen = self._look_again(task.spec.name, error)
                 if unseen is None:
                     return

@@ -116,14 +116,18 @@ class Task:
         """Return the number of shards with the task's state."""
         return self._checkpoint.shards
 
-    def look(self) -> Inputs:
-        """Return the present inputs.
+    def look(self, *, is_whole: bool = False) -> Inputs:
+        """Return the present inputs: the unread segments, as far as the next transaction may read them.
+
+        Args:
+            is_whole: whether to return all unread segments.
 
         Raises:
             SourceReplacedError: a source is another relation than the one read so far.
         """
         checkpoint = self._checkpoint
-        return look(self._store, self.spec, checkpoint.positions, checkpoint.places, self._switched)
+        positions, places = checkpoint.positions, checkpoint.places
+        return look(self._store, self.spec, positions, places, self._switched, None if is_whole else self._pace.most)
 
     def follow(self) -> tuple[str, ...]:
         """Move inputs to the relations that now have the names of their sources, if the catalog allows the move.
@@ -302,15 +306,16 @@ class Task:
         if step.has_documents or self._transactor.has_to_execute:
             self._record_relations(step.behind)
         reads, position = self.reads(inputs, step.behind, bound), min(map(self._checkpoint.position, step.behind))
+        waiting = sum((inputs.left[read.index] for read in reads if read.index in inputs.left), size_of(reads))
         while True:
             limits = self._pace.limits
             if step.has_documents:
-                limits = self._transactor.prepare(size_of(reads), self.shards, limits)
+                limits = self._transactor.prepare(waiting, self.shards, limits)
             end = choose_end(reads, position, bound, tick, limits)
             if step.has_documents and _logger.isEnabledFor(logging.DEBUG):
-                waiting = f"{size_of(reads).documents:,} documents wait up to {format_rfc3339(bound)}"
+                text = f"{waiting.documents:,} documents wait up to {format_rfc3339(bound)}"
                 limit = f"at most about {limits.documents:,} at once"
-                _logger.debug("%s: extent up to %s; %s, %s", self.spec.name, format_rfc3339(end), waiting, limit)
+                _logger.debug("%s: extent up to %s; %s, %s", self.spec.name, format_rfc3339(end), text, limit)
             transaction = self.begin(inputs, step.behind, end, limits)
             self._reached = max(self._reached, end)
             try:

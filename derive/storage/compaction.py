@@ -18,7 +18,6 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +29,9 @@ from derive.protocol.specs import CollectionSpec
 from derive.storage.blobs import translated
 from derive.storage.capability.table import Capability
 from derive.storage.history import GRACE
+from derive.storage.metadata.database import SMALL_BYTES, SMALL_DOCUMENTS
+from derive.storage.metadata.descriptions import Collection as StoredCollection
+from derive.storage.metadata.segment import WindowPlace
 from derive.storage.roles import Maintainable
 from derive.storage.segments.fold import FOLD_SIZES, Fold, FoldSizes, by_partition, copy_rows
 from derive.storage.segments.partition import COMPACTED
@@ -51,8 +53,8 @@ class MergeSizes:
         large_bytes: see `large_documents`.
     """
 
-    small_documents: int = 250_000
-    small_bytes: int = 32 << 20
+    small_documents: int = SMALL_DOCUMENTS
+    small_bytes: int = SMALL_BYTES
     large_documents: int = 1_000_000
     large_bytes: int = 128 << 20
 
@@ -125,7 +127,8 @@ def compact(
         store.garbage.collect_unfinished()
         versions = store.history.versions(spec.name)
         spec = store.read_as(spec)
-        before = store.segments(spec)
+        store.tables.flush_named(spec.name)
+        before = store.collection(spec.name)
         if since is not None:
             known = store.history.frontiers(spec.name)
             bound = min(since, known.bound) if known else BEGINNING
@@ -133,23 +136,25 @@ def compact(
                 if former.ends is not None and bound < former.ends:
                     _advance(store, replace(former.read_as(spec), name=former.stored), bound, fold_sizes)
             _advance(store, spec, bound, fold_sizes)
-        for group in choose(store.segments(spec), fewest):
+        for group in _groups(store, spec, fewest):
             _merge(store, spec, group)
         store.garbage.collect_replaced(wall_clock() - grace)
         return _outcome(store, spec, before, since)
 
 
-def _outcome(store: Maintainable, spec: CollectionSpec, before: Sequence[Segment], desired: int | None) -> Compaction:
-    after = store.segments(spec)
+def _outcome(
+    store: Maintainable, spec: CollectionSpec, before: StoredCollection | None, desired: int | None
+) -> Compaction:
+    after = store.collection(spec.name)
     known = store.history.frontiers(spec.name)
     reached = known.since if known else BEGINNING
     bounds = tuple(reader for reader in known.readers if reader.frontier <= reached) if known else ()
     return Compaction(
         spec.name,
-        len(before),
-        len(after),
-        sum(segment.documents for segment in before),
-        sum(segment.documents for segment in after),
+        before.segments if before else 0,
+        after.segments if after else 0,
+        before.documents if before else 0,
+        after.documents if after else 0,
         reached,
         bounds if desired is not None and reached < desired else (),
     )
@@ -161,7 +166,7 @@ def _advance(store: Maintainable, spec: CollectionSpec, desired: int, sizes: Fol
     since = min(desired, known.bound) if known else BEGINNING
     if known is None or since <= known.since:
         return
-    old = [segment for segment in store.segments(spec) if segment.clock_min < since]
+    old = store.segments(spec, end=since)
     with _new_files(store, spec) as name:
         writer = SegmentWriter(store.root, spec, f"{name}-later")
         try:
@@ -178,6 +183,19 @@ def _advance(store: Maintainable, spec: CollectionSpec, desired: int, sizes: Fol
         if not is_done:
             store.garbage.collect_unfinished()
         reach("compaction.advanced")
+
+
+def _groups(store: Maintainable, spec: CollectionSpec, fewest: int, begin: int = BEGINNING) -> Iterator[list[Segment]]:
+    """Yield the groups of segments to merge that begin at or after a timestamp; only some segments are in memory."""
+    end: WindowPlace | None = WindowPlace()
+    while end is not None:
+        window = store.history.window(spec, max(fewest, 2), end, _WINDOW)
+        yield from choose([segment for segment in window.segments if segment.clock_min >= begin], fewest)
+        end = window.end
+
+
+_WINDOW = 10_000
+"""Greatest number of small segments in memory, and so in a group."""
 
 
 def choose(segments: Sequence[Segment], fewest: int, sizes: MergeSizes = MERGE_SIZES) -> list[list[Segment]]:
@@ -302,15 +320,16 @@ def forecast(
         return None
     known = replace(known, readers=tuple(reader for reader in known.readers if reader.task not in gone))
     reached = known.since if since is None else max(known.since, min(since, known.bound))
-    segments = store.segments(spec)
-    old = [segment for segment in segments if reached > known.since and segment.clock_min < reached]
-    merged = list(chain(*choose([segment for segment in segments if segment not in old], 2)))
+    store.tables.flush_named(spec.name)
+    stored = store.collection(spec.name)
+    old = store.segments(spec, end=reached) if reached > known.since else []
+    merged = sum(map(len, _groups(store, spec, 2, reached if reached > known.since else BEGINNING)))
     is_held = since is not None and reached < since
     return Forecast(
         spec.name,
-        len(segments),
-        len(old) + len(merged),
-        sum(segment.documents for segment in segments),
+        stored.segments if stored else 0,
+        len(old) + merged,
+        stored.documents if stored else 0,
         sum(_below(store, segment, reached) for segment in old),
         reached,
         tuple(reader for reader in known.readers if reader.frontier <= reached) if is_held else (),

@@ -17,12 +17,15 @@ from uuid import UUID
 
 import apsw
 
+from derive.protocol.specs import CollectionSpec
 from derive.storage.blobs import Blobs
 from derive.storage.capability.table import read_capabilities, reading_since, release_expired, write_capabilities
 from derive.storage.metadata.collection import advance_since, forget_errors, frontiers_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.descriptions import Frontiers
 from derive.storage.metadata.segment import (
+    Window,
+    WindowPlace,
     abandoned_by,
     all_paths,
     all_writers,
@@ -36,11 +39,12 @@ from derive.storage.metadata.segment import (
     forget_writer,
     forget_writers,
     known_paths,
+    read_window,
     replace_segments,
     replaced_before,
     writers_of,
 )
-from derive.storage.metadata.tables import forget_unread
+from derive.storage.metadata.tables import check_partitions, forget_unread
 from derive.storage.metadata.versions import Version, drop_versions, readable_names, versions_of
 from derive.storage.segments.partition import COMPACTED, FOLDER, INGESTED, collection_folder
 from derive.storage.timeline import wall_clock
@@ -65,6 +69,18 @@ class History:
         """Return the versions of a collection, in order; none if no shadow has replaced it."""
         with self._metadata.snapshot() as db:
             return versions_of(db, name)
+
+    def window(self, spec: CollectionSpec, fewest: int, after: WindowPlace, most: int) -> Window:
+        """Return the next small segments of a collection; see `read_window`.
+
+        Raises:
+            StorageError: the collection was stored with other partition fields.
+        """
+        with self._metadata.snapshot() as db:
+            window = read_window(db, spec.name, fewest, after, most)
+            if window.segments:
+                check_partitions(db, spec.name, [projection.field for projection in spec.partitions])
+        return window
 
     def begin_files(self, name: str, identifier: str) -> None:
         """Record a writer before it writes files of a collection; the names of its files begin with its identifier."""

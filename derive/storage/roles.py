@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as SomeOf
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -32,7 +32,7 @@ from derive.storage.metadata.quarantine import Retried
 from derive.storage.shadows import Shadows
 from derive.storage.tables import Tables
 from derive.storage.timeline import Timeline
-from derive.time import BEGINNING
+from derive.time import BEGINNING, END_OF_TIME
 from derive.time.positions import Segment
 
 
@@ -69,8 +69,10 @@ class View(Folder, Protocol):
         selector: SelectorSpec | None = None,
         begin: int = BEGINNING,
         relation: int | None = None,
+        end: int = END_OF_TIME,
+        until: Callable[[Segment], bool] | None = None,
     ) -> list[Segment]:
-        """Return segments of a collection."""
+        """Return segments of a collection; see `Store`."""
 
     def collection_of(self, relation: int) -> Collection | None:
         """Return the description of a relation's collection, also after a rename."""
@@ -81,8 +83,11 @@ class View(Folder, Protocol):
     def describe_fate(self, name: str, relation: int) -> str:
         """Describe the fate of a relation that once had the name."""
 
-    def missing(self, names: Iterable[str]) -> list[str]:
-        """Return the paths of segments whose files are missing."""
+    def span(self, name: str) -> tuple[int, int]:
+        """Return the greatest timestamps of the first and the last segment of a collection with segments."""
+
+    def is_missing(self, path: str) -> bool:
+        """Return true if the file of a segment is missing."""
 
     def task(self, name: str) -> TaskState | None:
         """Return the state of a task."""

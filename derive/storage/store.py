@@ -7,8 +7,10 @@ database, and is durable when it returns, unless its docstring says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as SomeOf
+from contextlib import closing
+from itertools import chain, islice, takewhile
 from pathlib import Path
 
 import apsw
@@ -73,7 +75,13 @@ from derive.storage.metadata.quarantine import (
     open_counts,
     record_decisions,
 )
-from derive.storage.metadata.segment import begin_writer, read_segments, segment_paths
+from derive.storage.metadata.segment import (
+    begin_writer,
+    is_segment,
+    iterate_segments,
+    read_segments,
+    span_of,
+)
 from derive.storage.metadata.tables import bind, check_partitions, find_conflict, has_appended
 from derive.storage.metadata.tasks import (
     begin_epoch,
@@ -93,7 +101,7 @@ from derive.storage.shadows import Shadows
 from derive.storage.sql_catalog import Fence, SqlCatalog
 from derive.storage.tables import Tables
 from derive.storage.timeline import Elapsed, Timeline, assign_up_to, wall_clock
-from derive.time import BEGINNING
+from derive.time import BEGINNING, END_OF_TIME
 from derive.time.positions import Segment
 
 
@@ -228,8 +236,10 @@ class Store:
         selector: SelectorSpec | None = None,
         begin: int = BEGINNING,
         relation: int | None = None,
+        end: int = END_OF_TIME,
+        until: Callable[[Segment], bool] | None = None,
     ) -> list[Segment]:
-        """Return the segments of a collection in selected logical partitions, ordered by timestamp.
+        """Return the segments of a collection in selected logical partitions, ordered by least timestamp.
 
         Without a relation, the segments of the present version.
 
@@ -238,10 +248,17 @@ class Store:
             selector: selection of logical partitions; None for all.
             begin: first timestamp of interest.
             relation: relation to read, which may have been renamed; None for the relation with the spec's name.
+            end: exclusive upper bound of the timestamps of interest.
+            until: called with each segment in order; the list ends before the segment for which it returns true. The
+                later segments are not read.
 
         Raises:
             StorageError: the collection was stored with other partition fields.
         """
+
+        def is_selected(segment: Segment) -> bool:
+            return selector is None or selector.selects(dict(zip(partitions, segment.partition, strict=True)))
+
         partitions = [projection.field for projection in spec.partitions]
         with self._metadata.snapshot() as db:
             name = spec.name if relation is None else name_of_relation(db, relation)
@@ -250,20 +267,31 @@ class Store:
             self.tables.flush_table(table)
         with self._metadata.snapshot() as db:
             name = spec.name if relation is None else name_of_relation(db, relation)
-            segments = [] if name is None else read_segments(db, name, begin)
-            if name is not None and segments:
-                check_partitions(db, name, partitions)
-        if selector is None:
-            return segments
-        return [
-            segment for segment in segments if selector.selects(dict(zip(partitions, segment.partition, strict=True)))
-        ]
+            if name is None:
+                return []
+            if until is None:
+                segments = read_segments(db, name, begin, end)
+                if segments:
+                    check_partitions(db, name, partitions)
+                return list(filter(is_selected, segments))
+            with closing(iterate_segments(db, name, begin)) as stored:
+                first = list(islice(stored, 1))
+                if first:
+                    check_partitions(db, name, partitions)
+                later = takewhile(lambda segment: not until(segment), filter(is_selected, chain(first, stored)))
+                return [segment for segment in later if segment.clock_min < end]
 
-    def missing(self, names: Iterable[str]) -> list[str]:
-        """Return the paths of segments whose files are missing, except after a reset or a replacement."""
+    def span(self, name: str) -> tuple[int, int]:
+        """Return the greatest timestamps of the first and the last segment of a collection with segments."""
         with self._metadata.snapshot() as db:
-            paths = [path for name in names for path in segment_paths(db, name)]
-        return [path for path in paths if not is_there(self._blobs, path)]
+            return span_of(db, name)
+
+    def is_missing(self, path: str) -> bool:
+        """Return true if the file of a segment is missing; false if the file is no longer a segment."""
+        with self._metadata.snapshot() as db:
+            if not is_segment(db, path):
+                return False
+        return not is_there(self._blobs, path)
 
     def seal(self, names: Sequence[str], frontier: int) -> dict[str, int]:
         """Advance collections without updates to `frontier`, or as far as write capabilities allow.

@@ -41,6 +41,7 @@ from derive.storage.metadata.tables import (
     delete_appended,
     find_table,
     forget_unread,
+    has_appended,
     insert_table,
     name_of,
     next_seq,
@@ -380,6 +381,13 @@ class Tables:
         with self._metadata.snapshot() as db:
             identifiers = appended_tables(db, fewest)
         return sum(map(self.flush_table, identifiers))
+
+    def flush_named(self, name: str) -> None:
+        """Write the appended rows of the table with a name to a segment; do nothing for another collection."""
+        with self._metadata.snapshot() as db:
+            identifier = has_appended(db, name)
+        if identifier is not None:
+            self.flush_table(identifier)
 
     def flush_table(self, identifier: GlobalId) -> int:
         """Write the appended rows of a table to a segment; return the number of updates.

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from derive.time import tick_begin, tick_end
-from derive.time.positions import SourceRead
+from derive.time.positions import Segment, SourceRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,9 @@ class Size:
     documents: int
     bytes: int
 
+    def __add__(self, other: Size) -> Size:
+        return Size(self.documents + other.documents, self.bytes + other.bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -82,11 +85,12 @@ class Pace:
         limits: upper bound of the limits.
 
     Attributes:
+        most: upper bound of the limits.
         limits: the present limits.
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._most = limits
+        self.most = limits
         self.limits = limits
         self._patience = 0  # number of successes that are needed for the next increase
         self._succeeded = 0  # number of successes after the last change
@@ -99,7 +103,7 @@ class Pace:
 
     def speed_up(self) -> None:
         """Double the limits, up to the upper bound, after enough consecutive successes."""
-        now, most = self.limits, self._most
+        now, most = self.limits, self.most
         if now == most:
             self._patience = 0
         self._succeeded += 1
@@ -144,6 +148,57 @@ def size_of(reads: Sequence[SourceRead]) -> Size:
             documents += segment.documents * covered // span
             size += segment.bytes * covered // span
     return Size(documents, size)
+
+
+class Enough:
+    """Decides, segment by segment, when a read has enough segments for every transaction within limits.
+
+    `choose_end` chooses the same end with these segments as with all segments: the documents before a tick boundary,
+    before which no later segment begins, already exceed the limits. The least timestamp of an unread document is the
+    same, too, because a segment that begins in the interval has a document at its least timestamp.
+
+    Args:
+        begin: first timestamp of the read.
+        end: exclusive upper bound of its timestamps.
+        offset: microseconds from a timestamp to its adjusted timestamp.
+        tick: length of a tick, microseconds.
+        limits: greatest limits of a transaction.
+
+    Attributes:
+        left: least timestamp of the segments that were left out; None if all were taken.
+    """
+
+    def __init__(self, begin: int, end: int, offset: int, tick: int, limits: Limits) -> None:
+        self._begin, self._end, self._offset, self._tick, self._limits = begin, end, offset, tick, limits
+        self.left: int | None = None
+        self._segments: list[Segment] = []
+        self._first: int | None = None  # least timestamp of a segment that begins in the interval
+        self._taken = Size(0, 0)
+        self._next = 0  # number of segments at the next check, so that all checks together take linear time
+
+    def __call__(self, segment: Segment) -> bool:
+        """Return true if the segments before this one are enough; called in the order of the least timestamp."""
+        if segment.clock_min >= self._end:
+            return True
+        count = len(self._segments)
+        if count >= self._next and not self._limits.hold(self._taken):
+            if self._exceeds(segment.clock_min):
+                self.left = segment.clock_min
+                return True
+            self._next = count + count // 4
+        self._segments.append(segment)
+        self._taken += Size(segment.documents, segment.bytes)
+        if self._first is None and segment.clock_min >= self._begin:
+            self._first = segment.clock_min
+        return False
+
+    def _exceeds(self, clock: int) -> bool:
+        """Return true if the documents before the tick of a timestamp exceed the limits."""
+        border = tick_begin(clock + self._offset, self._tick) - self._offset
+        if self._first is None or self._first >= border:
+            return False
+        read = SourceRead(0, self._offset, self._begin, min(border, self._end), tuple(self._segments))
+        return not self._limits.hold(size_of([read]))
 
 
 def is_one_tick(reads: Sequence[SourceRead], tick: int) -> bool:

@@ -94,7 +94,8 @@ class MissesFiles(InProcessExecutor):
     def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         if self.times:
             self.times -= 1
-            raise SegmentMissingError(f"a file of collection 'p/numbers' is missing: {plan.reads[0].segments[0].path}")
+            path = plan.reads[0].segments[0].path
+            raise SegmentMissingError(f"a file of collection 'p/numbers' is missing: {path}", path=path)
         return super().execute(plan, progress)
 
 

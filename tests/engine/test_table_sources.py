@@ -31,6 +31,7 @@ from derive.spark.executor import SparkExecutor, reduced_on_spark
 from derive.storage.compaction import compact
 from derive.storage.store import Store
 from derive.storage.table_types import Table, TableColumn
+from derive.time import END_OF_TIME
 from derive.time.positions import Segment
 
 ORDERS = "sql/public/orders"
@@ -279,10 +280,12 @@ def test_source_reset_before_counting_is_read_again(tmp_path: Path) -> None:
             selector: SelectorSpec | None = None,
             begin: int = 0,
             relation: int | None = None,
+            end: int = END_OF_TIME,
+            until: Callable[[Segment], bool] | None = None,
         ) -> list[Segment]:
             nonlocal looks
             looks += 1
-            found = super().segments(spec, selector, begin, relation)
+            found = super().segments(spec, selector, begin, relation, end, until)
             if found:
                 reset_elsewhere(world)
             return found

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from time_specs import input_of, limits, reads, segment
+from time_specs import input_of, limits, reads, segment, segments
 
-from derive.time.extent import Limits, Size, choose_end, is_one_tick, size_of, slice_borders
-from derive.time.positions import SourceRead, read_input
+from derive.storage.segments.clocks import first_clock
+from derive.time import END_OF_TIME
+from derive.time.extent import Enough, Limits, Size, choose_end, is_one_tick, size_of, slice_borders
+from derive.time.positions import Segment, SourceRead, read_input
 
 ticks = st.sampled_from([1, 10, 64, 1_000])
 
 
 def read_of(*stored: tuple[int, int, int], begin: int = 0, end: int = 10_000, offset: int = 0) -> SourceRead:
     return read_input(input_of("all", read_delay=offset), 10, [segment(*values) for values in stored], begin, end)
+
+
+def is_before(enough: Enough, segment: Segment) -> bool:
+    """Return true if a segment belongs to the enough ones."""
+    return not enough(segment)
 
 
 def hold(cut: list[SourceRead], begin: int, end: int) -> Size:
@@ -109,3 +119,41 @@ def test_size_includes_the_share_of_a_segment(begin: int, end: int, offset: int,
 def test_single_ticks_are_recognized() -> None:
     assert is_one_tick([read_of((10, 19, 5)), read_of((13, 13, 1))], 10)
     assert not is_one_tick([read_of((10, 19, 5)), read_of((13, 13, 1), offset=10)], 10)
+
+
+@given(st.data(), ticks, limits, st.integers(0, 2_500), st.sampled_from([None, 0, 900]), st.sampled_from([None, 1_500]))
+def test_enough_segments_have_the_ends_of_all(
+    data: st.DataObject, tick: int, most: Limits, position: int, not_before: int | None, not_after: int | None
+) -> None:
+    """No transaction and no first document differs if the segments after the first enough ones are left out."""
+    all_reads, some_reads = [], []
+    for index in range(data.draw(st.integers(1, 2))):
+        spec = input_of("input", index=index, read_delay=7, not_before=not_before, not_after=not_after)
+        stored = sorted((*data.draw(segments()), *data.draw(segments())), key=lambda each: each.clock_min)
+        read = read_input(spec, tick, (), position, END_OF_TIME)
+        enough = Enough(read.clock_begin, read.clock_end, read.offset, tick, most)
+        unread = [each for each in stored if each.clock_max >= read.clock_begin]
+        taken = list(itertools.takewhile(partial(is_before, enough), unread))
+        whole, some = (read_input(spec, tick, each, position, END_OF_TIME) for each in (stored, taken))
+        if not any(each.clock_min < read.clock_begin for each in unread):
+            assert first_clock(Path(), some) == first_clock(Path(), whole)
+        all_reads.append(whole)
+        some_reads.append(some)
+    bound = tick * data.draw(st.integers(position // tick + 1, position // tick + 300))
+    lower = replace(most, documents=data.draw(st.integers(1, most.documents)))
+    for used in (most, lower):
+        ends = [
+            choose_end([read.within(position, bound) for read in of], position, bound, tick, used)
+            for of in (all_reads, some_reads)
+        ]
+        assert ends[0] == ends[1]
+        assert [read.within(position, ends[0]) for read in all_reads] == [
+            read.within(position, ends[0]) for read in some_reads
+        ]
+
+
+def test_enough_segments_are_few() -> None:
+    enough = Enough(0, END_OF_TIME, 0, 10, Limits(documents=100))
+    stored = [segment(10 * number, 10 * number + 9, 10) for number in range(1_000)]
+    taken = list(itertools.takewhile(partial(is_before, enough), stored))
+    assert (len(taken), enough.left) == (11, 110)

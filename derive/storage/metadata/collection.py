@@ -152,8 +152,8 @@ def describe_fate(db: apsw.Connection, name: str, relation: int) -> str:
 def read_collection(db: apsw.Connection, name: str) -> Collection | None:
     """Return the description of a collection; None if nothing is stored under this name."""
     row: Any = db.execute(
-        "SELECT relation, name, since, upper, coalesce(sum(documents), 0), count(segment.id), coalesce(sum(bytes), 0)"
-        " FROM collection LEFT JOIN segment ON collection = name WHERE name = ? GROUP BY name",
+        "SELECT relation, name, since, upper, coalesce(documents, 0), coalesce(segments, 0), coalesce(bytes, 0)"
+        " FROM collection LEFT JOIN size ON collection = name WHERE name = ?",
         (name,),
     ).fetchone()
     if row is None:

@@ -118,6 +118,15 @@ class CommitSignal:
                 self._resting.pop().close()
 
 
+SMALL_DOCUMENTS, SMALL_BYTES = 250_000, 32 << 20
+"""A segment is small, and worth merging, if it has fewer documents and fewer bytes than this."""
+
+IS_SMALL = f"(documents < {SMALL_DOCUMENTS} AND bytes < {SMALL_BYTES})"
+"""Expression of SQL: 1 for a small segment; an index has it."""
+
+SPAN_DIGITS = "length(printf('%x', clock_max - clock_min))"
+"""Expression of SQL: number of hexadecimal digits of a segment's time span; an index has it."""
+
 FORMAT = 12
 """Version of the tables below, and of segment files."""
 
@@ -376,8 +385,47 @@ ALTER TABLE collection ADD COLUMN named INTEGER NOT NULL DEFAULT 0; -- time of t
 CREATE UNIQUE INDEX collection_by_relation ON collection (relation);
 """
 
-_LATEST = _PAST + _INGESTIONS + _FOLLOWED + _VERSIONS + _QUARANTINE + _COUNTERS
-"""Tables of format 12 that its first databases lack; they also lack the column of `_HOME`."""
+_SIZES = """
+CREATE TABLE size (                     -- sums over the segments of each collection that has segments; kept by triggers
+    collection TEXT PRIMARY KEY,
+    segments INTEGER NOT NULL,
+    documents INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) WITHOUT ROWID;
+INSERT INTO size SELECT collection, count(*), sum(documents), sum(bytes) FROM segment GROUP BY collection;
+CREATE TRIGGER segment_added AFTER INSERT ON segment BEGIN
+    INSERT INTO size VALUES (new.collection, 1, new.documents, new.bytes) ON CONFLICT (collection) DO UPDATE
+    SET segments = segments + 1, documents = documents + excluded.documents, bytes = bytes + excluded.bytes;
+END;
+CREATE TRIGGER segment_deleted AFTER DELETE ON segment BEGIN
+    UPDATE size SET segments = segments - 1, documents = documents - old.documents, bytes = bytes - old.bytes
+    WHERE collection = old.collection;
+    DELETE FROM size WHERE collection = old.collection AND segments = 0;
+END;
+CREATE TRIGGER segment_moved AFTER UPDATE OF collection ON segment BEGIN
+    UPDATE size SET segments = segments - 1, documents = documents - old.documents, bytes = bytes - old.bytes
+    WHERE collection = old.collection;
+    DELETE FROM size WHERE collection = old.collection AND segments = 0;
+    INSERT INTO size VALUES (new.collection, 1, new.documents, new.bytes) ON CONFLICT (collection) DO UPDATE
+    SET segments = segments + 1, documents = documents + excluded.documents, bytes = bytes + excluded.bytes;
+END;
+"""
+"""Sums over segments. Triggers keep them, because older releases of this format also write segments."""
+
+_INDEXES = f"""
+CREATE INDEX IF NOT EXISTS segment_by_span ON segment (collection, {SPAN_DIGITS}, clock_min);
+CREATE INDEX IF NOT EXISTS segment_by_size ON segment (collection, {IS_SMALL}, partition, clock_min);
+"""
+
+_READ_SIZES = """
+CREATE TEMP VIEW size AS
+    SELECT collection, count(*) AS segments, sum(documents) AS documents, sum(bytes) AS bytes
+    FROM segment GROUP BY collection;
+"""
+"""The sums of a database that an older release of this format wrote, and that only can be read."""
+
+_LATEST = _PAST + _INGESTIONS + _FOLLOWED + _VERSIONS + _QUARANTINE + _COUNTERS + _INDEXES
+"""Tables of format 12 that its first databases lack; they also lack the column of `_HOME`, and `_SIZES`."""
 
 _UPGRADES = {9: _IDENTITY, 10: _RELATIONS + _SQL_CATALOG, 11: _LATEST}
 """Statements that upgrade a database to the next format, by its present format."""
@@ -469,6 +517,8 @@ class Metadata:
             elif version < FORMAT:
                 older = "ingest the sources into a new data folder, and derive from them again"
             raise StorageError(f"{path} has format {version}, and this flowctl reads format {FORMAT}", hint=older)
+        if access == "read" and not _has_sizes(self._db):
+            self._db.execute(_READ_SIZES)
         self._file = path.absolute()
         self._inode = _inode_of(self._file) if access == "write" else None
         if access == "write":
@@ -499,6 +549,8 @@ class Metadata:
                 db.execute(_LATEST)
                 if not db.execute("SELECT 1 FROM pragma_table_info('task') WHERE name = 'home'").get:
                     db.execute(_HOME)
+                if not _has_sizes(db):
+                    db.execute(_SIZES)
         remove_absorbed(self.path.parent)
 
     @contextmanager
@@ -621,6 +673,11 @@ class Metadata:
             if self._count:
                 self._count.close()
                 self._count = None
+
+
+def _has_sizes(db: apsw.Connection) -> bool:
+    """Return true if a database keeps the sums over the segments of each collection."""
+    return db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'size'").get is not None
 
 
 def _inode_of(file: Path) -> tuple[int, int] | None:

@@ -2,25 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import heapq
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import apsw
 import orjson
 
+from derive.storage.metadata.database import IS_SMALL, SPAN_DIGITS
 from derive.storage.segments.partition import INGESTED
 from derive.storage.timeline import wall_clock
+from derive.time import END_OF_TIME
 from derive.time.positions import Segment
 
+_COLUMNS = "path, partition, clock_min, clock_max, documents, bytes, checksum"
 
-def read_segments(db: apsw.Connection, name: str, begin: int) -> list[Segment]:
-    """Return the segments of a collection with timestamps at or above `begin`, ordered by timestamp."""
+
+def _segment(name: str, row: Sequence[Any]) -> Segment:
+    """Return the segment of a row with `_COLUMNS`."""
+    return Segment(name, row[0], tuple(orjson.loads(row[1])), *row[2:])
+
+
+def read_segments(db: apsw.Connection, name: str, begin: int, end: int = END_OF_TIME) -> list[Segment]:
+    """Return the segments of a collection with timestamps in `[begin, end)`, ordered by least timestamp."""
     rows: list[Any] = db.execute(
-        "SELECT path, partition, clock_min, clock_max, documents, bytes, checksum FROM segment"
-        " WHERE collection = ? AND clock_max >= ? ORDER BY clock_min, id",
-        (name, begin),
+        f"SELECT {_COLUMNS} FROM segment"
+        " WHERE collection = ? AND clock_max >= ? AND clock_min < ? ORDER BY clock_min, id",
+        (name, begin, end),
     ).fetchall()
-    return [Segment(name, row[0], tuple(orjson.loads(row[1])), *row[2:]) for row in rows]
+    return [_segment(name, row) for row in rows]
+
+
+_FEW = 256
+"""Number of segments that are sorted at once; of more segments, only the first ones are read."""
+
+_MOST_DIGITS = 16
+"""Number of hexadecimal digits of the longest time span."""
+
+
+def iterate_segments(db: apsw.Connection, name: str, begin: int, few: int = _FEW) -> Generator[Segment]:
+    """Yield the segments with timestamps at or above `begin`, ordered like `read_segments`, in a transaction.
+
+    The cost of a segment does not depend on the number of all segments. A segment that begins before `begin` is found
+    by its span: of the segments whose span has a number of hexadecimal digits, only those that begin shortly before
+    `begin` can reach it.
+
+    Args:
+        db: a transaction.
+        name: the collection.
+        begin: first timestamp.
+        few: number of segments that are sorted at once, and not searched by their spans.
+    """
+    placed = f"SELECT clock_min, id, {_COLUMNS} FROM segment WHERE collection = ?"
+    rows: list[Any] = db.execute(f"{placed} AND clock_max >= ? LIMIT ?", (name, begin, few + 1)).fetchall()
+    if len(rows) <= few:
+        yield from (_segment(name, row[2:]) for row in sorted(rows))
+        return
+    by_span = [
+        db.execute(
+            f"{placed} AND {SPAN_DIGITS} = ? AND clock_min > ? AND clock_max >= ? ORDER BY clock_min, id",
+            (name, digits, max(begin - 16**digits, -1), begin),
+        )
+        for digits in range(1, _MOST_DIGITS + 1)
+    ]
+    for row in heapq.merge(*by_span):
+        yield _segment(name, row[2:])
+
+
+class WindowPlace(NamedTuple):
+    """The place of a segment in the order of partition and time.
+
+    Attributes:
+        partition: JSON array of the logical partition's values.
+        clock: least timestamp.
+        id: number of the segment.
+    """
+
+    partition: str = ""
+    clock: int = -1
+    id: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some of a collection's segments that may be merged.
+
+    Attributes:
+        segments: small segments, ordered by logical partition and time; of the large segments between two small
+            segments, the first.
+        end: place of the last segment; None if no more small segments follow.
+    """
+
+    segments: tuple[Segment, ...]
+    end: WindowPlace | None
+
+
+def read_window(db: apsw.Connection, name: str, fewest: int, after: WindowPlace, most: int) -> Window:
+    """Return the next small segments of a collection, at most `most`; logical partitions with few are left out.
+
+    Args:
+        db: a transaction.
+        name: the collection.
+        fewest: smallest number of small segments of a logical partition.
+        after: end of the previous window.
+        most: greatest number of small segments.
+    """
+    partitions = db.execute(
+        f"SELECT partition FROM segment WHERE collection = ? AND {IS_SMALL} = 1 AND partition >= ?"
+        " GROUP BY partition HAVING count(*) >= ?",
+        (name, after.partition, fewest),
+    )
+    segments: list[Segment] = []
+    count = 0
+    for (partition,) in partitions:
+        place = after if partition == after.partition else WindowPlace(partition)
+        large: Any = ()  # place of the first large segment after the last small one; None without one
+        for row in db.execute(_AFTER.format(is_small=1), (name, *place)):
+            if count == most:
+                return Window(tuple(segments), place)
+            here = WindowPlace(partition, *row[:2])
+            if large is not None and (not large or WindowPlace(partition, *large[:2]) < place):
+                large = db.execute(_AFTER.format(is_small=0), (name, *place)).fetchone()
+            if large and place < WindowPlace(partition, *large[:2]) < here:
+                segments.append(_segment(name, large[2:]))
+            segments.append(_segment(name, row[2:]))
+            place, count = here, count + 1
+    return Window(tuple(segments), None)
+
+
+_AFTER = (
+    f"SELECT clock_min, id, {_COLUMNS} FROM segment WHERE collection = ? AND {IS_SMALL} = {{is_small}}"
+    " AND partition = ? AND (clock_min, id) > (?, ?) ORDER BY clock_min, id"
+)
+"""Query of the segments of a logical partition after a place, small or large."""
 
 
 def insert_segments(db: apsw.Connection, name: str, segments: Sequence[Segment]) -> None:
@@ -63,15 +178,15 @@ def replace_segments(db: apsw.Connection, name: str, old: Sequence[Segment], new
     insert_segments(db, name, new)
 
 
-def segment_paths(db: apsw.Connection, name: str) -> list[str]:
-    """Return the paths of a collection's segments."""
-    rows: list[Any] = db.execute("SELECT path FROM segment WHERE collection = ?", (name,)).fetchall()
-    return [row[0] for row in rows]
+def has_segments(db: apsw.Connection, name: str) -> bool:
+    """Return true if a collection has segments."""
+    return db.execute("SELECT 1 FROM segment WHERE collection = ? LIMIT 1", (name,)).get is not None
 
 
-def are_there(db: apsw.Connection, name: str, segments: Sequence[Segment]) -> bool:
+def are_there(db: apsw.Connection, name: str, segments: Iterable[Segment]) -> bool:
     """Return true if all these segments are still part of a collection."""
-    return set(segment_paths(db, name)).issuperset(segment.path for segment in segments)
+    query = "SELECT 1 FROM segment WHERE path = ? AND collection = ?"
+    return all(db.execute(query, (segment.path, name)).get for segment in segments)
 
 
 def count_below(db: apsw.Connection, name: str, clock: int) -> int:
@@ -84,6 +199,14 @@ def last_clock(db: apsw.Connection, name: str) -> int | None:
     """Return the greatest timestamp in a collection; None if it is empty."""
     clock: int | None = db.execute("SELECT max(clock_max) FROM segment WHERE collection = ?", (name,)).get
     return clock
+
+
+def span_of(db: apsw.Connection, name: str) -> tuple[int, int]:
+    """Return the least and the greatest of the greatest timestamps of a collection's segments."""
+    query = "SELECT {}(clock_max) FROM segment WHERE collection = ?"
+    first: int = db.execute(query.format("min"), (name,)).get
+    last: int = db.execute(query.format("max"), (name,)).get
+    return first, last
 
 
 # Files that are no longer part of a collection

@@ -32,7 +32,7 @@ from derive.storage.capability.table import (
 )
 from derive.storage.metadata.collection import first_error, frontiers_of, new_identifier
 from derive.storage.metadata.owner import Owner, owner_of_documents
-from derive.storage.metadata.segment import read_segments, replace_segments, segment_paths
+from derive.storage.metadata.segment import has_segments, read_segments, replace_segments
 from derive.storage.metadata.tasks import read_task
 from derive.storage.table_types import AppendedRow, RowUpdate, Table, TableColumn, in_order
 from derive.storage.timeline import wall_clock
@@ -52,7 +52,7 @@ def bind(db: apsw.Connection, spec: CollectionSpec) -> None:
         insert_collection(db, spec.name, key, partitions, BEGINNING)
     elif row[:2] != (key, partitions):
         release_expired(db)
-        if row[2] is not None or segment_paths(db, spec.name) or least_write_frontier(db, spec.name) is not None:
+        if row[2] is not None or has_segments(db, spec.name) or least_write_frontier(db, spec.name) is not None:
             changes = [("key", key, row[0]), ("logical partitions", partitions, row[1])]
             raise _bound(db, spec.name, changes, spec.position)
         db.execute("UPDATE collection SET key = ?, partitions = ? WHERE name = ?", (key, partitions, spec.name))
@@ -65,7 +65,7 @@ def find_conflict(db: apsw.Connection, spec: CollectionSpec) -> StorageError | N
     """
     row: Any = db.execute("SELECT key, partitions, columns FROM collection WHERE name = ?", (spec.name,)).fetchone()
     key, partitions = _texts_of(spec)
-    if row is None or row[:2] == (key, partitions) or (row[2] is None and not segment_paths(db, spec.name)):
+    if row is None or row[:2] == (key, partitions) or (row[2] is None and not has_segments(db, spec.name)):
         return None
     changes = [("key", key, row[0]), ("logical partitions", partitions, row[1])]
     return _bound(db, spec.name, changes, spec.position)
@@ -420,4 +420,4 @@ def _known(db: apsw.Connection, identifier: int) -> tuple[str, int] | None:
 
 
 def _segments(db: apsw.Connection, name: str, begin: int, end: int) -> tuple[Segment, ...]:
-    return tuple(segment for segment in read_segments(db, name, begin) if segment.clock_min < end)
+    return tuple(read_segments(db, name, begin, end))

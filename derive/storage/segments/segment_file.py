@@ -56,7 +56,9 @@ def readable(segment: Segment) -> Iterator[None]:
         yield
     except FileNotFoundError as exc:
         raise SegmentMissingError(
-            f"a file of collection '{segment.collection}' is missing: {segment.path}", hint=_way_out(segment)
+            f"a file of collection '{segment.collection}' is missing: {segment.path}",
+            path=segment.path,
+            hint=_way_out(segment),
         ) from exc
     except OSError as exc:
         if exc.errno is None:  # Arrow reports a defect of the file's content
