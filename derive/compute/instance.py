@@ -31,6 +31,7 @@ from derive.compute.oneshot import fetched, interrupted, limited
 from derive.compute.operators.operator import weighted
 from derive.compute.plans.plan import explained
 from derive.compute.plans.planning import plan_of, pruned
+from derive.compute.plans.validity import reads_time
 from derive.compute.sqlite import translated
 from derive.errors import FlowError, FrontierError
 from derive.time import END_OF_TIME
@@ -66,6 +67,14 @@ def explanation_of(relation: Relation, names: Mapping[GlobalId, str]) -> str:
         names: names of its sources.
     """
     return explained(plan_of(relation), names)
+
+
+def can_follow_time(relation: Relation) -> bool:
+    """Return whether the maintained rows of a relation follow the time of the read.
+
+    That is so if the relation reads the time only in temporal filters, or not at all.
+    """
+    return not (reads_time(relation) and reads_time(plan_of(relation)))
 
 
 class Instance:

@@ -12,12 +12,13 @@ from typing import Any, TypeAlias, TypeVar
 
 import apsw
 
-from derive.algebra.expression import Column, Literal, OuterColumn
+from derive.algebra.expression import Call, Column, Expression, Literal, OuterColumn
 from derive.algebra.relation import Constant, Filter, Finishing, Get, GlobalId, Project, Recurring, Recursion, Relation
-from derive.algebra.rewrite import has_subquery
+from derive.algebra.rewrite import has_subquery, rewritten_relation
 from derive.algebra.types import Datum, Row
 from derive.compute.sqlite import connect, finished_select, names, select_of, translated
 from derive.errors import SqlError
+from derive.functions.registry import READ_TIME
 from derive.functions.statement_context import cancellation, running
 
 T = TypeVar("T")
@@ -158,6 +159,20 @@ def unrolled(node: T) -> tuple[T, list[Loop]]:
 def loop_of(loops: Collection[Loop], get: Get) -> Loop | None:
     """Return the loop of a node; None if the node is not a recursion."""
     return next((loop for loop in loops if loop.id == get.id), None)
+
+
+def at_time(relation: Relation, time: int) -> Relation:
+    """Return a relation in which the time of the read is a literal.
+
+    Args:
+        relation: the relation.
+        time: the time, in microseconds since 1970.
+    """
+
+    def replacement(part: Expression, _: int) -> Expression | None:
+        return Literal(time, part.type) if isinstance(part, Call) and part.function == READ_TIME else None
+
+    return rewritten_relation(relation, replacement)
 
 
 Contents: TypeAlias = Callable[[GlobalId, Collection[int]], Iterator[list[Row]]]

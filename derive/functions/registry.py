@@ -52,6 +52,7 @@ from derive.functions.scalar import (
     templates,
     text,
     timetz,
+    validity,
 )
 from derive.functions.scalar.array import builder_of, elements_sql, unzip_of
 from derive.functions.scalar.casts import resolve_cast
@@ -59,6 +60,12 @@ from derive.functions.scalar.logic import sort_key
 
 USER_FUNCTIONS = ("current_user", "current_role", "session_user", "user")
 """Functions that return the user who is logged in; the session's value replaces the call before a query runs."""
+
+
+READ_TIME = "mz_now"
+"""Function that returns the time at which a query reads, which replaces the call before the query runs."""
+PRESENT = ("now", "transaction_timestamp", "statement_timestamp")
+"""Functions that return the start of a transaction or statement; in a view, they are `READ_TIME`."""
 
 
 def _session_functions() -> Functions:
@@ -99,7 +106,7 @@ def _chosen_by_types() -> tuple[Functions, ...]:
 def functions_by_name() -> Mapping[str, Function]:
     """Return every function, by its unique name."""
     functions: dict[str, Function] = {}
-    for functions_of_kind in (*_chosen_by_types(), array.FUNCTIONS):
+    for functions_of_kind in (*_chosen_by_types(), array.FUNCTIONS, validity.FUNCTIONS):
         for function in functions_of_kind:
             if function.name in functions:
                 raise ValueError(f"two functions are named {function.name}")

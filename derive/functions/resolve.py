@@ -159,8 +159,6 @@ def common_type(types: Sequence[Type], construct: str = "CASE") -> Type:
 
 
 _INSTEAD = {
-    "mz_now": "now() is the start of the transaction, and AS OF reads at another time. Rows of a view "
-    "cannot depend on the present time.",
     **dict.fromkeys(
         ("jsonb_each", "jsonb_each_text", "json_each", "json_each_text"),
         "jsonb_object_keys returns the keys, and j -> key returns the value of a key.",

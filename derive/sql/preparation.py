@@ -305,7 +305,8 @@ class Lookup:
         query: the query with its parameters.
         version: version of the catalog.
         sources: stored relations that the query derives from.
-        at_present: whether writers other than SQL statements and source feeders write some of the sources.
+        at_present: whether writers other than SQL statements and source feeders write some of the sources, or the rows
+            depend on the time of the read.
         asked: the query over dataflows.
     """
 
@@ -344,7 +345,8 @@ class Lookups:
         sources = self._maintained.sources(ids_of(query.relation))
         if not sources:
             return None
-        lookup = Lookup(query, objects.version, sources, objects.is_written_by_others(sources), asked)
+        at_present = objects.is_written_by_others(sources) or objects.are_timed(ids_of(query.relation))
+        lookup = Lookup(query, objects.version, sources, at_present, asked)
         return self._lookups.put(id(query), lookup)
 
     def frontiers(self, lookup: Lookup) -> tuple[int, int] | None:

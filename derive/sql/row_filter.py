@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Sequence
 
 from derive.algebra.expression import Column
 from derive.algebra.relation import Finishing, Get, GlobalId, Relation
 from derive.algebra.rewrite import mentions
 from derive.algebra.types import Row, Type
-from derive.compute.oneshot import evaluate
+from derive.compute.oneshot import at_time, evaluate
 from derive.errors import SqlError
 from derive.protocol.specs import CollectionSpec, Document
 from derive.relations.columns import columns_of, compile_rows
@@ -105,7 +106,7 @@ class DocumentFilter:
                 "0A000", "the condition cannot call functions of a session", offset=start_of(node), hint=_QUERY
             )
         query = PlannedQuery(relation, Finishing((), None, 0, ()), (), is_of_session=mentions(relation, is_of_session))
-        return bind(query, ()).relation
+        return at_time(bind(query, ()).relation, time.time_ns() // 1000)
 
 
 _QUERY = "Run a query with: flowctl sql -c 'SELECT …'"

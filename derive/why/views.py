@@ -17,7 +17,7 @@ from derive.algebra.expression import Call, Case, Column, Expression, Literal, O
 from derive.algebra.relation import Constant, Filter, Finishing, Get, GlobalId, Project, Relation
 from derive.algebra.rewrite import columns_read, mentions, with_gets
 from derive.algebra.types import Datum, Row, Type
-from derive.compute.oneshot import evaluate
+from derive.compute.oneshot import at_time, evaluate
 from derive.contents.rows import contents_at
 from derive.document.clock import format_rfc3339
 from derive.document.exact import parse_exact
@@ -369,7 +369,7 @@ def _at_time(relation: Relation, time: int) -> Relation:
     """Return a relation in which `now()` is a time."""
     of_session = mentions(relation, is_of_session)
     query = PlannedQuery(relation, _all_columns(relation), (), is_of_session=of_session)
-    return bind(query, (), time).relation
+    return at_time(bind(query, (), time).relation, time)
 
 
 def _only_row(batches: Iterator[list[Row]], named: NamedRelation, title: str, time: int) -> tuple[Row, int]:

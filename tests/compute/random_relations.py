@@ -36,12 +36,13 @@ from derive.algebra.relation import (
     WindowFunction,
 )
 from derive.algebra.types import Datum, Row, Type
-from derive.functions.registry import builder_of
+from derive.functions.registry import READ_TIME, builder_of
+from derive.functions.types.datetime import Interval, interval_datum
 
 INTEGERS: Sequence[Datum] = (-1, 0, 1, 2, 3)
 TEXTS: Sequence[Datum] = ("a", "b", "A", "")
 DOUBLES: Sequence[Datum] = (0.1, 0.2, 0.3, 1e16, -1e16, 1e-300, 3.5, 0.0, 1e308, float("inf"), float("-inf"), "NaN")
-TIMES: Sequence[Datum] = (0, 1_000_000, 86_400_000_000)
+TIMES: Sequence[Datum] = (0, 3, 6, 8, 11, 15, 20, 1_000_000, 86_400_000_000)
 VALUES = {Type.BIGINT: INTEGERS, Type.TEXT: TEXTS, Type.DOUBLE: DOUBLES, Type.TIMESTAMPTZ: TIMES}
 
 COLLECTIONS = {
@@ -59,17 +60,19 @@ class RandomRelations:
     Attributes:
         random: by which is chosen.
         can_fail: whether expressions may have no value.
+        is_temporal: whether filters may compare the time of the read with a column.
     """
 
     random: Random
     can_fail: bool = False
+    is_temporal: bool = False
 
     def relation(self, depth: int) -> Relation:
         """A relation of a few operators."""
         if depth <= 0:
             return self._leaf()
         makers: list[tuple[int, Callable[[int], Relation]]] = [
-            (2, self._filter),
+            (12 if self.is_temporal else 2, self._filter),
             (2, self._project),
             (4, self._join),
             (3, self._outer_join),
@@ -89,7 +92,7 @@ class RandomRelations:
         if self.random.random() < 0.05:
             rows = tuple((self._value(Type.BIGINT), self._value(Type.TEXT)) for _ in range(self.random.randrange(3)))
             return Constant(rows, (Type.BIGINT, Type.TEXT))
-        number = self.random.choice(list(COLLECTIONS))
+        number = 3 if self.is_temporal and self.random.random() < 0.6 else self.random.choice(list(COLLECTIONS))
         return Get(number, COLLECTIONS[number])
 
     def _value(self, kind: Type) -> Datum:
@@ -154,7 +157,26 @@ class RandomRelations:
 
     def _filter(self, depth: int) -> Relation:
         source = self.relation(depth)
-        return Filter(source, self._predicate(source.types))
+        predicate = self._predicate(source.types)
+        column = self._column(source.types, Type.TIMESTAMPTZ) if self.is_temporal else None
+        if column is not None:
+            temporal = self._temporal(column)
+            predicate = call("and", temporal, predicate) if self.random.random() < 0.4 else temporal
+        return Filter(source, predicate)
+
+    def _temporal(self, column: Column) -> Expression:
+        now = Call(READ_TIME, (), Type.TIMESTAMPTZ)
+        interval = Literal(interval_datum(Interval(0, 0, self.random.randrange(-4, 9))), Type.INTERVAL)
+        symbol = self.random.choice(["<", "<=", ">", ">=", "="])
+        until = call(self.random.choice(["<", "<="]), now, call("+", column, interval))
+        return self.random.choice(
+            [
+                call(symbol, column, now),
+                call(symbol, call("-", now, interval), column),
+                call(symbol, call("-", now, column), interval),
+                call("and", call(self.random.choice([">", ">="]), now, column), until),
+            ]
+        )
 
     def _project(self, depth: int) -> Relation:
         source = self.relation(depth)

@@ -28,6 +28,7 @@ from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import SelectStatement
 from derive.sql.planner.interfaces import NamedColumn, NamedRelation, Names, RelationKind
 from derive.sql.planner.plan import plan_view
+from derive.sql.planner.planned import of_read
 
 _TYPES = {"integer": Type.INTEGER, "text": Type.TEXT, "date": Type.DATE, "timestamp": Type.TIMESTAMP}
 
@@ -60,7 +61,7 @@ def relation_of(text: str, names: Names) -> Relation:
     """Return a query as the relation of a view."""
     statement = parse(text)
     assert isinstance(statement, SelectStatement)
-    return plan_view(statement.query, names).relation
+    return of_read(plan_view(statement.query, names).relation)
 
 
 class Company(Protocol):

@@ -15,8 +15,8 @@ from relations_sample import shown
 
 from derive.algebra.relation import Get, Relation
 from derive.algebra.types import Row
-from derive.compute.instance import Instance
-from derive.compute.oneshot import evaluate
+from derive.compute.instance import Instance, can_follow_time
+from derive.compute.oneshot import at_time, evaluate
 from derive.errors import SqlError
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "16"))
@@ -89,22 +89,32 @@ class History:
     def from_scratch(self, relation: Relation, time: int) -> Counter[Row] | str:
         """The same of a relation."""
         try:
-            batches = evaluate(relation, shown(relation), lambda number, _: self.collections[number].at(time))
+            batches = evaluate(
+                at_time(relation, time), shown(relation), lambda number, _: self.collections[number].at(time)
+            )
             return Counter(row for batch in batches for row in batch)
         except SqlError as exc:
             return exc.sqlstate
 
 
-def run(seed: int, *, can_fail: bool = False, steps: int = 8) -> None:
+def maintainable(relations: RandomRelations, depth: int) -> Relation:
+    """A relation that can be maintained."""
+    while True:
+        relation = relations.relation(depth)
+        if can_follow_time(relation):
+            return relation
+
+
+def run(seed: int, *, can_fail: bool = False, is_temporal: bool = False, steps: int = 8) -> None:
     """One random history."""
     with TemporaryDirectory() as folder:
         history = History(seed, Path(folder))
         random = history.random
-        relations = RandomRelations(random, can_fail)
+        relations = RandomRelations(random, can_fail, is_temporal)
         for _ in range(steps):
             history.change()
             if len(history.views) < 3 and random.random() < 0.7:
-                history.define(relations.relation(random.randrange(1, 4)))
+                history.define(maintainable(relations, random.randrange(1, 4)))
             history.settle()
             if random.random() < 0.2 and history.views:
                 history.restart()
@@ -129,3 +139,10 @@ def test_views_equal_recomputation(seed: int) -> None:
 def test_views_with_errors_equal_recomputation(seed: int) -> None:
     """Where expressions may have no value, and neither a view nor scratch has met one, both have the same rows."""
     run(seed, can_fail=True)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_temporal_views_equal_recomputation(seed: int) -> None:
+    """Rows come and go on time, without and with changes of the inputs, after restarts and compaction."""
+    run(seed, is_temporal=True)

@@ -56,7 +56,6 @@ async def test_row_error_of_a_function_is_an_error_of_the_view(client: Client) -
 @pytest.mark.parametrize(
     ("query", "hint"),
     [
-        ("SELECT mz_now()", "now() is the start of the transaction"),
         ("SELECT jsonb_each('{}')", "jsonb_object_keys"),
         ("SELECT jsonb_array_element('[]')", "Did you mean jsonb_array_elements?"),
         ("SELECT 1 WHERE unnest(array[1]) = 1", "LATERAL"),

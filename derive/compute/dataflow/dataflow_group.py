@@ -21,7 +21,19 @@ from derive.compute.operators.groups import GroupsOperator
 from derive.compute.operators.joins import LinearOperator
 from derive.compute.operators.operator import Operator, SourceOperator, Tick, weighted
 from derive.compute.operators.recompute import KeyedOperator, RecomputedOperator
-from derive.compute.plans.plan import Counted, Fixed, Grouped, Keyed, Linear, Plan, Recomputed, Source, inputs_of
+from derive.compute.operators.temporal import TemporalOperator
+from derive.compute.plans.plan import (
+    Counted,
+    Fixed,
+    Grouped,
+    Keyed,
+    Linear,
+    Plan,
+    Recomputed,
+    Source,
+    Temporal,
+    inputs_of,
+)
 from derive.errors import InternalError
 from derive.time import END_OF_TIME
 
@@ -37,8 +49,13 @@ def operator_of(connection: apsw.Connection, number: int, plan: Plan, inputs: Se
             return GroupsOperator(connection, number, plan, inputs)
         case Keyed():
             return KeyedOperator(connection, number, plan, inputs)
+        case Temporal():
+            return TemporalOperator(connection, number, plan, inputs)
         case Recomputed():
             return RecomputedOperator(connection, number, plan, inputs)
+
+
+_UPDATES_PER_TICK = 20
 
 
 class DataflowGroup:
@@ -322,16 +339,17 @@ class DataflowGroup:
         """Process complete times, one after the other.
 
         Args:
-            most_updates: number of updates after which to stop.
+            most_updates: number of updates after which to stop; a time counts as several updates.
 
         Returns:
             Whether more updates wait.
         """
         complete = self.complete()
-        upper = self.upper
-        while sum(len(feed.used) for feed in self.feeds.values()) < most_updates:
+        upper, ticks = self.upper, 0
+        while sum(len(feed.used) for feed in self.feeds.values()) + ticks * _UPDATES_PER_TICK < most_updates:
+            ticks += 1
             heads = [feed.updates[0][0] for feed in self.feeds.values() if feed.updates]
-            time = min(heads, default=complete)
+            time = min([*heads, *self._due(complete)], default=complete)
             if time >= complete:
                 upper = complete
                 break
@@ -342,6 +360,13 @@ class DataflowGroup:
             self._connection.execute("UPDATE cohorts SET upper = ? WHERE id = ?", (upper, self.id))
             self.upper = upper
         return upper < complete
+
+    def _due(self, complete: int) -> list[int]:
+        """Return the next time of each temporal filter; none if all inputs have ended, because time has no meaning."""
+        if complete >= END_OF_TIME:
+            return []
+        times = (operator.due() for operator in self.operators if isinstance(operator, TemporalOperator))
+        return [time for time in times if time is not None]
 
     def keep(self) -> None:
         """Publish the new upper after the transaction is committed."""
@@ -368,7 +393,7 @@ class DataflowGroup:
                 operator.is_dirty = False
                 if counts:
                     operator.feed(counts)
-            elif any(source.is_dirty for source in operator.inputs):
+            elif operator.is_due(time) or any(source.is_dirty for source in operator.inputs):
                 rows = sum(source.count for source in operator.inputs if source.is_dirty)
                 self._watch.begin(partial(self._readers_of, operator), SECONDS_PER_CHANGE * rows)
                 operator.update(tick)

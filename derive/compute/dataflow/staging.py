@@ -335,7 +335,7 @@ def as_failure(exc: Exception) -> FlowError:
 _BATCH_SECONDS = 0.003
 """Approximate duration of a batch, in seconds."""
 _FEWEST_ROWS, _MOST_ROWS = 200, 20_000
-_TABLE = re.compile(r"[aghm](\d+)(_\d+)?")
+_TABLE = re.compile(r"[aghmq](\d+)(_\d+)?")
 """Names of operators' tables, with the operator's number."""
 _NAMED = ("operators", "errors", "errors_history", "cohorts", "dataflows")
 
@@ -367,7 +367,7 @@ class Adoption:
 
     def _schema(self, kind: str) -> list[tuple[str, str]]:
         of_operators = "SELECT name, sql FROM staged.sqlite_schema WHERE type = ? AND sql IS NOT NULL AND tbl_name GLOB"
-        rows: Any = self._connection.execute(f"{of_operators} '[aghm][0-9]*'", (kind,)).fetchall()
+        rows: Any = self._connection.execute(f"{of_operators} '[aghmq][0-9]*'", (kind,)).fetchall()
         return list(rows)
 
     def load(self) -> bool:

@@ -73,6 +73,10 @@ class Operator:
         """Compute changes from the changes of the inputs."""
         raise NotImplementedError
 
+    def is_due(self, time: int) -> bool:
+        """Return whether the output changes at a time, even if the inputs do not."""
+        return False
+
     def prepare(self) -> None:
         """Create the state that is kept between ticks, before the first tick."""
 

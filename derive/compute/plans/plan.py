@@ -136,6 +136,27 @@ class Keyed:
 
 
 @dataclass(frozen=True, slots=True)
+class Temporal:
+    """The rows of the input within their times; rows come and go when the time increases.
+
+    Attributes:
+        input: a plan whose last columns are the times of a row: first its begins, then its ends. A row with a NULL
+            among them has no times.
+        begins: number of begins: from all of them on, the row is there.
+        ends: number of ends: before all of them, the row is there.
+    """
+
+    input: Plan
+    begins: int
+    ends: int
+
+    @property
+    def types(self) -> tuple[Type, ...]:
+        """Return the types of the columns."""
+        return self.input.types[: -(self.begins + self.ends)]
+
+
+@dataclass(frozen=True, slots=True)
 class Recomputed:
     """A relation that can only be computed as a whole.
 
@@ -155,7 +176,7 @@ class Recomputed:
         return self.relation.types
 
 
-Plan: TypeAlias = Source | Fixed | Linear | Grouped | Counted | Keyed | Recomputed
+Plan: TypeAlias = Source | Fixed | Linear | Grouped | Counted | Keyed | Temporal | Recomputed
 """A way to maintain a relation, with the `types` of its columns."""
 
 
@@ -177,7 +198,7 @@ def inputs_of(plan: Plan) -> tuple[Plan, ...]:
     match plan:
         case Linear(terms=terms):
             return tuple(dict.fromkeys(leaf for term in terms for leaf in term.leaves))
-        case Grouped(input=source) | Counted(input=source):
+        case Grouped(input=source) | Counted(input=source) | Temporal(input=source):
             return (source,)
         case Keyed(inputs=inputs) | Recomputed(inputs=inputs):
             return tuple(dict.fromkeys(inputs))
@@ -217,6 +238,9 @@ def _line(plan: Plan, names: Mapping[GlobalId, str]) -> str:  # noqa: PLR0911 - 
             return f"tier 2: groups with {', '.join(aggregate.function for aggregate in aggregates)}"
         case Counted(operator=operator):
             return f"tier 2: {operator.value}"
+        case Temporal(begins=begins, ends=ends):
+            kinds = ["appear" if begins else "", "disappear" if ends else ""]
+            return f"tier 1: temporal filter: rows {' and '.join(filter(None, kinds))} on time"
         case Keyed():
             return f"tier 3: recomputed for changed keys: {_kind(plan)}"
         case Recomputed(reason=reason):

@@ -53,6 +53,7 @@ from derive.compute.plans.plan import (
     Plan,
     Recomputed,
     Source,
+    Temporal,
     Term,
     all_of,
     equal,
@@ -67,6 +68,7 @@ from derive.compute.plans.plan import (
     shifted,
     sides,
 )
+from derive.compute.plans.validity import Validity, reads_time, split
 from derive.errors import SqlError
 from derive.functions.registry import can_fail
 
@@ -127,7 +129,7 @@ def _narrowed(plan: Plan, kept: Mapping[GlobalId, tuple[int, ...]]) -> Plan:
             return Source(identifier, tuple(types[index] for index in kept[identifier]), kept[identifier])
         case Linear(terms=terms):
             return Linear(tuple(_narrowed_term(term, kept) for term in terms))
-        case Grouped(input=source) | Counted(input=source):
+        case Grouped(input=source) | Counted(input=source) | Temporal(input=source):
             return replace(plan, input=_narrowed(source, kept))
         case Keyed(inputs=inputs) | Recomputed(inputs=inputs):
             return replace(plan, inputs=tuple(_narrowed(source, kept) for source in inputs))
@@ -508,7 +510,48 @@ def _narrow(term: Term) -> Term:
     return all_of(replace(leaf, relation=Project(leaf.relation, term.outputs)))
 
 
+def _temporal(source: Relation, predicates: Sequence[tuple[Expression, Validity]]) -> Sequence[Term]:
+    """Return terms of the rows for which temporal filters are true.
+
+    A filter of one input of a join is applied to this input, so that rows without times are not joined.
+    """
+    rest = predicates
+    if isinstance(source, Join):
+        source, rest = _with_filtered_inputs(source, predicates)
+    if not rest:
+        return _terms(source)
+    validity = reduce(Validity.both, (validity for _, validity in rest))
+    terms = _small(_few(_terms(source)), validity.bounds)
+    columns = tuple(Column(index, kind) for index, kind in enumerate(source.types))
+    dated = [projected(term, (*columns, *validity.bounds)) for term in terms]
+    return [all_of(Temporal(leaf_of(dated), len(validity.begins), len(validity.ends)))]
+
+
+def _with_filtered_inputs(
+    join: Join, predicates: Sequence[tuple[Expression, Validity]]
+) -> tuple[Join, Sequence[tuple[Expression, Validity]]]:
+    """Return a join with temporal filters in its inputs, and the filters that read several inputs or may fail."""
+    inputs, rest = list(join.inputs), []
+    starts = [0, *accumulate(len(relation.types) for relation in inputs)]
+    for predicate, validity in predicates:
+        read = columns_read(predicate)
+        fits = [n for n, start in enumerate(starts[:-1]) if all(start <= index < starts[n + 1] for index in read)]
+        if not read or not fits or any(map(can_fail, validity.bounds)):
+            rest.append((predicate, validity))
+        else:
+            inputs[fits[0]] = Filter(inputs[fits[0]], shifted(predicate, -starts[fits[0]]))
+    return replace(join, inputs=tuple(inputs)), rest
+
+
 def _filter(filtering: Filter) -> Sequence[Term]:
+    if reads_time(filtering.predicate):
+        temporal, others = split([filtering.predicate])
+        if temporal and others:
+            return _filter(
+                Filter(Filter(filtering.input, _conjunction([one for one, _ in temporal])), _conjunction(others))
+            )
+        if temporal:
+            return _temporal(filtering.input, temporal)
     terms = _terms(filtering.input)
     # Predicates that cannot fail and have no subquery come first, so that fewer rows are looked up in subqueries.
     for predicate in sorted(
@@ -540,7 +583,14 @@ def _restricted(terms: Sequence[Term], predicate: Expression) -> Sequence[Term] 
     return made
 
 
+def _conjunction(predicates: Sequence[Expression]) -> Expression:
+    return predicates[0] if len(predicates) == 1 else Call("and", tuple(predicates), Type.BOOLEAN)
+
+
 def _join(join: Join) -> Sequence[Term]:
+    temporal, others = split(join.predicates) if reads_time(join.predicates) else ([], [])
+    if temporal:
+        return _temporal(Join(join.inputs, tuple(others)), temporal)
     if any(has_subquery(predicate) for predicate in join.predicates):
         relation: Relation = Join(join.inputs)
         for predicate in join.predicates:

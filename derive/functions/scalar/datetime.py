@@ -389,7 +389,7 @@ def _add_making() -> None:
 
 
 def _add_volatile() -> None:
-    for symbol in ("now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"):
+    for symbol in ("now", "transaction_timestamp", "statement_timestamp", "clock_timestamp", "mz_now"):
         FUNCTIONS.add(
             Function(
                 symbol, symbol, (), Type.TIMESTAMPTZ, lambda: time.time_ns() // 1000, can_fail=False, is_volatile=True
@@ -596,7 +596,8 @@ def _first_day(field: str, days: int) -> int:
     return days_of(_year_begun(field, date.year), 1, 1)
 
 
-_UNITS = {"microsecond": 1, "millisecond": 1000, "second": SECOND, "minute": MINUTE, "hour": HOUR}
+TIME_UNITS = {"microsecond": 1, "millisecond": 1000, "second": SECOND, "minute": MINUTE, "hour": HOUR}
+"""Microseconds of the fields of the time of day."""
 
 
 def _cut_to(name: str, kind: Type) -> str:
@@ -609,13 +610,15 @@ def _cut_to(name: str, kind: Type) -> str:
     return field
 
 
-def _truncated(kind: Type) -> Callable[[str, int], int]:
+def truncation(kind: Type) -> Callable[[str, int], int]:
+    """Return `date_trunc` of timestamps of a type."""
+
     def truncate(name: str, timestamp: int) -> int:
         field = _cut_to(name, kind)
         if abs(timestamp) == INFINITY:
             return timestamp
-        if field in _UNITS:
-            return timestamp // _UNITS[field] * _UNITS[field]
+        if field in TIME_UNITS:
+            return timestamp // TIME_UNITS[field] * TIME_UNITS[field]
         return checked_timestamp(_first_day(field, timestamp // DAY) * DAY)
 
     return truncate
@@ -624,12 +627,12 @@ def _truncated(kind: Type) -> Callable[[str, int], int]:
 def _truncated_in_zone(name: str, timestamp: int, zone_name: str) -> int:
     zone = zone_named(zone_name)
     if abs(timestamp) == INFINITY:
-        return _truncated(Type.TIMESTAMPTZ)(name, timestamp)
+        return truncation(Type.TIMESTAMPTZ)(name, timestamp)
     offset = offset_at(zone, timestamp)
-    cut = _truncated(Type.TIMESTAMPTZ)(name, timestamp + offset)
+    cut = truncation(Type.TIMESTAMPTZ)(name, timestamp + offset)
     # An hour that occurs twice keeps its offset.
     return checked_timestamp(
-        cut - (offset if _cut_to(name, Type.TIMESTAMPTZ) in _UNITS else offset_of_local(zone, cut))
+        cut - (offset if _cut_to(name, Type.TIMESTAMPTZ) in TIME_UNITS else offset_of_local(zone, cut))
     )
 
 
@@ -642,9 +645,9 @@ def _truncated_interval(name: str, interval: Interval) -> Interval:
         return Interval(_cut(interval.months, _MONTHS[field]) * _MONTHS[field], 0, 0)
     if field == "day":
         return Interval(interval.months, interval.days, 0)
-    if field not in _UNITS:
+    if field not in TIME_UNITS:
         raise unsupported_unit(name, Type.INTERVAL)
-    unit = _UNITS[field]
+    unit = TIME_UNITS[field]
     return Interval(interval.months, interval.days, _cut(interval.microseconds, unit) * unit)
 
 
@@ -661,7 +664,7 @@ def _add_fields() -> None:
             define("date_part", (_T, kind), Type.DOUBLE)(_as_double(field_of))
     define("date_part", (_T, Type.DATE), Type.DOUBLE)(_as_double(_field_of_midnight))
     for kind in TIMESTAMP_TYPES:
-        define("date_trunc", (_T, kind), kind)(_truncated(kind))
+        define("date_trunc", (_T, kind), kind)(truncation(kind))
     define("date_trunc", (_T, Type.TIMESTAMPTZ, _T), Type.TIMESTAMPTZ)(_truncated_in_zone)
     define("date_trunc", (_T, Type.INTERVAL), Type.INTERVAL)(_truncated_interval)
 

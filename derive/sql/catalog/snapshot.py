@@ -13,6 +13,7 @@ from functools import cached_property
 
 from derive.algebra.expression import Call, Column, Expression, Literal
 from derive.algebra.relation import Constant, Get, GlobalId, Project, Relation
+from derive.algebra.rewrite import mentions, with_gets
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import resolve_function
@@ -24,6 +25,7 @@ from derive.sql.catalog.system_relations import system_relation
 from derive.sql.parser.ast import CommonTable, RelationReference
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import TEMPORARY, ObjectKind, SelectStatement
+from derive.sql.planner.dependencies import ids_of
 from derive.sql.planner.functions import chosen, plan_body
 from derive.sql.planner.interfaces import (
     Constraint,
@@ -34,6 +36,7 @@ from derive.sql.planner.interfaces import (
     RelationKind,
 )
 from derive.sql.planner.plan import PlannedView, plan_view
+from derive.sql.planner.planned import is_read_time, of_read
 from derive.storage.metadata.definitions import StoredItem
 from derive.storage.tables import Tables
 
@@ -183,6 +186,7 @@ class Objects:
         self._ids = {(PUBLIC, spec.name): id_ for id_, spec in collections.items()}
         self._ids.update({(item.schema, item.name): item.id for item in self.items.values()})
         self._views: dict[GlobalId, Relation] = {}
+        self._timed: dict[GlobalId, bool] = {}
         self._functions: dict[GlobalId, NamedFunction] = {}
 
     def with_items(self, items: Iterable[Item]) -> Objects:
@@ -357,7 +361,7 @@ class Objects:
         return [users[identifier] for identifier in sorted(users)]
 
     def meaning(self, item: Item) -> Relation:
-        """Return the definition of a view over stored and maintained relations.
+        """Return the definition of a view over stored and maintained relations; `now()` is the time of the read.
 
         Raises:
             SqlError: a relation that the view reads does not exist.
@@ -374,8 +378,32 @@ class Objects:
                     raise  # the limit on nested views is exceeded
                 raise disagreement(item, error.sqlstate, error.message, tuple(item.bindings)) from error
             require_compatible(item, view)
-            self._views[item.id] = view.relation
+            self._views[item.id] = of_read(view.relation)
         return self._views[item.id]
+
+    def are_timed(self, ids: Collection[GlobalId]) -> bool:
+        """Return whether rows of some relations depend on the time of the read, directly or through views."""
+        return any(self._is_timed(item) for id_ in ids if (item := self.items.get(id_)) and item.definition is not None)
+
+    def _is_timed(self, item: Item) -> bool:
+        if item.id not in self._timed:
+            try:
+                relation = self.meaning(item)
+                is_timed = mentions(relation, is_read_time) or self.are_timed(ids_of(relation))
+            except SqlError:  # the view does not fit its inputs; its rows are not read
+                is_timed = False
+            self._timed[item.id] = is_timed
+        return self._timed[item.id]
+
+    def expanded(self, relation: Relation) -> Relation:
+        """Return a relation over stored and maintained relations, with views expanded."""
+
+        def stored(get: Get) -> Relation:
+            item = self.items.get(get.id)
+            is_view = item is not None and item.kind is ObjectKind.VIEW
+            return self.expanded(self.meaning(item)) if item is not None and is_view else get
+
+        return with_gets(relation, stored)
 
     def _definition(self, item: Item) -> Relation | None:
         is_maintained = item.kind is ObjectKind.MATERIALIZED_VIEW and not is_provisional(item.id)

@@ -66,6 +66,7 @@ from derive.sql.planner.dependencies import ids_of, require_maintainable
 from derive.sql.planner.dml import column_named
 from derive.sql.planner.interfaces import NamedColumn, RelationKind
 from derive.sql.planner.plan import PlannedView, plan_view
+from derive.sql.planner.planned import of_read
 from derive.sql.preparation import rows_of_view
 from derive.sql.results import Notice, Result
 from derive.sql.sources import definitions
@@ -295,7 +296,7 @@ class _Definer:
             schema = self._objects.temporary or schema
             notices = (Notice("NOTICE", "00000", f'view "{statement.name.name}" will be a temporary view'),)
         if statement.is_materialized:
-            self._require_maintainable(view.relation, "materialized view")
+            self._require_maintainable(view.relation, "materialized view", statement.query)
         name, columns = statement.name.name, _columns(view, are_stored=statement.is_materialized)
         definition = statement.definition
         if names.schemas:
@@ -445,12 +446,8 @@ class _Definer:
         )
         return Result(lambda _: "CREATE SOURCE")
 
-    def _require_maintainable(self, relation: Relation, what: str) -> None:
-        require_maintainable(relation, what)
-        for identifier in ids_of(relation):
-            item = self._objects.items.get(identifier)
-            if item is not None and item.kind is ObjectKind.VIEW:
-                require_maintainable(self._objects.meaning(item), what)
+    def _require_maintainable(self, relation: Relation, what: str, query: Query | None = None) -> None:
+        require_maintainable(self._objects.expanded(of_read(relation)), what, query)
 
     # Names
 

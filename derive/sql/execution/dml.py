@@ -130,7 +130,10 @@ async def _evaluated(state: State, query: PlannedQuery, *, is_short: bool) -> li
 
 def _computed(state: State, query: PlannedQuery, is_over: Callable[[], bool]) -> Iterator[list[Row]]:
     """Return the rows of a query that reads no relations."""
-    return oneshot.evaluate(query.relation, query.finishing, lambda *_: iter(()), state.most_bytes, is_over)
+    relation = query.relation
+    if query.is_of_session:
+        relation = oneshot.at_time(relation, state.transaction.begun)
+    return oneshot.evaluate(relation, query.finishing, lambda *_: iter(()), state.most_bytes, is_over)
 
 
 async def completed(state: State, planned: PlannedWrite, staged: list[Row]) -> list[Row]:
@@ -527,7 +530,7 @@ async def copy_to(state: State, plan: Plan, statement: Copy, arguments: Sequence
     else:
         assert plan.query is not None
         as_of = statement.source.as_of if isinstance(statement.source, SelectStatement) else None
-        rows = await query.read(state, state.bound(plan.query, arguments), as_of)
+        rows = await query.read(state, state.bound(plan.query, arguments, as_of), as_of)
         rows = rows if columns else query.without_columns(rows)
     is_prompt = isinstance(statement.source, Subscribe)
     return Result(lambda count: f"COPY {count}", columns, rows, copy_out=writer, is_prompt=is_prompt)

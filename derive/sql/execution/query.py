@@ -13,11 +13,13 @@ import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from time import thread_time
 from types import MappingProxyType
 
 from derive.algebra.bounds import bounds_of
 from derive.algebra.relation import Finishing, Get, GlobalId, Relation
+from derive.algebra.rewrite import mentions
 from derive.algebra.types import Datum, Row, Type
 from derive.compute import oneshot
 from derive.compute.protocol.messages import PeekResponse, Query
@@ -41,7 +43,7 @@ from derive.sql.pg_catalog.snapshot import UserCatalog, snapshot_of
 from derive.sql.planner.dependencies import has_effects, ids_of, types_read
 from derive.sql.planner.interfaces import FIRST_SYSTEM_ID, STAGED
 from derive.sql.planner.plan import plan_value
-from derive.sql.planner.planned import PlannedQuery, bind_expression
+from derive.sql.planner.planned import PlannedQuery, bind_expression, is_read_time
 from derive.sql.preparation import Lookup, Plan
 from derive.sql.results import Result, in_thread, of_rows
 from derive.sql.transactions.resident_tables import TableQuery
@@ -328,7 +330,7 @@ async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: As
         ready = await read_tables(state, plan.query, arguments)
         rows = None if ready is None else of_rows(ready)
     if rows is None:
-        rows = await read(state, state.bound(plan.query, arguments), as_of)
+        rows = await read(state, state.bound(plan.query, arguments, as_of), as_of)
     shown = rows if plan.columns else without_columns(rows)
     return Result(lambda count: f"SELECT {count}", plan.columns, shown)
 
@@ -428,11 +430,13 @@ async def read(
     frontiers = maintained.frontiers_of(asked.reads) if asked is not None else None
     with state.interruptible():
         least, upper = maintained.since(query.relation) or 0, frontiers[1] if frontiers else None
-        time = await time_of(state, ids, as_of, least, upper)
+        time = await time_of(state, ids, as_of, least, upper, is_timed=_is_timed(state, query))
         since = maintained.since(query.relation)
         asked = None if has_changed else _maintained(state.coordinator.maintained, query)
         is_there = asked is not None and since is not None and since <= time
         is_answered = asked is not None and is_there and await _is_known(state.coordinator, asked.reads, time)
+    if asked is not None and query.is_of_session:
+        asked = replace(asked, relation=oneshot.at_time(asked.relation, time))
     rows = await ask(state, asked, time) if asked is not None and is_answered else None
     if rows is not None:
         _logger.debug("read of maintained relations %s at %s", sorted(ids), time_text(time))
@@ -442,7 +446,7 @@ async def read(
         await _check_views(state, query.relation, time)
     known = {} if as_of is not None else await _rows_by_keys(state, query, time)
     if not may_wait and known.keys() == ids:
-        ready = _rows_at_once(state, query, staged, known, has_changes=has_changed)
+        ready = _rows_at_once(state, query, staged, known, time, has_changes=has_changed)
         if ready is not None:
             return of_rows(ready)
     rows_then = rows_at(state, query, time, staged=staged, known=known, has_changes=has_changed)
@@ -468,6 +472,7 @@ def _rows_at_once(
     query: PlannedQuery,
     staged: Sequence[Row],
     known: Mapping[GlobalId, Sequence[Row]] = MappingProxyType({}),
+    time: int = 0,
     *,
     has_changes: bool = False,
 ) -> list[Row] | None:
@@ -477,7 +482,7 @@ def _rows_at_once(
     end = thread_time() + _PROMPT_SECONDS
     try:
         batches = rows_at(
-            state, query, 0, lambda: thread_time() > end, staged=staged, known=known, has_changes=has_changes
+            state, query, time, lambda: thread_time() > end, staged=staged, known=known, has_changes=has_changes
         )
         return [row for batch in batches for row in batch]
     except SqlError as error:
@@ -490,6 +495,12 @@ def _rows_at_once(
 def _maintained(maintained: Maintained, query: PlannedQuery) -> Query | None:
     """Return a query over maintained relations; None if the instance cannot answer the query."""
     return None if query.needs_context else maintained.query(query.relation, query.finishing)
+
+
+def _is_timed(state: State, query: PlannedQuery) -> bool:
+    """Return whether the rows of a query depend on the time of its read."""
+    is_read_at = query.is_of_session and mentions(query.relation, is_read_time)
+    return is_read_at or state.objects.are_timed(ids_of(query.relation))
 
 
 async def _check_views(state: State, relation: Relation, time: int) -> None:
@@ -558,7 +569,7 @@ def rows_at(
     Args:
         state: state of the session.
         query: the query.
-        time: time of the read.
+        time: time of the read; 0 if nothing stored is read.
         cancelled: returns whether the query is cancelled; by default, whether the statement is.
         staged: staged rows of a statement that writes.
         known: all needed rows of some tables at the time.
@@ -568,8 +579,10 @@ def rows_at(
     begun: dict[GlobalId, Sequence[Row]] = {STAGED: staged}
     begun.update((id_, state.transaction.rows(id_)) for id_ in ids_of(query.relation) if is_provisional(id_))
     relation = coordinator.maintained.expanded(query.relation)
-    bounds = bounds_of((relation, query.finishing))
     read = types_read(relation)
+    if query.is_of_session or not ids_of(query.relation) <= read.keys():  # only views have `mz_now()` otherwise
+        relation = oneshot.at_time(relation, time or state.transaction.begun)
+    bounds = bounds_of((relation, query.finishing))
     stored = {id_: types for id_, types in read.items() if id_ not in begun and id_ < FIRST_SYSTEM_ID}
     changed = {id_: dict(state.transaction.changes(id_)) for id_ in stored} if has_changes else {}
     sources = _sources(coordinator, stored)
@@ -645,7 +658,13 @@ def _sources(coordinator: Coordinator, read: Mapping[GlobalId, tuple[Type, ...]]
 
 
 async def time_of(
-    state: State, ids: Collection[GlobalId], as_of: AsOf | None, least: int = 0, upper: int | None = None
+    state: State,
+    ids: Collection[GlobalId],
+    as_of: AsOf | None,
+    least: int = 0,
+    upper: int | None = None,
+    *,
+    is_timed: bool = False,
 ) -> int:
     """Return the time of a read.
 
@@ -655,18 +674,19 @@ async def time_of(
         as_of: AS OF clause; None if missing.
         least: a preferred lower bound without AS OF.
         upper: time before which the maintained rows are complete; None if rows are read from Storage.
+        is_timed: whether the rows depend on the time.
 
     Raises:
         SqlError: the time is compacted, or too far in the future (22023); or a relation is not known at the time.
     """
     ids = frozenset(identifier for identifier in ids if not is_provisional(identifier))
     if not ids:
-        return 0
+        return 0 if as_of is None else clock_of(state.objects, as_of)
     coordinator = state.coordinator
     coordinator.source_feeder.check(ids)
     if as_of is None:
         await coordinator.source_feeder.begun(ids)
-        at_present = coordinator.objects.is_written_by_others(ids)
+        at_present = is_timed or coordinator.objects.is_written_by_others(ids)
         return await state.transaction.read(ids, at_present=at_present, least=least, upper=upper)
     time = clock_of(state.objects, as_of)
     since, upper = await coordinator.storage_clock.frontiers(ids)

@@ -41,6 +41,7 @@ from derive.sql.parser.statement import (
 from derive.sql.planner.ddl import relation_named
 from derive.sql.planner.dependencies import ids_of
 from derive.sql.planner.interfaces import RelationKind
+from derive.sql.planner.planned import of_read
 from derive.sql.preparation import Plan, boolean_of, isolation_of, shown_columns, text_column
 from derive.sql.results import Notice, Result, ResultColumn, of_rows
 from derive.sql.sources.source_feeder import SourceFeeder
@@ -226,7 +227,7 @@ def explained(state: State, plan: Plan) -> Sequence[Row]:
     """Return a line for each operator of a query."""
     relation = _relation(plan)
     names = {identifier: _name(state.objects, identifier) for identifier in ids_of(relation)}
-    text = explanation_of(relation, names)
+    text = explanation_of(of_read(relation), names)
     return [(line,) for line in text.splitlines()]
 
 

@@ -20,7 +20,8 @@ from derive.sql.catalog.snapshot import DdlTransaction, Objects
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.deployment import deploy
 from derive.sql.execution.settings import Settings, SetValues
-from derive.sql.planner.planned import PlannedQuery, bind
+from derive.sql.parser.statement import AsOf
+from derive.sql.planner.planned import PlannedQuery, bind, of_read
 from derive.sql.results import ResultColumn, TransactionStatus
 from derive.sql.transactions.group_commit import Commit
 from derive.sql.transactions.transaction import Isolation, Modes, Transaction
@@ -232,8 +233,13 @@ class State:
             self._transaction = self._new(self._implicit_modes())
         return self._transaction
 
-    def bound(self, query: PlannedQuery, arguments: Sequence[Datum] = ()) -> PlannedQuery:
-        """Return a query with its arguments bound, and `now()` bound to the start of the transaction."""
+    def bound(self, query: PlannedQuery, arguments: Sequence[Datum] = (), as_of: AsOf | None = None) -> PlannedQuery:
+        """Return a query with its arguments bound, and `now()` bound to the start of the transaction.
+
+        With AS OF, `now()` is the time of the read.
+        """
+        if as_of is not None:
+            query = replace(query, relation=of_read(query.relation))
         return bind(query, arguments, self.transaction.begun if query.is_of_session else None, self.user.name)
 
     def begin(self, isolation: Isolation | None, is_read_only: bool | None) -> None:

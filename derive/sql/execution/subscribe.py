@@ -21,6 +21,7 @@ from derive.sql.maintenance.view_state import Maintained
 from derive.sql.parser.statement import AsOf, Subscribe
 from derive.sql.planner.dependencies import ids_of, require_maintainable
 from derive.sql.planner.plan import PlannedView
+from derive.sql.planner.planned import of_read
 from derive.sql.preparation import Plan, rows_of_view
 from derive.sql.results import Result
 from derive.sql.transactions.timeline import time_text
@@ -117,8 +118,8 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
         SqlError: the time is compacted, or the relation cannot be incrementally maintained.
     """
     coordinator = state.coordinator
-    relation = coordinator.maintained.expanded(view.relation)
-    require_maintainable(relation, "subscription")
+    relation = coordinator.maintained.expanded(of_read(view.relation))
+    require_maintainable(relation, "subscription", statement.target)
     ids = ids_of(relation)
     if any(map(is_provisional, ids)):
         what = "a transaction cannot subscribe to a relation that it has defined"

@@ -11,16 +11,16 @@ from typing import TypeAlias
 
 from derive.algebra.expression import Call, Column, Expression, Literal, Parameter
 from derive.algebra.relation import Constant, Finishing, Get, GlobalId, Project, Relation
-from derive.algebra.rewrite import Replacement, rewritten, rewritten_relation, with_gets
+from derive.algebra.rewrite import Replacement, mentions, rewritten, rewritten_relation, with_gets
 from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
-from derive.functions.registry import USER_FUNCTIONS, evaluate
+from derive.functions.registry import PRESENT, READ_TIME, USER_FUNCTIONS, evaluate
 from derive.functions.types.type_info import text_function
 from derive.sql.planner.building import TRIM, among, is_membership
 from derive.sql.planner.interfaces import STAGED, Constraint, NamedColumn, NamedRelation
 
-_OF_TRANSACTION = ("now", "transaction_timestamp")
 _OF_STATEMENT = "statement_timestamp"
+_OF_SESSION = frozenset({*PRESENT, *USER_FUNCTIONS, READ_TIME})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class PlannedQuery:
         parameters: types of `$1` and so on.
         limit: a limit that depends on parameters, or is negative; a bigint.
         offset: an offset that depends on parameters, or is negative; a bigint.
-        is_of_session: whether the query uses `now()`, `current_user` or another value of the session.
+        is_of_session: whether the query uses `now()`, `mz_now()`, `current_user` or another value of the session.
         needs_context: whether the query reads system relations, or calls functions of the session.
     """
 
@@ -60,7 +60,7 @@ class PlannedQuery:
 def bind(
     query: PlannedQuery, arguments: Sequence[Datum], now: int | None = None, user: str | None = None
 ) -> PlannedQuery:
-    """Bind the parameters and session values of a query.
+    """Bind the parameters and session values of a query, without `mz_now()`, which is the time of the read.
 
     Args:
         query: the query.
@@ -81,17 +81,34 @@ def bind(
     if query.offset is not None:
         offset = _count(query.offset, arguments, "2201X", "OFFSET")
         finishing = replace(finishing, offset=offset or 0)
-    return PlannedQuery(relation, finishing, query.columns, needs_context=query.needs_context)
+    return replace(query, relation=relation, finishing=finishing, parameters=(), limit=None, offset=None)
 
 
 def in_session(expression: Expression, now: int, user: str) -> Expression:
-    """Bind `now()` to a time in microseconds since 1970, and `current_user` to a name."""
-    return rewritten(expression, _session_values(now, user))
+    """Bind `now()` and `mz_now()` to a time in microseconds since 1970, and `current_user` to a name."""
+    values = _session_values(now, user)
+    this = Literal(now, Type.TIMESTAMPTZ)
+    return rewritten(expression, lambda part, depth: this if is_read_time(part) else values(part, depth))
+
+
+def is_read_time(expression: Expression) -> bool:
+    """Return whether an expression is the time of the read."""
+    return isinstance(expression, Call) and expression.function == READ_TIME
+
+
+def of_read(relation: Relation) -> Relation:
+    """Return a relation in which `now()` is the time of the read, as in a view."""
+
+    def replacement(part: Expression, _: int) -> Expression | None:
+        is_present = isinstance(part, Call) and part.function in PRESENT
+        return Call(READ_TIME, (), part.type) if is_present else None
+
+    return rewritten_relation(relation, replacement) if mentions(relation, is_of_session) else relation
 
 
 def _session_values(now: int | None, user: str | None) -> Replacement:
     this = time.time_ns() // 1000
-    values = {name: Literal(this if now is None else now, Type.TIMESTAMPTZ) for name in _OF_TRANSACTION}
+    values = {name: Literal(this if now is None else now, Type.TIMESTAMPTZ) for name in PRESENT}
     values[_OF_STATEMENT] = Literal(this, Type.TIMESTAMPTZ)
     if user is not None:
         values |= {name: Literal(user, Type.TEXT) for name in USER_FUNCTIONS}
@@ -99,8 +116,8 @@ def _session_values(now: int | None, user: str | None) -> Replacement:
 
 
 def is_of_session(expression: Expression) -> bool:
-    """Return whether an expression is the start of the transaction or statement, or the name of the user."""
-    return isinstance(expression, Call) and expression.function in {*_OF_TRANSACTION, _OF_STATEMENT, *USER_FUNCTIONS}
+    """Return whether an expression is the time of the transaction, statement or read, or the name of the user."""
+    return isinstance(expression, Call) and expression.function in _OF_SESSION
 
 
 def bind_relation(relation: Relation, arguments: Sequence[Datum]) -> Relation:
