@@ -9,6 +9,7 @@ derivations upstream of a verified collection take part.
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -18,14 +19,17 @@ from functools import partial
 from pathlib import Path
 
 from derive.catalog.graph import upstream
+from derive.catalog.rules.steps import BEGIN
 from derive.contents.reads import ReadOptions
 from derive.contents.reduced import reduced_documents
+from derive.document.clock import parse_duration, parse_rfc3339
+from derive.document.exact import dump_exact
 from derive.document.key import compile_key, show_key
 from derive.document.pointer import JSON, MISSING, compile_pointer, escape
 from derive.engine.executor import InProcessExecutor
 from derive.engine.inputs import PendingDocuments
 from derive.engine.task_reconciler import open_run
-from derive.errors import FlowError, TaskError
+from derive.errors import FlowError, TaskError, UsageError
 from derive.position import Position
 from derive.protocol.specs import (
     AdvanceStep,
@@ -33,6 +37,7 @@ from derive.protocol.specs import (
     CollectionSpec,
     Document,
     IngestStep,
+    SelectorSpec,
     StepTime,
     TestSpec,
     TestStep,
@@ -280,6 +285,52 @@ class Mismatch:
     key: str
     differences: tuple[Difference, ...]
 
+    def lines(self) -> list[str]:
+        """Return the differences as lines of text."""
+        lines = []
+        for difference in self.differences:
+            if difference.pointer == "" and MISSING in (difference.expected, difference.actual):
+                missing = difference.actual is MISSING
+                document = dump_exact(difference.expected if missing else difference.actual).decode()
+                text = "is missing; expected" if missing else "is not expected; the test produced"
+                lines.append(f"  {self.key}  {text} {document}")
+                continue
+            expected, actual = (
+                "nothing" if value is MISSING else dump_exact(value).decode()
+                for value in (difference.expected, difference.actual)
+            )
+            lines.append(f"  {self.key}  {difference.pointer}   expected  {expected}")
+            lines.append(f"  {' ' * len(self.key)}  {' ' * len(difference.pointer)}   actual    {actual}")
+        return lines
+
+
+def publish(time: VirtualTime, spec: CollectionSpec, documents: Sequence[Document]) -> None:
+    """Publish documents together, in the order of the key; documents of one key are combined first."""
+    combiner = Combiner(spec.write_schema, name=spec.name)
+    pack = compile_key(spec.key, spec.key_defaults)
+    groups: dict[bytes, list[Document]] = {}
+    for document in documents:
+        groups.setdefault(pack(document), []).append(document)
+    combined = [document for key in sorted(groups) for document in combiner.partial(groups[key])]
+    Ingestion(time.store, spec, door=Door.TEST).load(f"documents for {spec.name}", enumerate(combined, start=1))
+
+
+def contents(time: VirtualTime, spec: CollectionSpec, selector: SelectorSpec | None = None) -> dict[bytes, Document]:
+    """Return the reduced documents of a collection by their packed keys."""
+    time.run.seal()
+    parts = reduced_documents(time.store, spec, ReadOptions(selector=selector or SelectorSpec()))
+    return {key: document for part in parts for key, document in part.pairs()}
+
+
+def mismatches(
+    spec: CollectionSpec, expected: Sequence[Document], actual: Mapping[bytes, Document], *, strict: bool
+) -> Iterator[Mismatch]:
+    """Yield the documents that are not as expected, in the order of `pair_documents`."""
+    for comparison in pair_documents(spec, expected, actual):
+        faults = differences(comparison.expected, comparison.actual, strict=strict)
+        if faults:
+            yield Mismatch(comparison.name, tuple(faults))
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -391,11 +442,11 @@ class _Driver:
         failure = self._attempt(number, description, step.position, lambda: self._await(step))
         if failure:
             return failure
-        mismatches = tuple(self._compare(step))
-        if not mismatches:
+        faults = tuple(self._compare(step))
+        if not faults:
             return None
         to_come = tuple(self._time.to_come(step.collection)) if step.time else ()
-        return Failure(number, description, step.position, mismatches, to_come=to_come)
+        return Failure(number, description, step.position, faults, to_come=to_come)
 
     def _describe(self, verb: str, step: IngestStep | VerifyStep) -> str:
         return f"{verb} {step.collection}" + (f" at {self._offset(step.time)}" if step.time else "")
@@ -415,14 +466,7 @@ class _Driver:
         if step.time:
             self._time.pass_until(step.time.wall)
         spec = self._catalog.collections[step.collection]
-        combiner = Combiner(spec.write_schema, name=spec.name)
-        pack = compile_key(spec.key, spec.key_defaults)
-        groups: dict[bytes, list[Document]] = {}
-        for document in step.documents:
-            groups.setdefault(pack(document), []).append(document)
-        documents = [document for key in sorted(groups) for document in combiner.partial(groups[key])]
-        ingestion = Ingestion(self._time.store, spec, door=Door.TEST)
-        ingestion.load(f"documents for {spec.name}", enumerate(documents, start=1))
+        publish(self._time, spec, step.documents)
         if not step.time:
             self._time.end_tick(spec.name)
             self._time.settle()
@@ -436,10 +480,106 @@ class _Driver:
 
     def _compare(self, step: VerifyStep) -> Iterator[Mismatch]:
         spec = self._catalog.collections[step.collection]
-        self._time.run.seal()
-        parts = reduced_documents(self._time.store, spec, ReadOptions(selector=step.selector))
-        actual = {key: document for part in parts for key, document in part.pairs()}
-        for comparison in pair_documents(spec, step.documents, actual):
-            faults = differences(comparison.expected, comparison.actual, strict=self._strict)
-            if faults:
-                yield Mismatch(comparison.name, tuple(faults))
+        yield from mismatches(spec, step.documents, contents(self._time, spec, step.selector), strict=self._strict)
+
+
+class CatalogSession:
+    """The collections of a catalog in a data folder of their own and in virtual time, for tests in Python.
+
+    Without a beginning, every read delay expires before the contents of a collection are read. With a beginning, time
+    passes only by `advance` and by the times of ingestions, as in a test of the catalog that sets the time.
+
+    Args:
+        catalog: the catalog.
+        folder: a new data folder.
+        begin: beginning of the time, RFC 3339; None for a session without times.
+        shards: number of shards of each derivation.
+
+    Attributes:
+        catalog: the catalog.
+    """
+
+    def __init__(self, catalog: CatalogSpec, folder: Path, *, begin: str | None = None, shards: int = SHARDS) -> None:
+        self.catalog = catalog
+        self._is_timed = begin is not None
+        self._begin = self._present = self._wall = BEGIN if begin is None else parse_rfc3339(begin)
+        self._latest = -1  # timestamp of the last document
+        self._time = VirtualTime(catalog, folder, self._begin, list(catalog.derivations), shards=shards)
+
+    def close(self) -> None:
+        """Release the data folder."""
+        self._time.close()
+
+    def ingest(self, collection: str, documents: Sequence[Document], *, at: str | None = None) -> None:
+        """Publish documents into a collection, and process them.
+
+        Args:
+            collection: name of the collection.
+            documents: the documents.
+            at: in a session with a beginning, the time of the documents: RFC 3339, or an offset such as `+20m` from
+                the beginning; None for the present.
+
+        Raises:
+            UsageError: the collection is unknown, or time would go back.
+            DocumentError: a document is invalid.
+            FlowError: a derivation has failed.
+        """
+        spec = self.catalog.find_collection(collection)
+        if at is not None:
+            self._require_times("at")
+            clock = self._begin + parse_duration(at[1:]) if at.startswith("+") else parse_rfc3339(at)
+            if clock < self._wall:
+                reached = show_offset(self._wall, self._begin)
+                raise UsageError(f"time cannot go back: 'at' is {at}, but the session is at {reached}")
+            self._wall = clock
+        self._present = self._wall
+        if self._is_timed:
+            self._time.pass_until(self._wall)
+        publish(self._time, spec, documents)
+        self._latest = max(self._wall, self._latest + 1) + len(documents) - 1
+        if not self._is_timed:
+            self._time.end_tick(collection)
+            self._time.settle()
+
+    def advance(self, duration: str) -> None:
+        """Let time pass, such as `1h 30m`, in a session with a beginning."""
+        self._require_times("advance")
+        self._present += parse_duration(duration)
+        self._wall = max(self._wall, self._present)
+        self._time.pass_until(self._wall)
+
+    def run(self, collection: str | None = None) -> None:
+        """Process all documents that lead to a collection: all that are due, or all without a beginning."""
+        if not self._is_timed:
+            self._time.fast_forward(collection)
+            return
+        tasks = self.catalog.derivations.values()
+        tick = math.lcm(*(task.tick for task in tasks))
+        if self._latest >= 0:
+            last = max(self._present, self._latest)
+            self._wall = max(self._wall, last - last % tick + tick)
+        self._time.pass_until(self._wall)
+
+    def documents(self, collection: str) -> list[Document]:
+        """Return the contents of a collection, one document for each key, in the order of the keys."""
+        spec = self.catalog.find_collection(collection)
+        self.run(collection)
+        actual = contents(self._time, spec)
+        return [actual[key] for key in sorted(actual)]
+
+    def verify(self, collection: str, documents: Sequence[Document], *, strict: bool = False) -> None:
+        """Compare the contents of a collection with expected documents, as a verify step of a catalog.
+
+        Raises:
+            AssertionError: documents differ; the text has each difference.
+        """
+        spec = self.catalog.find_collection(collection)
+        self.run(collection)
+        faults = list(mismatches(spec, documents, contents(self._time, spec), strict=strict))
+        if faults:
+            lines = [line for mismatch in faults for line in mismatch.lines()]
+            raise AssertionError("\n".join([f"'{collection}' is not as expected:", *lines]))
+
+    def _require_times(self, name: str) -> None:
+        if not self._is_timed:
+            raise UsageError(f"'{name}' needs a session with times", hint="open it with begin='2024-05-01T09:00:00Z'")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from derive.cli.console import visible
 
 if TYPE_CHECKING:
-    from derive.testing import Failure, Mismatch, TestResult
+    from derive.testing import Failure, TestResult
 
 
 def render_failure(failure: Failure) -> str:
@@ -24,32 +24,9 @@ def render_failure(failure: Failure) -> str:
     if failure.error is not None:
         lines += [f"  {line}" for line in render_error(failure.error).split("\n")]
     for mismatch in failure.mismatches:
-        lines += _render_mismatch(mismatch)
+        lines += mismatch.lines()
     lines += [f"  still to come: {step}" for step in failure.to_come]
     return "\n".join(lines)
-
-
-def _render_mismatch(mismatch: Mismatch) -> list[str]:
-    from derive.document.exact import dump_exact
-    from derive.document.pointer import MISSING
-
-    key = mismatch.key
-    lines = []
-    for difference in mismatch.differences:
-        if difference.pointer == "" and MISSING in (difference.expected, difference.actual):
-            missing = difference.actual is MISSING
-            document = dump_exact(difference.expected if missing else difference.actual).decode()
-            lines.append(
-                f"  {key}  {'is missing; expected' if missing else 'is not expected; the test produced'} {document}"
-            )
-            continue
-        shown = [
-            "nothing" if value is MISSING else dump_exact(value).decode()
-            for value in (difference.expected, difference.actual)
-        ]
-        lines.append(f"  {key}  {difference.pointer}   expected  {shown[0]}")
-        lines.append(f"  {' ' * len(key)}  {' ' * len(difference.pointer)}   actual    {shown[1]}")
-    return lines
 
 
 def json_report(result: TestResult) -> str:
