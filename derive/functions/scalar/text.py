@@ -15,6 +15,24 @@ from derive.functions.types.type_info import INFO_OF
 
 FUNCTIONS = Functions()
 
+_QUOTED_IN_RECORD = re.compile(r'[(),"\\\s]|\A\Z')
+
+
+def _record_text(*texts: Datum) -> str:
+    """Return the text of a row of texts, as PostgreSQL shows it."""
+    return f"({','.join('' if text is None else _record_part(str(text)) for text in texts)})"
+
+
+def _record_part(text: str) -> str:
+    if not _QUOTED_IN_RECORD.search(text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '""') + '"'
+
+
+FUNCTIONS.add(
+    Function("record_text", "record_text()", (Type.TEXT,), Type.TEXT, _record_text, can_fail=False, is_variadic=True)
+)
+
 _T, _I, _L, _B = Type.TEXT, Type.INTEGER, Type.BIGINT, Type.BOOLEAN
 
 LONGEST = 1 << 26

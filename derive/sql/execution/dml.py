@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from derive.algebra.expression import Column, Literal
@@ -207,36 +207,64 @@ async def _without_conflicts(state: State, planned: PlannedWrite, proposed: list
     numbers = [keys.index(key) for key in planned.conflict.arbiters] or list(range(len(keys)))
     existing = await present.of(numbers, proposed)
     packers = [KeyPacker(table, key) for key in keys]
-    touched: set[tuple[int, bytes]] = set()
+    inserted: set[tuple[int, bytes]] = set()
     written: list[Written | None] = []
     """The inserted rows, and None for each row that may be updated."""
-    places: dict[tuple[int, bytes], int] = {}
-    conflicting: list[Row] = []
+    conflicts: list[_Conflict] = []
     for part in proposed:
         new = part[1]
         assert new is not None
         own = _keys_of(new, packers, numbers)
         old = next((existing[key] for key in own if key in existing), None)
-        if old is None and touched.isdisjoint(own):
+        if old is None and inserted.isdisjoint(own):
             written.append(part)
-        elif update is None:
-            continue
-        elif old is None or not touched.isdisjoint(own):
-            hint = "Ensure that no rows proposed for insertion within the same command have duplicate"
-            message = "ON CONFLICT DO UPDATE command cannot affect row a second time"
-            raise SqlError("21000", message, hint=f"{hint} constrained values.")
-        else:
-            conflicting.append((*old, *new))
-            places.update(dict.fromkeys(_keys_of(old, packers, numbers), len(written)))
+            inserted.update(own)
+        elif update is not None and old is not None:
+            conflicts.append(_Conflict(old, new, frozenset(_keys_of(old, packers, numbers)), len(written)))
             written.append(None)
-        touched.update(own)
-    if update is not None and conflicting:
-        updated = await _over_staged(state, update, conflicting)
-        planned.check(updated, WriteKind.UPDATE)
-        for part in planned.parts(updated, WriteKind.UPDATE):
-            assert part[0] is not None
-            written[places[_keys_of(part[0], packers, numbers)[0]]] = part
+        elif update is not None:
+            raise _second_update()
+    while conflicts:
+        for place, updated in (await _updated(state, planned, conflicts)).items():
+            written[place] = updated
+        modified = {key for conflict in conflicts if written[conflict.place] is not None for key in conflict.keys}
+        conflicts = _repeated(conflicts)
+        if any(not modified.isdisjoint(conflict.keys) for conflict in conflicts):
+            raise _second_update()
     return [part for part in written if part is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Conflict:
+    """A present row, the proposed row with one of its keys, the present row's keys, and the place of the update."""
+
+    old: Row
+    new: Row
+    keys: frozenset[tuple[int, bytes]]
+    place: int
+
+
+def _repeated(conflicts: Sequence[_Conflict]) -> list[_Conflict]:
+    """Return the conflicts with a present row that an earlier conflict has, too."""
+    first: dict[frozenset[tuple[int, bytes]], _Conflict] = {}
+    return [conflict for conflict in conflicts if first.setdefault(conflict.keys, conflict) is not conflict]
+
+
+async def _updated(state: State, planned: PlannedWrite, conflicts: Sequence[_Conflict]) -> dict[int, Written]:
+    """Return the updates of the present rows by their places; only the first conflict of a row is considered."""
+    assert planned.conflict is not None
+    assert planned.conflict.update is not None
+    later = {conflict.place for conflict in _repeated(conflicts)}
+    firsts = [conflict for conflict in conflicts if conflict.place not in later]
+    rows = await _over_staged(state, planned.conflict.update, [(*one.old, *one.new) for one in firsts])
+    planned.check(rows, WriteKind.UPDATE)
+    places = {one.old: one.place for one in firsts}
+    return {places[part[0]]: part for part in planned.parts(rows, WriteKind.UPDATE) if part[0] is not None}
+
+
+def _second_update() -> SqlError:
+    hint = "Ensure that no rows proposed for insertion within the same command have duplicate constrained values."
+    return SqlError("21000", "ON CONFLICT DO UPDATE command cannot affect row a second time", hint=hint)
 
 
 def _keys_of(row: Row, packers: Sequence[KeyPacker], numbers: Iterable[int]) -> list[tuple[int, bytes]]:

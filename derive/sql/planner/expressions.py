@@ -59,6 +59,7 @@ from derive.sql.planner.equal_values import of_one_type, with_spaces, without_sp
 from derive.sql.planner.interfaces import Domain, Expressions, NamedColumn, Names, Queries, limited
 from derive.sql.planner.output import start_of
 from derive.sql.planner.predicates import PredicatePlanner
+from derive.sql.planner.rows import row_of, row_text, without_rows
 from derive.sql.planner.scope import DOMAIN_CHECK, Frame, Source, VisibleColumn
 from derive.sql.planner.set_returning import check_no_rows
 
@@ -188,7 +189,8 @@ class ExpressionPlanner:
             case Logical() | Test() | DistinctTest() | Between() | InList() | Quantified():
                 return self._predicates.plan(node)
             case FunctionCall():
-                return self._calls.plan(node)
+                call = without_rows(node, self.frame)
+                return self._calls.plan(node) if call is node else self.plan(call)
             case CaseExpression():
                 return self._case(node)
             case TypeCast():
@@ -227,7 +229,7 @@ class ExpressionPlanner:
                     "0A000",
                     "a row is not supported as a value",
                     offset=offset,
-                    hint="Write its columns one by one, or jsonb_build_array(…).",
+                    hint="Write its columns one by one, or ROW(…)::text, or to_jsonb(ROW(…)).",
                 )
             case ArrayValue():
                 return self._arrays.plan(node)
@@ -295,6 +297,9 @@ class ExpressionPlanner:
             return self._arrays.plan(node.operand, target.element)
         if node.target.fields:
             return _interval_with_fields(node)
+        row = row_of(node.operand, self.frame) if target is Type.TEXT and not node.target.modifiers else None
+        if row is not None:
+            return row_text(row, self, self.frame)
         operand = self.plan(node.operand)
         if target.element and node.target.modifiers:
             message = f"modifiers of arrays are not supported, as of {node.target.name}"

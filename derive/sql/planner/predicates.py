@@ -34,6 +34,7 @@ from derive.sql.planner.building import among, columns_of
 from derive.sql.planner.equal_values import compared, is_padded, trimmed, without_spaces
 from derive.sql.planner.interfaces import Expressions
 from derive.sql.planner.output import start_of
+from derive.sql.planner.rows import row_of
 
 Predicate: TypeAlias = Logical | Test | DistinctTest | Between | InList | Quantified
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "=", "<>"})
@@ -78,8 +79,9 @@ class PredicatePlanner:
 
     def _test(self, node: Test) -> Expression:
         negation = "not " if node.is_negated else ""
-        if isinstance(node.operand, RowValue) and node.what == "null":
-            tests = [Test(item, "null", node.is_negated, node.offset) for item in node.operand.items]
+        row = row_of(node.operand, self._expressions.frame) if node.what == "null" else None
+        if row is not None:
+            tests = [Test(item, "null", node.is_negated, node.offset) for item in row.items]
             return connected("and", [self._test(test) for test in tests])
         if node.what == "null":
             operand = self._expressions.plan(node.operand)

@@ -241,7 +241,12 @@ class Frame:
         name = reference.parts[-1]
         if any(table.name == name for _, frame in self.frames() for table in frame.source.tables):
             message = "rows as values are not supported"
-            return SqlError("0A000", message, offset=reference.offset, hint=f"Write {name}.* for its columns.")
+            return SqlError(
+                "0A000",
+                message,
+                offset=reference.offset,
+                hint=f"Write {name}.* for its columns, or {name}::text, or to_jsonb({name}).",
+            )
         if columns is None:
             columns = tuple(column for _, frame in self.frames() for column in frame.source.columns)
         nearest = suggest(name, {column.name for column in columns})

@@ -1,0 +1,169 @@
+"""Rows as arguments: `to_jsonb(t)`, `json_agg(ROW(a, b))`, `count(t)`, `t IS NULL`, `t::text`.
+
+A row is no value of the algebra, so the planner works with its columns: as JSON a row is an object of its columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from derive.algebra.expression import Call, Case, Column, Expression, Literal
+from derive.algebra.relation import Filter, Join, OuterJoin, Relation, Side
+from derive.algebra.rewrite import inputs_of
+from derive.algebra.types import Type
+from derive.sql.parser.ast import (
+    CaseExpression,
+    ColumnReference,
+    FunctionCall,
+    NullLiteral,
+    NumberLiteral,
+    QualifiedName,
+    RowValue,
+    Star,
+    StringLiteral,
+    SyntaxNode,
+    Test,
+    TypeCast,
+    TypeName,
+)
+from derive.sql.planner.equal_values import with_spaces
+from derive.sql.planner.interfaces import Expressions
+from derive.sql.planner.output import start_of
+from derive.sql.planner.scope import Frame
+
+_OBJECT = "jsonb_build_object"
+_OF_JSON = frozenset({"to_json", "to_jsonb", "row_to_json"})
+_WITH_JSON = frozenset(
+    f"{prefix}_{name}"
+    for prefix in ("json", "jsonb")
+    for name in ("agg", "agg_strict", "build_array", "build_object", "object_agg", "object_agg_strict")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The columns of a row.
+
+    Attributes:
+        names: their names.
+        items: their values.
+        may_be_null: whether an outer join may have no such row.
+        offset: start of the row in the statement.
+    """
+
+    names: tuple[str, ...]
+    items: tuple[SyntaxNode, ...]
+    may_be_null: bool
+    offset: int
+
+    @property
+    def is_null(self) -> SyntaxNode:
+        """Return the condition that all columns are NULL."""
+        return Test(RowValue(self.items, self.offset), "null", False, self.offset)
+
+    def unless_null(self, value: SyntaxNode) -> SyntaxNode:
+        """Return a value of the row; NULL if the row is missing."""
+        if not self.may_be_null:
+            return value
+        return CaseExpression(None, ((self.is_null, NullLiteral(self.offset)),), value, self.offset)
+
+    def as_object(self) -> SyntaxNode:
+        """Return the row as a JSON object."""
+        pairs = zip(self.names, self.items, strict=True)
+        arguments = tuple(part for name, item in pairs for part in (StringLiteral(name, self.offset), item))
+        return self.unless_null(FunctionCall(QualifiedName(None, _OBJECT, self.offset), arguments, self.offset))
+
+
+def row_of(node: SyntaxNode, frame: Frame) -> Row | None:
+    """Return the columns of `ROW(…)`, or of a relation in FROM that a name or `name.*` refers to; None for no row."""
+    if isinstance(node, RowValue):
+        items = tuple(part for item in node.items for part in _expanded(item, frame))
+        return Row(tuple(f"f{index}" for index in range(1, len(items) + 1)), items, False, node.offset)
+    if isinstance(node, Star) and len(node.qualifier) == 1:
+        return _whole_row(node.qualifier[0], frame, node.offset)
+    if not isinstance(node, ColumnReference) or len(node.parts) != 1:
+        return None
+    return _whole_row(node.parts[0], frame, node.offset)
+
+
+def _expanded(item: SyntaxNode, frame: Frame) -> tuple[SyntaxNode, ...]:
+    row = row_of(item, frame) if isinstance(item, Star) else None
+    return (item,) if row is None else row.items
+
+
+def _whole_row(name: str, frame: Frame, offset: int) -> Row | None:
+    for _, part in frame.frames():
+        if any(column.name == name for column in part.source.columns):
+            return None
+        table = next((table for table in part.source.tables if table.name == name), None)
+        if table is not None and table.is_value:
+            return None
+        if table is not None:
+            names = tuple(column.name for column in table.columns)
+            items = tuple(ColumnReference((name, column), offset) for column in names)
+            first = table.columns[0].expression if table.columns else None
+            index = first.index if isinstance(first, Column) else None
+            return Row(names, items, _may_lack(part.source.relation, index), offset)
+    return None
+
+
+def _may_lack(relation: Relation, index: int | None) -> bool:
+    """Return whether an outer join may fill the column of a relation with NULL; true if that is not clear."""
+    match relation:
+        case OuterJoin() if index is not None:
+            width = len(relation.left.types)
+            is_left = index < width
+            filling = {Side.RIGHT, Side.FULL} if is_left else {Side.LEFT, Side.FULL}
+            inner, place = (relation.left, index) if is_left else (relation.right, index - width)
+            return relation.side in filling or _may_lack(inner, place)
+        case OuterJoin():
+            return True
+        case Join() if index is not None:
+            for part in relation.inputs:
+                if index < len(part.types):
+                    return _may_lack(part, index)
+                index -= len(part.types)
+        case Filter():
+            return _may_lack(relation.input, index)
+    return any(_may_lack(part, None) for part in inputs_of(relation))
+
+
+def without_rows(node: FunctionCall, frame: Frame) -> SyntaxNode:
+    """Return a call of a function of JSON, or of `count`, with columns in place of rows; another call unchanged."""
+    name = node.name.name
+    if name == "count" and len(node.arguments) == 1 and not node.is_distinct:
+        row = row_of(node.arguments[0], frame)
+        one = NumberLiteral("1", node.offset)
+        return node if row is None else replace(node, arguments=(row.unless_null(one),))
+    if name not in _WITH_JSON | _OF_JSON:
+        return node
+    rows = [row_of(argument, frame) for argument in node.arguments]
+    if not any(rows):
+        return node
+    if name in _OF_JSON:
+        return node if rows[0] is None else rows[0].as_object()
+    pairs = zip(node.arguments, rows, strict=True)
+    return replace(node, arguments=tuple(argument if row is None else row.as_object() for argument, row in pairs))
+
+
+def row_text(row: Row, expressions: Expressions, frame: Frame) -> Expression:
+    """Return a row as PostgreSQL shows it: `(1,"a b",)`."""
+
+    def planned(item: SyntaxNode) -> Expression:
+        value = expressions.plan(item)
+        if value.type is Type.BOOLEAN:
+            letters = (Literal("t", Type.TEXT), Literal("f", Type.TEXT), Literal(None, Type.TEXT))
+            negated = Call("not", (value,), Type.BOOLEAN)
+            return Case(((value, letters[0]), (negated, letters[1])), letters[2], Type.TEXT)
+        padded = with_spaces(value, frame)
+        return padded if padded is not value else expressions.plan(_as_text(item))
+
+    text: Expression = Call("record_text", tuple(map(planned, row.items)), Type.TEXT)
+    if not row.may_be_null:
+        return text
+    return Case(((expressions.plan(row.is_null), Literal(None, Type.TEXT)),), text, Type.TEXT)
+
+
+def _as_text(item: SyntaxNode) -> SyntaxNode:
+    offset = start_of(item)
+    return TypeCast(item, TypeName("text", (), offset), offset)
