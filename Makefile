@@ -62,7 +62,7 @@ room: $(READY) ## Check and test one room, such as ROOM=reduce: lint, types, and
 	@test ! -d 'tests/$(ROOM)' || $(BIN)/python -m pytest 'tests/$(ROOM)'
 
 # Limits that are missed fail it, but only in the end, when everything is measured.
-bench: $(READY) ## Measure the figures of the README on this machine; BENCH='--transfers 10000000' for larger ones
+bench: $(READY) ## Measure the figures of docs/figures.md on this machine; BENCH='--transfers 10000000' for larger ones
 	@$(BIN)/python -c 'import bytewax' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	    --only-binary bytewax -e '.[bench]' || echo "bytewax cannot be had here, so it is passed over" >&2
 	@status=0; \

@@ -27,10 +27,10 @@ from local_wheels import PYDANTIC, copy_installed, offline
 BLOCK = re.compile(r"^```(\w+)(?: ([\w./-]+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PAGES = [
     page
-    for page in sorted((REPOSITORY / "docs").glob("*.md"))
+    for page in sorted((REPOSITORY / "docs").rglob("*.md"))
     if any(file for _, file, _ in BLOCK.findall(page.read_text()))
 ]
-PROSE = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PROSE = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 
 def commands_of(block: str) -> list[tuple[str, list[str]]]:
