@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -156,8 +156,13 @@ SHARDS = 3
 
 def tasks_of(catalog: CatalogSpec, test: TestSpec) -> list[str]:
     """Return the derivations upstream of the collections that a test verifies; all derivations if it verifies none."""
+    return tasks_leading_to(catalog, test.verified) if test.verified else list(catalog.derivations)
+
+
+def tasks_leading_to(catalog: CatalogSpec, collections: Collection[str]) -> list[str]:
+    """Return the derivations of some collections, and those upstream of them."""
     reads = {name: derivation.sources for name, derivation in catalog.derivations.items()}
-    return sorted(upstream(test.verified, reads)) if test.verified else list(catalog.derivations)
+    return sorted(upstream(collections, reads))
 
 
 class VirtualTime:
@@ -493,18 +498,30 @@ class CatalogSession:
         catalog: the catalog.
         folder: a new data folder.
         begin: beginning of the time, RFC 3339; None for a session without times.
+        tasks: names of the derivations that take part; None for all.
         shards: number of shards of each derivation.
 
     Attributes:
         catalog: the catalog.
+        is_timed: whether time passes only by `advance` and by the times of ingestions.
     """
 
-    def __init__(self, catalog: CatalogSpec, folder: Path, *, begin: str | None = None, shards: int = SHARDS) -> None:
+    def __init__(
+        self,
+        catalog: CatalogSpec,
+        folder: Path,
+        *,
+        begin: str | None = None,
+        tasks: Sequence[str] | None = None,
+        shards: int = SHARDS,
+    ) -> None:
         self.catalog = catalog
-        self._is_timed = begin is not None
+        self.is_timed = begin is not None
         self._begin = self._present = self._wall = BEGIN if begin is None else parse_rfc3339(begin)
         self._latest = -1  # timestamp of the last document
-        self._time = VirtualTime(catalog, folder, self._begin, list(catalog.derivations), shards=shards)
+        self._time = VirtualTime(
+            catalog, folder, self._begin, list(catalog.derivations) if tasks is None else tasks, shards=shards
+        )
 
     def close(self) -> None:
         """Release the data folder."""
@@ -533,11 +550,11 @@ class CatalogSession:
                 raise UsageError(f"time cannot go back: 'at' is {at}, but the session is at {reached}")
             self._wall = clock
         self._present = self._wall
-        if self._is_timed:
+        if self.is_timed:
             self._time.pass_until(self._wall)
         publish(self._time, spec, documents)
         self._latest = max(self._wall, self._latest + 1) + len(documents) - 1
-        if not self._is_timed:
+        if not self.is_timed:
             self._time.end_tick(collection)
             self._time.settle()
 
@@ -550,11 +567,11 @@ class CatalogSession:
 
     def run(self, collection: str | None = None) -> None:
         """Process all documents that lead to a collection: all that are due, or all without a beginning."""
-        if not self._is_timed:
+        if not self.is_timed:
             self._time.fast_forward(collection)
             return
-        tasks = self.catalog.derivations.values()
-        tick = math.lcm(*(task.tick for task in tasks))
+        tasks = self.catalog.derivations if collection is None else tasks_leading_to(self.catalog, [collection])
+        tick = math.lcm(*(self.catalog.derivations[task].tick for task in tasks))
         if self._latest >= 0:
             last = max(self._present, self._latest)
             self._wall = max(self._wall, last - last % tick + tick)
@@ -581,5 +598,5 @@ class CatalogSession:
             raise AssertionError("\n".join([f"'{collection}' is not as expected:", *lines]))
 
     def _require_times(self, name: str) -> None:
-        if not self._is_timed:
+        if not self.is_timed:
             raise UsageError(f"'{name}' needs a session with times", hint="open it with begin='2024-05-01T09:00:00Z'")

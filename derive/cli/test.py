@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from derive.cli.console import visible
-from derive.cli.options import limit_options, limited_catalog, source_option
+from derive.cli.options import catalog_options, limit_options, limited_catalog, open_store, stored_folder
 from derive.cli.test_results import json_report, junit_report, render_failure
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@source_option
+@catalog_options
 @click.option("--strict", is_flag=True, help="Refuse properties and items that a verify step does not mention.")
 @click.option(
     "--name", "names", multiple=True, metavar="GLOB", help="Run only tests with this name, as in 'shop/*' (repeatable)."
@@ -35,6 +37,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="Number of tests that run at the same time.",
 )
+@click.option(
+    "--create", metavar="NAME", help="Print a test out of stored documents: those from which a document follows."
+)
+@click.option("--collection", help="With --create: the derived collection.")
+@click.option("--key", "key_text", metavar="JSON", help="With --create: the document's key, as a JSON array.")
 @click.option("--watch", is_flag=True, help="Run the tests again after each edit of the catalog, until Ctrl-C.")
 @click.option(
     "-o",
@@ -48,6 +55,10 @@ def command(
     names: tuple[str, ...],
     output: str | None,
     jobs: int,
+    data: Path | None,
+    create: str | None,
+    collection: str | None,
+    key_text: str | None,
     *,
     strict: bool,
     fail_fast: bool,
@@ -56,6 +67,10 @@ def command(
 ) -> None:
     """Run the catalog's tests, in virtual time, without starting Spark.
 
+    With --create, the command runs no test, but prints a new one: it ingests the documents of the data folder from
+    which the document of a key follows, and verifies all that follows from them. Save it in a file that the catalog
+    imports.
+
     \b
     Examples:
       flowctl test
@@ -63,9 +78,14 @@ def command(
         --name acmeBank/tests/balances
       flowctl test --name 'acmeBank/*' -x --watch
       flowctl test --jobs 4 -o junit > tests.xml
+      flowctl test --create acmeBank/tests/account-1 \\
+        --collection acmeBank/balances --key '["account-1"]' > new.tests.yaml
     """
     from derive.errors import UsageError
 
+    if create is not None or collection is not None or key_text is not None:
+        _create(source, data, create, collection, key_text)
+        return
     if watch and output == "junit":
         raise UsageError("--watch has no end, so it cannot be combined with -o junit")
     session = _Session(names, output, jobs, strict=strict, fail_fast=fail_fast)
@@ -74,6 +94,31 @@ def command(
         _watch(session, load)
     elif session.run(load(None)):
         raise click.exceptions.Exit(1)
+
+
+def _create(source: Path, data: Path | None, create: str | None, collection: str | None, key_text: str | None) -> None:
+    """Print a test out of the documents of the data folder."""
+    from derive.catalog import load
+    from derive.cli.console import note
+    from derive.cli.created_test import create_test
+    from derive.errors import UsageError
+
+    if create is None or collection is None or key_text is None:
+        raise UsageError("--create, --collection and --key belong together")
+    catalog = load(source)
+    with (
+        closing(open_store(stored_folder(source, data), reading=True)) as store,
+        tempfile.TemporaryDirectory(prefix="flowctl-test-") as scratch,
+    ):
+        test = create_test(store, catalog, Path(scratch), create, collection, key_text)
+    click.echo(test.text)
+    note(f"the test ingests {test.documents:,} document{'' if test.documents == 1 else 's'}")
+    if not test.is_equal:
+        note(
+            f"the test does not give the stored document of {key_text}, which has state of other keys or of removed"
+            " history: check what it verifies",
+            level="warn",
+        )
 
 
 def _loaded(source: Path, lambda_limits: LambdaLimits, resources: Resources | None) -> CatalogSpec:

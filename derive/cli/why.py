@@ -175,7 +175,7 @@ def explained_document(
             hint=f"explain a row of a view: flowctl why --view {collection} --row '{{\"column\": value}}'",
         )
     spec = catalog.find_collection(collection)
-    key = _key_of(spec, key_text)
+    key = key_of(spec, key_text)
     end = _end_of(store, catalog, collection, clock)
     _start_ahead(catalog, collection)
     from derive.why.explain import Explainer
@@ -343,7 +343,7 @@ def _time(clock: int) -> str:
     return format_rfc3339(clock)
 
 
-def _key_of(spec: CollectionSpec, text: str) -> bytes:
+def key_of(spec: CollectionSpec, text: str) -> bytes:
     """Return the packed key of an option: a JSON array, or one component.
 
     Raises:

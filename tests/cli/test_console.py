@@ -409,6 +409,7 @@ RAW = {
     ("test.py", "junit_report"),  # made visible there
     ("test.py", "failure}"),  # made visible above
     ("test.py", "tally"),
+    ("test.py", "test.text"),  # JSON, which escapes control characters
     ("test.py", "json_report"),
 }
 """How each statement of a command that writes to the terminal is known to write nothing of others, by a part of it."""

@@ -106,3 +106,64 @@ def test_test_command_repeats_tests_after_edits(folder: Path) -> None:
         process.send_signal(signal.SIGINT)
         process.communicate()
     assert process.returncode == 0
+
+
+HISTORY = """\
+collections:
+  h/moves:
+    schema:
+      type: object
+      properties: {id: {type: integer}, from: {type: string}, to: {type: string}, at: {type: string}}
+      required: [id, from, to]
+    key: [/id]
+  h/counts:
+    schema: {type: object, properties: {who: {type: string}, n: {type: integer}}, required: [who]}
+    key: [/who]
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE seen (who TEXT PRIMARY KEY, n INTEGER NOT NULL);"]}}
+      transforms:
+        - name: sent
+          source: h/moves
+          shuffle: {key: [/from]}
+          lambda: >-
+            INSERT INTO seen VALUES ($from, 1) ON CONFLICT DO UPDATE SET n = n + 1 RETURNING who, n;
+            SELECT $to || '!' AS who, 1 AS n;
+        - {name: later, source: h/moves, shuffle: {key: [/from]}, readDelay: DELAY, lambda: "SELECT $from AS who, -n AS n FROM seen WHERE who = $from;"}
+"""
+
+
+@pytest.mark.parametrize("delay", ["0s", "1h"])
+def test_created_test_passes_and_verifies_what_is_stored(folder: Path, delay: str) -> None:
+    """A test out of history gives the stored document, and holds what follows from its source documents."""
+    (folder / "flow.yaml").write_text(HISTORY.replace("DELAY", delay))
+    moves = [(1, "ann", "ben", "00:00:00"), (2, "cleo", "ann", "00:10:00"), (3, "ann", "dan", "00:30:00")]
+    lines = [{"id": number, "from": a, "to": b, "at": f"2024-01-01T{at}Z"} for number, a, b, at in moves]
+    (folder / "moves.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert flowctl(folder, "ingest", "--collection", "h/moves", "--clock", "/at", "moves.jsonl")[0] == 0
+    assert flowctl(folder, "run", "--until-idle")[0] == 0
+    code, text, err = flowctl(folder, "test", "--create", 'a "new" one', "--collection", "h/counts", "--key", '["ann"]')
+    assert (code, err) == (0, "the test ingests 2 documents\n")
+    assert ("at: " in text, '{"who":"ann","n":-2}' in text, '{"who":"ben!","n":1}' in text) == (
+        delay == "1h",
+        True,
+        True,
+    )
+    (folder / "new.yaml").write_text(f"import: [flow.yaml]\n{text}")
+    code, out, err = flowctl(folder, "test", "--strict", "--source", "new.yaml")
+    assert (code, out.partition("  (")[0]) == (0, 'PASS a "new" one'), out + err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--create", "x"], "--create, --collection and --key belong together"),
+        (["--key", "[1]"], "--create, --collection and --key belong together"),
+        (["--create", "x", "--collection", "t/in", "--key", "[1]"], "'t/in' is not derived"),
+        (["--create", "t/a/one", "--collection", "t/out", "--key", "[1]"], "has a test 't/a/one' already"),
+        (["--create", "x", "--collection", "t/out", "--key", "[7]"], "no document of 't/out' has the key [7]"),
+    ],
+)
+def test_created_test_needs_a_derived_document(folder: Path, arguments: list[str], error: str) -> None:
+    assert flowctl(folder, "ingest", "--collection", "t/in", "in.jsonl")[0] == 0
+    code, out, err = flowctl(folder, "test", *arguments)
+    assert (code, out, error in err) == (2, "", True), err
