@@ -21,7 +21,11 @@ from derive.sql.execution.query import look_up
 from derive.sql.execution.settings import Settings
 from derive.sql.execution.state import LOCAL_USER, State, User
 from derive.sql.parser.parse import split
-from derive.sql.parser.statement import Commit, Rollback, RollbackTo
+from derive.sql.parser.transaction_statements import (
+    Commit,
+    Rollback,
+    RollbackTo,
+)
 from derive.sql.preparation import Plan
 from derive.sql.results import Prepared, ReadyRows, Result, TransactionStatus
 

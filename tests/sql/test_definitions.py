@@ -251,7 +251,6 @@ def test_defaults_outlive_the_process(world: SqlWorld) -> None:
 @pytest.mark.parametrize(
     ("column", "hint"),
     [
-        ("a int REFERENCES t (a) ON UPDATE CASCADE", "update the rows of both tables"),
         ("a int, FOREIGN KEY (a) REFERENCES t MATCH FULL", "add NOT NULL"),
         ("a int UNIQUE DEFERRABLE INITIALLY DEFERRED", "Omit the word"),
         ("a int, b int GENERATED ALWAYS AS (a)", "Write STORED"),

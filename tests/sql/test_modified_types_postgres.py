@@ -9,6 +9,30 @@ from postgres_scripts import maintained, outcomes
 from psycopg import Connection
 
 SCRIPTS = {
+    "arrays of varchar": (
+        "CREATE TABLE t (a varchar(3)[] DEFAULT '{}', b text[], c varchar(2)[] NOT NULL)",
+        "INSERT INTO t VALUES ('{abc,NULL,d}', '{abcdefg}', ARRAY['x','yy'])",
+        "INSERT INTO t VALUES ('{abcd}', NULL, '{}')",
+        "INSERT INTO t VALUES (ARRAY['abc   '], NULL, '{}')",
+        "INSERT INTO t (c) VALUES (ARRAY['yyy'])",
+        "INSERT INTO t (c) SELECT ARRAY['yyy']::varchar(2)[]",
+        "UPDATE t SET a = a || 'x'::varchar",
+        "UPDATE t SET a = a || 'wxyz'::varchar",
+        "TABLE t",
+        "SELECT '{abc,de}'::varchar(2)[], ARRAY['abc', NULL]::varchar(1)[], 'x'::varchar(2)[]",
+        "SELECT '{abc,de}'::varchar(2)[], ARRAY['abc', NULL]::varchar(1)[], ARRAY[]::varchar(3)[]",
+        "SELECT a[1], a[2:3], pg_typeof(a), array_length(a, 1), a @> ARRAY['abc']::varchar(3)[], a && '{d}' FROM t",
+        "SELECT * FROM t WHERE a @> ARRAY['abc']::varchar(3)[]",
+        "SELECT unnest(a), 'd' = ANY (a) FROM t",
+        "SELECT attname, format_type(atttypid, atttypmod), atttypid FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0",
+        "SELECT column_name, data_type, udt_name, character_maximum_length FROM information_schema.columns WHERE table_name = 't'",
+        "ALTER TABLE t ALTER COLUMN a TYPE varchar(2)[]",
+        "ALTER TABLE t ALTER COLUMN a TYPE varchar(2)[] USING '{ab}'",
+        "SELECT a FROM t UNION ALL SELECT c FROM t",
+        "CREATE TABLE u AS SELECT a, c FROM t",
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'u'::regclass AND attnum > 0",
+        "INSERT INTO u (a) VALUES ('{abc}')",
+    ),
     "precisions of times": (
         "SELECT '2020-01-01 00:00:00.123456'::timestamp(3), '2020-01-01 00:00:00.5'::timestamp(0)",
         "SELECT '1990-01-01 00:00:00.0005'::timestamp(3), '1969-12-31 23:59:59.9995+00'::timestamptz(3)",

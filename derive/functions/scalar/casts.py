@@ -23,7 +23,7 @@ from derive.functions.function import (
 )
 from derive.functions.scalar.math import INTEGERS, in_range
 from derive.functions.types import timetz
-from derive.functions.types.array import array_of, elements_of
+from derive.functions.types.array import Elements, array_of, elements_of
 from derive.functions.types.datetime import DATE_INFINITY, DAY, END_OF_TIMESTAMPS, INFINITY, SECOND, Interval
 from derive.functions.types.formats import BITS
 from derive.functions.types.jsonb import Json
@@ -36,7 +36,7 @@ from derive.functions.types.type_info import datum_of_text, oid_of_integer, text
 
 FUNCTIONS = Functions()
 
-_T, _I, _N = Type.TEXT, Type.INTEGER, Type.NUMERIC
+_T, _I, _N, _TS = Type.TEXT, Type.INTEGER, Type.NUMERIC, Type.TEXT_ARRAY
 
 
 def _fit_number(value: Decimal, size: int, scale: int) -> Decimal:
@@ -90,7 +90,19 @@ def fitted(modifier: TypeModifier, datum: Datum) -> Datum:
         return timetz.datum_of(_fit_zoned(timetz.value_of(datum), modifier.size))
     if isinstance(datum, int) and modifier.name.has_precision:
         return _fit_time(_ORIGINS[modifier.name][1], datum, modifier.size)
+    if isinstance(datum, bytes) and modifier.name is ModifiedType.VARCHAR:
+        return array_of(Type.TEXT, _fit_texts(elements_of(Type.TEXT, datum), modifier.size))
     return _fit_text(modifier.name, datum, modifier.size) if isinstance(datum, str) else datum
+
+
+def _fit_texts(texts: Elements, size: int) -> Elements:
+    """Fit the elements of an array of texts to their greatest size."""
+    return tuple(_fit_text(ModifiedType.VARCHAR, text, size) if isinstance(text, str) else text for text in texts)
+
+
+def _cut_texts(texts: Elements, size: int) -> Elements:
+    """Cut the elements of an array of texts to their greatest size."""
+    return tuple(text[:size] if isinstance(text, str) else text for text in texts)
 
 
 _ORIGINS = {
@@ -105,6 +117,8 @@ for _name, (_kind, _origin) in _ORIGINS.items():
 FUNCTIONS.define("time(p)", (Type.TIMETZ, _I), Type.TIMETZ, word="fit_timetz", can_fail=False)(_fit_zoned)
 FUNCTIONS.define("numeric(p,s)", (_N, _I, _I), _N, word="fit_numeric")(_fit_number)
 FUNCTIONS.define("varchar(n)", (_T, _I), _T, word="fit_varchar")(partial(_fit_text, ModifiedType.VARCHAR))
+FUNCTIONS.define("varchar(n)[]", (_TS, _I), _TS, word="fit_varchar")(_fit_texts)
+FUNCTIONS.define("varchar(n)[]", (_TS, _I), _TS, word="cut_varchar", can_fail=False)(_cut_texts)
 FUNCTIONS.define("char(n)", (_T, _I), _T, word="fit_bpchar")(partial(_fit_text, ModifiedType.BPCHAR))
 FUNCTIONS.define("varchar(n)", (_T, _I), _T, word="cut_varchar", can_fail=False)(lambda text, size: text[:size])
 FUNCTIONS.define("char(n)", (_T, _I), _T, word="cut_bpchar", can_fail=False)(
@@ -120,13 +134,13 @@ FUNCTIONS.define("text()", (_T,), _T, word="vector_text", can_fail=False)(
 )
 
 
-def fitting_function(modifier: TypeModifier, *, is_cast: bool) -> str:
-    """Return the function that fits a value to a modifier; it takes the value, then the modifier's numbers."""
+def fitting_function(modifier: TypeModifier, kind: Type, *, is_cast: bool) -> str:
+    """Return the function that fits a value to a modifier; it takes the value, then the numbers of the modifier."""
     if modifier.name is ModifiedType.NUMERIC:
         return "fit_numeric_numeric_integer_integer"
     if modifier.name.has_precision:
         return name_of("", f"fit_{modifier.name.name.lower()}", (Type[modifier.name.name], _I))
-    return f"{'cut' if is_cast else 'fit'}_{modifier.name.name.lower()}_text_integer"
+    return name_of("", f"{'cut' if is_cast else 'fit'}_{modifier.name.name.lower()}", (_TS if kind is _TS else _T, _I))
 
 
 CastContext: TypeAlias = Literal["implicit", "assignment", "explicit"]

@@ -142,6 +142,8 @@ def formatted_type(oid: int, typmod: int | None) -> str:
     size = typmod - 4
     if oid in {1042, 1043}:
         return f"{name}({size})"
+    if oid == 1015:
+        return f"{name.removesuffix('[]')}({size})[]"
     if oid == 1700:
         return f"{name}({size >> 16},{(size & 0x7FF ^ 0x400) - 0x400})"
     return name
@@ -173,7 +175,10 @@ _WITH_PRECISION = frozenset({1083, 1114, 1184, 1266})
 
 def oid_of(kind: Type, modifier: TypeModifier | None = None) -> int:
     """Return the oid for clients of a type with its modifier."""
-    return _MODIFIED_OIDS[modifier.name] if modifier and not modifier.zone else OID_OF[kind]
+    if modifier is None or modifier.zone:
+        return OID_OF[kind]
+    oid = _MODIFIED_OIDS[modifier.name]
+    return PG_TYPES[oid].array if kind.element is not None and not modifier.is_vector else oid
 
 
 def type_of_oid(oid: int) -> Type | None:

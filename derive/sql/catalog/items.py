@@ -234,7 +234,10 @@ def _description(item: Item) -> str:
 def _constraint_description(one: Constraint) -> list[Any]:
     described = [one.name, one.kind.value, one.columns, one.condition]
     to = one.reference
-    return [*described, [to.table, to.columns, to.on_delete]] if to is not None else described
+    if to is None:
+        return described
+    others = [to.on_update, to.deferral] if (to.on_update, to.deferral) != ("a", "") else []
+    return [*described, [to.table, to.columns, to.on_delete, *others]]
 
 
 def _column_description(column: NamedColumn) -> list[Any]:
@@ -279,8 +282,8 @@ def _constraint(
 ) -> Constraint:
     to = None
     if reference is not None:
-        table, referenced, on_delete = reference
-        to = Reference(table, tuple(referenced), on_delete)
+        table, referenced, *effects = reference
+        to = Reference(table, tuple(referenced), *effects)
     return Constraint(name, ConstraintKind(kind), tuple(columns), condition, reference=to)
 
 

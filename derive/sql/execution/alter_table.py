@@ -89,7 +89,7 @@ async def alter_table(state: State, item: Item, actions: Sequence[TableAction]) 
     await check_existing(state, altered, {one.name: one for one in item.constraints}, rows)
     changed = replace(item, columns=columns, constraints=altered.constraints)
     if not planned.converts and not state.is_explicit and _keeps_rows(state, item, planned.table):
-        add_change(state, changed, *referring)
+        dependents.keep(changed, referring)
         return notices
     altering = item.alters if is_provisional(item.id) else item.id
     changed = replace(changed, id=provisional_id(), alters=altering)
@@ -158,20 +158,9 @@ class _Dependents:
             for table, _ in objects.referring(item.id)
             if table.id != item.id and table.id not in tables
         }
-        direct = [user for user in objects.users([item.id]) if item.id in user.uses]
-        indexes = [user for user in direct if user.kind is ObjectKind.INDEX]
-        readers = [user.rebound(ids) for user in direct if user.kind is not ObjectKind.INDEX]
-        broken = self._broken(changed, readers)
-        if broken and not self._is_cascading:
-            depending = ", ".join(f"{user.kind.value} {user.name}" for user in broken)
-            raise SqlError(
-                "2BP01",
-                f"cannot change the columns of table {item.name} because others depend on it",
-                detail=f"These depend on it: {depending}.",
-                hint="Drop the dependents first, and create them again after the change; one"
-                " transaction can do all of this.",
-            )
-        dropped = {user.id for user in (*broken, *objects.users([one.id for one in broken]))}
+        indexes = [user for user in self._direct if user.kind is ObjectKind.INDEX]
+        readers = [user.rebound(ids) for user in self._readers]
+        dropped = self._dropped(changed, readers)
         added = (
             changed,
             *(table.rebound(ids) for table in tables.values()),
@@ -179,6 +168,42 @@ class _Dependents:
             *(index for one in indexes if (index := self._followed(one, changed)) is not None),
         )
         add_change(self._state, *added, removed={item.id, *dropped, *(one.id for one in indexes)})
+
+    def keep(self, changed: Item, referring: Sequence[Item]) -> None:
+        """Add an altered table that keeps its identifier and its rows to the DDL transaction.
+
+        Args:
+            changed: the altered table.
+            referring: the other tables whose foreign keys change.
+        """
+        add_change(self._state, changed, *referring, removed=self._dropped(changed, self._readers))
+
+    @property
+    def _direct(self) -> list[Item]:
+        """Return the items that depend on the table directly."""
+        return [user for user in self._objects.users([self._item.id]) if self._item.id in user.uses]
+
+    @property
+    def _readers(self) -> list[Item]:
+        return [user for user in self._direct if user.kind is not ObjectKind.INDEX]
+
+    def _dropped(self, changed: Item, readers: Sequence[Item]) -> set[GlobalId]:
+        """Return the items that CASCADE drops.
+
+        Raises:
+            SqlError: there are some, without CASCADE (2BP01).
+        """
+        broken = self._broken(changed, readers)
+        if broken and not self._is_cascading:
+            depending = ", ".join(f"{user.kind.value} {user.name}" for user in broken)
+            raise SqlError(
+                "2BP01",
+                f"cannot change table {self._item.name} because others depend on it",
+                detail=f"These depend on it: {depending}.",
+                hint="Drop the dependents first, and create them again after the change; one"
+                " transaction can do all of this.",
+            )
+        return {user.id for user in (*broken, *self._objects.users([one.id for one in broken]))}
 
     def _followed(self, index: Item, changed: Item) -> Item | None:
         """Return an index of the altered table; None if an indexed column was dropped."""
@@ -201,7 +226,8 @@ class _Dependents:
         kept = {old for old, new in self._planned.kept.items() if old == new}
         usable = replace(changed, columns=tuple(column for column in changed.columns if column.name in kept))
         items = {**self._objects.items, usable.id: usable} | {reader.id: reader for reader in readers}
-        del items[self._item.id]
+        if usable.id != self._item.id:
+            del items[self._item.id]
         objects = self._objects.with_items(items.values())
         return [reader for reader in readers if not _is_valid(objects, reader)]
 

@@ -13,10 +13,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from derive.algebra.expression import Column, Literal
-from derive.algebra.relation import Constant, Get, GlobalId, Project, Relation
+from derive.algebra.expression import Literal
+from derive.algebra.relation import Constant, Get, GlobalId, Relation
 from derive.algebra.rewrite import with_gets
-from derive.algebra.types import Datum, Row, Type
+from derive.algebra.types import Datum, Row
 from derive.compute import oneshot
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
@@ -25,14 +25,14 @@ from derive.sql.catalog.items import is_provisional
 from derive.sql.copy_format import BinaryCopyIn, CopyIn, copy_out
 from derive.sql.execution import foreign_keys, query, subscribe
 from derive.sql.execution import query as reading
+from derive.sql.execution.staged_rows import completed, over_staged
 from derive.sql.execution.state import State
 from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.statement import Copy, SelectStatement, Subscribe
-from derive.sql.planner.building import columns_of
 from derive.sql.planner.ddl import copied_columns, copied_table
 from derive.sql.planner.dependencies import ids_of
 from derive.sql.planner.dml import default_of, plan_completion
-from derive.sql.planner.interfaces import STAGED, NamedRelation
+from derive.sql.planner.interfaces import NamedRelation
 from derive.sql.planner.planned import (
     PlannedColumn,
     PlannedQuery,
@@ -49,9 +49,6 @@ from derive.sql.results import Result, in_thread, of_rows
 from derive.sql.transactions.group_commit import Shape, shape_of
 from derive.sql.transactions.key_index import KeyChanges, KeyPacker
 from derive.sql.transactions.timeline import Write
-
-_LARGEST = {Type.SMALLINT: (1 << 15) - 1, Type.INTEGER: (1 << 31) - 1, Type.BIGINT: (1 << 63) - 1}
-
 
 Unbound: TypeAlias = tuple[PlannedQuery, Sequence[Datum]]
 """A query with parameters, and its arguments."""
@@ -88,7 +85,7 @@ async def written_rows(
         unbound: the query before its arguments are bound, with its arguments, which tables in memory may answer.
     """
     if given is not None:
-        rows = await _over_staged(state, planned.query, given)
+        rows = await over_staged(state, planned.query, given)
     else:
         ready = await reading.read_tables(state, *unbound) if unbound is not None else None
         rows = await _evaluated(state, planned.query, is_short=is_short) if ready is None else ready
@@ -134,65 +131,6 @@ def _computed(state: State, query: PlannedQuery, is_over: Callable[[], bool]) ->
     if query.is_of_session:
         relation = oneshot.at_time(relation, state.transaction.begun)
     return oneshot.evaluate(relation, query.finishing, lambda *_: iter(()), state.most_bytes, is_over)
-
-
-async def completed(state: State, planned: PlannedWrite, staged: list[Row]) -> list[Row]:
-    """Return the complete rows of staged rows: with numbers, generated columns, RETURNING and checks."""
-    assert planned.completion is not None
-    staged = await _numbered(state, planned, staged)
-    return await _over_staged(state, planned.completion, staged)
-
-
-async def _over_staged(state: State, query: PlannedQuery, staged: Sequence[Row]) -> list[Row]:
-    """Return the rows of a query over staged rows."""
-    picked = _picked(query.relation)
-    if picked is not None:
-        return [
-            tuple([row[part.index] if isinstance(part, Column) else part.value for part in picked]) for row in staged
-        ]
-    rows: list[Row] = []
-    try:
-        async for batch in await reading.read(state, query, staged=staged):
-            rows += batch
-    except SqlError as error:
-        if error.sqlstate == "57014":
-            state.check_stopped()  # raises the reason of the cancellation
-        raise
-    return rows
-
-
-def _picked(relation: Relation) -> Sequence[Column | Literal] | None:
-    """Return the staged columns and literals that a relation consists of; None for other relations."""
-    match relation:
-        case Get(id=identifier) if identifier == STAGED:
-            return columns_of(relation)
-        case Project(input=Get(id=identifier), expressions=expressions) if identifier == STAGED:
-            parts = [part for part in expressions if isinstance(part, Column | Literal)]
-            return parts if len(parts) == len(expressions) else None
-    return None
-
-
-async def _numbered(state: State, planned: PlannedWrite, staged: list[Row]) -> list[Row]:
-    """Return staged rows with the numbers of identity columns."""
-    for index, place, flag in planned.numbered:
-        column = planned.table.columns[index]
-        count = sum(1 for row in staged if row[flag])
-        if not count:
-            continue
-        number = await state.coordinator.counters.take(column.counter, count)
-        if number + count - 1 > _LARGEST[column.type]:
-            name = f"{planned.table.name}_{column.name}_seq"
-            message = f'nextval: reached maximum value of sequence "{name}" ({_LARGEST[column.type]})'
-            raise SqlError("2200H", message)
-        state.sequence_values[column.counter], state.last_sequence = number + count - 1, column.counter
-        rows = []
-        for row in staged:
-            if row[flag]:
-                row = (*row[:place], number, *row[place + 1 :])  # noqa: PLW2901
-                number += 1
-            rows.append(row)
-        staged = rows
-    return staged
 
 
 # Conflicts of keys
@@ -256,7 +194,7 @@ async def _updated(state: State, planned: PlannedWrite, conflicts: Sequence[_Con
     assert planned.conflict.update is not None
     later = {conflict.place for conflict in _repeated(conflicts)}
     firsts = [conflict for conflict in conflicts if conflict.place not in later]
-    rows = await _over_staged(state, planned.conflict.update, [(*one.old, *one.new) for one in firsts])
+    rows = await over_staged(state, planned.conflict.update, [(*one.old, *one.new) for one in firsts])
     planned.check(rows, WriteKind.UPDATE)
     places = {one.old: one.place for one in firsts}
     return {places[part[0]]: part for part in planned.parts(rows, WriteKind.UPDATE) if part[0] is not None}
@@ -478,11 +416,15 @@ async def _written_in_one(
             rows = await _by_itself(state, evaluated, ids, shapes)
     else:
         rows, writes = await evaluated(False)
-        for table in planned:
-            await check_keys(state, table.table, [write for write in writes if write[0] == table.table.id])
+        written = {table.table.id: table.table for table in planned}
+        for identifier in dict.fromkeys(write[0] for write in writes):
+            changed = written.get(identifier) or state.objects.described(identifier)
+            assert changed is not None
+            written[identifier] = changed  # also the tables that foreign keys have changed
+            await check_keys(state, changed, [write for write in writes if write[0] == identifier])
         state.transaction.write(writes)
-        for table in planned:
-            state.transaction.write((), table.table)
+        for table in written.values():
+            state.transaction.write((), table)
     return rows
 
 
@@ -492,7 +434,7 @@ def _with_foreign_keys(state: State, planned: Sequence[PlannedWrite], evaluated:
     async def checked(is_alone: bool) -> tuple[list[list[Written]], list[Write]]:
         rows, writes = await evaluated(is_alone)
         parts = ((table.table.id, part) for table, written in zip(planned, rows, strict=True) for part in written)
-        updated = {(table, old) for table, (old, new, _) in parts if old is not None and new is not None}
+        updated = {(table, old): new for table, (old, new, _) in parts if old is not None and new is not None}
         return rows, await foreign_keys.enforced(state, writes, updated)
 
     return checked

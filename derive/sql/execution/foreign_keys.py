@@ -9,20 +9,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
+from derive.functions.registry import evaluate
 from derive.functions.scalar.text import quoted_name
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.execution import query as reading
+from derive.sql.execution.staged_rows import completed
 from derive.sql.execution.state import State
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import ConstraintKind, SelectStatement
+from derive.sql.planner.dml import default_of, plan_completion
 from derive.sql.planner.interfaces import Constraint, NamedRelation
 from derive.sql.planner.plan import plan_query
-from derive.sql.planner.planned import check_rows
+from derive.sql.planner.planned import in_session
 from derive.sql.transactions.key_index import KeyPacker, shown_key
 from derive.sql.transactions.timeline import Write
 
@@ -50,20 +54,20 @@ def tables_read(objects: Objects, written: Collection[GlobalId]) -> frozenset[Gl
 
 
 async def enforced(
-    state: State, writes: Sequence[Write], updated: Collection[tuple[GlobalId, Row]] = ()
+    state: State, writes: Sequence[Write], updated: Mapping[tuple[GlobalId, Row], Row] | None = None
 ) -> list[Write]:
     """Return the writes of a statement with those that they cause in other tables, after all checks.
 
     Args:
         state: state of the session.
         writes: the writes.
-        updated: tables and rows before the statement that it replaces, and does not delete.
+        updated: for tables and rows before the statement that it replaces, and does not delete, the new rows.
 
     Raises:
-        SqlError: 23503 or 23001, a foreign key would have no row that it refers to; 23502, SET NULL meets a column that
-            is NOT NULL; 40001, another session has written a row that decides.
+        SqlError: 23503 or 23001, a foreign key would have no row that it refers to; 23502 or 23514, a row that a key
+            changes violates a constraint; 40001, another session has written a row that decides.
     """
-    check = _Check(state, writes, updated)
+    check = KeyCheck(state, writes, updated)
     if not check.tables:
         return list(writes)
     await check.follow_deletions()
@@ -71,12 +75,24 @@ async def enforced(
     return check.writes
 
 
-class _Check:
-    """The check of the foreign keys of one statement's writes."""
+class KeyCheck:
+    """The check of the foreign keys of one statement's writes.
 
-    def __init__(self, state: State, writes: Sequence[Write], updated: Collection[tuple[GlobalId, Row]] = ()) -> None:
+    Args:
+        state: state of the session.
+        writes: the writes.
+        updated: see `enforced`.
+
+    Attributes:
+        writes: the writes, with those that they cause.
+        tables: the tables that the check may read.
+    """
+
+    def __init__(
+        self, state: State, writes: Sequence[Write], updated: Mapping[tuple[GlobalId, Row], Row] | None = None
+    ) -> None:
         self._state, self._objects = state, state.objects
-        self._updated = set(updated)
+        self._updated = dict(updated or {})
         self.writes = list(writes)
         self.tables = tables_read(self._objects, {write[0] for write in writes})
 
@@ -107,35 +123,81 @@ class _Check:
         """Handle the rows of a foreign key that refer to deleted keys; return whether rows were changed."""
         to = key.reference
         assert to is not None
-        packer = _packer(target, to.columns)
+        packer = packer_of(target, to.columns)
         removed, added = self._rows(target.id)
         present = {packer(row) for row in added}
         gone = {packed: row for row in removed if (packed := packer(row)) is not None and packed not in present}
         if not gone:
             return False
-        referring = _packer(table, key.columns)
+        referring = packer_of(table, key.columns)
         places = target.indexes(to.columns)
-        rows = await self._matching(table, key.columns, [tuple(row[at] for at in places) for row in gone.values()])
+        rows = await self.matching(table, key.columns, [tuple(row[at] for at in places) for row in gone.values()])
         own_removed, own_added = self._rows(table.id)
         counts = Counter(rows)
         counts.subtract(own_removed)
         counts.update(row for row in own_added if referring(row) in gone)
         left = [row for row, count in counts.items() for _ in range(count)]
+        changed: list[tuple[Row, Row]] = []
         for row in left:
             packed = referring(row)
             assert packed is not None
-            if to.on_delete in {"a", "r"} or (target.id, gone[packed]) in self._updated:
-                await self._require_unchanged([table.id, target.id])
-                raise _referred(target, table, key, gone[packed])
-        for row in left:
-            self.writes.append((table.id, row, -1))
-            if to.on_delete == "n":
-                nulls = set(table.indexes(key.columns))
-                emptied = tuple(None if at in nulls else datum for at, datum in enumerate(row))
-                check_rows(table, [emptied])
-                self.writes.append((table.id, emptied, 1))
-                self._updated.add((table.id, row))
+            new = self._updated.get((target.id, gone[packed]))
+            action = to.on_delete if new is None else to.on_update
+            if action == "r" or (action == "a" and not self._is_deferred(table, key)):
+                await self.require_unchanged([table.id, target.id])
+                raise referred(target, table, key, gone[packed], restricts=action == "r")
+            if action == "c" and new is None:
+                self.writes.append((table.id, row, -1))
+            elif action != "a":
+                other = self._changed(table, key, row, [new[at] for at in places] if new else None)
+                if referring(other) in gone:  # the default is a key that is gone, too
+                    await self.require_unchanged([table.id, target.id])
+                    raise referred(target, table, key, gone[packed])
+                changed.append((row, other))
+        await self._replace(table, changed)
         return bool(left)
+
+    def _is_deferred(self, table: NamedRelation, key: Constraint) -> bool:
+        return self._state.is_explicit and self._state.deferral.defers(table.schema, key)
+
+    def _changed(self, table: NamedRelation, key: Constraint, row: Row, new: Sequence[Datum] | None) -> Row:
+        """Return a row that refers to a deleted or changed key, with other values of its foreign key.
+
+        Args:
+            table: table of the row.
+            key: the foreign key.
+            row: the row.
+            new: values of the changed key; None if the key was deleted.
+        """
+        to = key.reference
+        assert to is not None
+        action = to.on_delete if new is None else to.on_update
+        places = table.indexes(key.columns)
+        values: Sequence[Datum] = [None] * len(places)
+        if action == "c" and new is not None:
+            values = new
+        elif action == "d":
+            state = self._state
+            defaults = (default_of(table.columns[at], self._objects) for at in places)
+            values = [evaluate(in_session(one, state.transaction.begun, state.user.name)) for one in defaults]
+        own = dict(zip(places, values, strict=True))
+        return tuple(own.get(at, datum) for at, datum in enumerate(row))
+
+    async def _replace(self, table: NamedRelation, changed: Sequence[tuple[Row, Row]]) -> None:
+        """Replace rows, whose generated columns are computed again, and check the new rows."""
+        if not changed:
+            return
+        planned = plan_completion(table, self._objects)
+        flags = tuple(False for column in table.columns if column.identity is not None)
+        rows = [(*new, *flags) for _, new in changed]
+        if planned.completion is not None:
+            planned = replace(planned, completion=self._state.bound(planned.completion))
+            rows = await completed(self._state, planned, rows)
+        planned.check(rows)
+        for (old, _), row in zip(changed, rows, strict=True):
+            new = row[: len(table.columns)]
+            self.writes += [(table.id, old, -1), (table.id, new, 1)]
+            self._updated[table.id, old] = new
 
     async def check_keys(self) -> None:
         """Check that the rows to which new foreign keys refer exist."""
@@ -143,7 +205,8 @@ class _Check:
             table = self._named(identifier)
             removed, added = self._rows(identifier)
             for key in table.foreign_keys if added else ():
-                await self.check_key(table, key, removed, added)
+                if not self._is_deferred(table, key):
+                    await self.check_key(table, key, removed, added)
 
     async def check_key(
         self, table: NamedRelation, key: Constraint, removed: Sequence[Row], added: Sequence[Row]
@@ -152,7 +215,7 @@ class _Check:
         to = key.reference
         assert to is not None
         target = table if to.table in {0, table.id} else self._named(to.table)
-        packer, of_target = _packer(table, key.columns), _packer(target, to.columns)
+        packer, of_target = packer_of(table, key.columns), packer_of(target, to.columns)
         target_removed, target_added = self._rows(target.id)
         known = {packer(row) for row in removed} | {of_target(row) for row in target_added}
         needed = {packed: row for row in added if (packed := packer(row)) is not None and packed not in known}
@@ -160,14 +223,14 @@ class _Check:
             return
         places = table.indexes(key.columns)
         keys = [tuple(row[at] for at in places) for row in needed.values()]
-        present = {of_target(row) for row in await self._matching(target, to.columns, keys)}
+        present = {of_target(row) for row in await self.matching(target, to.columns, keys)}
         present -= {of_target(row) for row in target_removed}
         for packed, row in needed.items():
             if packed not in present:
-                await self._require_unchanged([target.id])
+                await self.require_unchanged([target.id])
                 raise _missing(table, target, key, row)
 
-    async def _matching(self, table: NamedRelation, columns: Sequence[str], keys: Sequence[Row]) -> list[Row]:
+    async def matching(self, table: NamedRelation, columns: Sequence[str], keys: Sequence[Row]) -> list[Row]:
         """Return the rows of a table with some values in some columns, before the statement."""
         rows: list[Row] = []
         kinds = [table.columns[at].type for at in table.indexes(columns)]
@@ -184,7 +247,7 @@ class _Check:
                 rows += batch
         return rows
 
-    async def _require_unchanged(self, ids: Sequence[GlobalId]) -> None:
+    async def require_unchanged(self, ids: Sequence[GlobalId]) -> None:
         """Check that no other session has written tables since the transaction has read them (40001)."""
         basis = self._state.transaction.latest_basis(ids) if self._state.is_explicit else None
         if basis is not None:
@@ -204,7 +267,8 @@ def _condition(columns: Sequence[str], keys: Sequence[Row]) -> str:
     return " OR ".join(f"({alternative})" for alternative in alternatives)
 
 
-def _packer(table: NamedRelation, columns: Sequence[str]) -> KeyPacker:
+def packer_of(table: NamedRelation, columns: Sequence[str]) -> KeyPacker:
+    """Return a function that packs the values of some columns, or returns None for a NULL among them."""
     return KeyPacker(table, Constraint("", ConstraintKind.UNIQUE, tuple(columns)))
 
 
@@ -214,10 +278,20 @@ def _missing(table: NamedRelation, target: NamedRelation, key: Constraint, row: 
     return SqlError("23503", message, detail=detail, violation=table.violation(key.name))
 
 
-def _referred(target: NamedRelation, table: NamedRelation, key: Constraint, row: Row) -> SqlError:
+def referred(
+    target: NamedRelation, table: NamedRelation, key: Constraint, row: Row, *, restricts: bool = False
+) -> SqlError:
+    """Return the error of a deleted or changed key to which a row of another table refers.
+
+    Args:
+        target: table of the key.
+        table: table of the foreign key.
+        key: the foreign key.
+        row: the row with the key.
+        restricts: whether the foreign key has RESTRICT.
+    """
     to = key.reference
     assert to is not None
-    restricts = to.on_delete == "r"
     what = "violates RESTRICT setting of foreign key constraint" if restricts else "violates foreign key constraint"
     message = f'update or delete on table "{target.name}" {what} "{key.name}" on table "{table.name}"'
     shown = shown_key(target, Constraint("", ConstraintKind.UNIQUE, to.columns), row)
@@ -234,7 +308,7 @@ async def check_existing(
         SqlError: a row that a foreign key refers to is missing (23503).
     """
     width = len(table.columns)
-    check = _Check(state, [(table.id, row[:width], 1) for row in rows])
+    check = KeyCheck(state, [(table.id, row[:width], 1) for row in rows])
     for key in table.foreign_keys:
         if before.get(key.name) != key:
             await check.check_key(table, key, (), [row[:width] for row in rows])

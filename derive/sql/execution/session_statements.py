@@ -12,6 +12,7 @@ from derive.document.clock import format_rfc3339
 from derive.errors import SqlError
 from derive.functions.scalar.text import quoted_name
 from derive.sql.catalog.snapshot import Objects, listing
+from derive.sql.execution.deferred_keys import check_deferred, set_constraints
 from derive.sql.execution.query import time_of
 from derive.sql.execution.settings import Settings
 from derive.sql.execution.state import State
@@ -20,23 +21,26 @@ from derive.sql.maintenance.view_maintenance import Maintenance
 from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.session_statements import SHOWN_OBJECTS
 from derive.sql.parser.statement import (
-    Begin,
-    Commit,
     Grant,
     ObjectKind,
     Refresh,
-    ReleaseSavepoint,
-    Rollback,
-    RollbackTo,
     SelectStatement,
     Set,
-    SetSavepoint,
-    SetTransaction,
     Show,
     ShowObjects,
     Statement,
-    TransactionModes,
     Vacuum,
+)
+from derive.sql.parser.transaction_statements import (
+    Begin,
+    Commit,
+    ReleaseSavepoint,
+    Rollback,
+    RollbackTo,
+    SetConstraints,
+    SetSavepoint,
+    SetTransaction,
+    TransactionModes,
 )
 from derive.sql.planner.ddl import relation_named
 from derive.sql.planner.dependencies import ids_of
@@ -49,7 +53,7 @@ from derive.sql.transactions.timeline import time_text
 from derive.sql.transactions.transaction import Isolation
 
 
-async def control(state: State, statement: Statement) -> Result:
+async def control(state: State, statement: Statement) -> Result:  # noqa: PLR0911 (one for each kind)
     """Execute a statement about the session."""
     match statement:
         case Begin(modes):
@@ -66,6 +70,10 @@ async def control(state: State, statement: Statement) -> Result:
             return Result(lambda _: "ROLLBACK", notices=notices)
         case SetSavepoint() | ReleaseSavepoint() | RollbackTo():
             return await _savepoint(state, statement)
+        case SetConstraints():
+            with state.interruptible():
+                notices = await set_constraints(state, statement)
+            return Result(lambda _: "SET CONSTRAINTS", notices=notices)
         case SetTransaction() | Set():
             _set(state, statement)
             return Result(lambda _: "SET")
@@ -81,6 +89,11 @@ async def _commit(state: State) -> Result:
         return Result(lambda _: "ROLLBACK")
     notices = (_notice("25P01", "there is no transaction in progress"),) * (not state.is_explicit)
     with state.interruptible():
+        try:
+            await check_deferred(state)
+        except SqlError:
+            await state.roll_back()
+            raise
         await state.commit()
     return Result(lambda _: "COMMIT", notices=notices)
 

@@ -23,6 +23,7 @@ from derive.sql.execution.settings import Settings, SetValues
 from derive.sql.parser.statement import AsOf
 from derive.sql.planner.planned import PlannedQuery, bind, of_read
 from derive.sql.results import ResultColumn, TransactionStatus
+from derive.sql.transactions.deferral import NOTHING_SET, Deferral
 from derive.sql.transactions.group_commit import Commit
 from derive.sql.transactions.transaction import Isolation, Modes, Transaction
 
@@ -145,6 +146,7 @@ class Savepoint:
         ddl: definitions before the savepoint.
         cursors: names of the open cursors.
         settings: values of the settings.
+        deferral: effect of SET CONSTRAINTS.
     """
 
     name: str
@@ -152,6 +154,7 @@ class Savepoint:
     ddl: DdlTransaction | None
     cursors: frozenset[str]
     settings: SetValues
+    deferral: Deferral
 
 
 def latest(savepoints: Sequence[Savepoint], name: str, offset: int) -> int:
@@ -183,6 +186,7 @@ class State:
         is_failed: whether the transaction has failed.
         waiting: the waiting task that cancellation may interrupt; None if missing.
         ddl: definitions of the transaction; None without any.
+        deferral: effect of SET CONSTRAINTS on the transaction.
     """
 
     def __init__(
@@ -194,6 +198,7 @@ class State:
         self.cursors: dict[str, Cursor] = {}
         self.is_explicit = self.is_failed = False
         self.ddl: DdlTransaction | None = None
+        self.deferral = NOTHING_SET
         self.temporary: str | None = None
         self.sequence_values: dict[int, int] = {}  # by counter
         self.last_sequence: int | None = None
@@ -338,7 +343,9 @@ class State:
     def set_savepoint(self, name: str) -> None:
         """Set a savepoint."""
         writes = len(self.transaction.writes)
-        self._savepoints.append(Savepoint(name, writes, self.ddl, frozenset(self.cursors), self.settings.values()))
+        self._savepoints.append(
+            Savepoint(name, writes, self.ddl, frozenset(self.cursors), self.settings.values(), self.deferral)
+        )
 
     def release_savepoint(self, name: str, offset: int) -> None:
         """Release a savepoint, and all later ones.
@@ -358,7 +365,7 @@ class State:
         savepoint = self._savepoints[index]
         del self._savepoints[index + 1 :]
         self.transaction.take_back(savepoint.writes)
-        self.ddl = savepoint.ddl
+        self.ddl, self.deferral = savepoint.ddl, savepoint.deferral
         self.settings.go_back(savepoint.settings)
         for cursor in self.cursors.keys() - savepoint.cursors:
             await self.cursors.pop(cursor).close()
@@ -374,7 +381,7 @@ class State:
     def _leave(self, *, is_committed: bool) -> Transaction | None:
         transaction, self._transaction = self._transaction, None
         self.is_explicit = self.is_failed = False
-        self.ddl = None
+        self.ddl, self.deferral = None, NOTHING_SET
         self._savepoints.clear()
         self.settings.end_transaction(is_committed=is_committed)
         self.coordinator.advisory_locks.release(self, is_of_transaction=True)

@@ -334,8 +334,7 @@ def parse_constraint(reader: TokenReader, queries: QueryParser) -> ConstraintDef
         constraint = replace(constraint, columns=reader.in_parentheses(reader.located_name))
     if constraint.kind is ConstraintKind.FOREIGN_KEY:
         constraint = _references(reader, constraint)
-    _check_times(reader, is_key_foreign=constraint.kind is ConstraintKind.FOREIGN_KEY)
-    return constraint
+    return _with_times(reader, constraint)
 
 
 def _constraint(reader: TokenReader, queries: QueryParser, name: str | None, offset: int) -> ConstraintDefinition:
@@ -391,21 +390,24 @@ def _references(reader: TokenReader, constraint: ConstraintDefinition) -> Constr
         reader.expect_word("on")
         event = reader.expect_word("delete", "update").value
         action = _action_of_key(reader)
-        if action not in {"a", "r"} and event == "update":
-            hint = "Omit ON UPDATE, and update the rows of both tables in one transaction."
-            raise SqlError("0A000", "ON UPDATE CASCADE and SET NULL are not supported", offset=where, hint=hint)
-        if event == "delete":
-            constraint = replace(constraint, on_delete=action)
+        is_deletion = event == "delete"
+        constraint = replace(constraint, on_delete=action) if is_deletion else replace(constraint, on_update=action)
     return constraint
 
 
+_ACTIONS = (
+    (("no", "action"), "a"),
+    (("restrict",), "r"),
+    (("cascade",), "c"),
+    (("set", "null"), "n"),
+    (("set", "default"), "d"),
+)
+
+
 def _action_of_key(reader: TokenReader) -> str:
-    for words, action in ((("no", "action"), "a"), (("restrict",), "r"), (("cascade",), "c"), (("set", "null"), "n")):
+    for words, action in _ACTIONS:
         if reader.accept_words(*words):
             return action
-    if reader.is_words("set", "default"):
-        hint = "Write SET NULL, or update the rows before the deletion."
-        raise SqlError("0A000", "SET DEFAULT of a foreign key is not supported", offset=reader.offset, hint=hint)
     raise reader.error()
 
 
@@ -418,18 +420,27 @@ def _in_parentheses(reader: TokenReader, queries: QueryParser) -> Default:
     return Default(expression, text)
 
 
-def _check_times(reader: TokenReader, *, is_key_foreign: bool) -> None:
-    """Read when a constraint is checked: always after each statement, which DEFERRABLE allows for a foreign key."""
-    while True:
+def _with_times(reader: TokenReader, constraint: ConstraintDefinition) -> ConstraintDefinition:
+    """Read when a constraint is checked: at the end of each statement, or for a deferred foreign key at COMMIT."""
+    deferral, is_never = constraint.deferral, False
+    while reader.is_word("deferrable", "initially") or reader.is_words("not", "deferrable"):
         where = reader.offset
-        if reader.accept_words("not", "deferrable") or reader.accept_words("initially", "immediate"):
+        if reader.accept_words("not", "deferrable"):
+            is_never = True
             continue
-        if is_key_foreign and (reader.accept_word("deferrable") or reader.accept_words("initially", "deferred")):
+        if reader.accept_words("initially", "immediate"):
             continue
-        if reader.is_word("deferrable", "initially"):
+        if constraint.kind is not ConstraintKind.FOREIGN_KEY:
             hint = "Omit the word: a statement or transaction may pass through duplicates."
             raise SqlError("0A000", "deferrable constraints are not supported", offset=where, hint=hint)
-        return
+        if reader.accept_word("deferrable"):
+            deferral = deferral or "i"
+        else:
+            reader.expect_words("initially", "deferred")
+            deferral = "d"
+    if is_never and deferral:
+        raise SqlError("42601", "constraint declared INITIALLY DEFERRED must be DEFERRABLE", offset=reader.offset)
+    return replace(constraint, deferral=deferral)
 
 
 class _ColumnParser:
@@ -472,7 +483,9 @@ class _ColumnParser:
         else:
             return False
         constraints = self._column.constraints
-        _check_times(reader, is_key_foreign=bool(constraints) and constraints[-1].kind is ConstraintKind.FOREIGN_KEY)
+        if constraints:
+            timed = _with_times(reader, constraints[-1])
+            self._column = replace(self._column, constraints=(*constraints[:-1], timed))
         return True
 
     def require_value(self) -> None:

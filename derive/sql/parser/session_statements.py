@@ -7,25 +7,28 @@ from collections.abc import Callable, Mapping
 from derive.errors import SqlError
 from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.statement import (
-    Begin,
-    Commit,
     Discard,
     Grant,
     Refresh,
-    ReleaseSavepoint,
-    Rollback,
-    RollbackTo,
     Set,
-    SetSavepoint,
-    SetTransaction,
     Show,
     ShowObjects,
     Statement,
-    TransactionModes,
     Vacuum,
     VacuumedTable,
 )
 from derive.sql.parser.tokens import TokenKind, TokenReader
+from derive.sql.parser.transaction_statements import (
+    Begin,
+    Commit,
+    ReleaseSavepoint,
+    Rollback,
+    RollbackTo,
+    SetConstraints,
+    SetSavepoint,
+    SetTransaction,
+    TransactionModes,
+)
 
 _WORDS = (
     "tables views sources indexes columns objects schemas databases connections clusters roles create hydrations"
@@ -116,10 +119,17 @@ def _name_of_savepoint(reader: TokenReader) -> tuple[str, int]:
     return reader.located_name()
 
 
+def _set_constraints(reader: TokenReader) -> SetConstraints:
+    names = None if reader.accept_word("all") else reader.list_of(reader.qualified_name)
+    return SetConstraints(names, reader.expect_word("deferred", "immediate").value == "deferred")
+
+
 def _set(reader: TokenReader) -> Statement:
     reader.expect_word("set")
     if reader.accept_words("session", "characteristics", "as", "transaction"):
         return SetTransaction(_modes(reader), is_session=True)
+    if reader.accept_word("constraints"):
+        return _set_constraints(reader)
     if reader.accept_word("transaction"):
         return SetTransaction(_modes(reader))
     offset = reader.offset

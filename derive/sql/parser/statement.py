@@ -18,6 +18,7 @@ from derive.sql.parser.ast import (
     TypeName,
     With,
 )
+from derive.sql.parser.transaction_statements import TransactionStatement
 
 TEMPORARY = "pg_temp"
 """The schema of temporary relations in statements; each session has one of its own, whose name begins so."""
@@ -68,7 +69,10 @@ class ConstraintDefinition:
         check: condition of a check.
         references: the table that a foreign key refers to.
         referenced: its columns, each with its offset; none for its primary key.
-        on_delete: effect of a deletion there: `a` (none), `r` (restrict), `c` (cascade) or `n` (set null).
+        on_delete: effect of a deletion there: `a` (none), `r` (restrict), `c` (cascade), `n` (set null) or `d` (set
+            default).
+        on_update: effect of an update of the key there, with the same letters.
+        deferral: `d` if the constraint is checked at COMMIT, `i` if SET CONSTRAINTS can defer it; else empty.
     """
 
     kind: ConstraintKind
@@ -79,6 +83,8 @@ class ConstraintDefinition:
     references: QualifiedName | None = None
     referenced: tuple[tuple[str, int], ...] = ()
     on_delete: str = "a"
+    on_update: str = "a"
+    deferral: str = ""
 
 
 class Identity(Enum):
@@ -581,63 +587,6 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionModes:
-    """Modes of a transaction; None for an unspecified mode. `isolation` is in lower case, such as `serializable`."""
-
-    isolation: str | None = None
-    is_read_only: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """`BEGIN` and `START TRANSACTION`."""
-
-    modes: TransactionModes = TransactionModes()
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """`COMMIT` and `END`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rollback:
-    """`ROLLBACK` and `ABORT`."""
-
-
-@dataclass(frozen=True, slots=True)
-class SetSavepoint:
-    """`SAVEPOINT name`."""
-
-    name: str
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseSavepoint:
-    """`RELEASE [SAVEPOINT] name`."""
-
-    name: str
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class RollbackTo:
-    """`ROLLBACK TO [SAVEPOINT] name`."""
-
-    name: str
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class SetTransaction:
-    """`SET TRANSACTION …`, or `SET SESSION CHARACTERISTICS AS TRANSACTION …`."""
-
-    modes: TransactionModes
-    is_session: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Declare:
     """`DECLARE name CURSOR [WITH HOLD] FOR …`."""
 
@@ -774,13 +723,7 @@ Statement: TypeAlias = (
     | Truncate
     | LockTable
     | Copy
-    | Begin
-    | Commit
-    | Rollback
-    | SetSavepoint
-    | ReleaseSavepoint
-    | RollbackTo
-    | SetTransaction
+    | TransactionStatement
     | Declare
     | Fetch
     | Close

@@ -325,9 +325,11 @@ def _constraints(relation: ObjectRelation, schemas: dict[str, int]) -> Iterator[
     for constraint in relation.constraints:
         foreign: CatalogRow = {}
         if constraint.foreign is not None:
-            table, columns, on_delete = constraint.foreign
-            foreign = {"confrelid": FIRST_OID + table, "confkey": [column + 1 for column in columns]}
-            foreign |= {"confupdtype": "a", "confdeltype": on_delete, "confmatchtype": "s"}
+            to = constraint.foreign
+            foreign = {"confrelid": FIRST_OID + to.table, "confkey": [column + 1 for column in to.columns]}
+            effects = {"confupdtype": to.reference.on_update, "confdeltype": to.reference.on_delete}
+            foreign |= {**effects, "confmatchtype": "s", "condeferrable": to.reference.deferral != ""}
+            foreign |= {"condeferred": to.reference.deferral == "d"}
         yield {
             "oid": FIRST_OID + constraint.id,
             "conname": constraint.name,
@@ -553,13 +555,14 @@ def _named_constraint(relation: ObjectRelation, constraint: ObjectConstraint, da
 
 def _table_constraints(objects: CatalogObjects, relation: ObjectRelation) -> Iterator[CatalogRow]:
     for constraint in relation.constraints:
+        deferral = constraint.foreign.reference.deferral if constraint.foreign else ""
         yield (
             _named_constraint(relation, constraint, objects.database)
             | _named(relation, objects.database)
             | {
                 "constraint_type": _CONSTRAINT_TYPES[constraint.kind],
-                "is_deferrable": "NO",
-                "initially_deferred": "NO",
+                "is_deferrable": "YES" if deferral else "NO",
+                "initially_deferred": "YES" if deferral == "d" else "NO",
                 "enforced": "YES",
                 "nulls_distinct": "YES" if constraint.kind is ConstraintKind.UNIQUE else None,
             }
@@ -573,7 +576,7 @@ def _key_columns(objects: CatalogObjects, relation: ObjectRelation) -> Iterator[
         for position, column in enumerate(columns, start=1):
             used: CatalogRow = {"column_name": relation.columns[column].name, "ordinal_position": position}
             if target is not None and constraint.foreign is not None:
-                place = target[1].columns.index(constraint.foreign[1][position - 1])
+                place = target[1].columns.index(constraint.foreign.columns[position - 1])
                 used["position_in_unique_constraint"] = place + 1
             named = _named_constraint(relation, constraint, objects.database)
             yield named | _named(relation, objects.database) | used
@@ -584,7 +587,7 @@ def _constraint_columns(objects: CatalogObjects, relation: ObjectRelation) -> It
         target = _key_of(objects, constraint)
         table, columns = relation, constraint.columns
         if target is not None and constraint.foreign is not None:
-            table, columns = target[0], constraint.foreign[1]
+            table, columns = target[0], constraint.foreign.columns
         for column in columns:
             used: CatalogRow = {"column_name": table.columns[column].name}
             yield _named_constraint(relation, constraint, objects.database) | _named(table, objects.database) | used
@@ -602,13 +605,13 @@ def _key_of(objects: CatalogObjects, constraint: ObjectConstraint) -> tuple[Obje
     """Return the table and the key that a foreign key refers to; None for another constraint."""
     if constraint.foreign is None:
         return None
-    identifier, columns, _ = constraint.foreign
+    identifier, columns = constraint.foreign.table, constraint.foreign.columns
     table = next(relation for relation in objects.relations if relation.id == identifier)
     keys = (one for one in table.constraints if one.index is not None and set(one.columns) == set(columns))
     return next(((table, key) for key in keys), None)
 
 
-_RULES = {"a": "NO ACTION", "r": "RESTRICT", "c": "CASCADE", "n": "SET NULL"}
+_RULES = {"a": "NO ACTION", "r": "RESTRICT", "c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}
 
 
 def _referential(objects: CatalogObjects, relation: ObjectRelation) -> Iterator[CatalogRow]:
@@ -619,7 +622,9 @@ def _referential(objects: CatalogObjects, relation: ObjectRelation) -> Iterator[
         own = _named_constraint(relation, constraint, objects.database)
         unique = _named_constraint(*target, objects.database)
         own |= {f"unique_{name}": value for name, value in unique.items()}
-        yield own | {"match_option": "NONE", "update_rule": "NO ACTION", "delete_rule": _RULES[constraint.foreign[2]]}
+        effects = constraint.foreign.reference
+        rules = {"update_rule": _RULES[effects.on_update], "delete_rule": _RULES[effects.on_delete]}
+        yield own | {"match_option": "NONE", **rules}
 
 
 _CONSTRAINT_VIEWS: Mapping[str, Callable[[CatalogObjects, ObjectRelation], Iterator[CatalogRow]]] = {
@@ -643,7 +648,7 @@ def _sizes(column: NamedColumn) -> CatalogRow:
     modifier = column.modifier
     if column.type is Type.TEXT:
         sizes["character_octet_length"] = 4 * modifier.size if modifier and modifier.size else _MOST_OCTETS
-    if modifier is not None and modifier.size:
+    if modifier is not None and modifier.size and column.type.element is None:
         if modifier.name is ModifiedType.NUMERIC:
             sizes |= {"numeric_precision": modifier.size, "numeric_scale": modifier.scale}
         elif modifier.name.has_precision:

@@ -17,7 +17,7 @@ from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects, function_types, listing
 from derive.sql.parser import statement
 from derive.sql.parser.statement import ConstraintKind
-from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, RelationKind
+from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, Reference, RelationKind
 
 _FIRST_PROCEDURE = 6_000
 _UNDERSCORED = frozenset(
@@ -81,6 +81,21 @@ class ObjectIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class ForeignTable:
+    """The key that a foreign key refers to.
+
+    Attributes:
+        table: identifier of the table.
+        columns: indexes of the columns of the key.
+        reference: the reference with its effects.
+    """
+
+    table: int
+    columns: tuple[int, ...]
+    reference: Reference
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectConstraint:
     """A constraint of a table.
 
@@ -92,7 +107,7 @@ class ObjectConstraint:
         definition: clause of CREATE TABLE.
         condition: condition of a check.
         index: number of the index of a key; None for a check.
-        foreign: for a foreign key, the table that it refers to, indexes of its columns, and the effect of a deletion.
+        foreign: for a foreign key, the key that it refers to.
     """
 
     id: int
@@ -102,7 +117,7 @@ class ObjectConstraint:
     definition: str
     condition: str | None = None
     index: int | None = None
-    foreign: tuple[int, tuple[int, ...], str] | None = None
+    foreign: ForeignTable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +330,8 @@ def _key_index(named: NamedRelation, schema: str, key: Constraint) -> ObjectInde
 _CLAUSES = {ConstraintKind.PRIMARY_KEY: "PRIMARY KEY", ConstraintKind.UNIQUE: "UNIQUE"}
 
 
-_ON_DELETE = {"r": " ON DELETE RESTRICT", "c": " ON DELETE CASCADE", "n": " ON DELETE SET NULL"}
+_EFFECTS = {"r": "RESTRICT", "c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}
+_DEFERRALS = {"i": " DEFERRABLE", "d": " DEFERRABLE INITIALLY DEFERRED"}
 
 
 def _target(objects: Objects, named: NamedRelation, constraint: Constraint) -> str:
@@ -326,7 +342,9 @@ def _target(objects: Objects, named: NamedRelation, constraint: Constraint) -> s
         return ""
     columns = ", ".join(map(_quoted, to.columns))
     schema = "" if target.schema in objects.path else f"{_quoted(target.schema)}."
-    return f"REFERENCES {schema}{_quoted(target.name)}({columns}){_ON_DELETE.get(to.on_delete, '')}"
+    effects = (("UPDATE", to.on_update), ("DELETE", to.on_delete))
+    shown = "".join(f" ON {event} {_EFFECTS[effect]}" for event, effect in effects if effect in _EFFECTS)
+    return f"REFERENCES {schema}{_quoted(target.name)}({columns}){shown}{_DEFERRALS.get(to.deferral, '')}"
 
 
 def _constraint(objects: Objects, named: NamedRelation, constraint: Constraint) -> ObjectConstraint:
@@ -343,7 +361,7 @@ def _constraint(objects: Objects, named: NamedRelation, constraint: Constraint) 
     identifier, columns = hashed(named.id, "constraint", constraint.name), named.indexes(constraint.columns)
     foreign = None
     if constraint.reference is not None and (to := objects.described(constraint.reference.table or named.id)):
-        foreign = to.id, to.indexes(constraint.reference.columns), constraint.reference.on_delete
+        foreign = ForeignTable(to.id, to.indexes(constraint.reference.columns), constraint.reference)
     return ObjectConstraint(
         identifier, constraint.name, constraint.kind, columns, definition, constraint.condition, index, foreign
     )

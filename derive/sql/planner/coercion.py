@@ -98,7 +98,7 @@ def is_type(name: TypeName) -> bool:
 def modifier_of_type(name: TypeName) -> TypeModifier | None:
     """Return the modifier of a type; None without a supported modifier."""
     modified = _MODIFIED_TYPES.get(name.name)
-    if modified is None or not name.modifiers or name.is_array:
+    if modified is None or not name.modifiers or (name.is_array and modified is not ModifiedType.VARCHAR):
         return None
     if modified.has_precision:
         return TypeModifier(modified, min(name.modifiers[0], _MOST_DIGITS) + 1)
@@ -221,7 +221,7 @@ class Coercion:
             return value
         arguments = (modifier.size, modifier.scale) if modifier.name is ModifiedType.NUMERIC else (modifier.size,)
         literals = [Literal(argument, Type.INTEGER) for argument in arguments]
-        call = Call(fitting_function(modifier, is_cast=is_cast), (value, *literals), value.type)
+        call = Call(fitting_function(modifier, value.type, is_cast=is_cast), (value, *literals), value.type)
         # A literal has no type modifier, because the modifier means that spaces are shown.
         fitted = call if modifier.name is ModifiedType.BPCHAR else folded(call)
         return (

@@ -262,7 +262,8 @@ def _reference(
         message = f'there is no unique constraint matching given keys for referenced table "{target.name}"'
         raise SqlError("42830", message, offset=offset)
     check_key_types(table, columns, target, referenced, offset)
-    return Reference(0 if is_own else target.id, referenced, definition.on_delete)
+    identifier = 0 if is_own else target.id
+    return Reference(identifier, referenced, definition.on_delete, definition.on_update, definition.deferral)
 
 
 _INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT}

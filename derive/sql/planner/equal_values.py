@@ -76,7 +76,7 @@ def of_one_type(values: Sequence[Expression], expressions: Expressions) -> Seque
 def of_any_length(value: Expression) -> Expression:
     """Return a text as `character` of any length: its trailing spaces have no meaning, and are not shown."""
     literals = (value, Literal(0, Type.INTEGER))
-    return Call(fitting_function(_ANY_LENGTH, is_cast=True), literals, Type.TEXT)
+    return Call(fitting_function(_ANY_LENGTH, Type.TEXT, is_cast=True), literals, Type.TEXT)
 
 
 _ANY_LENGTH = TypeModifier(ModifiedType.BPCHAR, 0)

@@ -293,15 +293,16 @@ class ExpressionPlanner:
         if of_domain is not None and of_domain.domain is not None:
             return self._cast_to_domain(node, of_domain, of_domain.domain)
         target = type_of(node.target)
-        if isinstance(node.operand, ArrayValue) and target.element and not node.target.modifiers:
-            return self._arrays.plan(node.operand, target.element)
+        if isinstance(node.operand, ArrayValue) and target.element:
+            listed = self._arrays.plan(node.operand, target.element)
+            return self._modified(listed, node) if node.target.modifiers else listed
         if node.target.fields:
             return _interval_with_fields(node)
         row = row_of(node.operand, self.frame) if target is Type.TEXT and not node.target.modifiers else None
         if row is not None:
             return row_text(row, self, self.frame)
         operand = self.plan(node.operand)
-        if target.element and node.target.modifiers:
+        if target.element and node.target.modifiers and modifier_of_type(node.target) is None:
             message = f"modifiers of arrays are not supported, as of {node.target.name}"
             raise SqlError("0A000", message, offset=node.target.offset, hint="Cast to the type without modifiers.")
         value = self.coercion.explicit(operand, target, node.offset, start_of(node.operand))

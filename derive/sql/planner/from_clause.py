@@ -468,9 +468,8 @@ class TablePlanner:
         source = visible(named.relation, names, item.alias, item.name.name, item.offset)
         if named.kind is RelationKind.SYSTEM:
             source = _without_hidden(source)
-        if item.alias is not None or item.name.schema is None:
-            return source
-        table = replace(source.tables[0], schema=item.name.schema)
+        schema = None if item.alias is not None else item.name.schema
+        table = replace(source.tables[0], schema=schema, key=named.indexes(named.primary_key))
         return Source(source.relation, (table,), source.columns)
 
     def named(self, name: QualifiedName) -> NamedRelation:

@@ -110,12 +110,17 @@ class Reference:
     Attributes:
         table: identifier of the table; 0 for the table of the foreign key itself.
         columns: names of the columns of the key.
-        on_delete: effect of a deletion there: `a` (none), `r` (restrict), `c` (cascade) or `n` (set null).
+        on_delete: effect of a deletion there: `a` (none), `r` (restrict), `c` (cascade), `n` (set null) or `d` (set
+            default).
+        on_update: effect of an update of the key there, with the same letters.
+        deferral: `d` if the foreign key is checked at COMMIT, `i` if SET CONSTRAINTS can defer it; else empty.
     """
 
     table: GlobalId
     columns: tuple[str, ...]
     on_delete: str = "a"
+    on_update: str = "a"
+    deferral: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +191,13 @@ class NamedRelation:
         ]
         checks = (constraint for constraint in self.constraints if constraint.kind is ConstraintKind.CHECK)
         return (*of_domains, *sorted(checks, key=lambda check: check.name))
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """Return the names of the columns of the primary key that the relation has; none without one."""
+        keys = (one.columns for one in self.constraints if one.kind is ConstraintKind.PRIMARY_KEY)
+        names = {column.name for column in self.columns}
+        return next((columns for columns in keys if names.issuperset(columns)), ())
 
     @property
     def foreign_keys(self) -> tuple[Constraint, ...]:

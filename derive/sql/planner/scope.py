@@ -41,6 +41,7 @@ class VisibleTable:
         columns: columns.
         is_value: whether the name also refers to the first column, as for a function.
         hidden: columns that a star omits.
+        key: indexes of the columns of its primary key; none for a relation without one.
     """
 
     name: str | None
@@ -48,6 +49,7 @@ class VisibleTable:
     columns: tuple[VisibleColumn, ...]
     is_value: bool = False
     hidden: tuple[VisibleColumn, ...] = ()
+    key: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -358,6 +358,8 @@ class SelectPlanner:
         frame = self._frame
         if not (keys or frame.aggregates or frame.groupings or having or self._select.groups is not None):
             return relation
+        if not sets:
+            keys = [*keys, *self._dependent(keys, having)]
         Grouping(frame, keys, has_sets=bool(sets)).check_direct_arguments(frame.references)
         relation = grouped_by_sets(relation, frame, keys, sets) if sets else grouped(relation, keys, frame.aggregates)
         grouping = Grouping(frame, keys, has_sets=bool(sets))
@@ -377,6 +379,29 @@ class SelectPlanner:
         if having is None:
             return relation
         return Filter(relation, grouping.over_groups(having.expression, having.references))
+
+    def _dependent(self, keys: Sequence[Expression], having: Target | None) -> list[Expression]:
+        """Return the columns of the result that follow from grouping keys, because a primary key is among these."""
+        found: dict[int, Expression] = {}
+
+        def collect(part: Expression, depth: int) -> None:
+            if isinstance(part, Column) and depth == 0:
+                found[part.index] = part
+            if isinstance(part, OuterColumn) and part.depth == depth:
+                found[part.index] = Column(part.index, part.type)
+
+        frame = self._frame
+        tables = [table for table in frame.source.tables if table.key]
+        tables = [table for table in tables if all(table.columns[at].expression in keys for at in table.key)]
+        if not tables:
+            return []
+        expressions = [*(target.expression for target in self._targets), *(one.array for one in frame.rows)]
+        for expression in (*expressions, *([having.expression] if having else [])):
+            rewritten(expression, collect)
+        for function in frame.windows:
+            rewritten_window(function, collect)
+        known = [column.expression for table in tables for column in table.columns]
+        return [column for column in found.values() if column in known and column not in keys]
 
     def _with_rows(self, relation: Relation, expressions: list[Expression]) -> Relation:
         """Return the rows, repeated for each row of the set-returning functions; the values of these become columns."""

@@ -8,9 +8,7 @@ from derive.errors import SqlError
 from derive.sql.parser.ast import Logical, NumberLiteral, Operation, QualifiedName, Select, Test, TypeCast
 from derive.sql.parser.parse import parse, split
 from derive.sql.parser.statement import (
-    Begin,
     Close,
-    Commit,
     Copy,
     CopyFormat,
     Deallocate,
@@ -22,14 +20,18 @@ from derive.sql.parser.statement import (
     Fetch,
     Insert,
     Prepare,
-    Rollback,
     SelectStatement,
     Set,
-    SetTransaction,
     Show,
     ShowObjects,
     Statement,
     Subscribe,
+)
+from derive.sql.parser.transaction_statements import (
+    Begin,
+    Commit,
+    Rollback,
+    SetTransaction,
     TransactionModes,
 )
 
