@@ -1,6 +1,6 @@
 # Every target sets up what it needs: a machine with Python 3.11 or later and make is enough.
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test check lint types catalogs modules suite room bench transactions torture clean
+.PHONY: help demo docs test check lint types catalogs modules suite room bench transactions torture clients clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -83,8 +83,16 @@ torture: $(READY) ## Kill both examples, the SQL server and its instances at ran
 	@FLOW_LAW_EXAMPLES=200 $(BIN)/python -m pytest tests/engine/test_power_loss.py
 	@FLOW_LAW_EXAMPLES=200 $(BIN)/python -m pytest --timeout 0 -o faulthandler_timeout=0 -m 'hypothesis and not torture'
 
+# A client of Node.js is left out if there is no `npm`.
+clients: $(READY) ## Install clients of PostgreSQL from PyPI and npm into .clients, and let each do its job
+	@test -x .clients/bin/python || $(PYTHON) -m venv .clients
+	@.clients/bin/python -m pip install --quiet --disable-pip-version-check -r tests/clients/requirements.txt
+	@if command -v npm > /dev/null; then cp tests/clients/package.json .clients/ && \
+	    npm install --prefix .clients --ignore-scripts --no-audit --no-fund --loglevel error; fi
+	@$(BIN)/python -m pytest -m clients tests/clients
+
 clean: ## Remove the environment and every cache; collected data (.flow) stays
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
+	rm -rf .venv .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
 	find derive connectors examples tests -name __pycache__ -prune -exec rm -rf {} +
 
 # Modules are compiled when they are first imported, and most of those that pip installs never are.

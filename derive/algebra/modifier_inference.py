@@ -144,6 +144,8 @@ def _of_function(
     modifier = modifier_of(function.arguments[0], own, outer)
     if function.function in _OF_ANY | _OF_FIRST:
         return modifier
+    if modifier is not None and modifier.name is ModifiedType.NAME and function.function == "array_agg_text":
+        return modifier
     return number(modifier.scale) if modifier and function.function == "sum_numeric" else None
 
 

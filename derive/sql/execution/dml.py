@@ -25,6 +25,7 @@ from derive.sql.catalog.items import is_provisional
 from derive.sql.copy_format import BinaryCopyIn, CopyIn, copy_out
 from derive.sql.execution import foreign_keys, query, subscribe
 from derive.sql.execution import query as reading
+from derive.sql.execution.alter_table import add_change, numbered
 from derive.sql.execution.staged_rows import completed, over_staged
 from derive.sql.execution.state import State
 from derive.sql.parser.ast import QualifiedName
@@ -365,9 +366,11 @@ async def truncate(state: State, planned: Sequence[PlannedWrite], *, restarts: b
         raise SqlError("0A000", message, detail=detail, hint=f'Truncate table "{table.name}" at the same time.')
     await _written(state, list(tables.values()), is_short=True)
     counters = [column.counter for table in tables.values() for column in table.table.columns if column.identity]
-    if restarts and counters:
-        if state.is_explicit:
-            raise SqlError("0A000", "RESTART IDENTITY cannot run inside a transaction block")
+    if restarts and counters and state.is_explicit:
+        for item in [state.objects.items[identifier] for identifier in tables]:
+            columns = await numbered(state, [replace(column, counter=0) for column in item.columns])
+            add_change(state, replace(item, columns=columns))  # new counters, which ROLLBACK forgets
+    elif restarts:
         for counter in counters:
             await state.coordinator.counters.restart(counter)
     return Result(lambda _: "TRUNCATE TABLE")

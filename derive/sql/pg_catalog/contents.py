@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeAlias
@@ -48,6 +48,7 @@ _COLLATION |= {"collowner": _OWNER, "collprovider": "d", "collisdeterministic": 
 def rows_of(objects: CatalogObjects) -> dict[str, Callable[[], Iterable[CatalogRow]]]:
     """Return the functions that compute the rows of `pg_catalog`, by relation; missing values are defaults."""
     schemas = schemas_of(objects)
+    referred = {one.foreign.table for relation in objects.relations for one in relation.constraints if one.foreign}
     sequences = {(one.schema, one.name): one.id for one in objects.relations if one.kind is ObjectKind.SEQUENCE}
 
     def of_relations(rows: Callable[[ObjectRelation], Iterable[CatalogRow]]) -> Callable[[], Iterable[CatalogRow]]:
@@ -55,7 +56,7 @@ def rows_of(objects: CatalogObjects) -> dict[str, Callable[[], Iterable[CatalogR
 
     return {
         "pg_namespace": lambda: ({"oid": oid, "nspname": name, "nspowner": _OWNER} for name, oid in schemas.items()),
-        "pg_class": of_relations(lambda relation: _classes(relation, schemas)),
+        "pg_class": of_relations(lambda relation: _classes(relation, schemas, referred)),
         "pg_attribute": of_relations(_attributes),
         "pg_attrdef": of_relations(_defaults),
         "pg_index": of_relations(_indexes),
@@ -247,7 +248,7 @@ def _micros(time: datetime) -> int:
     return round(aware.timestamp() * 1_000_000)
 
 
-def _classes(relation: ObjectRelation, schemas: dict[str, int]) -> Iterator[CatalogRow]:
+def _classes(relation: ObjectRelation, schemas: dict[str, int], referred: Collection[int]) -> Iterator[CatalogRow]:
     shared: CatalogRow = {"relnamespace": schemas[relation.schema], "relowner": _OWNER}
     shared["relpersistence"] = "t" if is_temporary(relation.schema) else "p"
     shared |= {"relispopulated": True, "reltuples": -1}
@@ -261,6 +262,8 @@ def _classes(relation: ObjectRelation, schemas: dict[str, int]) -> Iterator[Cata
         "relhasindex": bool(relation.indexes),
         "relchecks": sum(1 for constraint in relation.constraints if constraint.kind is ConstraintKind.CHECK),
         "relhasrules": relation.definition is not None,
+        # psql looks for foreign keys only in tables with triggers
+        "relhastriggers": relation.id in referred or any(one.foreign for one in relation.constraints),
     }
     for index in relation.indexes:
         yield shared | {

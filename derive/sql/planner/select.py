@@ -382,13 +382,13 @@ class SelectPlanner:
 
     def _dependent(self, keys: Sequence[Expression], having: Target | None) -> list[Expression]:
         """Return the columns of the result that follow from grouping keys, because a primary key is among these."""
-        found: dict[int, Expression] = {}
+        mentioned: dict[int, Expression] = {}
 
         def collect(part: Expression, depth: int) -> None:
             if isinstance(part, Column) and depth == 0:
-                found[part.index] = part
+                mentioned[part.index] = part
             if isinstance(part, OuterColumn) and part.depth == depth:
-                found[part.index] = Column(part.index, part.type)
+                mentioned[part.index] = Column(part.index, part.type)
 
         frame = self._frame
         tables = [table for table in frame.source.tables if table.key]
@@ -401,7 +401,7 @@ class SelectPlanner:
         for function in frame.windows:
             rewritten_window(function, collect)
         known = [column.expression for table in tables for column in table.columns]
-        return [column for column in found.values() if column in known and column not in keys]
+        return [column for column in mentioned.values() if column in known and column not in keys]
 
     def _with_rows(self, relation: Relation, expressions: list[Expression]) -> Relation:
         """Return the rows, repeated for each row of the set-returning functions; the values of these become columns."""

