@@ -2,7 +2,7 @@
 
     python -m bench.peer_bytewax acmeBank/first-send transfers.jsonl FOLDER
 
-prints the seconds of the last round without imports, and the number of published documents.
+prints the seconds of the fastest round without imports, and the number of published documents.
 """
 
 from __future__ import annotations

@@ -12,16 +12,16 @@ Derive: TypeAlias = Callable[[str, Path, Path], tuple[float, int]]
 
 
 def rounds_of(derive: Derive, tasks: Iterable[str]) -> None:
-    """Run the derivation of the command line, and print seconds and documents of the last round."""
+    """Run the derivation of the command line, and print seconds and documents of the fastest round."""
     parser = argparse.ArgumentParser()
     parser.add_argument("task", choices=tuple(tasks))
     parser.add_argument("lines", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
-    done = (0.0, 0)
+    done = []
     for number in range(options.rounds):
         folder = options.folder / str(number)
         folder.mkdir()
-        done = derive(options.task, options.lines, folder)
-    print(*done)
+        done.append(derive(options.task, options.lines, folder))
+    print(*min(done))

@@ -2,7 +2,7 @@
 
     python -m bench.peer_spark acmeBank/first-send transfers.jsonl FOLDER
 
-prints the seconds of the last round without Spark's start, and the number of published documents.
+prints the seconds of the fastest round without Spark's start, and the number of published documents.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Peer:
     durability: str
 
     def run(self, task: str, transfers: Transfers, rounds: int = 1) -> Ended:
-        """Run a derivation in a process of its own, which prints the seconds of its last round and its documents."""
+        """Run a derivation in a process of its own, which prints the seconds of its fastest round and its documents."""
         with transfers.scratch() as folder:
             return run(module(self.module, task, str(transfers.lines), str(folder), "--rounds", str(rounds)))
 

@@ -4,9 +4,20 @@ A first derivation passes documents through; a second keeps the balance of each 
 In Python, each is measured with models of pydantic and with structs of msgspec, and the first with `@arrow`. Rounds of
 all alternate, and the best of each counts.
 
-Peers derive the balances from the same documents: `stateful_map` of bytewax, and `applyInPandasWithState` of PySpark.
-They read JSON Lines and write files, after their start; ours reads the ingested documents. The exit code is 1 if a
-ratio is below its floor.
+Peers derive the balances from the same documents. All are warm: an earlier round has started processes and loaded
+classes. All end with a committed state and output. Only bytewax's sink waits for the disk.
+
+- Ours: one shard, so `flowctl` and the process of the module use a processor each. Input are ingested documents: texts,
+  and columns of keys and times. The method is called for each document, in order. A segment (Parquet) and the state
+  (SQLite) are committed together. Documents are validated, and combined per key and tick.
+- `stateful_map` of bytewax: one worker, because two are no faster. Input are JSON Lines, which `orjson` parses. The
+  function is called for each document, in order. The output is JSON Lines, synced every 1,000 lines, and the state is
+  snapshotted to SQLite at the end.
+- `applyInPandasWithState` of PySpark: all processors, and one micro-batch. Input are JSON Lines, which Spark parses.
+  The function is called for each key, and sums a column with pandas; Spark may reorder documents. The output is
+  Parquet, and the checkpoint has the state store.
+
+The exit code is 1 if a ratio is below its floor.
 """
 
 from __future__ import annotations
@@ -118,6 +129,9 @@ class Derivation(IDerivation):
         doc, values = read.doc, self.state
         values["sum"] = total = values.get("sum", 0) + doc.amount
         return [Document(id=doc.id, sender=doc.sender, recipient=doc.recipient, amount=total, at=doc.at)]
+
+    def reset(self) -> None:
+        pass  # there is no other state, so the process serves the next round, too
 """
 
 
@@ -150,7 +164,7 @@ def measure(folder: Path, count: int, rounds: int) -> dict[str, float]:
 
 
 def measure_peers(folder: Path, count: int, rounds: int) -> dict[str, float]:
-    """Return the seconds of each installed peer's last round of balances."""
+    """Return the seconds of each installed peer's best round of balances."""
     given = Transfers(count, folder)
     given.lines.write_bytes(b"".join(orjson.dumps(document) + b"\n" for document in transfers(count)))
     seconds = {}

@@ -37,6 +37,9 @@ _SKIPPED = {"skipped": True}
 _MOST_REPEATED = 1_000
 """Number of documents from which the state is committed, so that they need not be repeated after a failure."""
 
+_BATCH_DOCUMENTS = 40_000
+"""Number of documents of a batch; larger ones take more memory, and are hardly faster."""
+
 _KILLED = (-signal.SIGKILL, -signal.SIGTERM)
 
 
@@ -134,6 +137,11 @@ class ModuleSession(ABC):
     @abstractmethod
     def _hint_of(self, message: str) -> str | None:
         """Return a hint for the message of a module that cannot start or has failed; None without one."""
+
+    @property
+    def batch_documents(self) -> int:
+        """Return the number of documents of a batch, during which the process need not wait."""
+        return _BATCH_DOCUMENTS
 
     @property
     def flushes(self) -> bool:

@@ -129,6 +129,19 @@ class ColumnSession(Protocol):
 
 
 @runtime_checkable
+class RunsAhead(Protocol):
+    """Optional interface of a session whose lambdas run in a process of their own.
+
+    Within a batch, this process computes results while the runtime uses the results before them. Between batches it
+    waits.
+    """
+
+    @property
+    def batch_documents(self) -> int:
+        """Return the number of documents up to which parts of the input are joined into one batch."""
+
+
+@runtime_checkable
 class RevertibleSession(Protocol):
     """Optional interface of a session: it undoes the work of documents, so that a failing document can be put aside."""
 

@@ -28,7 +28,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from derive.protocol.derive import DeriveSession
+from derive.protocol.derive import DeriveSession, RunsAhead
 from derive.shard.cycle import run_cycle
 from derive.shard.fields import Reading, reading_of, source_batch
 from derive.shard.invoke import MANY, Invoker, QuarantineWriter, Rejected, order_of, with_ends
@@ -41,7 +41,7 @@ from derive.shard.tick_combiner import TickCombiner, are_shared, combine_ticks, 
 from derive.storage.blobs import blobs_of, translated
 from derive.storage.folder_id import redactor_of
 from derive.storage.segments.reader import read_sorted
-from derive.storage.segments.rows import KeyRows, PublishedRows, ReadRows, WrittenRows
+from derive.storage.segments.rows import KeyRows, PublishedRows, ReadRows, WrittenRows, concat
 from derive.storage.segments.sorter import Spill
 from derive.storage.segments.writer import SegmentWriter
 from derive.time.positions import offset_of
@@ -87,6 +87,7 @@ class Pipeline:
             reject=reject,
         )
         self._processed = processed
+        self._joined_rows = session.batch_documents if isinstance(session, RunsAhead) else 0
 
     def published(self, parts: Iterator[ReadRows]) -> Iterator[PublishedRows]:
         """Yield publications, which the caller combines.
@@ -122,9 +123,28 @@ class Pipeline:
         yield from combiner.close()
 
     def _invoke(self, parts: Iterator[ReadRows]) -> Iterator[tuple[ReadRows, Published]]:
+        if self._joined_rows:
+            parts = joined(parts, self._joined_rows)
         for rows in with_ends(parts, self._plan.spec, self._invoker, self._processed):
             for published in self._invoker.invoke(source_batch(self._plan, self._reading, rows)):
                 yield rows, published
+
+
+_JOINED_BYTES = 16 << 20
+
+
+def joined(parts: Iterator[ReadRows], most_rows: int) -> Iterator[ReadRows]:
+    """Join parts into batches of up to `most_rows` rows and about 16 MiB; a larger part stays as it is."""
+    held: list[ReadRows] = []
+    count = size = 0
+    for part in parts:
+        count, size = count + len(part), size + part.nbytes
+        if held and (count > most_rows or size > _JOINED_BYTES):
+            yield concat(held)
+            held, count, size = [], len(part), part.nbytes
+        held.append(part)
+    if held:
+        yield concat(held)
 
 
 def run_alone(plan: Plan, number: int, attempt: int) -> list[Message]:

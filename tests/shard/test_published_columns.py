@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from derive.protocol.specs import DerivationSpec, Document, ProjectionSpec
 from derive.shard.fields import Reading
 from derive.shard.published import published_schema
 from derive.shard.tick_combiner import combine_ticks
-from derive.shard.worker import Pipeline
+from derive.shard.worker import Pipeline, joined
 from derive.storage.segments.columns import compile_fields
 from derive.storage.segments.reader import DOCUMENTS
 from derive.storage.segments.rows import WrittenRows, concat
@@ -102,6 +102,12 @@ def assert_typed(rows: WrittenRows, spec: DerivationSpec) -> None:
     assert repr(rows.fields.to_pylist()) == repr(fields.to_pylist())
 
 
+class AheadLambdas(ColumnLambdas):
+    """Lambdas for which parts of the input are joined."""
+
+    batch_documents = 9
+
+
 @given(READ, st.lists(st.integers(1, 24), max_size=3), st.sampled_from([0, 3000, 1 << 20]))
 def test_published_columns_equal_published_documents(
     read: list[tuple[int, list[Document]]], sizes: list[int], memory: int
@@ -109,7 +115,26 @@ def test_published_columns_equal_published_documents(
     one_by_one = published(Lambdas(publish), read, SPEC, [], 1 << 20, many=FAR_MORE)
 
     assert published(ColumnLambdas(publish), read, SPEC, sizes, memory) == one_by_one
+    assert published(AheadLambdas(publish), read, SPEC, sizes, memory) == one_by_one
     assert published(Lambdas(publish), read, SPEC, sizes, memory) == one_by_one
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "expected"),
+    [
+        ([], 3, []),
+        ([1, 1, 1, 1], 3, [3, 1]),
+        ([2, 2, 1], 3, [2, 3]),
+        ([5, 1, 2], 3, [5, 3]),  # a large part is not divided
+    ],
+)
+def test_parts_are_joined_up_to_a_number_of_rows(sizes: list[int], most: int, expected: list[int]) -> None:
+    rows = source_rows_of([(clock, {"k": clock}) for clock in range(9)])
+    borders = list(accumulate(sizes, initial=0))
+    parts = list(joined((rows.slice(begin, end - begin) for begin, end in pairwise(borders)), most))
+
+    assert [len(part) for part in parts] == expected
+    assert [clock for part in parts for clock in part.adjusted.tolist()] == list(range(sum(sizes)))
 
 
 def test_columns_convert_to_rows() -> None:
