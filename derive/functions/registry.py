@@ -245,7 +245,7 @@ _ALIKE = {"coalesce": "COALESCE", "greatest": "GREATEST", "least": "LEAST"}
 """Functions whose arguments all have one type, the type of the result."""
 _INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT}
 """Types whose data compare directly."""
-_BESIDE_REAL = _INTEGERS | {Type.DOUBLE, Type.NUMERIC}
+BESIDE_REAL = _INTEGERS | {Type.DOUBLE, Type.NUMERIC}
 """Types with which operators combine `real` in double precision."""
 _ALIASES = {"!=": "<>", "like": "~~", "not like": "!~~", "ilike": "~~*", "not ilike": "!~~*"}
 
@@ -296,7 +296,7 @@ def resolve_operator(symbol: str, types: Sequence[Type], offset: int | None = No
         SqlError: 42883, there is none; 42725, several fit.
     """
     symbol = _ALIASES.get(symbol.lower(), symbol.lower())
-    if Type.REAL in types and set(types) & _BESIDE_REAL:
+    if Type.REAL in types and set(types) & BESIDE_REAL:
         types = (Type.DOUBLE,) * len(types)
     of_arrays = resolve_array(symbol, types) if any(kind.element for kind in types) else None
     if of_arrays is not None:

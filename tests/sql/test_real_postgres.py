@@ -35,7 +35,7 @@ SCRIPTS = {
         "SELECT 1.1::real + 1, pg_typeof(1.1::real + 1), pg_typeof(1.1::real * 2.0), pg_typeof(1.1::real - 1.0::float8)",
         "SELECT 1.1::real = 1.1, 1.1::real = 1.1::float8, 1.1::real = '1.1', 1.5::real = 1.5, 16777216::real = 16777217",
         "SELECT 1.1::real < 1.1::float8, 1.1::real >= 1.1, 1.1::real IS DISTINCT FROM 1.1, 'NaN'::real > 'inf'::real",
-        "SELECT 1.1::real IN (1.1, 2), 1.1::real IN (1.1), 1.1::real BETWEEN 1.1 AND 1.2, 'NaN'::real = 'NaN'::float8",
+        "SELECT 1.1::real IN (1.1, 2), 1.1::real IN (1.1), 16777217 IN (16777216::real, 2::real), 16777216 IN (16777217::real, 2), 1.1::real BETWEEN 1.1 AND 1.2, 'NaN'::real = 'NaN'::float8",
         "SELECT nullif(1.5::real, 1.5), nullif(1.1::real, 1.1), pg_typeof(nullif(1.1::real, 1.1::float8))",
         "SELECT greatest(1.1::real, 1), pg_typeof(greatest(1.1::real, 1)), pg_typeof(coalesce(1::real, 2::float8))",
         "SELECT pg_typeof(CASE WHEN true THEN 1 ELSE 1.1::real END), pg_typeof(CASE WHEN true THEN 1.5 ELSE 1.1::real END)",

@@ -113,3 +113,25 @@ def test_views_compute_in_utc_in_every_session(tmp_path: Path) -> None:
         assert await one.fails("SELECT to_char(z, 'HH24 TZ') FROM t") == "0A000"
 
     SqlWorld(tmp_path).within(sessions)
+
+
+def test_defaults_in_time_zones_equal_postgresql(zoned: Connection, tmp_path: Path) -> None:
+    """Law: constants belong to the session that defines a default, and other steps to the session that inserts."""
+    script = (
+        "SET TimeZone = 'Asia/Tokyo'",
+        """CREATE TABLE z (n int, a timestamptz DEFAULT '2020-01-01 00:00'::timestamptz + interval '1 h',
+            b text DEFAULT 'at ' || '2020-01-01'::timestamptz, c date DEFAULT ('2020-01-01 20:00+00'::timestamptz)::date,
+            d timestamptz DEFAULT greatest('2020-01-01 00:00', timestamptz '2019-01-01'), e timestamptz DEFAULT '2020-01-01'::date,
+            f timetz DEFAULT '10:00', g timestamptz(0) DEFAULT coalesce('2020-06-01 00:00:00.6', now()),
+            h timestamptz DEFAULT '2020-06-01'::text::timestamptz)""",
+        "INSERT INTO z (n) VALUES (1) RETURNING *",
+        "SET TimeZone = 'UTC'",
+        "INSERT INTO z (n) VALUES (2) RETURNING *",
+        "ALTER TABLE z ALTER e SET DEFAULT E'2021-01-01'::timestamptz - interval '1 d', ALTER c SET DEFAULT NULL",
+        "ALTER TABLE z ADD i timestamptz DEFAULT ('2020-03-01'::timestamptz + interval '1 d')",
+        "SET TimeZone = 'America/New_York'",
+        "INSERT INTO z (n) VALUES (3) RETURNING *",
+        "TABLE z",
+    )
+    ours, theirs = outcomes(script, zoned, tmp_path)
+    assert ours == theirs

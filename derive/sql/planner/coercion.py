@@ -16,7 +16,7 @@ from derive.functions.scalar.casts import fitting_function
 from derive.functions.scalar.json_paths import PATH_SYMBOLS
 from derive.functions.types.formats import scale_of_text
 from derive.functions.types.jsonpath import parsed_path
-from derive.functions.types.type_info import INFOS, READ_IN_ZONE, datum_in_zone, datum_of_text
+from derive.functions.types.type_info import INFOS, READ_IN_ZONE, datum_in_zone, datum_of_text, text_of
 from derive.sql.parser.ast import TypeName
 from derive.sql.planner import zones
 
@@ -174,11 +174,15 @@ class Coercion:
     Args:
         parameters: types of the statement's parameters.
         zone: time zone of the session; None for UTC.
+
+    Attributes:
+        times: texts of constants whose values depend on the time zone, by offset; None if they are not collected.
     """
 
     def __init__(self, parameters: ParameterTypes, zone: str | None = None) -> None:
         self._parameters = parameters
         self.zone = zone
+        self.times: dict[int, str] | None = None
 
     def cast(
         self, value: Expression, target: Type, offset: int, context: CastContext = "implicit"
@@ -196,7 +200,10 @@ class Coercion:
             elif isinstance(value, Parameter):
                 return self._parameters.decide(value.index, target)
             if isinstance(value, Literal) and (target not in REGISTERED or value.value is None):
-                return _literal(value, target, offset, self.zone)
+                literal = _literal(value, target, offset, self.zone)
+                if self.times is not None and target in READ_IN_ZONE and literal.value is not None:
+                    self.times[offset] = text_of(target, literal.value)
+                return literal
         name = resolve_cast(value.type, target, context)
         if name is None:
             return None
@@ -289,7 +296,7 @@ class Coercion:
         return common_type(firsts, construct)
 
 
-def _literal(value: Literal, target: Type, offset: int, zone: str | None) -> Expression:
+def _literal(value: Literal, target: Type, offset: int, zone: str | None) -> Literal:
     if value.value is None:
         return Literal(None, target)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from itertools import cycle
 
 from derive.algebra.expression import Column, Expression, Literal
@@ -13,10 +12,10 @@ from derive.algebra.rewrite import mentions, rewritten, shifted
 from derive.algebra.types import Type
 from derive.errors import SqlError, suggest
 from derive.functions.scalar.text import quoted_literal
-from derive.functions.types.type_info import ZONED, text_of
 from derive.sql.parser.ast import Alias, DefaultMarker, QualifiedName, SelectItem, Star, SyntaxNode, Values
 from derive.sql.parser.parse import parse_expression, too_complex
 from derive.sql.parser.statement import Assignment, ConstraintKind, Delete, Identity, Insert, OnConflict, Update
+from derive.sql.parser.tokens import TokenKind, tokens_of
 from derive.sql.planner.building import columns_of, filtered, has_subquery, joined, projected
 from derive.sql.planner.coercion import ParameterTypes
 from derive.sql.planner.constraints import plan_checks, plan_generated
@@ -46,19 +45,23 @@ from derive.sql.planner.scope import NO_SOURCE, VALUES, WHERE, Clause, Frame, So
 _DEFAULT = Clause("DEFAULT expressions", has_own_functions=False)
 
 
-def plan_default(node: SyntaxNode, column: NamedColumn, names: Names) -> Expression:
+def plan_default(
+    node: SyntaxNode, column: NamedColumn, names: Names, times: dict[int, str] | None = None
+) -> Expression:
     """Plan a DEFAULT expression.
 
     Args:
         node: the expression.
         column: the column.
         names: names of relations; a default may not refer to a relation.
+        times: receives the texts of constant times, in this session's zone, by their offsets.
 
     Raises:
         SqlError: 42804, the type does not fit; 0A000, the expression refers to columns or relations; and others.
     """
     parameters = ParameterTypes()
     queries = QueryPlanner(names, parameters)
+    queries.coercion.times = times
     expressions = ExpressionPlanner(queries, Frame(NO_SOURCE, None, _DEFAULT))
     try:
         value = expressions.plan(node)
@@ -85,7 +88,7 @@ def plan_default(node: SyntaxNode, column: NamedColumn, names: Names) -> Express
 def default_text(node: SyntaxNode, text: str, column: NamedColumn, names: Names) -> str:
     """Check a DEFAULT expression, and return the text that defines it in each session.
 
-    A constant time is read in the time zone of this session, so its text gets the offset from UTC.
+    Constant times are read in the time zone of this session, so their texts get the offset from UTC.
 
     Args:
         node: the expression.
@@ -97,12 +100,14 @@ def default_text(node: SyntaxNode, text: str, column: NamedColumn, names: Names)
         SqlError: as for `plan_default`.
     """
     plan_default(node, column, names)
-    if column.type not in ZONED:
-        return text
-    value = plan_default(node, replace(column, modifier=None), names)
-    if not isinstance(value, Literal) or value.value is None:
-        return text
-    return quoted_literal(text_of(column.type, value.value))
+    times: dict[int, str] = {}
+    plan_default(parse_expression(text), column, names, times)
+    literals = [token for token in tokens_of(text) if token.kind is TokenKind.STRING]
+    for offset in sorted(times, reverse=True):
+        # The place of `timestamptz '…'` is that of the type.
+        token = next(token for token in literals if token.offset >= offset)
+        text = text[: token.offset] + quoted_literal(times[offset]) + text[token.end :]
+    return text
 
 
 def default_of(column: NamedColumn, names: Names) -> Expression:

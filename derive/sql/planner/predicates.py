@@ -12,7 +12,7 @@ from derive.algebra.relation import Project, Relation
 from derive.algebra.rewrite import deepened
 from derive.algebra.types import Type, TypeModifier
 from derive.errors import SqlError
-from derive.functions.registry import resolve_operator, resolve_quantified
+from derive.functions.registry import BESIDE_REAL, resolve_operator, resolve_quantified
 from derive.sql.parser.ast import (
     ArrayValue,
     Between,
@@ -138,6 +138,9 @@ class PredicatePlanner:
             if kind is not None and kind is not Type.UNKNOWN:
                 resolve_operator("=", (kind, kind), node.offset)
                 alike = self._coercion.arguments(values, [kind] * len(values), offsets)
+                if kind is Type.REAL and values[0].type in BESIDE_REAL:
+                    first = self._coercion.cast(values[0], Type.DOUBLE, offsets[0]) or alike[0]
+                    alike = (first, *(replace(value, type=Type.DOUBLE) for value in alike[1:]))
                 return Call("in", tuple(map(compared, alike)), Type.BOOLEAN)
         equalities = [
             self._expressions.operation("=", [values[0], value], [offsets[0], offset], node.offset)
