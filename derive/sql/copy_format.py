@@ -10,7 +10,7 @@ from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.scalar.casts import fitted
 from derive.functions.types.type_info import (
-    ZONED,
+    READ_IN_ZONE,
     binary_function,
     datum_in_zone,
     datum_of_binary,
@@ -233,6 +233,7 @@ class CopyIn:
         columns: name and type of each value of a line.
         lines: number of lines before these data.
         modifiers: type modifiers of the columns; empty for none.
+        zone: time zone of times without a zone; None for UTC.
 
     Attributes:
         lines: number of lines so far.
@@ -248,8 +249,10 @@ class CopyIn:
         columns: Sequence[tuple[str, Type]],
         lines: int = 0,
         modifiers: Sequence[TypeModifier | None] = (),
+        zone: str | None = None,
     ) -> None:
         self._form = form
+        self._zone = zone
         self._relation = relation
         self._columns = columns
         self._modifiers = modifiers or (None,) * len(columns)
@@ -338,9 +341,8 @@ class CopyIn:
         name, kind = column
         text = self._text(value, name)
         try:
-            if modifier is not None and modifier.zone and kind in ZONED:
-                return datum_in_zone(kind, text, modifier.zone)
-            datum = datum_of_text(kind, text)
+            is_zoned = self._zone is not None and kind in READ_IN_ZONE
+            datum = datum_in_zone(kind, text, self._zone or "UTC") if is_zoned else datum_of_text(kind, text)
             return fitted(modifier, datum) if modifier else datum
         except SqlError as exc:
             raise self._error(exc.sqlstate, exc.message, f'{name}: "{text[:_SHOWN_CHARACTERS]}"') from exc

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from postgres_server import server
 from psycopg import Connection, Error, sql
 
-from derive.algebra.types import Row, Type
+from derive.algebra.types import ModifiedType, Row, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.types.pg_type import OID_OF
 from derive.functions.types.type_info import datum_of_text, text_of
@@ -248,3 +248,13 @@ def test_binary_copy_error_reports_row_and_column() -> None:
     with pytest.raises(SqlError) as caught:
         BinaryCopyIn("t", columns).feed(data)
     assert (caught.value.sqlstate, caught.value.detail) == ("22P03", "COPY t, line 2, column c1")
+
+
+def test_copied_times_are_of_the_zone_of_the_session() -> None:
+    precisions = [TypeModifier(name, 1) for name in (ModifiedType.TIMESTAMPTZ, ModifiedType.TIMETZ)]
+    columns = [("a", Type.TIMESTAMPTZ), ("b", Type.TIMETZ)]
+    reader = CopyIn(CopyFormat(), "t", columns, modifiers=precisions, zone="Asia/Tokyo")
+    (row,) = [*reader.feed(b"2020-01-01 10:00:00.6\t10:00:00.6\n"), *reader.finish()]
+
+    shown = [text_of(kind, datum) for (_, kind), datum in zip(columns, row, strict=True)]
+    assert shown == ["2020-01-01 01:00:01+00", "10:00:01+09"]

@@ -524,10 +524,9 @@ def copy_from(state: State, statement: Copy) -> Result:
     if is_binary:
         reader = BinaryCopyIn(table.name, columns)
     else:
-        modifiers = [column.modifier for column in columns]
-        reader = CopyIn(
-            statement.format, table.name, [(column.name, column.type) for column in copied], modifiers=modifiers
-        )
+        modifiers, zone = [column.modifier for column in copied], state.objects.zone
+        read = [(column.name, column.type) for column in copied]
+        reader = CopyIn(statement.format, table.name, read, modifiers=modifiers, zone=zone)
     add = _adding(state, table, indexes)
 
     async def take(pieces: AsyncIterator[bytes]) -> int:

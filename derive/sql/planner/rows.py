@@ -135,7 +135,7 @@ def without_rows(node: FunctionCall, frame: Frame) -> SyntaxNode:
         row = row_of(node.arguments[0], frame)
         one = NumberLiteral("1", node.offset)
         return node if row is None else replace(node, arguments=(row.unless_null(one),))
-    if name not in _WITH_JSON | _OF_JSON:
+    if name not in _WITH_JSON and name not in _OF_JSON:
         return node
     rows = [row_of(argument, frame) for argument in node.arguments]
     if not any(rows):
