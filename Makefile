@@ -20,7 +20,7 @@ docs: $(READY) ## Build the documentation as a site in build/site, which needs n
 	@$(BIN)/python -c 'import material' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	@$(BIN)/python -m website.pages
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean --config-file website/mkdocs.yml
-	@echo "open build/site/index.html"
+	@echo "read it, with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
 
 # mypy takes the time in which the tests wait for other processes, and its report comes after theirs.
 test: $(READY) ## Everything CI runs: check, the catalogs' tests, and the tests of the code

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from derive.errors import FlowError, UsageError
+from derive.errors import DocumentError, FlowError, UsageError
 from derive.reader import DataFolder, Time, clock_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ class Batch:
 class Flow(DataFolder):
     """A catalog and its data folder: `derive.open` returns one. Leave the `with` block, or call `close()`, at the end.
 
-    The catalog is read once; open it again after an edit. `collection(name)` returns the reader of a collection.
+    The catalog is read once: open it again after an edit. After `close()`, the next read opens the folder again.
+    `collection(name)` returns the reader of a collection.
     """
 
     def ingest(
@@ -90,7 +91,7 @@ class Flow(DataFolder):
 
         Args:
             collection: name of the collection.
-            documents: the documents, which are read as a stream; dates, UUIDs and dataclasses become JSON.
+            documents: the documents, read as a stream. Dates, UUIDs and dataclasses become JSON, and NaN null.
             clock: JSON pointer to an RFC 3339 time in each document, to load history before the first run.
             load_id: identifier of the load. A load that is repeated with the same documents is ingested once, and the
                 repetition returns 0.
@@ -303,19 +304,22 @@ class _Lines:
 
     def _numbered(self, documents: Iterable[Mapping[str, Any]]) -> Iterator[Line]:
         from derive.document.exact import dump_exact
-        from derive.errors import DocumentError
 
         for number, document in enumerate(documents, start=1):
             line: bytes | DocumentError
             try:
-                line = dump_exact(dict(document))
+                line = dump_exact(dict(document)) if isinstance(document, Mapping) else _not_an_object(document)
             except (TypeError, ValueError) as exc:
                 line = DocumentError(f"not JSON: {exc}")
             except DocumentError as exc:
                 line = exc
-            else:
+            if isinstance(line, bytes):
                 self._content.update(line + b"\n")
             yield number, line
+
+
+def _not_an_object(value: object) -> DocumentError:
+    return DocumentError(f"a document is a dict, and not of type {type(value).__name__}")
 
 
 _HEAL_SECONDS = 10.0

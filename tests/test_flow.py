@@ -93,6 +93,7 @@ def test_writes_are_seen_by_open_readers_of_other_processes(flow: derive.Flow, t
     ("call", "error", "message"),
     [
         (lambda flow: flow.ingest("a/orders", [{"id": object()}]), DocumentError, "not JSON"),
+        (lambda flow: flow.ingest("a/orders", ["x"]), DocumentError, "a document is a dict, and not of type str"),
         (lambda flow: flow.ingest("a/orders", [{}]), DocumentError, "required property"),
         (lambda flow: flow.ingest("a/doubles", []), UsageError, "is derived"),
         (lambda flow: flow.ingest("a/order", []), UsageError, "did you mean 'a/orders'"),

@@ -18,6 +18,7 @@ def reference_pages() -> dict[str, str]:
     return {
         "reference/commands.md": commands_page(),
         "reference/fields.md": fields_page(),
+        "reference/connectors.md": connectors_page(),
         "reference/issues.md": issues_page(),
         "reference/settings.md": settings_page(),
         "reference/functions.md": functions_page(),
@@ -117,6 +118,28 @@ def _referred(field: Mapping[str, Any]) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+
+
+def connectors_page() -> str:
+    """Return every option of the connectors of endpoints."""
+    from connectors.kit.connector import installed_materialize_connectors
+    from derive.cli.materialize import option_rows
+
+    parts = [
+        "# Options of connectors",
+        "Options of an endpoint are below `endpoint: connector: config:`, and options of a resource below `resource:`.",
+        "`flowctl connector describe NAME` prints the same.\n",
+    ]
+    for connector in installed_materialize_connectors():
+        parts += [f"## {connector}", "| of | option | type | meaning |", "|---|---|---|---|"]
+        for row in option_rows(connector):
+            required = ", required" if row["required"] == "yes" else ""
+            secret = ", secret" if row["secret"] == "yes" else ""
+            default = f", default `{row['default']}`" if row["default"] is not None else ""
+            kind = _cell(f"{row['type']}{required}{secret}{default}")
+            parts.append(f"| {row['of']} | `{row['option']}` | {kind} | {_cell(row['description'])} |")
+        parts.append("")
+    return "\n".join(parts)
 
 
 def issues_page() -> str:

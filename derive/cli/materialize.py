@@ -203,11 +203,17 @@ def describe_command(connector: str, output: str | None, *, wide: bool) -> None:
     from connectors.kit.connector import find_materialize_connector
     from derive.cli.console import note, print_rows
 
+    print_rows(_OPTION_COLUMNS, option_rows(connector), output, spare=("secret", "default"), wide=wide)
+    note(f"documentation of {connector}: {find_materialize_connector(connector).spec().documentation_url}")
+
+
+def option_rows(connector: str) -> list[dict[str, JSON]]:
+    """Return a row for each option of a connector, as `flowctl connector describe -o json` prints it."""
+    from connectors.kit.connector import find_materialize_connector
+
     spec = find_materialize_connector(connector).spec()
     parts = {"endpoint": spec.endpoint_schema, "resource": spec.resource_schema}
-    rows = [{"of": part, **row} for part, schema in parts.items() for row in _options(schema, "")]
-    print_rows(_OPTION_COLUMNS, rows, output, spare=("secret", "default"), wide=wide)
-    note(f"documentation of {connector}: {spec.documentation_url}")
+    return [{"of": part, **row} for part, schema in parts.items() for row in _options(schema, "")]
 
 
 _OPTION_COLUMNS = ("of", "option", "type", "required", "secret", "default", "description")

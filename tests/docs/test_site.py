@@ -90,6 +90,7 @@ def test_reference_has_fields_codes_settings_and_functions() -> None:
     listed = set(re.findall(r"^\| (\w+) \|", site()["reference/issues.md"], re.M))
 
     assert "| `readDelay` | string | Delay from" in site()["reference/fields.md"]
+    assert "| endpoint | `path` | string, required |" in site()["reference/connectors.md"]
     assert "| `derive.shards.maxTxnDuration` | string, default `1s` |" in site()["reference/fields.md"]
     assert codes - listed == set()
     assert all(f"| `{name}` |" in site()["reference/settings.md"] for name in KNOWN_SETTINGS)
