@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import duckdb
+import psycopg
 import pyarrow as pa
 from auction_reports import AUCTION_REPORTS
 from auction_rows import AUCTION_COLUMNS
@@ -187,6 +188,17 @@ class ReportViews:
         return sorted(
             tuple(map(_comparable, row)) for row in self._duckdb.execute(self._dataset.reports[number]).fetchall()
         )
+
+    def of_postgres(self, number: int, connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+        """Return the rows according to PostgreSQL, in the form of `of_duckdb`."""
+        with connection.transaction(force_rollback=True):
+            for table, declared in self._dataset.columns.items():
+                connection.execute(f"CREATE TEMP TABLE {table} ({declared})")
+                with connection.cursor().copy(f"COPY {table} FROM STDIN") as copy:
+                    for row in self._company.tables[table]:
+                        copy.write_row(row)
+            rows = connection.execute(self._dataset.reports[number].replace("%", "%%"), ()).fetchall()
+        return sorted(tuple(map(_comparable, row)) for row in rows)
 
     def comparable(self, number: int, rows: Mapping[Row, int]) -> list[tuple[Any, ...]]:
         """Return rows of the engine in the form of `of_duckdb`."""

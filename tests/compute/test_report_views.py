@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
+import psycopg
 import pytest
 from auction_reports import AUCTION_REPORTS
 from auction_rows import Auctions
@@ -38,8 +40,8 @@ def small_auctions() -> Iterator[ReportViews]:
     views.close()
 
 
-def change_and_check(views: ReportViews, number: int) -> None:
-    """Compare a view at its first time, and after two changes."""
+def change_and_check(views: ReportViews, number: int, postgres: psycopg.Connection[Any]) -> None:
+    """Compare a view at its first time, and after two changes; then also with PostgreSQL."""
     views.maintain(number)
     views.settle()
     check(views, number, evaluates=True)
@@ -47,20 +49,25 @@ def change_and_check(views: ReportViews, number: int) -> None:
         views.change(count)
         views.settle()
     check(views, number, evaluates=True)
+    assert views.comparable(number, views.maintained(number)) == views.of_postgres(number, postgres)
     views.instance.drop(100 + number)
     views.settle()
 
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("number", REPORTS)
-def test_trade_reports_equal_duckdb_under_changes(small_trade: ReportViews, number: int) -> None:
-    change_and_check(small_trade, number)
+def test_trade_reports_equal_other_databases_under_changes(
+    small_trade: ReportViews, number: int, postgres: psycopg.Connection[Any]
+) -> None:
+    change_and_check(small_trade, number, postgres)
 
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("number", AUCTION_REPORTS)
-def test_auction_reports_equal_duckdb_under_changes(small_auctions: ReportViews, number: int) -> None:
-    change_and_check(small_auctions, number)
+def test_auction_reports_equal_other_databases_under_changes(
+    small_auctions: ReportViews, number: int, postgres: psycopg.Connection[Any]
+) -> None:
+    change_and_check(small_auctions, number, postgres)
 
 
 @pytest.mark.torture
