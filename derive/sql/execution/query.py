@@ -577,10 +577,11 @@ def rows_at(
     """
     coordinator = state.coordinator
     begun: dict[GlobalId, Sequence[Row]] = {STAGED: staged}
-    begun.update((id_, state.transaction.rows(id_)) for id_ in ids_of(query.relation) if is_provisional(id_))
+    ids = ids_of(query.relation)
+    begun.update((id_, state.transaction.rows(id_)) for id_ in ids if is_provisional(id_))
     relation = coordinator.maintained.expanded(query.relation)
     read = types_read(relation)
-    if query.is_of_session or not ids_of(query.relation) <= read.keys():  # only views have `mz_now()` otherwise
+    if query.is_of_session or not ids <= read.keys():  # only views have `mz_now()` otherwise
         relation = oneshot.at_time(relation, time or state.transaction.begun)
     bounds = bounds_of((relation, query.finishing))
     stored = {id_: types for id_, types in read.items() if id_ not in begun and id_ < FIRST_SYSTEM_ID}
