@@ -356,6 +356,14 @@ def test_concurrent_transactions_leave_no_foreign_key_without_its_row(tmp_path: 
         await one.script("BEGIN; DELETE FROM p WHERE id = 2")
         await other("INSERT INTO c VALUES (2)")
         assert await one.fails("COMMIT") == "40001"
+        await one.script("CREATE TABLE e (p int REFERENCES p DEFERRABLE INITIALLY DEFERRED)")
+        await one.script("BEGIN; INSERT INTO e VALUES (3)")
+        await other("DELETE FROM p WHERE id = 3")
+        assert await one.fails("COMMIT") == "23503"
+        await other("INSERT INTO p VALUES (3)")
+        await one.script("BEGIN; DELETE FROM p WHERE id = 3")
+        await other("INSERT INTO e VALUES (3)")
+        assert await one.fails("COMMIT") == "40001"
         await one.script("BEGIN; SELECT * FROM p")
         await other("INSERT INTO p VALUES (7)")
         assert await one.fails("INSERT INTO c VALUES (7)") == "40001"
@@ -409,7 +417,8 @@ def test_sessions_at_once_leave_no_foreign_key_without_its_row(seed: int, tmp_pa
     async def sessions(coordinator: Coordinator) -> None:
         client = Client(coordinator)
         await client.script("CREATE TABLE p (id int PRIMARY KEY); INSERT INTO p VALUES (0), (1), (2)")
-        await client("CREATE TABLE c (p int REFERENCES p)")
+        deferral = "DEFERRABLE INITIALLY DEFERRED" if seed % 2 else ""
+        await client(f"CREATE TABLE c (p int REFERENCES p {deferral})")
         await client("CREATE TABLE d (p int REFERENCES p ON DELETE CASCADE)")
         work = [_work(Client(coordinator), Random(4 * seed + number)) for number in range(4)]
         assert min(await asyncio.gather(*work)) > 0

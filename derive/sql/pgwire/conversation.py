@@ -166,6 +166,10 @@ _SHORT = 4096
 _TERMINATE, _SYNC, _FLUSH, _QUERY, _CALL = b"X", b"S", b"H", b"Q", b"F"
 _MOST_LATEST = 100
 _COPY = (b"d", b"c", b"f")
+_MOVE = re.compile(
+    r'\s*MOVE\s+(?:FORWARD\s+)?(?P<count>\d{1,18})\s+(?:FROM\s+|IN\s+)?(?P<name>"[^"]+"|\w+)\s*;?\s*', re.IGNORECASE
+)
+"""MOVE of a cursor or portal, which have the same names."""
 _FORGET = re.compile(
     r'\s*(?:DEALLOCATE\s+(?:PREPARE\s+)?(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>\w+))|DISCARD\s+ALL)\s*;?\s*', re.I
 )
@@ -365,11 +369,26 @@ class Conversation:
     async def _run(self, text: str) -> str:
         if self._forget(text):
             return "DEALLOCATE"
+        if (moved := await self._moved(text)) is not None:
+            return moved
         self._follow_encoding()
         prepared = await self._session.prepare(text, ())
         if prepared.parameters:
             raise SqlError("42P02", "there is no parameter $1", hint="A simple query has no arguments.")
         return await self._carry_out(Portal(self._understood(prepared), (), ()))
+
+    async def _moved(self, text: str) -> str | None:
+        """Skip rows of a portal after MOVE, and return the tag; None for other statements, also of cursors."""
+        match = _MOVE.fullmatch(text) if text.lstrip()[:4].upper() == "MOVE" else None
+        name = match["name"] if match else ""
+        name = name.strip('"') if name.startswith('"') else name.lower()
+        if match is None or name not in self._portals or self._session.status is not TransactionStatus.OPEN:
+            return None
+        portal, most, count = self._portals[name], int(match["count"]), 0
+        await portal.begin(self._session)
+        while count < most and (rows := await portal.next_rows(most - count)):
+            count += len(rows)
+        return f"MOVE {count}"
 
     async def _carry_out(self, portal: Portal) -> str:
         try:

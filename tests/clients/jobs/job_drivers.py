@@ -63,7 +63,8 @@ async def with_asyncpg() -> None:
     same(await connection.fetchval("SELECT j->>'a' FROM dr WHERE i = $1", 1), "1")
     async with connection.transaction():
         cursor = await connection.cursor("SELECT generate_series(1, 10)")
-        same([row[0] for row in await cursor.fetch(2)], [1, 2])
+        same(await cursor.forward(3), 3)
+        same([row[0] for row in await cursor.fetch(2)], [4, 5])
         async with connection.transaction():
             await connection.execute("SAVEPOINT s")
     await connection.copy_records_to_table("dr", records=[(5, "five")], columns=["i", "s"])

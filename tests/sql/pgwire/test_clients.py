@@ -199,6 +199,12 @@ async def test_asyncpg_writes_and_reads(toy: ToyServer) -> None:
         async with connection.transaction():
             rows = [row["i"] async for row in statement.cursor(1000, prefetch=50)]
         assert rows == list(range(1, 1001))
+        async with connection.transaction():
+            cursor = await connection.cursor("SELECT i FROM big ORDER BY i")
+            assert await cursor.forward(3) == 3
+            assert [row["i"] for row in await cursor.fetch(2)] == [4, 5]
+            assert await cursor.forward(30_000) == 19_995
+            assert await cursor.fetch(1) == []
         with pytest.raises(asyncpg.UndefinedTableError):
             await connection.fetch("SELECT * FROM missing")
         with pytest.raises(asyncio.TimeoutError):
