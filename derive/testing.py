@@ -17,19 +17,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
 from derive.catalog.graph import upstream
 from derive.catalog.rules.steps import BEGIN
 from derive.contents.reads import ReadOptions
 from derive.contents.reduced import reduced_documents
 from derive.document.clock import parse_duration, parse_rfc3339
-from derive.document.exact import dump_exact
+from derive.document.exact import dump_exact, parse_exact
 from derive.document.key import compile_key, show_key
 from derive.document.pointer import JSON, MISSING, compile_pointer, escape
 from derive.engine.executor import InProcessExecutor
 from derive.engine.inputs import PendingDocuments
 from derive.engine.task_reconciler import open_run
-from derive.errors import FlowError, TaskError, UsageError
+from derive.errors import DocumentError, FlowError, TaskError, UsageError
 from derive.position import Position
 from derive.protocol.specs import (
     AdvanceStep,
@@ -337,6 +338,59 @@ def mismatches(
             yield Mismatch(comparison.name, tuple(faults))
 
 
+class Snapshots:
+    """The contents that verify steps have seen, as files of JSON Lines, which later runs are compared with.
+
+    Args:
+        folder: folder of the files; `<test>/<step>.<collection>.jsonl` with escapes for unusual characters.
+        is_updated: whether changed contents replace the files.
+
+    Attributes:
+        written: paths of the files that were written.
+    """
+
+    def __init__(self, folder: Path, *, is_updated: bool) -> None:
+        self._folder, self._is_updated = folder, is_updated
+        self.written: list[Path] = []
+
+    def path(self, test: str, step: int, collection: str) -> Path:
+        """Return the path of the contents of a step, below the folder for every name of a test."""
+        parts = [quote(part, safe=" ").replace(".", "%2E") or "%" for part in test.split("/")]
+        return self._folder.joinpath(*parts, f"{step}.{quote(collection, safe='')}.jsonl")
+
+    def compare(self, path: Path, spec: CollectionSpec, actual: Mapping[bytes, Document]) -> list[Mismatch]:
+        """Return the differences between contents and a file; write the file if it is missing or updated.
+
+        Raises:
+            UsageError: the file cannot be read or written.
+            DocumentError: a line of the file is not JSON.
+        """
+        text = "".join(f"{dump_exact(actual[key]).decode()}\n" for key in sorted(actual))
+        try:
+            former = path.read_text(encoding="utf-8") if path.exists() else None
+            if former == text:
+                return []
+            if former is None or self._is_updated:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+                self.written.append(path)
+                return []
+        except OSError as exc:
+            raise UsageError(f"cannot use the snapshot {path}: {exc.strerror}") from exc
+        expected = [_parsed(line, f"{path}:{number}") for number, line in enumerate(former.splitlines(), start=1)]
+        return list(mismatches(spec, expected, actual, strict=True))
+
+
+def _parsed(line: str, position: str) -> Document:
+    try:
+        document = parse_exact(line.encode())
+    except ValueError as exc:
+        raise DocumentError(f"{position}: not JSON: {exc}", hint="write the snapshot again: --update") from exc
+    if not isinstance(document, dict):
+        raise DocumentError(f"{position}: not a JSON object", hint="write the snapshot again: --update")
+    return document
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Cause of a failed test.
@@ -378,7 +432,12 @@ class TestResult:
 
 
 def run_tests(
-    catalog: CatalogSpec, names: Sequence[str] | None = None, *, strict: bool = False, jobs: int = 1
+    catalog: CatalogSpec,
+    names: Sequence[str] | None = None,
+    *,
+    strict: bool = False,
+    jobs: int = 1,
+    snapshots: Snapshots | None = None,
 ) -> Generator[TestResult, None, None]:
     """Run the catalog's tests, and yield their results in the order in which the tests are written.
 
@@ -387,10 +446,11 @@ def run_tests(
         names: names of tests to run; None for all.
         strict: whether to refuse properties and items that a verify step does not mention.
         jobs: number of tests that run at the same time.
+        snapshots: earlier contents that verify steps are compared with, too; None for none.
     """
     chosen = [test for name, test in catalog.tests.items() if names is None or name in names]
     chosen.sort(key=lambda test: test.position)
-    run = partial(run_test, catalog, strict=strict)
+    run = partial(run_test, catalog, strict=strict, snapshots=snapshots)
     if jobs == 1:
         yield from map(run, chosen)
         return
@@ -398,11 +458,13 @@ def run_tests(
         yield from pool.map(run, chosen)
 
 
-def run_test(catalog: CatalogSpec, test: TestSpec, *, strict: bool = False) -> TestResult:
+def run_test(
+    catalog: CatalogSpec, test: TestSpec, *, strict: bool = False, snapshots: Snapshots | None = None
+) -> TestResult:
     """Run one test, and return its result."""
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="flowctl-test-") as folder:
-        failure = _Driver(catalog, Path(folder), test, strict=strict).run()
+        failure = _Driver(catalog, Path(folder), test, strict=strict, snapshots=snapshots).run()
         said = tuple(
             entry
             for name in catalog.derivations
@@ -415,8 +477,10 @@ def run_test(catalog: CatalogSpec, test: TestSpec, *, strict: bool = False) -> T
 class _Driver:
     """Runs one test."""
 
-    def __init__(self, catalog: CatalogSpec, folder: Path, test: TestSpec, *, strict: bool) -> None:
-        self._catalog = catalog
+    def __init__(
+        self, catalog: CatalogSpec, folder: Path, test: TestSpec, *, strict: bool, snapshots: Snapshots | None
+    ) -> None:
+        self._catalog, self._snapshots = catalog, snapshots
         self._test = test
         self._strict = strict
         self._time = VirtualTime(catalog, folder, test.begin, tasks_of(catalog, test))
@@ -447,7 +511,16 @@ class _Driver:
         failure = self._attempt(number, description, step.position, lambda: self._await(step))
         if failure:
             return failure
-        faults = tuple(self._compare(step))
+        spec = self._catalog.collections[step.collection]
+        actual = contents(self._time, spec, step.selector)
+        faults = tuple(mismatches(spec, step.documents, actual, strict=self._strict))
+        if not faults and self._snapshots is not None:
+            path = self._snapshots.path(self._test.name, number, step.collection)
+            description += f" · {path}"
+            try:
+                faults = tuple(self._snapshots.compare(path, spec, actual))
+            except FlowError as error:
+                return Failure(number, description, step.position, error=error)
         if not faults:
             return None
         to_come = tuple(self._time.to_come(step.collection)) if step.time else ()
@@ -482,10 +555,6 @@ class _Driver:
             self._time.pass_until(step.time.wall)
         else:
             self._time.fast_forward(step.collection)
-
-    def _compare(self, step: VerifyStep) -> Iterator[Mismatch]:
-        spec = self._catalog.collections[step.collection]
-        yield from mismatches(spec, step.documents, contents(self._time, spec, step.selector), strict=self._strict)
 
 
 class CatalogSession:

@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 @click.option(
     "--create", metavar="NAME", help="Print a test out of stored documents: those from which a document follows."
 )
+@click.option(
+    "--snapshot",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Compare the contents of verified collections with files in DIR; missing files are written.",
+)
+@click.option("--update", is_flag=True, help="With --snapshot: write the files again.")
 @click.option("--collection", help="With --create: the derived collection.")
 @click.option("--key", "key_text", metavar="JSON", help="With --create: the document's key, as a JSON array.")
 @click.option("--watch", is_flag=True, help="Run the tests again after each edit of the catalog, until Ctrl-C.")
@@ -51,6 +58,7 @@ if TYPE_CHECKING:
 )
 @limit_options
 def command(
+    *,
     source: Path,
     names: tuple[str, ...],
     output: str | None,
@@ -59,7 +67,8 @@ def command(
     create: str | None,
     collection: str | None,
     key_text: str | None,
-    *,
+    snapshot: Path | None,
+    update: bool,
     strict: bool,
     fail_fast: bool,
     watch: bool,
@@ -88,7 +97,9 @@ def command(
         return
     if watch and output == "junit":
         raise UsageError("--watch has no end, so it cannot be combined with -o junit")
-    session = _Session(names, output, jobs, strict=strict, fail_fast=fail_fast)
+    if update and snapshot is None:
+        raise UsageError("--update is for --snapshot")
+    session = _Session(names, output, jobs, strict=strict, fail_fast=fail_fast, snapshot=snapshot, is_updated=update)
     load = partial(_loaded, source, lambda_limits)
     if watch:
         _watch(session, load)
@@ -159,20 +170,35 @@ class _Session:
         jobs: number of tests that run at the same time.
         strict: whether to refuse what a verify step does not mention.
         fail_fast: whether to stop after the first failure.
+        snapshot: folder of snapshots; None for none.
+        is_updated: whether snapshots are written again.
     """
 
-    def __init__(self, names: Sequence[str], output: str | None, jobs: int, *, strict: bool, fail_fast: bool) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        output: str | None,
+        jobs: int,
+        *,
+        strict: bool,
+        fail_fast: bool,
+        snapshot: Path | None,
+        is_updated: bool,
+    ) -> None:
+        self._snapshot, self._is_updated = snapshot, is_updated
         self._names, self._output, self._jobs = names, output, jobs
         self._strict, self._fail_fast = strict, fail_fast
 
     def run(self, spec: CatalogSpec) -> bool:
         """Run the tests of a catalog, and return whether one has failed."""
         from derive.cli.console import note
-        from derive.testing import run_tests
+        from derive.testing import Snapshots, run_tests
 
         begun = time.perf_counter()
         results: list[TestResult] = []
-        tests = run_tests(spec, chosen_tests(spec, self._names), strict=self._strict, jobs=self._jobs)
+        snapshots = None if self._snapshot is None else Snapshots(self._snapshot, is_updated=self._is_updated)
+        chosen = chosen_tests(spec, self._names)
+        tests = run_tests(spec, chosen, strict=self._strict, jobs=self._jobs, snapshots=snapshots)
         for result in tests:
             results.append(result)
             for entry in result.said:
@@ -181,7 +207,12 @@ class _Session:
             if result.failure is not None and self._fail_fast:
                 tests.close()
                 break
+        if snapshots is not None and snapshots.written:
+            written = len(snapshots.written)
+            note(f"{written} snapshot{'' if written == 1 else 's'} written into {self._snapshot}")
         failed = sum(result.failure is not None for result in results)
+        if snapshots is not None and failed:
+            note("if the new contents are right, write the snapshots again: --update")
         seconds = time.perf_counter() - begun
         if self._output == "junit":
             click.echo(junit_report(results, seconds))

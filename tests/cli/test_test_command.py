@@ -60,6 +60,7 @@ def test_test_command_runs_the_chosen_tests_in_order(folder: Path, options: list
         (["--name", "t/a/on"], "did you mean 't/a/one'?"),
         (["--name", "t/c/*"], "no test has a name like 't/c/*'"),
         (["--watch", "-o", "junit"], "--watch has no end"),
+        (["--update"], "--update is for --snapshot"),
         (["--jobs", "0"], "0 is not in the range"),
     ],
 )
@@ -167,3 +168,32 @@ def test_created_test_needs_a_derived_document(folder: Path, arguments: list[str
     assert flowctl(folder, "ingest", "--collection", "t/in", "in.jsonl")[0] == 0
     code, out, err = flowctl(folder, "test", *arguments)
     assert (code, out, error in err) == (2, "", True), err
+
+
+def test_snapshots_hold_what_verify_steps_have_seen(folder: Path) -> None:
+    """A snapshot also has the properties that a verify step leaves out, and each change of them is a failure."""
+
+    def run(*options: str, status: int = 0) -> str:
+        code, out, err = flowctl(folder, "test", "--name", "t/[ab]/*e*", "--snapshot", "shots", *options)
+        assert code == status, out + err
+        return out + err
+
+    flow = (folder / "flow.yaml").read_text()
+    (folder / "out.ndjson").write_text('{"id": 1}\n{"id": 2}\n')
+    assert "2 snapshots written into shots" in run("--jobs", "2")
+    files = sorted(path for path in (folder / "shots").rglob("*") if path.is_file())
+    assert [str(path.relative_to(folder)) for path in files] == [
+        "shots/t/a/one/2.t%2Fout.jsonl",
+        "shots/t/b/%3Cthree%3E%26/2.t%2Fout.jsonl",
+    ]
+    assert files[0].read_text() == '{"id":1,"n":2}\n{"id":2,"n":4}\n'
+    assert "written" not in run()
+    (folder / "flow.yaml").write_text(flow.replace("$id * 2", "$id * 3"))
+    changed = run(status=1)
+    assert "FAIL t/a/one · step 2 · verify t/out · shots/t/a/one/2.t%2Fout.jsonl" in changed
+    assert "[2]  /n   expected  4\n            actual    6" in changed
+    assert "if the new contents are right, write the snapshots again: --update" in changed
+    assert "2 snapshots written" in run("--update")
+    assert "written" not in run()
+    files[0].write_text("{oops}\n")
+    assert "shots/t/a/one/2.t%2Fout.jsonl:1: not JSON" in run(status=1)
