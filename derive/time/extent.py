@@ -10,8 +10,11 @@ that assume evenly spread timestamps within a segment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from derive.time import tick_begin, tick_end
 from derive.time.positions import Segment, SourceRead
@@ -115,6 +118,56 @@ class Pace:
         )
 
 
+class Spread:
+    """The sizes of the documents of reads before many timestamps, each in about logarithmic time.
+
+    Args:
+        reads: the reads.
+        begin: first adjusted timestamp.
+    """
+
+    def __init__(self, reads: Sequence[SourceRead], begin: int) -> None:
+        parts = [part for read in reads for part in _parts(read, begin)]
+        self._by_first = sorted(parts, key=lambda part: part.first)
+        self._by_end = sorted(parts, key=lambda part: part.end)
+        self._firsts = [part.first for part in self._by_first]
+        self._ends = [part.end for part in self._by_end]
+        sizes = (part.size(part.end) for part in self._by_end)
+        self._sums = list(itertools.accumulate(sizes, initial=Size(0, 0)))
+
+    def before(self, end: int) -> Size:
+        """Return the size of the documents before an adjusted timestamp: `size_of` of the reads within it."""
+        complete, begun = bisect_right(self._ends, end), bisect_left(self._firsts, end)
+        size, incomplete = self._sums[complete], begun - complete
+        for part in reversed(self._by_first[:begun]):
+            if not incomplete:
+                break
+            if part.end > end:
+                size, incomplete = size + part.size(end), incomplete - 1
+        return size
+
+
+class _Part(NamedTuple):
+    """The part of a segment that a read covers, in adjusted timestamps."""
+
+    first: int
+    end: int
+    segment: Segment
+
+    def size(self, end: int) -> Size:
+        segment, covered = self.segment, min(self.end, end) - self.first
+        span = segment.clock_max - segment.clock_min + 1
+        return Size(segment.documents * covered // span, segment.bytes * covered // span)
+
+
+def _parts(read: SourceRead, begin: int) -> Iterator[_Part]:
+    clock_begin = max(read.clock_begin, begin - read.offset)
+    for segment in read.segments:
+        first, end = max(segment.clock_min, clock_begin), min(segment.clock_max + 1, read.clock_end)
+        if first < end:
+            yield _Part(first + read.offset, end + read.offset, segment)
+
+
 def choose_end(reads: Sequence[SourceRead], begin: int, bound: int, tick: int, limits: Limits) -> int:
     """Return the end of the next transaction: as late as its limits allow, and at most `bound`.
 
@@ -127,10 +180,10 @@ def choose_end(reads: Sequence[SourceRead], begin: int, bound: int, tick: int, l
     """
     if limits.hold(size_of(reads)):
         return bound
-    low, high = begin, bound
+    spread, low, high = Spread(reads, begin), begin, bound
     while high - low > tick:
         middle = (low + high) // 2
-        if limits.hold(size_of([read.within(begin, middle) for read in reads])):
+        if limits.hold(spread.before(middle)):
             low = middle
         else:
             high = middle
@@ -242,13 +295,13 @@ def slice_borders(
     total = size.documents
     rounds = -(-total // (limits.slice_documents * abreast))
     count = 1 if limits.is_small(size) else rounds * abreast
-    borders = [first]
+    borders, spread = [first], Spread(reads if count > 1 else (), first)
     # Bisection finds the borders of equal counts.
     for number in range(1, count):
         low, high = borders[-1], last
         while high - low > tick:
             middle = (low + high) // 2
-            below = size_of([read.within(first, middle) for read in reads]).documents
+            below = spread.before(middle).documents
             low, high = (middle, high) if below * count < number * total else (low, middle)
         border = tick_begin(high, tick)
         if border > max(borders[-1], clamp) and border < last:

@@ -14,7 +14,7 @@ from time_specs import input_of, limits, reads, segment, segments
 
 from derive.storage.segments.clocks import first_clock
 from derive.time import END_OF_TIME
-from derive.time.extent import Enough, Limits, Size, choose_end, is_one_tick, size_of, slice_borders
+from derive.time.extent import Enough, Limits, Size, Spread, choose_end, is_one_tick, size_of, slice_borders
 from derive.time.positions import Segment, SourceRead, read_input
 
 ticks = st.sampled_from([1, 10, 64, 1_000])
@@ -150,6 +150,13 @@ def test_enough_segments_have_the_ends_of_all(
         assert [read.within(position, ends[0]) for read in all_reads] == [
             read.within(position, ends[0]) for read in some_reads
         ]
+
+
+@given(st.data(), ticks, st.integers(0, 2_000), st.lists(st.integers(0, 3_500), min_size=1, max_size=9))
+def test_spread_has_the_sizes_of_parts_of_reads(data: st.DataObject, tick: int, begin: int, ends: list[int]) -> None:
+    cut = data.draw(reads(tick, data.draw(st.integers(0, 2_000)), 3_000))
+    spread = Spread(cut, begin)
+    assert [spread.before(end) for end in ends] == [hold(cut, begin, end) for end in ends]
 
 
 def test_enough_segments_are_few() -> None:
