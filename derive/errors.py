@@ -32,7 +32,7 @@ defect of this project.
         ├── SourceReplacedError a source is not the relation that the task has read
         ├── LostError           workers were lost, and could not be replaced
         │   └── OutdatedError       a newer attempt at the same work has begun
-        ├── WorkerError         a worker lacks the data folder, Python, or this package
+        ├── WorkerError         a worker lacks the data folder, Python, or this release
         ├── UnacceptedError     an edit of the task waits to be accepted
         ├── InternalError       an unexpected exception: a defect of this project
         └── EngineLostError     Spark has ended, so this process cannot continue
@@ -336,7 +336,7 @@ class OutdatedError(LostError):
 
 
 class WorkerError(TaskError):
-    """A worker lacks the data folder, Python, or this package."""
+    """A worker lacks the data folder, Python, or this release of the package."""
 
 
 class UnacceptedError(TaskError):

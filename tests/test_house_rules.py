@@ -55,6 +55,7 @@ SMALL_MODULES = {
     "derive/materialize/parent_watchdog.py": "entry point: runs without this package",
     "derive/materialize/stages.py": "seam: derivations and materializations",
     "derive/recently_used.py": "leaf: bounded caches",
+    "derive/spark/release.py": "leaf: the daemon and workers import it before anything that another release may lack",
     "derive/spark/daemon.py": "entry point: the process that forks Spark's Python workers",
     "derive/sql/backends.py": "leaf: sessions of a server",
     "derive/sql/transactions/counters.py": "leaf: numbers of identity columns and sequences",

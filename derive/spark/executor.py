@@ -41,6 +41,7 @@ from derive.protocol.specs import CollectionSpec, DerivationSpec
 from derive.shard.owners import DELIVERED, OWNER, PACKETS, RANK
 from derive.shard.progress import Message, Progress, progress_folder
 from derive.shard.worker import MESSAGE, MESSAGES, Stage, Stages, carry_out
+from derive.spark.release import packed, release
 from derive.spark.session import end_start, start_session
 from derive.storage.folder_id import FILE, folder_id
 from derive.storage.segments.rows import KEY, ContentRows, StoredRows
@@ -71,6 +72,7 @@ _SHARE = "every machine of the cluster must have the data folder under the same 
 _INSTALL = (
     "install this package on the worker, and set PYSPARK_PYTHON in the environment of the run to the worker's Python"
 )
+_SAME = "install the same release of this package on all machines of the cluster"
 
 
 def in_folder(
@@ -146,7 +148,10 @@ def find_unfit(text: str) -> WorkerError | None:
     match = _HOST.search(text)
     host = f"on host {match[1]}" if match else "of the cluster"
     if match := _OURS.search(text):
-        return WorkerError(match[1].strip(), hint=_SHARE if "data folder" in match[1] else None)
+        hints = {"data folder": _SHARE, "another release": _SAME}
+        return WorkerError(
+            match[1].strip(), hint=next((hint for part, hint in hints.items() if part in match[1]), None)
+        )
     if match := _NO_PROGRAM.search(text):
         return WorkerError(
             f"the Spark worker {host} cannot start Python: there is no program {match[1]}", hint=_INSTALL
@@ -275,13 +280,13 @@ class SparkExecutor:
         session = self.session
         with self.explained(f"of '{plan.spec.name}'"), _Watch(plan, progress):
             session.sparkContext.setLocalProperty("spark.scheduler.pool", plan.spec.name)
-            identifier = folder_id(plan.root)
+            identifier, own = folder_id(plan.root), release() if self.has_other_machines else None
             prepared = self._with_libraries(session, plan.spec) if isinstance(plan.spec, DerivationSpec) else None
 
             def run(work: Stages) -> list[Message]:
                 stages = map(prepared, work.stages) if prepared else work.stages
                 checked = (partial(in_folder, stage, plan.root, identifier) for stage in stages)
-                return self._run(session, replace(work, stages=tuple(checked)))
+                return self._run(session, replace(work, stages=tuple(checked)), own)
 
             return carry_out(plan.root, stages_of(plan), run)
 
@@ -303,12 +308,12 @@ class SparkExecutor:
         return lambda stage: partial(with_libraries, stage, spec, archive.name)
 
     @staticmethod
-    def _run(session: SparkSession, work: Stages) -> list[Message]:
+    def _run(session: SparkSession, work: Stages, own: tuple[str, str] | None = None) -> list[Message]:
         # A task's number is its partition's number; only packets are shuffled.
         if len(work.stages) == 1:  # avoid query planning, which takes longer than an empty job
             numbers = session.sparkContext.parallelize(range(work.tasks), max(work.tasks, 1))
-            return list(map(Message.from_json, numbers.mapPartitions(_alone(work.stages[0])).collect()))
-        runs = [_first(work.stages[0]), *map(_later, work.stages[1:])]
+            return list(map(Message.from_json, numbers.mapPartitions(_alone(work.stages[0], own)).collect()))
+        runs = [_first(work.stages[0], own), *(_later(stage, own) for stage in work.stages[1:])]
         rows = _numbers(session, work.tasks)
         for run in runs[:-1]:
             rows = _delivered(rows.mapInArrow(run, _PACKETS), work.owners)
@@ -359,10 +364,12 @@ def _delivered(packets: DataFrame, owners: int) -> DataFrame:
     return owned.select(*DELIVERED).sortWithinPartitions(RANK)
 
 
-def _alone(stage: Stage) -> Callable[[Iterable[int]], Iterator[str]]:
+def _alone(stage: Stage, own: tuple[str, str] | None) -> Callable[[Iterable[int]], Iterator[str]]:
     """Return the function that runs a single stage: it maps the task numbers of a partition to messages."""
+    opened = packed(stage, own)
 
     def run(numbers: Iterable[int]) -> Iterator[str]:
+        stage = opened()
         for number in numbers:
             for batch in stage(number, iter(()), _attempt()):
                 yield from batch.column(MESSAGE).to_pylist()
@@ -370,10 +377,12 @@ def _alone(stage: Stage) -> Callable[[Iterable[int]], Iterator[str]]:
     return run
 
 
-def _first(stage: Stage) -> _Run:
+def _first(stage: Stage, own: tuple[str, str] | None) -> _Run:
     """Return the function that runs the first stage; its partitions contain task numbers."""
+    opened = packed(stage, own)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stage = opened()
         for batch in batches:
             for number in batch.column(_NUMBER).to_pylist():
                 yield from stage(number, iter(()), _attempt())
@@ -381,11 +390,12 @@ def _first(stage: Stage) -> _Run:
     return run
 
 
-def _later(stage: Stage) -> _Run:
+def _later(stage: Stage, own: tuple[str, str] | None) -> _Run:
     """Return the function that runs a later stage; its partitions contain packets for its tasks."""
+    opened = packed(stage, own)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return stage(_context().partitionId(), batches, _attempt())
+        return opened()(_context().partitionId(), batches, _attempt())
 
     return run
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
+from pyspark import cloudpickle
 from test_spark_jobs import counts
 
 from derive.catalog import load
 from derive.errors import WorkerError
 from derive.shard.owners import PACKETS
-from derive.shard.worker import Stages
+from derive.shard.worker import Stage, Stages
 from derive.spark.executor import SparkExecutor, find_unfit, in_folder, spark_columns
+from derive.spark.release import packed, release
 from derive.storage.segments.rows import StoredRows
 
 
@@ -93,6 +97,33 @@ def test_workers_that_do_not_see_the_data_folder_do_nothing(
     assert raised.value.message == (
         f"a Spark worker on host {socket.gethostname()} cannot see the data folder {tmp_path}: {cause}"
     )
+
+
+def sent(opened: Callable[[], Stage]) -> Callable[[], Stage]:
+    """Return a function as a worker gets it."""
+    received: Callable[[], Stage] = pickle.loads(cloudpickle.dumps(opened))  # type: ignore[no-untyped-call]
+    return received
+
+
+@pytest.mark.parametrize("digest", [release()[1], ""])  # an archive of the package has no digest
+def test_worker_of_the_same_release_opens_a_stage(digest: str) -> None:
+    opened = sent(packed(counts(), (release()[0], digest)))
+    assert [batch.num_rows for batch in opened()(3, iter(()), 0)] == [2]
+
+
+@pytest.mark.parametrize("own", [("0.1.0", ""), (release()[0], "another")])
+def test_worker_of_another_release_opens_no_stage(own: tuple[str, str]) -> None:
+    opened = sent(packed(counts(), own))
+    with pytest.raises(WorkerError) as raised:
+        opened()
+    error = find_unfit(f"{LOST}derive.errors.WorkerError: {raised.value.message}\n")
+
+    assert error is not None
+    assert error.message == (
+        f"a Spark worker on host {socket.gethostname()} has another release of this package than the run:"
+        f" {' '.join(release())}, and not {' '.join(own).strip()}"
+    )
+    assert error.hint == "install the same release of this package on all machines of the cluster"
 
 
 @pytest.mark.spark
