@@ -2,6 +2,9 @@
 
 Both servers are processes of their own, reached by TCP, and queried in turns, so that other load slows both. Then many
 clients query flowctl at once, while others are idle. The exit code is 1 if flowctl takes too much longer.
+
+`--folder /dev/shm` keeps the data of both servers in memory. Syncs then cost nothing, as on a fast disk, and the time
+of a write is that of its statement.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -43,6 +47,12 @@ INSERT = "INSERT INTO written VALUES (%s, 'one row')"
 UPDATE = "UPDATE written SET note = 'another row' WHERE id = %s"
 DELETE = "DELETE FROM written WHERE id = %s"
 SCAN = "SELECT id, name, amount FROM scanned WHERE id = %s"
+CHANGED = 20
+"""A statement that changes many rows changes one of so many."""
+UPDATE_MANY = f"UPDATE changed SET amount = amount + 1 WHERE id % {CHANGED} = %s"
+DELETE_MANY = f"DELETE FROM changed WHERE id % {CHANGED} = %s"
+KEYED = "INSERT INTO keyed SELECT id + 1000000000::bigint * %s, name, amount FROM looked_up"
+MAKE = "CREATE TABLE made_%s AS SELECT id, name, amount FROM looked_up"
 COPY = "INSERT INTO copied SELECT id, name, amount FROM looked_up"
 BATCH = "INSERT INTO batched VALUES (%s, %s, %s)"
 
@@ -50,6 +60,9 @@ PREPARED, UNPREPARED, SIMPLE = "prepared", "not prepared", "as texts with their 
 """Ways to send statements: psycopg starts unprepared and later prepares, psql sends texts with their numbers."""
 
 Connection: TypeAlias = psycopg.Connection[Any]
+
+Work: TypeAlias = Callable[[Connection, int], float]
+"""A function that runs a statement of a number of rows, and returns its seconds."""
 
 
 @contextmanager
@@ -83,6 +96,9 @@ def fill_others(connection: Connection) -> None:
     for name in ("scanned", "batched", "copied"):
         connection.execute(f"CREATE TABLE {name} {columns}")
     connection.execute(f"INSERT INTO scanned VALUES {values_of(range(SCANNED))}")
+    connection.execute("CREATE TABLE changed AS SELECT id, name, amount FROM looked_up")
+    checks = "(id bigint PRIMARY KEY, name text NOT NULL, amount double precision CHECK (amount >= 0))"
+    connection.execute(f"CREATE TABLE keyed {checks}")
 
 
 def values_of(numbers: range) -> str:
@@ -112,6 +128,37 @@ def insert_selected(connection: Connection, count: int) -> float:
     begun = time.perf_counter()
     if connection.execute(COPY).rowcount != count:
         raise SystemExit(f"{count:,} rows were not inserted")
+    return time.perf_counter() - begun
+
+
+class Numbered:
+    """A statement of many rows with the number of its round in its text.
+
+    Args:
+        text: the statement, with a place for the number.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._rounds = Counter[Connection]()
+
+    def __call__(self, connection: Connection, count: int) -> float:
+        """Return the seconds of the next round, and check the number of its rows."""
+        number = self._rounds[connection]
+        self._rounds[connection] += 1
+        begun = time.perf_counter()
+        changed = connection.execute(self._text.replace("%s", str(number))).rowcount
+        if changed != count:
+            raise SystemExit(f"{count:,} rows were not changed, but {changed:,}")
+        return time.perf_counter() - begun
+
+
+def copy_in(connection: Connection, count: int) -> float:
+    """Return the seconds of COPY FROM STDIN with rows."""
+    rows = "".join(f"{number}\tname of {number}\t{number / 8}\n" for number in range(count))
+    begun = time.perf_counter()
+    with connection.cursor().copy("COPY batched FROM STDIN") as copy:
+        copy.write(rows)
     return time.perf_counter() - begun
 
 
@@ -177,7 +224,7 @@ def compare_batches(
     report: Report,
     ours: Connection,
     theirs: Connection,
-    work: Callable[[Connection, int], float],
+    work: Work,
     what: str,
     count: int,
     most: float,
@@ -199,11 +246,18 @@ def compare_statements(report: Report, ours: Connection, theirs: Connection, row
         (SCAN, f"selects of {SCANNED:,} rows", MOST_SCANS),
     ):
         compare(report, ours, theirs, text, what, lookups // 10, most)
-    for work, what, count, most in (
+    unlimited = float("inf")
+    batches: list[tuple[Work, str, int, float]] = [
         *((insert_values, "rows of VALUES", count, MOST_BATCHES) for count in BATCHES),
         (insert_many, "rows of executemany", BATCHES[0], MOST_BATCHES),
         (insert_selected, "rows of INSERT … SELECT", rows, MOST_COPIES),
-    ):
+        (Numbered(KEYED), "rows of INSERT … SELECT, with a key", rows, unlimited),
+        (Numbered(MAKE), "rows of CREATE TABLE AS", rows, unlimited),
+        (copy_in, "rows of COPY FROM", rows, unlimited),
+        (Numbered(UPDATE_MANY), "rows of UPDATE", rows // CHANGED, unlimited),
+        (Numbered(DELETE_MANY), "rows of DELETE", rows // CHANGED, unlimited),
+    ]
+    for work, what, count, most in batches:
         compare_batches(report, ours, theirs, work, what, count, most)
 
 
@@ -257,8 +311,9 @@ def percentile(times: Sequence[float]) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=100_000, help="rows of the table")
+    parser.add_argument("--rows", type=int, default=100_000, help="rows of the table, a multiple of 20")
     parser.add_argument("--lookups", type=int, default=3_000, help="how many are looked up")
+    parser.add_argument("--folder", type=Path, help="folder for the data of both servers, such as /dev/shm")
     parser.add_argument("--json", action="store_true", help="print JSON Lines")
     arguments = parser.parse_args()
     report = Report(as_json=arguments.json)
@@ -266,7 +321,7 @@ def main() -> int:
         Column("ratio", width=7),
         Column("most", "g", width=6),
     ]
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder, ExitStack() as stack:
         port = stack.enter_context(serving(Path(folder)))
         postgres = stack.enter_context(Postgres(Path(folder) / "postgres"))
         ours, theirs = stack.enter_context(connect(port)), stack.enter_context(postgres.connect())

@@ -339,7 +339,7 @@ def contents_at(
         SqlError: a document has a value that its column cannot hold.
     """
     if isinstance(source, Table):
-        yield from table_at(store, source, as_of, bounds or {})
+        yield from table_at(store, source, as_of, bounds) if bounds else unordered_at(store, source, as_of, requested)
         return
     from derive.contents.reads import ReadOptions
     from derive.contents.reduced import batches_of, reduced_documents

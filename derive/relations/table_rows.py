@@ -7,12 +7,12 @@ elements' forms.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import repeat
 from operator import add
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -25,8 +25,16 @@ from derive.functions.types.jsonb import jsonb_datum, parsed_json
 from derive.functions.types.single import single_datum
 from derive.functions.types.type_info import datum_of_text, text_of
 from derive.relations.columns import columns_of
-from derive.storage.table_types import Table
+from derive.storage.table_types import BulkChanges, RowBatch, Table
 from derive.storage.tables import Change
+
+if TYPE_CHECKING:
+    from derive.document.columns import Columns
+
+_BATCH = 16_384
+"""Number of rows that are converted at once."""
+
+_SINGLE = frozenset({-1, 1})
 
 _INTEGERS = (Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.MZ_TIMESTAMP)
 
@@ -63,6 +71,7 @@ class TableRows:
 
     def __init__(self, table: Table) -> None:
         columns = columns_of(table)
+        self._table = table
         self._names = [column.name for column in columns]
         self._to_json = [_to_json(column.type) for column in columns]
         self._of_json = [_of_json(column.type) for column in columns]
@@ -94,6 +103,45 @@ class TableRows:
                     parts = [None if value is None else convert(value) for value in parts]
                 keys = list(map(add, keys, pack_column(parts)))
         return list(zip(texts, keys, diffs, strict=True))
+
+    def bulk(self, rows: Sequence[Row], diffs: Sequence[int] = ()) -> BulkChanges | None:
+        """Return changed rows as `Tables.append` takes them; None if `changes` must convert them.
+
+        Args:
+            rows: the rows.
+            diffs: the changes of their counts; empty if each is 1.
+        """
+        if not self._names or set(map(type, rows)) != {tuple}:
+            return None
+        if not diffs:
+            return BulkChanges(len(rows), partial(self._batches, rows, 1))
+        if not _SINGLE.issuperset(diffs):
+            return None
+        deleted, inserted = ([row for row, one in zip(rows, diffs, strict=True) if one == diff] for diff in (-1, 1))
+        if not inserted:
+            return BulkChanges(len(rows), partial(self._batches, rows, -1))
+        retractions, insertions = list(self._batches(deleted, -1)), list(self._batches(inserted, 1))
+        if _have_common_texts(retractions, insertions):  # their changes must be added
+            return None
+        return BulkChanges(len(rows), lambda: [*retractions, *insertions])
+
+    def _batches(self, rows: Sequence[Row], diff: int) -> Iterator[RowBatch]:
+        from derive.document.columns import Columns
+        from derive.document.key_columns import pack_components
+        from derive.storage.segments.columns import compile_column_fields
+        from derive.storage.segments.texts import write_properties
+
+        names, fields_of = tuple(self._names), compile_column_fields(self._table.spec)
+        for begin in range(0, len(rows), _BATCH):
+            part = rows[begin : begin + _BATCH]
+            values = [self._values(index, data) for index, data in enumerate(zip(*part, strict=True))]
+            columns = Columns.of(names, values)
+            keys = [
+                values[index] if convert is None else [None if one is None else convert(one) for one in values[index]]
+                for index, convert in self._keys
+            ]
+            texts, fields = write_properties(columns), fields_of(_without_nones(columns))
+            yield RowBatch(diff, texts, pack_components(keys, len(part)), fields)
 
     def _values(self, index: int, data: Sequence[Datum]) -> Sequence[JSON]:
         """Return the documents' values of a column; None for NULL."""
@@ -143,6 +191,23 @@ class TableRows:
             return values
         convert, absent = self._of_json[index], self._absent[index]
         return [None if value is absent else convert(value) for value in values]
+
+
+def _have_common_texts(some: Sequence[RowBatch], others: Sequence[RowBatch]) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = pa.chunked_array([batch.texts for batch in some], pa.string())
+    return any(pc.any(pc.is_in(batch.texts, texts)).as_py() for batch in others)
+
+
+def _without_nones(columns: Columns) -> Columns:
+    """Return columns with `MISSING` in place of None."""
+    for index, kinds in enumerate(columns.kinds):
+        if type(None) in kinds:
+            present = [MISSING if value is None else value for value in columns.values[index]]
+            columns = columns.replace(index, present)
+    return columns
 
 
 def _key_part(kind: Type) -> Callable[[JSON], JSON] | None:

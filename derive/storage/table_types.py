@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from derive.document.pointer import JSON, escape
 from derive.position import Position
 from derive.protocol.specs import CollectionSpec
 from derive.schema.projection import project
 from derive.schema.shape import infer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 GlobalId: TypeAlias = int
 """Identifier of a collection, view or index; never reused."""
@@ -147,6 +150,39 @@ def _net(updates: list[RowUpdate]) -> list[RowUpdate]:
     return kept + [RowUpdate(*row, diff) for row, diff in counts.items() if diff]
 
 
+class RowBatch(NamedTuple):
+    """Some rows as Arrow arrays.
+
+    Attributes:
+        diff: number of insertions of each row; negative for retractions.
+        texts: canonical JSON texts.
+        keys: packed values of the key columns.
+        fields: the typed columns as one array; None without typed columns.
+    """
+
+    diff: int
+    texts: pa.StringArray
+    keys: pa.BinaryArray
+    fields: pa.StructArray | None
+
+
+@dataclass(frozen=True, slots=True)
+class BulkChanges:
+    """Many changed rows of one commit as columns: retractions, and then insertions of other rows.
+
+    Attributes:
+        count: number of rows.
+        batches: returns the rows in batches; each may be computed while the one before is written.
+    """
+
+    count: int
+    batches: Callable[[], Iterable[RowBatch]]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self.count
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorUpdate:
     """An insertion or retraction of an error of a materialized view.
@@ -175,6 +211,7 @@ class TableUpdate:
         updates: row updates with timestamps at or above the table's `upper` and below `end`.
         errors: error updates in the same interval, in order.
         since: new `since`, at or above the table's `upper`; None to leave `since`.
+        bulk: changes at the timestamp before `end`, in place of row updates; None for none.
     """
 
     id: GlobalId
@@ -183,3 +220,15 @@ class TableUpdate:
     updates: tuple[RowUpdate, ...] = ()
     errors: tuple[ErrorUpdate, ...] = ()
     since: int | None = None
+    bulk: BulkChanges | None = None
+
+    @property
+    def clocks(self) -> list[int]:
+        """Return the timestamps of the changes."""
+        clocks = [change.clock for changes in (self.updates, self.errors) for change in changes]
+        return clocks if self.bulk is None else [*clocks, self.end - 1]
+
+    @property
+    def count(self) -> int:
+        """Return the number of row updates."""
+        return len(self.updates) if self.bulk is None else len(self.bulk)

@@ -7,7 +7,7 @@ several commits are written to segments together. Readers see both kinds of rows
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,12 +53,22 @@ from derive.storage.metadata.tables import (
     take_over,
 )
 from derive.storage.segments.partition import INGESTED, NO_PARTITION
-from derive.storage.table_types import AppendedRow, GlobalId, RowUpdate, Table, TableColumn, TableUpdate, in_order
+from derive.storage.table_types import (
+    AppendedRow,
+    BulkChanges,
+    GlobalId,
+    RowUpdate,
+    Table,
+    TableColumn,
+    TableUpdate,
+    in_order,
+)
 from derive.storage.timeline import Timeline, assign_up_to
 from derive.time import BEGINNING, END_OF_TIME
 from derive.time.positions import Segment
 
 if TYPE_CHECKING:
+    from derive.storage.segments.rows import WrittenRows
     from derive.storage.segments.writer import SegmentWriter
 
 _MOST_DIFF = 127
@@ -80,9 +90,11 @@ class TableFile:
     writer: SegmentWriter
 
 
-def _updates(clock: int, changes: Sequence[Change]) -> tuple[RowUpdate, ...]:
-    """Return changes at one timestamp."""
-    return tuple([RowUpdate(clock, text, key, diff) for text, key, diff in changes])
+def _update(table: GlobalId, clock: int, changes: Sequence[Change] | BulkChanges) -> TableUpdate:
+    """Return changes of a table at one timestamp."""
+    if isinstance(changes, BulkChanges):
+        return TableUpdate(table, None, clock + 1, bulk=changes)
+    return TableUpdate(table, None, clock + 1, tuple([RowUpdate(clock, *change) for change in changes]))
 
 
 def appended_rows(updates: Sequence[RowUpdate], first: int) -> list[AppendedRow]:
@@ -114,17 +126,52 @@ class TableFiles:
             rows: rows, ordered by timestamp and sequence number.
         """
         from derive.storage.segments.rows import WrittenRows
+
+        def batches() -> Iterator[WrittenRows]:
+            pieces = pieces_of(rows)
+            for begin in range(0, len(pieces), _BATCH):
+                clocks, seqs, diffs, keys, texts = zip(*pieces[begin : begin + _BATCH], strict=True)
+                labels = [NO_PARTITION] * len(clocks)
+                yield WrittenRows.from_columns(clocks, seqs, diffs, keys, texts, labels)
+
+        return self._write(table, batches())
+
+    def write_bulk(self, table: Table, clock: int, first: int, changes: BulkChanges) -> TableFile:
+        """Write segments of a table with changes at one timestamp.
+
+        Args:
+            table: as for `write`.
+            clock: the timestamp.
+            first: sequence number of the first row.
+            changes: the changes.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        from derive.storage.segments.rows import WrittenRows
+
+        def batches() -> Iterator[WrittenRows]:
+            seq = first
+            for diff, texts, keys, fields in changes.batches():
+                count = len(texts)
+                clocks = pa.array(np.full(count, clock))
+                seqs = pa.array(np.arange(seq, seq + count, dtype=np.int32))
+                diffs = pa.array(np.full(count, diff, dtype=np.int8))
+                labels = pa.repeat(pa.scalar(NO_PARTITION), count)
+                yield WrittenRows.from_columns(clocks, seqs, diffs, keys, texts, labels).with_fields(fields)
+                seq += count
+
+        return self._write(table, batches())
+
+    def _write(self, table: Table, batches: Iterator[WrittenRows]) -> TableFile:
         from derive.storage.segments.writer import SegmentWriter
 
         with self._metadata.transaction(synced=False) as db:  # a loss of power ends the capability anyway
             capability = acquire(db, "write", str(name_of(db, table.id)), END_OF_TIME)
         writer = SegmentWriter(self._root, table.spec, f"{INGESTED}{capability.id}", is_valid=True)
         try:
-            pieces = pieces_of(rows)
-            for begin in range(0, len(pieces), _BATCH):
-                clocks, seqs, diffs, keys, texts = zip(*pieces[begin : begin + _BATCH], strict=True)
-                labels = [NO_PARTITION] * len(clocks)
-                writer.write(WrittenRows.from_columns(clocks, seqs, diffs, keys, texts, labels))
+            for rows in batches:
+                writer.write(rows)
             return TableFile(capability, writer.close(), writer)
         except BaseException:
             self.remove(TableFile(capability, (), writer))
@@ -292,7 +339,7 @@ class Tables:
     def append(
         self,
         clock: int,
-        changes: Mapping[GlobalId, Sequence[Change]],
+        changes: Mapping[GlobalId, Sequence[Change] | BulkChanges],
         advance: Iterable[GlobalId] = (),
         definitions: Definitions | None = None,
     ) -> None:
@@ -300,7 +347,7 @@ class Tables:
 
         Args:
             clock: timestamp, at or above the `upper` of all changed tables.
-            changes: changes by table.
+            changes: changes by table; bulk changes are at least `MANY_ROWS`.
             advance: other tables for which this timestamp becomes final.
             definitions: definitions of SQL; the changed tables may be new.
 
@@ -309,7 +356,7 @@ class Tables:
             UsageError: a name of a table is in use; nothing was written.
             StorageError: a changed table was dropped.
         """
-        updates = [TableUpdate(table, None, clock + 1, _updates(clock, changed)) for table, changed in changes.items()]
+        updates = [_update(table, clock, changed) for table, changed in changes.items()]
         updates += [TableUpdate(table, None, clock + 1) for table in advance if table not in changes]
         self._commit(updates, Door.SERVER, definitions, clock)
 
@@ -333,9 +380,7 @@ class Tables:
     def _commit(self, updates: Sequence[TableUpdate], door: Door, definitions: Definitions | None, clock: int) -> None:
         created = {table.id: table for table in definitions.created} if definitions else {}
         files = {
-            update.id: self._file(update, created.get(update.id))
-            for update in updates
-            if len(update.updates) >= MANY_ROWS
+            update.id: self._file(update, created.get(update.id)) for update in updates if update.count >= MANY_ROWS
         }
         try:
             with self._metadata.transaction(wakes=True) as db:
@@ -373,7 +418,9 @@ class Tables:
         else:
             with self._metadata.snapshot() as db:
                 table = _open(db, update.id)
-                first = next_seq(db, update.id, min(row.clock for row in update.updates))
+                first = next_seq(db, update.id, min(update.clocks))
+        if update.bulk is not None:
+            return self._files.write_bulk(table, update.end - 1, first, update.bulk)
         return self._files.write(table, appended_rows(update.updates, first))
 
     def flush(self, *, fewest: int = 1) -> int:
@@ -514,14 +561,14 @@ def write_update(db: apsw.Connection, update: TableUpdate, file: TableFile | Non
         FrontierError: the `upper` of the table is not the expected timestamp, or a timestamp is out of bounds.
         StorageError: the table was dropped.
     """
-    if not update.updates and not update.errors and update.begin is None:
+    clocks = update.clocks
+    if not clocks and update.begin is None:
         name = name_of(db, update.id)
         if name is not None:
             advance_upper(db, name, update.end)
         return
     table = _open(db, update.id)
     require_open(db, table.name, door)
-    clocks = [change.clock for changes in (update.updates, update.errors) for change in changes]
     first, last = min(clocks, default=table.upper), max(clocks, default=table.upper - 1)
     is_expected = update.begin is None or update.begin == table.upper
     if not is_expected or first < table.upper or last >= update.end:

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from derive.algebra.types import Row
 from derive.errors import DiskFullError, FrontierError, SqlError
 from derive.sql.transactions.group_commit import Basis, GroupCommit, Histories
-from derive.sql.transactions.timeline import Timeline, Write
+from derive.sql.transactions.timeline import Timeline
 from derive.sql.transactions.transaction import Isolation, Modes, Transaction
+from derive.sql.transactions.writes import Write
 from derive.storage.metadata.definitions import Definitions
 
 TABLES = (1, 2)

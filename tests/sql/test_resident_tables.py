@@ -20,7 +20,7 @@ from derive.sql.coordinator import Coordinator
 from derive.sql.preparation import plan
 from derive.sql.transactions.key_index import KeyChanges, KeyIndexes
 from derive.sql.transactions.resident_tables import ResidentTables, TableQuery
-from derive.sql.transactions.timeline import Write
+from derive.sql.transactions.writes import Write
 from derive.storage.table_types import Table
 
 CREATE = "CREATE TABLE t (a int, b double precision); CREATE TABLE u (a int); CREATE VIEW v AS SELECT * FROM t"

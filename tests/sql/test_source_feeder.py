@@ -26,7 +26,7 @@ from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
 from derive.sql.sources.definitions import SourceDefinition
 from derive.sql.sources.source_feeder import IngestionThread
-from derive.sql.transactions.timeline import Write
+from derive.sql.transactions.writes import Write
 
 T = TypeVar("T")
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "8"))

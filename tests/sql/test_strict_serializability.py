@@ -12,7 +12,8 @@ from simulation import Machine, simulate
 
 from derive.algebra.relation import GlobalId
 from derive.sql.transactions.group_commit import NO_SHAPES, Basis, Commit, GroupCommit, Shape, _PendingCommit, nothing
-from derive.sql.transactions.timeline import Check, Timeline, Write
+from derive.sql.transactions.timeline import Check, Timeline
+from derive.sql.transactions.writes import Write
 from derive.storage.metadata.definitions import Definitions
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "60"))

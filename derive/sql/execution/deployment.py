@@ -18,7 +18,7 @@ from derive.sql.planner.dependencies import ids_of
 from derive.sql.sources.definitions import position_columns
 from derive.sql.transactions.altered_table import altered_table, stored_column
 from derive.sql.transactions.group_commit import Commit
-from derive.sql.transactions.timeline import Write
+from derive.sql.transactions.writes import Write
 from derive.storage.metadata.definitions import Definitions, NewTable
 from derive.storage.table_types import TableColumn
 

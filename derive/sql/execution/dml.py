@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TypeAlias
 
 from derive.algebra.expression import Literal
@@ -35,6 +36,7 @@ from derive.sql.planner.dependencies import ids_of
 from derive.sql.planner.dml import default_of, plan_completion
 from derive.sql.planner.interfaces import NamedRelation
 from derive.sql.planner.planned import (
+    NewRows,
     PlannedColumn,
     PlannedQuery,
     PlannedWithWrites,
@@ -49,7 +51,7 @@ from derive.sql.preparation import Plan, result_columns
 from derive.sql.results import Result, in_thread, of_rows
 from derive.sql.transactions.group_commit import Shape, shape_of
 from derive.sql.transactions.key_index import KeyChanges, KeyPacker
-from derive.sql.transactions.timeline import Write
+from derive.sql.transactions.writes import InsertedRows, Write, tables_of
 
 Unbound: TypeAlias = tuple[PlannedQuery, Sequence[Datum]]
 """A query with parameters, and its arguments."""
@@ -74,7 +76,7 @@ async def written_rows(
     is_alone: bool,
     given: Sequence[Row] | None = None,
     unbound: Unbound | None = None,
-) -> list[Written]:
+) -> Sequence[Written]:
     """Return the rows that a bound write deletes and inserts.
 
     Args:
@@ -137,7 +139,7 @@ def _computed(state: State, query: PlannedQuery, is_over: Callable[[], bool]) ->
 # Conflicts of keys
 
 
-async def _without_conflicts(state: State, planned: PlannedWrite, proposed: list[Written]) -> list[Written]:
+async def _without_conflicts(state: State, planned: PlannedWrite, proposed: Sequence[Written]) -> Sequence[Written]:
     """Return the inserted rows without conflicts, and the rows updated by DO UPDATE; other writers are excluded."""
     assert planned.conflict is not None
     table, update = planned.table, planned.conflict.update
@@ -260,7 +262,7 @@ async def check_keys(state: State, table: NamedRelation, writes: Sequence[Write]
         return
     commits, transaction = state.coordinator.commits, state.transaction
     changes = KeyChanges(table)
-    changes.add((row, diff) for _, row, diff in writes)
+    changes.add_writes(writes)
     await commits.load_keys([table.id])
     violation = await commits.keys.violation(changes, transaction.key_changes(table))
     if violation is None:
@@ -276,7 +278,7 @@ async def check_keys(state: State, table: NamedRelation, writes: Sequence[Write]
 _MOST_TRIES = 3
 """Greatest number of attempts of a statement; the last attempt excludes other writers."""
 
-Evaluation: TypeAlias = Callable[[bool], Awaitable[tuple[list[list[Written]], list[Write]]]]
+Evaluation: TypeAlias = Callable[[bool], Awaitable[tuple[list[Sequence[Written]], Sequence[Write]]]]
 """A function that evaluates the rows of each statement, and returns them with the writes.
 
 Its argument is whether other writers are excluded.
@@ -314,7 +316,7 @@ async def _with_writes(
     ids = state.coordinator.maintained.sources(reads)
     _check_one_snapshot(state, ids)
 
-    async def evaluated(is_alone: bool) -> tuple[list[list[Written]], list[Write]]:
+    async def evaluated(is_alone: bool) -> tuple[list[Sequence[Written]], Sequence[Write]]:
         histories = state.coordinator.commits.histories(
             [identifier for identifier in ids if not is_provisional(identifier)]
         )
@@ -323,7 +325,7 @@ async def _with_writes(
         def rows_of(get: Get) -> Relation:
             return returned.get(get.id, get)
 
-        rows, writes = list[list[Written]](), list[Write]()
+        rows, writes = list[Sequence[Written]](), list[Write]()
         for number, table in enumerate(tables):
             written = await written_rows(state, table.over(rows_of), is_short=is_short, is_alone=is_alone)
             columns = table.returning or ()
@@ -383,23 +385,24 @@ async def _written(
     is_short: bool,
     given: Sequence[Row] | None = None,
     unbound: Unbound | None = None,
-) -> list[list[Written]]:
+) -> list[Sequence[Written]]:
     """Write tables by bound statements, and return the rows of each statement; see `written_rows`."""
 
-    async def evaluated(is_alone: bool) -> tuple[list[list[Written]], list[Write]]:
+    async def evaluated(is_alone: bool) -> tuple[list[Sequence[Written]], Sequence[Write]]:
         rows = [
             await written_rows(state, table, is_short=is_short, is_alone=is_alone, given=given, unbound=unbound)
             for table in planned
         ]
         parts = zip(planned, rows, strict=True)
-        return rows, [write for table, written in parts for write in _writes(table.table, written)]
+        writes = [_writes(table.table, written) for table, written in parts]
+        return rows, writes[0] if len(writes) == 1 else list(chain.from_iterable(writes))
 
     return await _written_in_one(state, planned, evaluated, frozenset().union(*(table.reads for table in planned)))
 
 
 async def _written_in_one(
     state: State, planned: Sequence[PlannedWrite], evaluated: Evaluation, reads: frozenset[GlobalId]
-) -> list[list[Written]]:
+) -> list[Sequence[Written]]:
     """Write tables in one transaction, and return the rows of each statement; `reads` are the relations read."""
     coordinator = state.coordinator
     state.transaction.check_writable()
@@ -424,7 +427,7 @@ async def _written_in_one(
             changed = written.get(identifier) or state.objects.described(identifier)
             assert changed is not None
             written[identifier] = changed  # also the tables that foreign keys have changed
-            await check_keys(state, changed, [write for write in writes if write[0] == identifier])
+            await check_keys(state, changed, writes)
         state.transaction.write(writes)
         for table in written.values():
             state.transaction.write((), table)
@@ -434,7 +437,7 @@ async def _written_in_one(
 def _with_foreign_keys(state: State, planned: Sequence[PlannedWrite], evaluated: Evaluation) -> Evaluation:
     """Return an evaluation that also checks foreign keys, and adds the writes that deletions cause."""
 
-    async def checked(is_alone: bool) -> tuple[list[list[Written]], list[Write]]:
+    async def checked(is_alone: bool) -> tuple[list[Sequence[Written]], Sequence[Write]]:
         rows, writes = await evaluated(is_alone)
         parts = ((table.table.id, part) for table, written in zip(planned, rows, strict=True) for part in written)
         updated = {(table, old): new for table, (old, new, _) in parts if old is not None and new is not None}
@@ -445,7 +448,7 @@ def _with_foreign_keys(state: State, planned: Sequence[PlannedWrite], evaluated:
 
 async def _by_itself(
     state: State, evaluated: Evaluation, ids: Collection[GlobalId], shapes: Mapping[GlobalId, Shape]
-) -> list[list[Written]]:
+) -> list[Sequence[Written]]:
     """Read and write in one transaction; retry if other writers have changed the relations that it reads."""
     tries = 0
     while True:
@@ -456,7 +459,8 @@ async def _by_itself(
             async with state.coordinator.commits.exclusive() as commit, alone:
                 rows, writes = await evaluated(True)
                 emptied = state.temporary_tables("delete")
-                writes = [write for write in writes if write[0] not in emptied]
+                if not tables_of(writes).isdisjoint(emptied):
+                    writes = [write for write in writes if write[0] not in emptied]
                 if writes:
                     await commit(writes, state.transaction.latest_basis(ids), shapes=shapes)
             return rows
@@ -465,8 +469,10 @@ async def _by_itself(
                 raise
 
 
-def _writes(table: NamedRelation, parts: Sequence[Written]) -> list[Write]:
+def _writes(table: NamedRelation, parts: Sequence[Written]) -> Sequence[Write]:
     """Return the writes of a statement's rows."""
+    if type(parts) is NewRows:
+        return InsertedRows(table.id, parts.rows)
     if all(old is None for old, _, _ in parts):
         return [(table.id, new, 1) for _, new, _ in parts if new is not None]
     writes: list[Write] = []

@@ -28,7 +28,7 @@ from derive.sql.planner.interfaces import Constraint, NamedRelation
 from derive.sql.planner.plan import plan_query
 from derive.sql.planner.planned import in_session
 from derive.sql.transactions.key_index import KeyPacker, shown_key
-from derive.sql.transactions.timeline import Write
+from derive.sql.transactions.writes import Write
 
 _MOST_KEYS = 500
 """Greatest number of keys in one query."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import repeat
-from typing import TypeAlias
+from operator import itemgetter
+from typing import TypeAlias, final, overload
 
 from derive.algebra.expression import Call, Column, Expression, Literal, Parameter
 from derive.algebra.relation import Constant, Finishing, Get, GlobalId, Project, Relation
@@ -21,6 +22,10 @@ from derive.sql.planner.interfaces import STAGED, Constraint, NamedColumn, Named
 
 _OF_STATEMENT = "statement_timestamp"
 _OF_SESSION = frozenset({*PRESENT, *USER_FUNCTIONS, READ_TIME})
+
+
+_PASSING = frozenset({None, 1})
+"""Values of a check that is not false; True equals 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +182,33 @@ Written: TypeAlias = tuple[Row | None, Row | None, Row]
 """A deleted row, an inserted row, and the RETURNING row."""
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class NewRows(Sequence[Written]):
+    """Inserted rows without RETURNING, and without an object for each.
+
+    Attributes:
+        rows: the inserted rows.
+    """
+
+    rows: Sequence[Row]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Written: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> NewRows: ...
+
+    def __getitem__(self, index: int | slice) -> Written | NewRows:
+        return NewRows(self.rows[index]) if isinstance(index, slice) else (None, self.rows[index], ())
+
+    def __iter__(self) -> Iterator[Written]:
+        return zip(repeat(None), self.rows, repeat(()), strict=False)
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedWrite:
     """The rows that a statement deletes and inserts, with multiplicity.
@@ -218,7 +250,7 @@ class PlannedWrite:
         completion, conflict = with_gets((self.completion, self.conflict), replacement)
         return replace(self, query=with_gets(self.query, replacement), completion=completion, conflict=conflict)
 
-    def parts(self, rows: Sequence[Row], kind: WriteKind | None = None) -> list[Written]:
+    def parts(self, rows: Sequence[Row], kind: WriteKind | None = None) -> Sequence[Written]:
         """Split rows: the deleted row, the inserted row, and the RETURNING row of each."""
         width = len(self.table.columns)
         kind = kind or self.kind
@@ -226,9 +258,11 @@ class PlannedWrite:
             return [(row[:width], None, row[width:]) for row in rows]
         checks = len(self.table.checks)
         if kind is WriteKind.INSERT and rows and len(rows[0]) == width:
-            return list(zip(repeat(None), rows, repeat(()), strict=False))
+            return NewRows(rows)
         if kind is WriteKind.UPDATE:
             return [(row[:width], row[width : 2 * width], row[2 * width : len(row) - checks]) for row in rows]
+        if self.returning is None:
+            return NewRows([row[:width] for row in rows])
         return [(None, row[:width], row[width : len(row) - checks]) for row in rows]
 
     def check(self, rows: Sequence[Row], kind: WriteKind | None = None) -> None:
@@ -241,9 +275,12 @@ class PlannedWrite:
         if kind is WriteKind.DELETE:
             return
         checks = self.table.checks
-        if not all(column.is_nullable for column in self.table.columns):
+        first = len(self.table.columns) if kind is WriteKind.UPDATE else 0
+        required = [index for index, column in enumerate(self.table.columns, first) if not column.is_nullable]
+        if any(None in map(itemgetter(index), rows) for index in required):
             check_rows(self.table, (new for _, new, _ in self.parts(rows, kind) if new is not None))
-        for row in rows if checks else ():
+        is_failing = any(not _PASSING.issuperset(map(itemgetter(-place), rows)) for place in range(1, len(checks) + 1))
+        for row in rows if is_failing else ():
             for check, is_satisfied in zip(checks, row[-len(checks) :], strict=True):
                 if is_satisfied is not None and not is_satisfied:
                     raise failed_check(self.table, check, self.parts([row], kind)[0][1] or ())

@@ -24,7 +24,7 @@ from derive.sql.catalog.items import Item
 from derive.sql.sources.definitions import SourceDefinition, polled
 from derive.sql.sources.followed_file import ALL_FILES, FileAccess
 from derive.sql.transactions.group_commit import GroupCommit
-from derive.sql.transactions.timeline import Write
+from derive.sql.transactions.writes import Write
 from derive.storage.store import Store
 
 _LOOK_SECONDS, _BREATH_SECONDS = 0.1, 0.01

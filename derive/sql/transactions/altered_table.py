@@ -17,7 +17,7 @@ from derive.contents.table_updates import table_contents
 from derive.relations.table_rows import StoredRow, rows_of
 from derive.sql.catalog.items import Change, Item
 from derive.sql.planner.interfaces import NamedColumn
-from derive.sql.transactions.timeline import Write
+from derive.sql.transactions.writes import Write
 from derive.storage.roles import Readable
 from derive.storage.table_types import Table, TableColumn
 from derive.time import END_OF_TIME

@@ -17,7 +17,8 @@ from derive.errors import SqlError
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation
 from derive.sql.transactions.key_index import KeyChanges, KeyIndexes
 from derive.sql.transactions.resident_tables import ResidentTables, TableQuery
-from derive.sql.transactions.timeline import Check, Timeline, Write, time_text
+from derive.sql.transactions.timeline import Check, Timeline, time_text
+from derive.sql.transactions.writes import Write, tables_of
 from derive.storage.metadata.definitions import Definitions
 
 _MOST_TRIES = 5
@@ -318,11 +319,11 @@ class GroupCommit:
         """Return the changes of keys by a commit, for tables with keys that the commit does not define."""
         definitions = waiting.definitions
         defined = {table.id for table in definitions.created} | definitions.altered.keys() if definitions else set()
-        tables = self.keys.keyed({table for table, _, _ in waiting.writes} - defined)
+        tables = self.keys.keyed(tables_of(waiting.writes) - defined)
         await self.load_keys_alone(tables)
         changes = {table.id: KeyChanges(table) for table in tables}
-        for identifier, change in changes.items():
-            change.add((row, diff) for table, row, diff in waiting.writes if table == identifier)
+        for change in changes.values():
+            change.add_writes(waiting.writes)
         return changes
 
     async def _has_unique_keys(self, waiting: _PendingCommit, before: dict[GlobalId, KeyChanges]) -> bool:
@@ -364,7 +365,7 @@ class GroupCommit:
                     _outdated("another transaction has written a relation that this one has read", waiting.basis)
                 )
                 continue
-            tables = {table for table, _, _ in waiting.writes}
+            tables = tables_of(waiting.writes)
             created = {table.id for table in waiting.definitions.created} if waiting.definitions else set()
             known.update((table, self._dropped(table)) for table in tables - created - known.keys())
             if dropped := sorted(name for table in tables - created if (name := known[table])):
@@ -426,11 +427,11 @@ class GroupCommit:
         group = await self._accepted(pending, keys)
         if not group:
             return
-        writes = [write for waiting in group for write in waiting.writes]
         first = group[0]
+        writes = first.writes if len(group) == 1 else [write for waiting in group for write in waiting.writes]
         # A write with a check or with definitions is alone in its group.
         to_check, basis, definitions = self._to_check(first), first.basis, first.definitions
-        tables = self._in_flight = frozenset(table for table, _, _ in writes)
+        tables = self._in_flight = tables_of(writes)
         self._before = self._timeline.latest
         check, after = None, None
         if to_check and basis:
@@ -476,9 +477,10 @@ class GroupCommit:
     ) -> None:
         """Record the durable writes of a group, and add them to the indexes of keys."""
         # At once, because the next read may have this time, and a transaction at an earlier time may copy a table.
-        self._written.update((table, time) for waiting in group for table, _, _ in waiting.writes)
+        for waiting in group:
+            self._written.update(dict.fromkeys(tables_of(waiting.writes), time))
+            self.residents.note(waiting.writes, time)
         self._applying.update(keys)
-        self.residents.note((write for waiting in group for write in waiting.writes), time)
         self._discard_defined(group[0].definitions)
         try:
             await self.keys.apply(keys.values())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import marshal
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import product
+from itertools import product, repeat
 from math import prod
 from operator import itemgetter
 from typing import Any
@@ -25,11 +25,18 @@ from derive.errors import SqlError
 from derive.functions.types.type_info import INFO_OF
 from derive.sql.planner.interfaces import Constraint, NamedRelation
 from derive.sql.planner.planned import texts_of
+from derive.sql.transactions.writes import Write, by_table
 
 _MOST_AT_ONCE = 2_000
 """Number of rows up to which an index is used on the event loop, without a thread."""
+_MOST_KEYS = 256
+"""Number of keys that one statement looks up."""
 _FORMAT = 2
 """Format of `marshal` in which equal values have equal bytes."""
+
+
+def _unchanged(datum: Datum) -> Datum:
+    return datum
 
 
 def _part_of(kind: Type) -> Callable[[Any], Datum]:
@@ -43,7 +50,7 @@ def _part_of(kind: Type) -> Callable[[Any], Datum]:
         return int
     if kind in {Type.REAL, Type.DOUBLE}:
         return lambda datum: datum if isinstance(datum, str) else float(datum) + 0.0
-    return lambda datum: datum
+    return _unchanged
 
 
 class KeyPacker:
@@ -65,6 +72,16 @@ class KeyPacker:
                 return None
             values.append(part(datum))
         return marshal.dumps(values, _FORMAT)
+
+    def pack(self, rows: Sequence[Row]) -> list[bytes | None]:
+        """Return the keys of rows, as a call for each row returns them."""
+        columns = []
+        for index, part in self._parts:
+            column = list(map(itemgetter(index), rows))
+            if None in column:
+                return list(map(self, rows))
+            columns.append(column if part is _unchanged else list(map(part, column)))
+        return list(map(marshal.dumps, map(list, zip(*columns, strict=True)), repeat(_FORMAT)))
 
     def within(self, bounds: Bounds) -> list[bytes] | None:
         """Return all keys of rows within bounds; None if these are not known, or too many."""
@@ -122,6 +139,25 @@ class KeyChanges:
                     elif present.get(key) == row:
                         del present[key]
 
+    def add_writes(self, writes: Sequence[Write]) -> None:
+        """Add the writes of the table among some writes."""
+        rows, diffs = by_table(writes).get(self.table.id, ((), ()))
+        if diffs:
+            self.add(zip(rows, diffs, strict=True))
+            return
+        for packer, counts, present in zip(self.packers, self._counts, self._rows, strict=True):
+            keys = packer.pack(rows)
+            inserted = dict(zip(keys, rows, strict=True))
+            is_distinct = len(inserted) == len(keys) or len(inserted) + keys.count(None) == len(keys) + 1
+            inserted.pop(None, None)
+            if is_distinct and not counts:
+                counts.update(dict.fromkeys(inserted, 1))  # type: ignore[arg-type]
+            else:
+                for key in keys:
+                    if key is not None:
+                        counts[key] = counts.get(key, 0) + 1
+            present.update(inserted)  # type: ignore[arg-type]
+
     def include(self, others: KeyChanges) -> None:
         """Add the changes of later writes."""
         for counts, rows, other_counts, other_rows in zip(
@@ -176,12 +212,10 @@ class _TableIndex:
         self._database.execute("COMMIT")
 
     def _put(self, number: int, pairs: Iterable[tuple[bytes, Row]]) -> None:
-        self._database.executemany(
-            f"INSERT OR REPLACE INTO key{number} VALUES (?, ?)",
-            (
-                (key, marshal.dumps(row, _FORMAT)) for key, row in sorted(pairs, key=itemgetter(0))
-            ),  # nearby keys share pages
-        )
+        ordered = sorted(pairs, key=itemgetter(0))  # nearby keys share pages
+        data = map(marshal.dumps, map(itemgetter(1), ordered), repeat(_FORMAT))
+        stored = zip(map(itemgetter(0), ordered), data, strict=False)
+        self._database.executemany(f"INSERT OR REPLACE INTO key{number} VALUES (?, ?)", stored)
 
     def apply(self, changes: KeyChanges) -> None:
         self._database.execute("BEGIN")
@@ -195,7 +229,13 @@ class _TableIndex:
     def rows(self, number: int, keys: Iterable[bytes]) -> dict[bytes, Row]:
         """Return the present rows by values of a key."""
         present: dict[bytes, Row] = {}
-        for key in keys:
+        listed = list(keys)
+        full = len(listed) - len(listed) % _MOST_KEYS
+        for begin in range(0, full, _MOST_KEYS):
+            asked = f"SELECT key, row FROM key{number} WHERE key IN ({', '.join('?' * _MOST_KEYS)})"
+            some = self._database.execute(asked, listed[begin : begin + _MOST_KEYS])
+            present.update((key, tuple(marshal.loads(data))) for key, data in some)
+        for key in listed[full:]:
             data = self._database.execute(f"SELECT row FROM key{number} WHERE key = ?", (key,)).get
             if data is not None:
                 present[key] = tuple(marshal.loads(data))

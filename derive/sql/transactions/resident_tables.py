@@ -9,7 +9,7 @@ are always read from Storage.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from derive.algebra.relation import GlobalId
@@ -24,7 +24,7 @@ from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import ids_of, types_read
 from derive.sql.planner.planned import PlannedQuery
-from derive.sql.transactions.timeline import Write
+from derive.sql.transactions.writes import InsertedRows, Write, tables_of
 from derive.storage.table_types import Table
 
 MOST_BYTES = 64 << 20
@@ -243,9 +243,12 @@ class ResidentTables:
         copy.rows += sum(diff for _, diff in changes)
         return copy.rows <= MOST_ROWS
 
-    def note(self, writes: Iterable[Write], time: int) -> None:
+    def note(self, writes: Sequence[Write], time: int) -> None:
         """Note the committed writes of a time."""
-        for identifier, row, diff in writes if self._copies else ():
+        if type(writes) is InsertedRows and len(writes) > _MOST_PENDING:
+            self.discard([writes.table])
+            return
+        for identifier, row, diff in writes if not self._copies.keys().isdisjoint(tables_of(writes)) else ():
             copy = self._copies.get(identifier)
             if copy is not None:
                 copy.latest = time

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import repeat
 
 from derive.algebra.relation import GlobalId
-from derive.algebra.types import Row
 from derive.backoff import Backoff
 from derive.errors import SqlError
 from derive.protocol.collection import SQL_PREFIX, intended_name
@@ -20,11 +19,13 @@ from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.transactions.group_commit import Basis, Histories
 from derive.sql.transactions.ownership import Ownership
-from derive.sql.transactions.timeline import Write
+from derive.sql.transactions.writes import Write, by_table
 from derive.storage.capability.table import Capability
 from derive.storage.changes import Changes
 from derive.storage.metadata.definitions import Definitions
 from derive.storage.store import Store
+from derive.storage.table_types import BulkChanges
+from derive.storage.tables import MANY_ROWS, Change
 from derive.time import BEGINNING, END_OF_TIME
 
 _SECONDS = 0.5
@@ -164,17 +165,16 @@ class StoreClock:
         await asyncio.to_thread(self._append, time, writes, definitions)
 
     def _append(self, time: int, writes: Sequence[Write], definitions: Definitions | None) -> None:
-        changed: dict[GlobalId, list[tuple[Row, int]]] = defaultdict(list)
-        for written, row, diff in writes:
-            changed[written].append((row, diff))
-        changes = {}
+        changes: dict[GlobalId, Sequence[Change] | BulkChanges] = {}
         created = {table.id: table for table in definitions.created} if definitions else {}
-        for identifier, rows in changed.items():
+        for identifier, (rows, diffs) in by_table(writes).items():
             new = created.get(identifier)
             table = self._store.tables.table(identifier) if new is None else new.begun_at(time)
             if table is None or table.upper >= END_OF_TIME:
                 raise SqlError("42P01", f"table {dropped_name(self._store, identifier)} was dropped")
-            changes[identifier] = rows_of(table).changes(rows)
+            converter = rows_of(table)
+            bulk = converter.bulk(rows, diffs) if len(rows) >= MANY_ROWS else None
+            changes[identifier] = bulk or converter.changes(zip(rows, diffs or repeat(1), strict=False))
         dropped = definitions.dropped if definitions else ()
         items = [item for item in self._objects().items.values() if item.is_written and item.id not in dropped]
         idle = [*(item.id for item in items), *(item.position for item in items if item.position is not None)]

@@ -19,14 +19,11 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Protocol, TypeAlias
 
 from derive.algebra.relation import GlobalId
-from derive.algebra.types import Row
 from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError, SqlError
+from derive.sql.transactions.writes import Write, tables_of
 from derive.storage.metadata.definitions import Definitions
 from derive.time import BEGINNING, END_OF_TIME
-
-Write: TypeAlias = tuple[GlobalId, Row, int]
-"""A table, a row, and the change of the row's count."""
 
 Check: TypeAlias = Callable[[int], Awaitable[None]]
 """A function that raises an error if a write may not happen at a time."""
@@ -264,7 +261,7 @@ class Timeline:
     async def _may_stand(self, writes: Sequence[Write], time: int) -> bool:
         """Return whether a failed write may have happened; a write that happens moves each `upper` above its time."""
         try:
-            _, upper = await self._storage_clock.frontiers({table for table, _, _ in writes})
+            _, upper = await self._storage_clock.frontiers(tables_of(writes))
         except Exception:  # nothing is known, and the caller raises the error of the write
             return True
         return upper > time

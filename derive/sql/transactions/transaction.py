@@ -25,7 +25,8 @@ from derive.sql.catalog.items import is_provisional
 from derive.sql.planner.interfaces import NamedRelation
 from derive.sql.transactions.group_commit import Basis, GroupCommit, Histories, Shape, shape_of
 from derive.sql.transactions.key_index import KeyChanges
-from derive.sql.transactions.timeline import Timeline, Write
+from derive.sql.transactions.timeline import Timeline
+from derive.sql.transactions.writes import Write
 
 
 class Isolation(Enum):
@@ -215,7 +216,7 @@ class Transaction:
         changes, count = self._keys.get(table.id, (KeyChanges(table), 0))
         if changes.table != table:
             changes, count = KeyChanges(table), 0
-        changes.add((row, diff) for written, row, diff in self._writes[count:] if written == table.id)
+        changes.add_writes(self._writes[count:])
         self._keys[table.id] = changes, len(self._writes)
         return changes
 

@@ -126,6 +126,32 @@ def write_columns(columns: Columns, most_bytes: int = MOST_BYTES) -> pa.StringAr
     return pc.binary_join_element_wise(*pieces, "")
 
 
+def write_properties(columns: Columns) -> pa.StringArray:
+    """Return a column of the JSON texts of documents, at least one; a document lacks each property of None.
+
+    Raises:
+        DocumentError: the texts exceed 2 GiB, or a document has more than `MOST_LEVELS` levels.
+    """
+    if all(type(None) not in kinds for kinds in columns.kinds):
+        return write_columns(columns)
+    properties = [_write_property(name, column) for name, column in zip(columns.names, columns.values, strict=True)]
+    # Arrow leaves out rows of nulls alone, so an empty text precedes the properties.
+    joined = pc.binary_join_element_wise("", *properties, ",", null_handling="skip")
+    return pc.binary_join_element_wise("{", pc.utf8_slice_codeunits(joined, 1), "}", "")
+
+
+def _write_property(name: str, column: Sequence[JSON]) -> pa.StringArray:
+    """Return the JSON text of a property in each document, without braces; null for None."""
+    present = [value for value in column if value is not None]
+    if not present:
+        return pa.nulls(len(column), pa.string())
+    texts = pc.utf8_slice_codeunits(write_columns(Columns.of((name,), [present])), 1, -1)
+    if len(present) == len(column):
+        return texts
+    is_absent = np.fromiter((value is None for value in column), np.bool_, len(column))
+    return texts.take(pa.array(np.cumsum(~is_absent) - 1, pa.int64(), mask=is_absent))
+
+
 def _write_scalars(column: Sequence[JSON], end: str) -> pa.StringArray | None:
     """Return the JSON text of each value, followed by `end`; None if texts contain commas, or for other types."""
     try:
