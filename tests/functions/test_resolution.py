@@ -76,7 +76,9 @@ AGGREGATES = ["sum", "avg", "min", "max", "count", "bool_and", "stddev", "varian
 WINDOW_FUNCTIONS = ["ntile", "nth_value", "row_number"]
 OURS = {
     # `jsonb` is the only type here that has these.
-    *((symbol, (Type.UNKNOWN, kind)) for symbol in ("->", "->>", "@>") for kind in KINDS)
+    *((symbol, (Type.UNKNOWN, kind)) for symbol in ("->", "->>", "@>") for kind in KINDS),
+    # Bits of addresses do not exist here.
+    *(("&", types) for types in product((Type.UNKNOWN, Type.INET, Type.CIDR, Type.MACADDR), repeat=2)),
 }
 
 

@@ -116,6 +116,13 @@ _CASTS = {
 }
 """Types whose names may be called like functions."""
 _MOST_GROUPING = 31
+_COMPARED = (
+    frozenset({Type.SMALLINT, Type.INTEGER, Type.BIGINT}),
+    frozenset({Type.REAL, Type.DOUBLE}),
+    frozenset({Type.DATE, Type.TIMESTAMP, Type.TIMESTAMPTZ}),
+    frozenset({Type.TEXT, Type.UNKNOWN}),
+)
+"""Types between which PostgreSQL has an operator `=`."""
 _OF_OTHER_ROWS = frozenset({"lag", "lead"})
 _IGNORING_NULL = frozenset(
     ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg", "stddev", "variance"]
@@ -208,9 +215,11 @@ class CallPlanner:
             or not has_equal_data(resolution.result_type)
             or (values[0].type is Type.TEXT and is_padded(self._expressions.frame.modifier_of(values[0])))
         ):
-            # The result has the type of the first argument, even if the comparison casts both arguments.
+            # The result has the type of the first operand of `=`; our operators cast where PostgreSQL's mix types.
             equality = self._expressions.operation("=", values, offsets, node.offset)
-            return Case(((equality, Literal(None, values[0].type)),), values[0], values[0].type)
+            is_mixed = any({value.type for value in values} <= kinds for kinds in _COMPARED)
+            first = values[0] if is_mixed else arguments[0]
+            return Case(((equality, Literal(None, first.type)),), first, first.type)
         if name in _TEXTS and self._coercion.zone is not None:
             arguments = tuple(self._coercion.shown(argument) for argument in arguments)
         return self._coercion.called(resolution.function, arguments, resolution.result_type)
