@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,8 +31,14 @@ _BLIND_SECONDS = 0.2
 _BREATH_SECONDS = 0.1
 """Interval after a commit, so that many small writes are one commit."""
 
+_MOST_PAUSE = 0.3
+"""Greatest pause after a look, in seconds; a change in it is seen after the pause."""
+
 _MOST_SHARE = 4
 """Ratio of the pause after a look to the duration of the look."""
+
+_MOST_NAMES = 100_000
+"""Number of names whose formats are kept in memory."""
 
 _CONTINUES = "the next 'flowctl ingest --follow' continues after the last ingested line"
 
@@ -47,6 +54,7 @@ def line_formats(
 
     named = {os.path.abspath(root) for root in roots}
 
+    @lru_cache(_MOST_NAMES)
     def form_of(name: str) -> LineFormat | None:
         from derive.errors import UsageError
 
@@ -145,7 +153,7 @@ class _Loop:
                 return
             pause = _MOST_SHARE * (time.monotonic() - begun)
             if step.is_idle:
-                time.sleep(min(pause, _LOOK_SECONDS))
+                time.sleep(min(pause, _MOST_PAUSE))
                 self._watch.wait(self._follower.folders)
             elif not until_idle:
                 time.sleep(min(pause, _BREATH_SECONDS))

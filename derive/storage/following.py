@@ -173,7 +173,9 @@ class Follower:
         listed = self._list(step)
         reads: list[tuple[_File, FilePart, _Entry]] = []
         size = 0
-        for inode, entry in sorted(listed.items(), key=lambda item: (item[0] not in self._files, item[1].name)):
+        files = self._files
+        unread = [item for item in listed.items() if item[0] not in files or files[item[0]].seen != item[1].state]
+        for inode, entry in sorted(unread, key=lambda item: (item[0] not in files, item[1].name)):
             part = self._next(inode, entry, listed, step)
             if part is not None:
                 reads.append((self._files[inode], part, entry))
@@ -216,8 +218,6 @@ class Follower:
     def _next(self, inode: _Inode, entry: _Entry, listed: _Listed, step: FollowStep) -> FilePart | None:
         """Return the next complete lines of a file; None for a file without any."""
         file = self._files.get(inode)
-        if file is not None and file.seen == entry.state:
-            return None
         try:
             descriptor = self._descriptor(inode, entry.name)
             if file is None:
@@ -312,6 +312,7 @@ class Follower:
     def _within(self, folder: str, step: FollowStep) -> Iterator[_Entry]:
         """Yield the files of a folder and its folders."""
         self.folders.add(folder)
+        absolute = os.path.abspath(folder)
         for name, status in self._contents(folder, step):
             if stat.S_ISDIR(status.st_mode):
                 if not os.path.islink(name) and os.path.realpath(name) != self._data:
@@ -320,7 +321,7 @@ class Follower:
             inode = _inode(status)
             position = self._position(inode)
             if self._is_followed(name, step, quiet=position is not None):
-                yield _Entry(name, os.path.abspath(name), status)
+                yield _Entry(name, os.path.join(absolute, os.path.basename(name)), status)
             elif position is not None and self._continues(inode, name):
                 yield _Entry(name, position.path, status)
 
@@ -347,9 +348,10 @@ class Follower:
             return
         self._reported.pop(folder, None)
         for name in names:
-            status = self._status(os.path.join(folder, name), step)
+            path = os.path.join(folder, name)
+            status = self._status(path, step)
             if status is not None:
-                yield os.path.join(folder, name), status
+                yield path, status
 
     def _is_followed(self, name: str, step: FollowStep, *, quiet: bool) -> bool:
         try:
