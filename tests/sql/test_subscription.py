@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sql_world import Client, SqlWorld
+from test_views import until_maintained
 
 from derive.algebra.types import Row, Type
 from derive.compute.protocol.messages import TailResponse
@@ -272,3 +273,24 @@ def test_cursor_closed_while_it_waits_for_rows_logs_nothing() -> None:
         return logged
 
     assert asyncio.run(close()) == []
+
+
+async def test_subscription_to_a_view_that_no_server_maintains_ends_or_is_refused(world: SqlWorld) -> None:
+    async with world.served() as (coordinator, client):
+        await client.script("CREATE TABLE t (a int)", "CREATE MATERIALIZED VIEW m AS SELECT a FROM t")
+        await client.script("CREATE VIEW v AS SELECT a FROM m", "INSERT INTO t VALUES (1)")
+        await until_maintained(coordinator, "m")
+    async with world.served() as (coordinator, reader):
+        item = coordinator.objects.lookup(None, "m")
+        assert item
+        upper = coordinator.storage_clock.frontiers_of(item.id)[1]
+        for name in ("m", "v"):
+            for end in ("", f" UP TO {upper + 1}"):
+                error = await reader.error(f"SUBSCRIBE {name} AS OF {upper - 1}{end}")
+                assert error.sqlstate == "55000"
+                assert error.hint == f"Start `flowctl sql serve`; or end the subscription: UP TO {upper}"
+            rows = await reader(f"SUBSCRIBE {name} AS OF {upper - 1} UP TO {upper}")
+            assert [row[1:] for row in rows] == [("1", "1")]
+        coordinator.own()
+        rows = await reader(f"SUBSCRIBE m AS OF {upper - 1} UP TO {upper + 1}")
+        assert [row[1:] for row in rows] == [("1", "1")]

@@ -115,7 +115,8 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
     """Return the rows of updates from the time of AS OF, or from the present on.
 
     Raises:
-        SqlError: the time is compacted, or the relation cannot be incrementally maintained.
+        SqlError: the time is compacted, the relation cannot be incrementally maintained, or no process maintains a view
+            that it reads.
     """
     coordinator = state.coordinator
     relation = coordinator.maintained.expanded(of_read(view.relation))
@@ -138,6 +139,7 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
                 f"the subscription is to begin at {time_text(time)}, after its end at {time_text(up_to)}",
                 hint="UP TO takes a time that is not before the time of AS OF, or, without AS OF, before the present",
             )
+        coordinator.storage_clock.require_maintained(ids, time, END_OF_TIME if up_to is None else up_to)
         subscription = Subscription(
             len(relation.types),
             time,

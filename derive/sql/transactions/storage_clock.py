@@ -343,6 +343,26 @@ class StoreClock:
                 return True
         return False
 
+    def require_maintained(self, ids: Collection[GlobalId], begin: int, end: int) -> None:
+        """Check that the materialized views which a subscription reads become known up to its end.
+
+        Raises:
+            SqlError: no process maintains a view that is not known up to the end, and that has no error before, which
+                would end the subscription (55000).
+        """
+        items = self._objects().items
+        for identifier in self._behind(ids, end):
+            item, upper = items.get(identifier), self.frontiers_of(identifier)[1]
+            if item is None or item.kind is not ObjectKind.MATERIALIZED_VIEW or self._ownership.is_somebodys():
+                continue
+            name = self._store.tables.name_of(identifier)
+            if name is None or self._store.tables.first_error(name, begin, upper) is None:
+                raise SqlError(
+                    "55000",
+                    f"the subscription cannot advance, because no server maintains '{item.name}'",
+                    hint=f"Start `flowctl sql serve`; or end the subscription: UP TO {upper}",
+                )
+
     def _check_at_work(self, identifier: GlobalId) -> None:
         item = self._objects().items.get(identifier)
         if item is not None and item.kind is ObjectKind.MATERIALIZED_VIEW:
