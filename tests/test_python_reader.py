@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import World, write_catalog
@@ -80,10 +81,11 @@ def test_reader_reports_unreadable_data(world: World, tmp_path: Path) -> None:
 
 def test_tables_need_no_catalog(world: World, tmp_path: Path) -> None:
     kinds = [kind for kind in Type if kind not in {Type.UNKNOWN, *CATALOG_TYPES}]
-    texts = ["t", "1", "2", "3", "NaN", "1.50", "x", "\\x00", "[1]", "2020-01-01", "2020-01-01 00:00:00",
-             "2020-01-01 00:00:00+00", "1 day", "12:30:00", str(UUID(int=1)), "10.0.0.1/8", "::/0", "08:00:2b:01:02:03", "5"]  # fmt: skip
-    texts += ["{t,NULL}", "{1}", "{2}", "{3}", "{0.5}", "{1.50}", '{x,"y z"}', '{"\\\\x00"}', '{"[1]"}', "{2020-01-01}",
-              '{"2020-01-01 00:00:00"}', '{"2020-01-01 00:00:00+00"}', "{24:00:00}", f"{{{UUID(int=2)}}}", "{::1,NULL}",
+    texts = ["t", "1", "2", "3", "4.5", "NaN", "1.50", "x", "\\x00", "[1]", "2020-01-01", "2020-01-01 00:00:00",
+             "2020-01-01 00:00:00+00", "1 day", "12:30:00", "12:30:00+02", str(UUID(int=1)), "10.0.0.1/8", "::/0",
+             "08:00:2b:01:02:03", "5"]  # fmt: skip
+    texts += ["{t,NULL}", "{1}", "{2}", "{3}", "{1.1}", "{0.5}", "{1.50}", '{x,"y z"}', '{"\\\\x00"}', '{"[1]"}', "{2020-01-01}",
+              '{"2020-01-01 00:00:00"}', '{"2020-01-01 00:00:00+00"}', "{24:00:00}", "{24:00:00+00}", f"{{{UUID(int=2)}}}", "{::1,NULL}",
               "{10.0.0.0/8}", "{08:00:2b:01:02:03}"]  # fmt: skip
     columns = [TableColumn(kind.name.lower(), kind.value) for kind in kinds]
     table = world.store.tables.create("sql/public/t", columns)
@@ -97,16 +99,17 @@ def test_tables_need_no_catalog(world: World, tmp_path: Path) -> None:
     assert read.num_rows == 2
     assert str(reported.pop("double")) == "nan"
     assert reported == {
-        "boolean": True, "smallint": 1, "integer": 2, "bigint": 3, "numeric": "1.5", "text": "x", "bytea": b"\0",
+        "boolean": True, "smallint": 1, "integer": 2, "bigint": 3, "real": 4.5, "numeric": "1.5", "text": "x", "bytea": b"\0",
         "jsonb": "[1]", "date": date(2020, 1, 1), "timestamp": datetime(2020, 1, 1, tzinfo=UTC).replace(tzinfo=None),
         "timestamptz": datetime(2020, 1, 1, tzinfo=UTC), "interval": "1 day", "mz_timestamp": 5,
         "boolean_array": [True, None], "smallint_array": [1], "integer_array": [2], "bigint_array": [3],
-        "double_array": [0.5], "numeric_array": ["1.5"], "text_array": ["x", "y z"], "bytea_array": [b"\0"],
+        "real_array": [np.float32(1.1)], "double_array": [0.5], "numeric_array": ["1.5"], "text_array": ["x", "y z"], "bytea_array": [b"\0"],
         "jsonb_array": ["[1]"], "date_array": [date(2020, 1, 1)],
         "timestamp_array": [datetime(2020, 1, 1, tzinfo=UTC).replace(tzinfo=None)],
         "timestamptz_array": [datetime(2020, 1, 1, tzinfo=UTC)],
-        "time": "12:30:00", "uuid": str(UUID(int=1)), "inet": "10.0.0.1/8", "cidr": "::/0",
-        "macaddr": "08:00:2b:01:02:03", "time_array": ["24:00:00"], "uuid_array": [str(UUID(int=2))],
+        "time": "12:30:00", "timetz": "12:30:00+02", "uuid": str(UUID(int=1)), "inet": "10.0.0.1/8", "cidr": "::/0",
+        "macaddr": "08:00:2b:01:02:03", "time_array": ["24:00:00"], "timetz_array": ["24:00:00+00"],
+        "uuid_array": [str(UUID(int=2))],
         "inet_array": ["::1", None], "cidr_array": ["10.0.0.0/8"], "macaddr_array": ["08:00:2b:01:02:03"],
     }  # fmt: skip
 

@@ -7,12 +7,14 @@ time. A table has the columns of its definition.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from derive.algebra.types import Datum, Row, Type
+from derive.document.clock import parse_rfc3339
 from derive.document.exact import dump_exact
 from derive.document.pointer import JSON, MISSING, parse_pointer
 from derive.errors import SqlError
@@ -30,7 +32,7 @@ _TYPES: Mapping[frozenset[str], Type] = {
     frozenset({"string"}): Type.TEXT,
     frozenset({"boolean"}): Type.BOOLEAN,
 }
-"""SQL types by the JSON types of a field; other fields are `jsonb`."""
+"""SQL types by the JSON types of a field; other fields are `jsonb`, and texts with a format may have its type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ def _column(projection: ProjectionSpec) -> RelationColumn:
     if projection.pointer == "":
         return RelationColumn(projection.field, Type.JSONB, nullable=False, pointer="")
     kind = _TYPES.get(projection.types - {"null"}, Type.JSONB)
+    if kind is Type.TEXT and projection.format == "date-time" and not projection.is_key:
+        kind = Type.TIMESTAMPTZ  # a key stays a text: two texts of one instant are two keys
     default = projection.default if projection.default and projection.default[0] is not None else ()
     nullable = "null" in projection.types or (projection.exists != "must" and not default)
     return RelationColumn(projection.field, kind, nullable, projection.pointer, default)
@@ -137,6 +141,9 @@ _Data: TypeAlias = Callable[[Sequence[Document], Sequence[int]], Sequence[Datum]
 
 _NONE, _MISSING = type(None), type(MISSING)
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_SECOND = 1_000_000
+_DATE_TIME = re.compile(r"(.{17})(\d\d)(?:\.(\d+))?(.+)", re.ASCII)
+"""The parts of an RFC 3339 time: up to the minute, second, digits of the fraction, offset."""
 _SHOWN = 200
 
 
@@ -216,12 +223,23 @@ def _text(value: JSON) -> str:
     return value
 
 
+def _instant(value: JSON) -> int:
+    """Return the timestamp of a `date-time`, rounded to microseconds as PostgreSQL does; a leap second is the next."""
+    match = _DATE_TIME.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise TypeError
+    minute, second, fraction, zone = match.groups()
+    clock = parse_rfc3339(f"{minute}{min(second, '59')}{zone}") + (second == "60") * _SECOND
+    return clock + round(float(f"0.{fraction or 0}") * _SECOND)
+
+
 _CONVERSIONS: dict[Type, tuple[Callable[[JSON], Datum], frozenset[type]]] = {
     Type.BIGINT: (_bigint, frozenset({int, _NONE})),
     Type.DOUBLE: (_double, frozenset({_NONE})),
     Type.TEXT: (_text, frozenset({str, _NONE})),
     Type.BOOLEAN: (int, frozenset({_NONE})),
     Type.JSONB: (jsonb_text, frozenset({_NONE})),
+    Type.TIMESTAMPTZ: (_instant, frozenset({_NONE})),
 }
 """Function from a JSON value other than null to a datum, and the Python types that need no conversion, by type."""
 
@@ -239,6 +257,9 @@ def _unfit(
                 what = f"'{column.name}' is {_shown(value)}, which is out of range for {column.type.value}, in {shown}"
                 hint = f"query the document: (flow_document #>> '{_path(column)}')::numeric has integers of any size"
                 return SqlError("22003", what, hint=hint)
+            if column.type is Type.TIMESTAMPTZ and isinstance(exc, ValueError):
+                what = f"'{column.name}' is {_shown(value)}, which is out of range for {column.type.value}, in {shown}"
+                return SqlError("22008", what, hint=f"query the text: flow_document #>> '{_path(column)}'")
             return SqlError(
                 "22003",
                 f"'{column.name}' is {_shown(value)}, which is not of type {column.type.value}, in {shown}",

@@ -169,6 +169,63 @@ def test_unfit_value_error_names_the_document(world: World, value: Any, reason: 
     assert caught.value.message.startswith(f'\'b\' is {reason}, in {{"a":"x","b":')
 
 
+TIMES = """
+collections:
+  r/times:
+    schema:
+      type: object
+      required: [key, at]
+      properties:
+        key: {type: string, format: date-time}
+        at: {type: string, format: date-time}
+        mixed: {type: [string, integer], format: date-time}
+        until: {type: [string, "null"], format: date-time, default: "2026-01-01T00:00:00Z"}
+    key: [/key]
+"""
+
+
+@pytest.fixture
+def times(catalog_of: Callable[..., CatalogSpec]) -> tuple[RelationColumn, ...]:
+    return columns_of(catalog_of(TIMES).collections["r/times"])
+
+
+def test_date_times_apart_from_the_key_are_timestamps(times: tuple[RelationColumn, ...]) -> None:
+    assert [(column.name, column.type) for column in times[:4]] == [
+        ("key", Type.TEXT),
+        ("at", Type.TIMESTAMPTZ),
+        ("mixed", Type.JSONB),
+        ("until", Type.TIMESTAMPTZ),
+    ]
+
+
+def test_date_times_equal_their_casts(times: tuple[RelationColumn, ...]) -> None:
+    texts = [
+        "2026-01-31T12:00:00Z",
+        "2026-01-31t12:00:00.5z",
+        "2026-01-31T12:00:00.1234565+02:00",
+        "2026-01-31T12:00:00.1234575-15:59",
+        "2026-01-31T12:00:00.999999999Z",
+        "2016-12-31T23:59:60Z",
+        "2017-01-01T01:59:60.25+02:00",
+        "0001-01-01T00:00:00+05:00",
+        "9999-12-31T23:59:59.9-05:00",
+        "1969-12-31T23:59:59.9999994Z",
+    ]
+    rows = compile_rows(times)([{"key": text, "at": text, "until": None} for text in texts], [1] * len(texts))
+
+    assert [row[:2] for row in rows] == [(text, datum_of_text(Type.TIMESTAMPTZ, text)) for text in texts]
+    assert {row[3] for row in rows} == {None}
+    assert compile_rows(times)([{"key": "", "at": texts[0]}], [1])[0][3] == 1_767_225_600_000_000
+
+
+def test_error_of_a_year_without_timestamps_names_the_text(times: tuple[RelationColumn, ...]) -> None:
+    with pytest.raises(SqlError) as caught:
+        compile_rows(times)([{"key": "", "at": "0000-01-01T00:00:00Z"}], [1])
+
+    assert (caught.value.sqlstate, caught.value.hint) == ("22008", "query the text: flow_document #>> '{at}'")
+    assert caught.value.message.startswith("'at' is \"0000-01-01T00:00:00Z\", which is out of range for timestamp")
+
+
 def test_columns_beside_an_unfit_value_are_readable(world: World) -> None:
     columns = columns_of(world.catalog.collections[NAME])
     index = next(index for index, column in enumerate(columns) if column.name == "a")
