@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from derive.catalog.graph import upstream
 from derive.catalog.rules.steps import BEGIN
 from derive.contents.reads import ReadOptions
 from derive.contents.reduced import reduced_documents
+from derive.coverage import Coverage
 from derive.document.clock import parse_duration, parse_rfc3339
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.key import compile_key, show_key
@@ -46,6 +48,7 @@ from derive.protocol.specs import (
     show_offset,
 )
 from derive.reduce.combiner import Combiner
+from derive.shard.session import observing
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
@@ -438,6 +441,7 @@ def run_tests(
     strict: bool = False,
     jobs: int = 1,
     snapshots: Snapshots | None = None,
+    coverage: Coverage | None = None,
 ) -> Generator[TestResult, None, None]:
     """Run the catalog's tests, and yield their results in the order in which the tests are written.
 
@@ -447,10 +451,11 @@ def run_tests(
         strict: whether to refuse properties and items that a verify step does not mention.
         jobs: number of tests that run at the same time.
         snapshots: earlier contents that verify steps are compared with, too; None for none.
+        coverage: receives the transforms and branches that documents reach; None to measure nothing.
     """
     chosen = [test for name, test in catalog.tests.items() if names is None or name in names]
     chosen.sort(key=lambda test: test.position)
-    run = partial(run_test, catalog, strict=strict, snapshots=snapshots)
+    run = partial(run_test, catalog, strict=strict, snapshots=snapshots, coverage=coverage)
     if jobs == 1:
         yield from map(run, chosen)
         return
@@ -459,11 +464,17 @@ def run_tests(
 
 
 def run_test(
-    catalog: CatalogSpec, test: TestSpec, *, strict: bool = False, snapshots: Snapshots | None = None
+    catalog: CatalogSpec,
+    test: TestSpec,
+    *,
+    strict: bool = False,
+    snapshots: Snapshots | None = None,
+    coverage: Coverage | None = None,
 ) -> TestResult:
     """Run one test, and return its result."""
     begun = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="flowctl-test-") as folder:
+    measured = nullcontext() if coverage is None else observing(coverage)
+    with tempfile.TemporaryDirectory(prefix="flowctl-test-") as folder, measured:
         failure = _Driver(catalog, Path(folder), test, strict=strict, snapshots=snapshots).run()
         said = tuple(
             entry

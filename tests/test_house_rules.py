@@ -45,6 +45,7 @@ FORBIDDEN_TERMS = {
 }
 """Words that no module, class or function has in its name, and the terms to use instead."""
 SMALL_MODULES = {
+    "connectors/derive_sqlite/measured.py": "only measured runs import it",
     "connectors/module_kit/projects.py": "leaf: shared by languages",
     "derive/cli/backup.py": "two commands",
     "derive/cli/pipes.py": "leaf: loaded by every command",

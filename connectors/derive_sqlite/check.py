@@ -371,7 +371,7 @@ def check_sql(spec: DerivationSpec) -> list[Issue]:
 
     If a migration fails, the lambdas are not checked: they cannot be prepared without their tables.
     """
-    with closing(_empty_state()) as database:
+    with closing(empty_state()) as database:
         guard = Guard(database, has_clock=True)
         Chance().register(database)
         Console(lambda _, __: None, ()).register(database)
@@ -392,7 +392,7 @@ def check_sql(spec: DerivationSpec) -> list[Issue]:
     return issues + check_tables(compiled) + notes
 
 
-def _empty_state() -> apsw.Connection:
+def empty_state() -> apsw.Connection:
     """Return a database in memory like the database of a new shard: in a transaction, with the runtime's tables."""
     database = apsw.Connection(":memory:")
     database.execute("BEGIN")

@@ -6,6 +6,7 @@ Every catalog needs the configuration schema of every connector, so all other mo
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from connectors.derive_sqlite.program import CONFIG_SCHEMA, SqliteConfig, load_c
 from derive.document.pointer import JSON
 from derive.errors import Issue, LambdaError
 from derive.protocol.authoring import CatalogFiles, Generation, LocatedValue
-from derive.protocol.derive import Log, SharedCode
+from derive.protocol.derive import Branch, Log, Reach, SharedCode
 from derive.protocol.specs import DerivationSpec
 
 if TYPE_CHECKING:
@@ -79,6 +80,24 @@ class SqliteConnector:
         from connectors.derive_sqlite.session import SqliteSession
 
         return SqliteSession(spec, database, log)
+
+    def branches(self, spec: DerivationSpec) -> list[Branch]:
+        """Return the arms of CASE and outcomes of WHERE in lambdas that SQLite accepts in a measured copy."""
+        from connectors.derive_sqlite.check import empty_state
+        from connectors.derive_sqlite.measured import MeasuredLambdas
+        from connectors.derive_sqlite.session import SqliteSession
+
+        measured = MeasuredLambdas(spec, lambda _: None)
+        with closing(empty_state()) as database:
+            SqliteSession(spec, database, lambda *_: None, measured).close()
+        return measured.branches
+
+    def open_measured(self, spec: DerivationSpec, database: apsw.Connection, log: Log, reach: Reach) -> SqliteSession:
+        """Open a session that reports branches."""
+        from connectors.derive_sqlite.measured import MeasuredLambdas
+        from connectors.derive_sqlite.session import SqliteSession
+
+        return SqliteSession(spec, database, log, MeasuredLambdas(spec, reach))
 
     def fields_read(self, spec: DerivationSpec) -> list[list[str]] | None:
         """Return the fields that lambdas read; None if random values or messages of SQL depend on whole documents."""

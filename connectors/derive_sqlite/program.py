@@ -7,7 +7,7 @@ of a row. If one row is inserted and only parameters are returned, a SELECT with
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -190,13 +190,19 @@ class Program:
     asks_row_ids: bool
 
 
-def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> Program | list[Issue]:
+def compile_program(
+    guard: Guard,
+    spec: DerivationSpec,
+    transform: TransformSpec,
+    rewrite: Callable[[TransformSpec, Statement], Statement] | None = None,
+) -> Program | list[Issue]:
     """Compile the program of a transform; return the issues of its lambda if it is wrong.
 
     Args:
         guard: active guard; its database has the derivation's tables.
         spec: the derivation.
         transform: one of its transforms.
+        rewrite: function from a sound statement to the statement that runs; None to run it as it is written.
     """
     what = f"the lambda of transform '{transform.name}'"
     script = transform.script
@@ -218,7 +224,8 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
         repeated = list(_repeated(script, statement, fields, what))
         issues += repeated
         if not repeated:
-            steps.append(_compile_step(guard, spec, statement, fields, named))
+            rewritten = rewrite(transform, statement) if rewrite else statement
+            steps.append(_compile_step(guard, spec, rewritten, fields, named))
     if issues:
         return issues
     parameters = [find_projection(name, projections) for step in steps for name in step.parameters]

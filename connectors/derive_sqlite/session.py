@@ -18,8 +18,9 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from operator import length_hint, ne
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -45,6 +46,9 @@ from derive.lambda_sql.statements import first_issue, read_block
 from derive.position import Position, Script
 from derive.protocol.derive import Log, PublishedColumns, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
+
+if TYPE_CHECKING:
+    from connectors.derive_sqlite.measured import MeasuredLambdas
 
 _I64 = 1 << 63
 _SHOWN_CHARACTERS = 1000
@@ -261,12 +265,15 @@ class SqliteSession:
         spec: the derivation.
         database: the shard's state, inside an open transaction.
         log: receives messages of `console_log`.
+        measured: rewrites statements to report their branches; None to run them as they are written.
 
     Raises:
         LambdaError: a migration or a lambda is wrong.
     """
 
-    def __init__(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> None:
+    def __init__(
+        self, spec: DerivationSpec, database: apsw.Connection, log: Log, measured: MeasuredLambdas | None = None
+    ) -> None:
         migrations = migrations_of(spec)
         scripts = [*migrations, *(transform.script for transform in spec.transforms)]
         texts = [script.text for script in scripts if script]
@@ -275,16 +282,18 @@ class SqliteSession:
         self._followers = [one for one in (self._chance, console) if one is not None]
         for follower in self._followers:
             follower.register(database)
-        self._guard = Guard(database, has_clock=self._chance is not None)
+        calls = measured.register(database) if measured else frozenset()
+        self._guard = Guard(database, has_clock=self._chance is not None, own_calls=calls)
         self._watch = Watch(database, spec.limits.sqlite_seconds, megabytes=spec.limits.sqlite_megabytes)
         apply_migrations(self._guard, self._watch, migrations, spec.name, spec.collection.position)
         self._programs: list[Program] = []
         self._sources = [spec.sources[item.source].projections for item in spec.inputs]
+        rewrite = partial(measured.rewrite, self._guard) if measured else None
         with ExitStack() as guarded:
             guarded.enter_context(self._guard)
             guarded.enter_context(self._watch)
             for transform in spec.transforms:
-                program = compile_program(self._guard, spec, transform)
+                program = compile_program(self._guard, spec, transform, rewrite)
                 if isinstance(program, list):
                     raise first_issue(program[0])
                 self._programs.append(program)

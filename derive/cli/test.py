@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +16,13 @@ import click
 
 from derive.cli.console import visible
 from derive.cli.options import catalog_options, limit_options, limited_catalog, open_store, stored_folder
-from derive.cli.test_results import json_report, junit_report, render_failure
+from derive.cli.test_results import coverage_json, coverage_text, json_report, junit_report, render_failure
 
 if TYPE_CHECKING:
     from derive.catalog.loading import Resources
+    from derive.coverage import Coverage
     from derive.protocol.specs import CatalogSpec, LambdaLimits
-    from derive.testing import TestResult
+    from derive.testing import Snapshots, TestResult
 
 
 @click.command()
@@ -49,6 +51,15 @@ if TYPE_CHECKING:
 @click.option("--update", is_flag=True, help="With --snapshot: write the files again.")
 @click.option("--collection", help="With --create: the derived collection.")
 @click.option("--key", "key_text", metavar="JSON", help="With --create: the document's key, as a JSON array.")
+@click.option(
+    "--coverage", is_flag=True, help="List the transforms, and branches of SQL lambdas, that no document has reached."
+)
+@click.option(
+    "--fail-under",
+    type=click.IntRange(0, 100),
+    metavar="N",
+    help="With --coverage: fail if fewer than N percent of transforms and branches are reached.",
+)
 @click.option("--watch", is_flag=True, help="Run the tests again after each edit of the catalog, until Ctrl-C.")
 @click.option(
     "-o",
@@ -69,6 +80,8 @@ def command(
     key_text: str | None,
     snapshot: Path | None,
     update: bool,
+    coverage: bool,
+    fail_under: int | None,
     strict: bool,
     fail_fast: bool,
     watch: bool,
@@ -86,6 +99,7 @@ def command(
       flowctl test --source examples/acmebank/flow.yaml \\
         --name acmeBank/tests/balances
       flowctl test --name 'acmeBank/*' -x --watch
+      flowctl test --coverage --fail-under 80
       flowctl test --jobs 4 -o junit > tests.xml
       flowctl test --create acmeBank/tests/account-1 \\
         --collection acmeBank/balances --key '["account-1"]' > new.tests.yaml
@@ -99,7 +113,16 @@ def command(
         raise UsageError("--watch has no end, so it cannot be combined with -o junit")
     if update and snapshot is None:
         raise UsageError("--update is for --snapshot")
-    session = _Session(names, output, jobs, strict=strict, fail_fast=fail_fast, snapshot=snapshot, is_updated=update)
+    if fail_under is not None and not coverage:
+        raise UsageError("--fail-under is for --coverage")
+    if coverage and output == "junit":
+        raise UsageError("JUnit XML has no coverage: use -o json")
+    session = _Session(
+        _Choice(names, jobs, strict=strict, fail_fast=fail_fast, snapshot=snapshot, is_updated=update),
+        output,
+        is_covered=coverage,
+        least=fail_under or 0,
+    )
     load = partial(_loaded, source, lambda_limits)
     if watch:
         _watch(session, load)
@@ -161,12 +184,12 @@ def chosen_tests(spec: CatalogSpec, names: Sequence[str]) -> list[str] | None:
     return chosen if names else None
 
 
-class _Session:
-    """The options of the tests, and their reports.
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The tests to run, and their strictness.
 
-    Args:
+    Attributes:
         names: names and glob patterns of the tests; none for all.
-        output: table, json or junit.
         jobs: number of tests that run at the same time.
         strict: whether to refuse what a verify step does not mention.
         fail_fast: whether to stop after the first failure.
@@ -174,52 +197,89 @@ class _Session:
         is_updated: whether snapshots are written again.
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        output: str | None,
-        jobs: int,
-        *,
-        strict: bool,
-        fail_fast: bool,
-        snapshot: Path | None,
-        is_updated: bool,
-    ) -> None:
-        self._snapshot, self._is_updated = snapshot, is_updated
-        self._names, self._output, self._jobs = names, output, jobs
-        self._strict, self._fail_fast = strict, fail_fast
+    names: Sequence[str]
+    jobs: int
+    _: KW_ONLY
+    strict: bool
+    fail_fast: bool
+    snapshot: Path | None
+    is_updated: bool
+
+
+class _Session:
+    """Runs the tests, and reports their results.
+
+    Args:
+        choice: the tests to run.
+        output: table, json or junit.
+        is_covered: whether to report the coverage of the derivations.
+        least: least percentage of transforms and branches that must be reached.
+    """
+
+    def __init__(self, choice: _Choice, output: str | None, *, is_covered: bool, least: int) -> None:
+        self._choice, self._output = choice, output
+        self._is_covered, self._least = is_covered, least
 
     def run(self, spec: CatalogSpec) -> bool:
-        """Run the tests of a catalog, and return whether one has failed."""
-        from derive.cli.console import note
-        from derive.testing import Snapshots, run_tests
+        """Run the tests of a catalog, and return whether one has failed, or the coverage is too low."""
+        from derive.coverage import Coverage
+        from derive.testing import Snapshots
 
         begun = time.perf_counter()
-        results: list[TestResult] = []
-        snapshots = None if self._snapshot is None else Snapshots(self._snapshot, is_updated=self._is_updated)
-        chosen = chosen_tests(spec, self._names)
-        tests = run_tests(spec, chosen, strict=self._strict, jobs=self._jobs, snapshots=snapshots)
+        folder = self._choice.snapshot
+        snapshots = None if folder is None else Snapshots(folder, is_updated=self._choice.is_updated)
+        coverage = Coverage() if self._is_covered else None
+        results = self._results(spec, snapshots, coverage)
+        failed = sum(result.failure is not None for result in results)
+        _note_snapshots(snapshots, folder, failed)
+        seconds = time.perf_counter() - begun
+        if self._output == "junit":
+            click.echo(junit_report(results, seconds))
+        is_short = coverage is not None and self._report_coverage(coverage, spec)
+        passed = len(results) - failed
+        tally = f"{failed} failed, {passed} passed" if failed else f"{passed} passed"
+        click.echo(f"{tally} in {seconds:.1f} s", err=self._output in {"json", "junit"})
+        return failed > 0 or is_short
+
+    def _results(self, spec: CatalogSpec, snapshots: Snapshots | None, coverage: Coverage | None) -> list[TestResult]:
+        """Run the tests, and report and return each result."""
+        from derive.cli.console import note
+        from derive.testing import run_tests
+
+        choice, results = self._choice, []
+        tests = run_tests(
+            spec,
+            chosen_tests(spec, choice.names),
+            strict=choice.strict,
+            jobs=choice.jobs,
+            snapshots=snapshots,
+            coverage=coverage,
+        )
         for result in tests:
             results.append(result)
             for entry in result.said:
                 note(f"{entry['task']}: {entry['message']}", level=entry["level"], task=entry["task"])
             self._report(result)
-            if result.failure is not None and self._fail_fast:
+            if result.failure is not None and choice.fail_fast:
                 tests.close()
                 break
-        if snapshots is not None and snapshots.written:
-            written = len(snapshots.written)
-            note(f"{written} snapshot{'' if written == 1 else 's'} written into {self._snapshot}")
-        failed = sum(result.failure is not None for result in results)
-        if snapshots is not None and failed:
-            note("if the new contents are right, write the snapshots again: --update")
-        seconds = time.perf_counter() - begun
-        if self._output == "junit":
-            click.echo(junit_report(results, seconds))
-        passed = len(results) - failed
-        tally = f"{failed} failed, {passed} passed" if failed else f"{passed} passed"
-        click.echo(f"{tally} in {seconds:.1f} s", err=self._output in {"json", "junit"})
-        return failed > 0
+        return results
+
+    def _report_coverage(self, coverage: Coverage, spec: CatalogSpec) -> bool:
+        """Report the coverage, and return whether it is too low."""
+        from derive.cli.console import note
+
+        derivations = list(coverage.of(spec))
+        for derivation in derivations:
+            click.echo(coverage_json(derivation) if self._output == "json" else visible(coverage_text(derivation)))
+        reached = sum(derivation.reached for derivation in derivations)
+        total = sum(derivation.total for derivation in derivations)
+        if self._output != "json":
+            click.echo(f"reached: {reached} of {total} transforms and branches")
+        is_short = 100 * reached < self._least * total
+        if is_short:
+            note(f"{reached} of {total} transforms and branches are less than {self._least} %", level="error")
+        return is_short
 
     def _report(self, result: TestResult) -> None:
         name = result.test.name
@@ -231,6 +291,16 @@ class _Session:
             click.echo(f"{click.style('PASS', fg='green')} {name}  ({result.seconds:.2f} s)")
         else:
             click.echo(f"{click.style('FAIL', fg='red')} {name} · {visible(render_failure(result.failure))}")
+
+
+def _note_snapshots(snapshots: Snapshots | None, folder: Path | None, failed: int) -> None:
+    from derive.cli.console import note
+
+    if snapshots is not None and snapshots.written:
+        written = len(snapshots.written)
+        note(f"{written} snapshot{'' if written == 1 else 's'} written into {folder}")
+    if snapshots is not None and failed:
+        note("if the new contents are right, write the snapshots again: --update")
 
 
 def _watch(session: _Session, load: Callable[[Resources], CatalogSpec]) -> None:

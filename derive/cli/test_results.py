@@ -1,4 +1,4 @@
-"""Results of catalog tests as text, as JSON, and as JUnit XML, which CI systems show.
+"""Results and coverage of catalog tests as text, as JSON, and as JUnit XML, which CI systems show.
 
 In JUnit XML, a testcase stands for each test: its class is the name up to the last slash, and a failure has the
 difference and the position of the step.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from derive.cli.console import visible
 
 if TYPE_CHECKING:
+    from derive.coverage import DerivationCoverage
     from derive.testing import Failure, TestResult
 
 
@@ -39,6 +40,38 @@ def json_report(result: TestResult) -> str:
         position = failure.position
         row |= {"step": failure.step, "what": failure.description, "failure": render_failure(failure)}
         row |= {"file": position.file, "line": position.line}
+    return dump_exact(row).decode()
+
+
+def coverage_text(coverage: DerivationCoverage) -> str:
+    """Return the coverage of a derivation as lines of text: a summary, and a line for each miss."""
+    branches = f", {coverage.reached_branches} of {coverage.branches} branches" if coverage.branches else ""
+    lines = [f"{coverage.derivation}: {coverage.reached_transforms} of {coverage.transforms} transforms{branches}"]
+    lines += [f"  {miss.position}  {miss.transform}: {miss.what}" for miss in coverage.misses]
+    return "\n".join(lines)
+
+
+def coverage_json(coverage: DerivationCoverage) -> str:
+    """Return the coverage of a derivation as one line of JSON."""
+    from derive.document.exact import dump_exact
+
+    row = {
+        "derivation": coverage.derivation,
+        "transforms": coverage.transforms,
+        "reached_transforms": coverage.reached_transforms,
+        "branches": coverage.branches,
+        "reached_branches": coverage.reached_branches,
+        "misses": [
+            {
+                "transform": miss.transform,
+                "what": miss.what,
+                "file": miss.position.file,
+                "line": miss.position.line,
+                "column": miss.position.column,
+            }
+            for miss in coverage.misses
+        ],
+    }
     return dump_exact(row).decode()
 
 

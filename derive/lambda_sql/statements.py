@@ -70,6 +70,11 @@ def tokens_of(sql: str) -> tuple[Token, ...]:
     return tuple(tokens)
 
 
+def written_tokens(sql: str) -> Iterator[tuple[int, str]]:
+    """Yield the offset and the text of each token of a statement, without space and comments."""
+    return ((token.start(), token[0]) for token in _TOKEN.finditer(sql) if token.lastgroup != "nothing")
+
+
 def find_rollback(sql: str) -> int | None:
     """Return the offset of a clause that lets a conflict roll back the whole transaction; None if missing.
 
@@ -286,6 +291,14 @@ def read_block(guard: Guard, script: Script, what: str) -> Iterator[Statement | 
         statement = _prepare_first(guard, script, offset, begin, what)
         yield statement
         offset = offset + len(statement.text) if isinstance(statement, Statement) else _end_of_statement(text, begin)
+
+
+def split_block(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the offset and the text of each statement of a block, without preparing it."""
+    offset = 0
+    while (begin := _skip_nothing(text, offset)) < len(text):
+        offset = _end_of_statement(text, begin)
+        yield begin, text[begin:offset]
 
 
 def first_issue(issue: Issue) -> LambdaError:

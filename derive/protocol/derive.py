@@ -319,3 +319,35 @@ class AppliesMigrations(Protocol):
 
     def find_edited_migration(self, spec: DerivationSpec, applied: Sequence[str]) -> LambdaError | None:
         """Return the error of an applied migration that was edited, moved or removed; None without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch of a lambda, such as an arm of CASE.
+
+    Attributes:
+        number: number among the branches of the derivation.
+        transform: index of the transform.
+        position: position of its keyword.
+        what: description of the branch that no document reaches, such as `WHERE is never true`.
+    """
+
+    number: int
+    transform: int
+    position: Position
+    what: str
+
+
+Reach: TypeAlias = Callable[[int], None]
+"""A function that receives the number of a branch that a document reaches."""
+
+
+@runtime_checkable
+class MeasuresBranches(Protocol):
+    """Optional interface of a `DeriveRuntime` that reports which branches of its lambdas documents reach."""
+
+    def branches(self, spec: DerivationSpec) -> Sequence[Branch]:
+        """Return the branches that `open_measured` reports."""
+
+    def open_measured(self, spec: DerivationSpec, database: apsw.Connection, log: Log, reach: Reach) -> DeriveSession:
+        """Open a session like `DeriveRuntime.open`, which publishes the same documents and reports branches."""

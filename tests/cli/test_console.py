@@ -395,6 +395,7 @@ RAW = {
     ("preview.py", "effect.task"),  # names of the catalog
     ("ingest.py", "orjson.dumps"),
     ("follow.py", "orjson.dumps"),
+    ("test.py", "reached: "),  # numbers
     ("sql.py", "orjson.dumps"),
     ("sql.py", "line.rstrip()"),  # of cells that were made visible
     ("sql_serve.py", "visible"),

@@ -61,6 +61,8 @@ def test_test_command_runs_the_chosen_tests_in_order(folder: Path, options: list
         (["--name", "t/c/*"], "no test has a name like 't/c/*'"),
         (["--watch", "-o", "junit"], "--watch has no end"),
         (["--update"], "--update is for --snapshot"),
+        (["--fail-under", "50"], "--fail-under is for --coverage"),
+        (["--coverage", "-o", "junit"], "JUnit XML has no coverage"),
         (["--jobs", "0"], "0 is not in the range"),
     ],
 )
@@ -197,3 +199,76 @@ def test_snapshots_hold_what_verify_steps_have_seen(folder: Path) -> None:
     assert "written" not in run()
     files[0].write_text("{oops}\n")
     assert "shots/t/a/one/2.t%2Fout.jsonl:1: not JSON" in run(status=1)
+
+
+COVERED = """\
+collections:
+  c/in: {schema: {type: object, properties: {id: {type: integer}}, required: [id]}, key: [/id]}
+  c/out:
+    schema: {type: object, properties: {id: {type: integer}}, required: [id]}
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - name: some
+          source: c/in
+          shuffle: any
+          lambda: |
+            SELECT $id,
+              CASE WHEN $id = 1 THEN 'one' ELSE 'more' END AS n
+            WHERE $id < 5;
+        - {name: late, source: c/out, shuffle: any, lambda: "SELECT $id WHERE 0;"}
+  c/copy:
+    schema: {type: object, properties: {id: {type: integer}}, required: [id]}
+    key: [/id]
+    derive: {using: {sqlite: {}}, transforms: [{name: copy, source: c/out, shuffle: any, lambda: "SELECT $id WHERE 1;"}]}
+tests:
+  first: [ingest: {collection: c/in, documents: [{id: 9}]}, verify: {collection: c/out, documents: []}]
+  second: [ingest: {collection: c/in, documents: [{id: 1}]}, verify: {collection: c/out, documents: [{id: 1, n: one}]}]
+"""
+COVERED_BY_BOTH = """\
+c/out: 2 of 2 transforms, 4 of 6 branches
+  flow.yaml:14:44  some: ELSE of CASE is never taken
+  flow.yaml:16:73  late: WHERE is never true
+c/copy: 0 of 1 transforms, 0 of 2 branches
+  flow.yaml:20:55  copy: reads no document
+reached: 6 of 11 transforms and branches
+"""
+COVERED_BY_FIRST = """\
+c/out: 1 of 2 transforms, 1 of 6 branches
+  flow.yaml:14:20  some: WHEN of CASE is never taken
+  flow.yaml:14:44  some: ELSE of CASE is never taken
+  flow.yaml:15:13  some: WHERE is never true
+  flow.yaml:16:18  late: reads no document
+c/copy: 0 of 1 transforms, 0 of 2 branches
+  flow.yaml:20:55  copy: reads no document
+reached: 2 of 11 transforms and branches
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "report"),
+    [
+        (["--jobs", "2", "--fail-under", "54"], 0, COVERED_BY_BOTH),
+        (["--fail-under", "55"], 1, COVERED_BY_BOTH),
+        (["--name", "first"], 0, COVERED_BY_FIRST),
+    ],
+)
+def test_coverage_lists_transforms_and_branches_that_no_document_reaches(
+    folder: Path, options: list[str], status: int, report: str
+) -> None:
+    (folder / "flow.yaml").write_text(COVERED)
+    code, out, err = flowctl(folder, "test", "--coverage", *options)
+    assert (code, report in out) == (status, True), out + err
+    assert ("less than 55 %" in err) == (status == 1)
+
+
+def test_coverage_has_a_line_of_json_for_each_derivation(folder: Path) -> None:
+    (folder / "flow.yaml").write_text(COVERED)
+    code, out, err = flowctl(folder, "test", "--coverage", "-o", "json", "--name", "second")
+    first, second, third = map(json.loads, out.splitlines())
+    assert (code, first["passed"]) == (0, True), err
+    assert (second["derivation"], second["branches"], second["reached_branches"]) == ("c/out", 6, 3)
+    assert third["misses"] == [
+        {"transform": "copy", "what": "reads no document", "file": "flow.yaml", "line": 20, "column": 55}
+    ]
