@@ -430,8 +430,14 @@ async def _written_in_one(
             await check_keys(state, changed, writes)
         state.transaction.write(writes)
         for table in written.values():
-            state.transaction.write((), table)
+            state.transaction.write((), _committed(state, table))
     return rows
+
+
+def _committed(state: State, table: NamedRelation) -> NamedRelation:
+    """Return a table as it was before the definitions of the transaction, whose COMMIT finds changes by others."""
+    before = state.ddl.base.described(table.id) if state.ddl else None
+    return before or table
 
 
 def _with_foreign_keys(state: State, planned: Sequence[PlannedWrite], evaluated: Evaluation) -> Evaluation:
@@ -441,7 +447,12 @@ def _with_foreign_keys(state: State, planned: Sequence[PlannedWrite], evaluated:
         rows, writes = await evaluated(is_alone)
         parts = ((table.table.id, part) for table, written in zip(planned, rows, strict=True) for part in written)
         updated = {(table, old): new for table, (old, new, _) in parts if old is not None and new is not None}
-        return rows, await foreign_keys.enforced(state, writes, updated)
+        try:
+            return rows, await foreign_keys.enforced(state, writes, updated)
+        except SqlError:
+            for table in planned:  # as in PostgreSQL, a repeated key is reported before a missing one
+                await check_keys(state, table.table, writes)
+            raise
 
     return checked
 
@@ -557,7 +568,7 @@ def _adding(state: State, table: NamedRelation, indexes: Sequence[int]) -> Calla
         planned.check(rows)
         writes: list[Write] = [(table.id, row[: len(table.columns)], 1) for row in rows]
         await check_keys(state, table, writes)
-        state.transaction.write(await foreign_keys.enforced(state, writes), table)
+        state.transaction.write(await foreign_keys.enforced(state, writes), _committed(state, table))
         return len(rows)
 
     return add

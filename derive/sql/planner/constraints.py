@@ -249,7 +249,7 @@ def _reference(
     primary = next((key.columns for key in target.keys if key.kind is ConstraintKind.PRIMARY_KEY), ())
     referenced = tuple(column for column, _ in definition.referenced) or primary
     if not referenced:
-        raise SqlError("42830", f'there is no primary key for referenced table "{target.name}"', offset=offset)
+        raise SqlError("42704", f'there is no primary key for referenced table "{target.name}"', offset=offset)
     known = {column.name for column in target.columns}
     for column in referenced:
         if column not in known:
