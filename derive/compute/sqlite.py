@@ -46,7 +46,16 @@ from derive.algebra.relation import (
 from derive.algebra.rewrite import columns_read, conjuncts, has_subquery, is_atomic
 from derive.algebra.types import Datum, Row
 from derive.errors import BusyError, FlowError, SqlError, StorageError
-from derive.functions.registry import aggregate_sql, can_fail, elements_sql, register, sort_key, sql_of, sql_of_datum
+from derive.functions.registry import (
+    aggregate_sql,
+    can_fail,
+    elements_sql,
+    is_volatile,
+    register,
+    sort_key,
+    sql_of,
+    sql_of_datum,
+)
 from derive.functions.statement_context import cancellation
 
 MOST_BYTES = 1 << 27
@@ -540,8 +549,15 @@ class _Lowering:
             return self.wrapped(block)
         return block
 
+    def _input(self, relation: Relation, scopes: tuple[Scope, ...]) -> Block:
+        """Return a block of an input; SQLite would evaluate a changing value again for each of its uses."""
+        block = self.block(relation, scopes)
+        if not isinstance(relation, Project) or not any(map(is_volatile, relation.expressions)):
+            return block
+        return self._derived(materialized_once(self._select(block)), len(block.columns))
+
     def _project(self, project: Project, scopes: tuple[Scope, ...]) -> Block:
-        block = self.block(project.input, scopes)
+        block = self._input(project.input, scopes)
         block = self._once(block, [expression for expression in project.expressions if not is_atomic(expression)])
         columns = [self._expression(expression, block.columns, scopes) for expression in project.expressions]
         block.computed = frozenset(
@@ -553,7 +569,7 @@ class _Lowering:
         return block
 
     def _filter(self, filtering: Filter, scopes: tuple[Scope, ...]) -> Block:
-        return self._restricted(self.block(filtering.input, scopes), [filtering.predicate], scopes)
+        return self._restricted(self._input(filtering.input, scopes), [filtering.predicate], scopes)
 
     def _restricted(self, block: Block, predicates: Sequence[Expression], scopes: tuple[Scope, ...]) -> Block:
         """Return a block of the rows for which predicates are true."""

@@ -127,6 +127,12 @@ SCRIPTS = {
         "INSERT INTO t VALUES (8, 'z') RETURNING *",
         "TABLE t",
     ),
+    "changing values": (
+        "CREATE TABLE t (a int)",
+        "INSERT INTO t SELECT * FROM generate_series(1, 60)",
+        "SELECT count(*) FROM (SELECT a, a AS b FROM (SELECT random() AS a FROM t) x) y WHERE a <> b",
+        "SELECT count(*) FROM (SELECT a, a AS b FROM (SELECT random() AS a FROM t) x WHERE a > 0.5) y WHERE a < 0.5",
+    ),
     "joined": (
         "CREATE TABLE t (a int, b int)",
         "INSERT INTO t VALUES (1, 10), (2, 20), (3, 30)",
