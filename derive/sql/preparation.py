@@ -34,6 +34,7 @@ from derive.sql.parser.statement import (
     Delete,
     Explain,
     Insert,
+    Merge,
     SelectStatement,
     Show,
     Statement,
@@ -44,10 +45,10 @@ from derive.sql.parser.statement import (
 from derive.sql.parser.value_rows import value_rows
 from derive.sql.planner.ddl import plan_relation, plan_subscribed
 from derive.sql.planner.dependencies import ids_of, needs_context
-from derive.sql.planner.dml import plan_write
 from derive.sql.planner.plan import PlannedView, plan_query, plan_view
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, PlannedWithWrites, PlannedWrite
 from derive.sql.planner.with_writes import plan_with_writes
+from derive.sql.planner.writes import plan_write
 from derive.sql.results import Prepared, ResultColumn
 from derive.sql.transactions.transaction import Isolation
 
@@ -465,7 +466,7 @@ def plan_statement(begun: Plan, objects: Objects) -> Plan:  # noqa: PLR0911 (one
     match begun.statement:
         case SelectStatement(query, _):
             return _with_query(begun, plan_query(query, objects, types))
-        case Insert() | Update() | Delete() as write:
+        case Insert() | Update() | Delete() | Merge() as write:
             planned = plan_write(write, objects, types)
             columns = None if planned.returning is None else result_columns(planned.returning, objects.zone)
             parameters = _oids(planned.query.parameters, begun.given)

@@ -32,6 +32,7 @@ from derive.sql.parser.statement import (
     Grant,
     Insert,
     LockTable,
+    Merge,
     Prepare,
     Refresh,
     SelectStatement,
@@ -43,8 +44,8 @@ from derive.sql.parser.statement import (
     WithWrites,
 )
 from derive.sql.planner.coercion import type_of
-from derive.sql.planner.dml import plan_write
 from derive.sql.planner.plan import plan_value
+from derive.sql.planner.writes import plan_write
 from derive.sql.preparation import Plan, plan, plan_statement, text_column
 from derive.sql.results import Result, ResultColumn, of_rows
 from derive.sql.sources.definitions import micros_of
@@ -73,7 +74,7 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
             return Result(lambda _: "")
         case SelectStatement(_, as_of):
             return await reading.select(state, begun, arguments, as_of)
-        case Insert() | Update() | Delete() | WithWrites():
+        case Insert() | Update() | Delete() | Merge() | WithWrites():
             return await dml.write(state, begun, arguments)
         case Truncate(relations, restarts):
             planned_writes = [plan_write(Delete(name, None), state.objects) for name in relations]

@@ -41,7 +41,7 @@ def parse_insert(reader: TokenReader, queries: QueryParser) -> Insert:
         reader.expect_word("value")
     query = None if reader.accept_words("default", "values") else queries.parse()
     conflict = _conflict(reader, queries) if reader.is_words("on", "conflict") else None
-    returning = _returning(reader, queries)
+    returning = read_returning(reader, queries)
     return Insert(relation, alias, columns, query, returning, overriding=overriding, conflict=conflict)
 
 
@@ -70,7 +70,7 @@ def _conflict(reader: TokenReader, queries: QueryParser) -> OnConflict:
         hint = "For example, ON CONFLICT (column_name)."
         raise SqlError("42601", message, offset=offset, hint=hint)
     reader.expect_word("set")
-    assignments = tuple(one for some in reader.list_of(lambda: _assignments(reader, queries)) for one in some)
+    assignments = read_assignments(reader, queries)
     return OnConflict(offset, columns, constraint, assignments, _condition(reader, queries))
 
 
@@ -81,10 +81,10 @@ def parse_update(reader: TokenReader, queries: QueryParser) -> Update:
     relation = reader.qualified_name()
     alias = None if reader.is_word("set") else queries.tables.alias()
     reader.expect_word("set")
-    assignments = tuple(one for some in reader.list_of(lambda: _assignments(reader, queries)) for one in some)
+    assignments = read_assignments(reader, queries)
     tables = reader.list_of(queries.tables.parse) if reader.accept_word("from") else ()
     condition = _condition(reader, queries)
-    return Update(relation, alias, assignments, tables, condition, _returning(reader, queries))
+    return Update(relation, alias, assignments, tables, condition, read_returning(reader, queries))
 
 
 def parse_delete(reader: TokenReader, queries: QueryParser) -> Delete:
@@ -97,7 +97,7 @@ def parse_delete(reader: TokenReader, queries: QueryParser) -> Delete:
     if reader.accept_word("using"):
         tables = reader.list_of(queries.tables.parse)
     condition = _condition(reader, queries)
-    return Delete(relation, alias, tables, condition, _returning(reader, queries))
+    return Delete(relation, alias, tables, condition, read_returning(reader, queries))
 
 
 def parse_truncate(reader: TokenReader) -> Truncate:
@@ -153,7 +153,12 @@ def _locked(reader: TokenReader) -> QualifiedName:
     return name
 
 
-def _assignments(reader: TokenReader, queries: QueryParser) -> tuple[Assignment, ...]:
+def read_assignments(reader: TokenReader, queries: QueryParser) -> tuple[Assignment, ...]:
+    """Read the assignments behind SET."""
+    return tuple(one for some in reader.list_of(lambda: _assigned(reader, queries)) for one in some)
+
+
+def _assigned(reader: TokenReader, queries: QueryParser) -> tuple[Assignment, ...]:
     if not reader.is_symbol("("):
         column, offset = reader.located_name()
         if reader.is_symbol("[", "."):
@@ -197,7 +202,8 @@ def _condition(reader: TokenReader, queries: QueryParser) -> SyntaxNode | None:
     return queries.expressions.parse()
 
 
-def _returning(reader: TokenReader, queries: QueryParser) -> tuple[SelectItem, ...]:
+def read_returning(reader: TokenReader, queries: QueryParser) -> tuple[SelectItem, ...]:
+    """Read a RETURNING clause; return no items if there is none."""
     return reader.list_of(queries.item) if reader.accept_word("returning") else ()
 
 

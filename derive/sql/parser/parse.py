@@ -31,6 +31,7 @@ from derive.sql.parser.ddl import (
     parse_create,
     parse_drop,
 )
+from derive.sql.parser.merge import parse_merge
 from derive.sql.parser.queries import QueryParser, not_allowed_into
 from derive.sql.parser.session_statements import SESSION_STATEMENTS
 from derive.sql.parser.statement import (
@@ -40,17 +41,15 @@ from derive.sql.parser.statement import (
     CreateTable,
     Deallocate,
     Declare,
-    Delete,
     Execute,
     Explain,
     Explanation,
     Fetch,
-    Insert,
     Prepare,
+    RowWrite,
     SelectStatement,
     Statement,
     Subscribe,
-    Update,
     WithWrites,
 )
 from derive.sql.parser.tokens import Token, TokenKind, TokenReader, tokens_of
@@ -144,7 +143,6 @@ _UNSUPPORTED = {
     "import": None,
     "listen": "Use SUBSCRIBE, which sends the updates of a relation.",
     "load": None,
-    "merge": "Write INSERT, UPDATE and DELETE in one transaction.",
     "notify": "Use SUBSCRIBE, which sends the updates of a relation.",
     "reindex": _UPKEEP,
     "security": None,
@@ -152,10 +150,11 @@ _UNSUPPORTED = {
 """Hints for unsupported statements, by first word."""
 
 
-_WRITING: Mapping[str, Callable[[TokenReader, QueryParser], Insert | Update | Delete]] = {
+_WRITING: Mapping[str, Callable[[TokenReader, QueryParser], RowWrite]] = {
     "insert": parse_insert,
     "update": parse_update,
     "delete": parse_delete,
+    "merge": parse_merge,
 }
 
 
@@ -307,7 +306,7 @@ class StatementParser:
         types = reader.in_parentheses(lambda: parse_type(reader)) if reader.is_symbol("(") else ()
         reader.expect_word("as")
         begin = reader.offset
-        if not self._queries.begins_query() and not reader.is_word("insert", "update", "delete", "subscribe"):
+        if not self._queries.begins_query() and not reader.is_word(*_WRITING, "subscribe"):
             raise reader.error()
         statement = self.parse()
         return Prepare(name, types, statement, reader.text[begin : reader.end_before], offset, begin)

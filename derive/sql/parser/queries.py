@@ -365,7 +365,7 @@ class QueryParser:
         if not reader.accept_words("not", "materialized"):
             reader.accept_word("materialized")
         reader.expect_symbol("(")
-        if reader.is_word("insert", "update", "delete"):
+        if reader.is_word("insert", "update", "delete", "merge"):
             if read_write is None:
                 message = "WITH clause containing a data-modifying statement must be at the top level"
                 hint = "Write WITH at the start of the statement."

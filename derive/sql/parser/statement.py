@@ -512,6 +512,53 @@ class Delete:
     common: With = NO_WITH
 
 
+class Match(Enum):
+    """The rows of which a WHEN clause of MERGE decides; the value is the text of the clause."""
+
+    BOTH = "WHEN MATCHED"
+    SOURCE = "WHEN NOT MATCHED"
+    TARGET = "WHEN NOT MATCHED BY SOURCE"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeWhen:
+    """A WHEN clause of MERGE; without insertion, assignments and deletion, it is DO NOTHING.
+
+    Attributes:
+        match: the rows of which it decides.
+        condition: condition behind AND.
+        offset: offset in the statement.
+        insert: INSERT of at most one row of VALUES.
+        assignments: assignments of UPDATE SET.
+        is_delete: whether the action is DELETE.
+    """
+
+    match: Match
+    condition: SyntaxNode | None
+    offset: int
+    insert: Insert | None = None
+    assignments: tuple[Assignment, ...] = ()
+    is_delete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """`[WITH …] MERGE INTO relation USING source ON condition WHEN … [RETURNING …]`."""
+
+    relation: QualifiedName
+    alias: Alias | None
+    source: FromItem
+    condition: SyntaxNode
+    clauses: tuple[MergeWhen, ...]
+    offset: int
+    returning: tuple[SelectItem, ...] = ()
+    common: With = NO_WITH
+
+
+RowWrite: TypeAlias = Insert | Update | Delete | Merge
+"""A statement that writes rows of a table."""
+
+
 @dataclass(frozen=True, slots=True)
 class CommonWrite:
     """A statement that writes, in WITH.
@@ -526,7 +573,7 @@ class CommonWrite:
 
     name: str
     columns: tuple[str, ...]
-    statement: Insert | Update | Delete
+    statement: RowWrite
     position: int
     offset: int
 
@@ -537,7 +584,7 @@ class WithWrites:
 
     common: With
     writes: tuple[CommonWrite, ...]
-    statement: SelectStatement | Insert | Update | Delete
+    statement: SelectStatement | RowWrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -716,9 +763,7 @@ Statement: TypeAlias = (
     | Refresh
     | Vacuum
     | Grant
-    | Insert
-    | Update
-    | Delete
+    | RowWrite
     | WithWrites
     | Truncate
     | LockTable

@@ -171,6 +171,13 @@ class CallPlanner:
             raise SqlError("42809", f"window function {name} requires an OVER clause", offset=node.offset)
         return self._function(node)
 
+    def _merge_action(self, node: FunctionCall) -> Expression:
+        for depth, frame in self._expressions.frame.frames():
+            if frame.merge_action is not None:
+                return deepened(frame.merge_action, depth)
+        message = "MERGE_ACTION() can only be used in the RETURNING list of a MERGE command"
+        raise SqlError("42601", message, offset=node.offset)
+
     def _function(self, node: FunctionCall) -> Expression:
         name = node.name.name
         for is_there, what in (
@@ -186,6 +193,8 @@ class CallPlanner:
             raise SqlError("42883", f"function {name}() does not exist", offset=node.offset, hint=hint)
         if is_row_function(name) and not node.is_special:
             return row_target(self._expressions, node)
+        if name == "merge_action" and not node.arguments:
+            return self._merge_action(node)
         rows = len(self._expressions.frame.rows)
         values = [self._expressions.plan(argument) for argument in node.arguments]
         offsets = [start_of(argument) for argument in node.arguments]

@@ -13,7 +13,7 @@ from derive.algebra.types import Type
 from derive.errors import SqlError, suggest
 from derive.functions.scalar.text import quoted_literal
 from derive.sql.parser.ast import Alias, DefaultMarker, QualifiedName, SelectItem, Star, SyntaxNode, Values
-from derive.sql.parser.parse import parse_expression, too_complex
+from derive.sql.parser.parse import parse_expression
 from derive.sql.parser.statement import Assignment, ConstraintKind, Delete, Identity, Insert, OnConflict, Update
 from derive.sql.parser.tokens import TokenKind, tokens_of
 from derive.sql.planner.building import columns_of, filtered, has_subquery, joined, projected
@@ -122,38 +122,7 @@ SET = Clause("UPDATE")
 _TRUE, _FALSE = Literal(1, Type.BOOLEAN), Literal(0, Type.BOOLEAN)
 
 
-def plan_write(statement: Insert | Update | Delete, names: Names, types: Sequence[Type | None] = ()) -> PlannedWrite:
-    """Plan a statement that writes a table.
-
-    Args:
-        statement: the statement.
-        names: names of relations.
-        types: types of its parameters, as far as known.
-
-    Raises:
-        SqlError: the statement is invalid; the offset shows the cause.
-    """
-    parameters = ParameterTypes(types)
-    try:
-        return plan_write_of(statement, QueryPlanner(names, parameters), parameters)
-    except RecursionError:
-        raise too_complex() from None
-
-
-def plan_write_of(
-    statement: Insert | Update | Delete, queries: QueryPlanner, parameters: ParameterTypes
-) -> PlannedWrite:
-    """Plan a statement that writes a table, and that may refer to common table expressions of `queries`."""
-    match statement:
-        case Insert():
-            return _InsertPlanner(queries, parameters, statement).plan()
-        case Update():
-            return _UpdatePlanner(queries, parameters, statement).plan()
-        case Delete():
-            return _DeletePlanner(queries, parameters, statement).plan()
-
-
-class _Writer:
+class Writer:
     """The parts that the planners of all statements share.
 
     Args:
@@ -249,12 +218,16 @@ class _Writer:
         return (has_returning or bool(self.table.checks)) and volatile_function(relation) is not None
 
     def with_returning(
-        self, source: Source, columns: Sequence[Expression], items: tuple[SelectItem, ...]
+        self,
+        source: Source,
+        columns: Sequence[Expression],
+        items: tuple[SelectItem, ...],
+        action: Expression | None = None,
     ) -> tuple[Relation, tuple[PlannedColumn, ...] | None]:
-        """Return a projection to some expressions followed by the RETURNING columns."""
+        """Return a projection to some expressions followed by the RETURNING columns; `action` is `merge_action()`."""
         if not items:
             return projected(source.relation, columns), None
-        frame = Frame(source, None, RETURNING)
+        frame = Frame(source, None, RETURNING, merge_action=action)
         expressions = ExpressionPlanner(self.queries, frame)
         named: list[tuple[str, Expression]] = []
         for item in items:
@@ -300,21 +273,21 @@ def _kind_of(column: NamedColumn) -> str:
     return "an identity column defined as GENERATED ALWAYS"
 
 
-class _InsertPlanner:
-    def __init__(self, queries: QueryPlanner, parameters: ParameterTypes, statement: Insert) -> None:
-        table = writable_table(queries, statement.relation)
-        self._writer = _Writer(queries, parameters, table, statement.relation.name)
-        self._table, self._statement = table, statement
-        queries.define(statement.common, None)
-        self._queries = queries
+class InsertPlanner:
+    """Planner of INSERT."""
+
+    def __init__(self, writer: Writer, statement: Insert) -> None:
+        self._writer, self._table, self._queries = writer, writer.table, writer.queries
+        self._statement = statement
 
     def plan(self) -> PlannedWrite:
+        """Return the planned statement."""
         statement, writer = self._statement, self._writer
         targets = self._targets()
         if statement.query is None:
             rows = rows_of([self._row({}, ())])
         elif isinstance(statement.query.body, Values) and _is_plain(statement):
-            rows = rows_of(self._values(statement.query.body, targets))
+            rows = rows_of(self._values(statement.query.body, targets, Frame(NO_SOURCE, None, VALUES)))
         else:
             rows = self._selected(targets)
         is_numbered = any(column.identity is not None for column in self._table.columns)
@@ -374,8 +347,17 @@ class _InsertPlanner:
             Identity.BY_DEFAULT,
         }
 
-    def _values(self, values: Values, targets: list[int]) -> list[list[Expression]]:
-        expressions = ExpressionPlanner(self._queries, Frame(NO_SOURCE, None, VALUES))
+    def row(self, frame: Frame) -> list[Expression]:
+        """Return the one row of VALUES or DEFAULT VALUES over the columns of a frame, followed by its flags."""
+        targets, query = self._targets(), self._statement.query
+        if query is None:
+            return self._row({}, ())
+        assert isinstance(query.body, Values)
+        frame.clause = VALUES
+        return self._values(query.body, targets, frame)[0]
+
+    def _values(self, values: Values, targets: list[int], frame: Frame) -> list[list[Expression]]:
+        expressions = ExpressionPlanner(self._queries, frame)
         rows = []
         for row in values.rows:
             if len(row) != len(values.rows[0]):
@@ -483,7 +465,7 @@ def arbiters_of(table: NamedRelation, conflict: OnConflict) -> tuple[Constraint,
 class _AffectedRows:
     """Planner of the rows of a table for which a condition is true, joined with rows of other tables."""
 
-    def __init__(self, writer: _Writer, statement: Update | Delete) -> None:
+    def __init__(self, writer: Writer, statement: Update | Delete) -> None:
         queries, tables, condition = writer.queries, statement.tables, statement.condition
         relation: Relation = writer.table.relation
         if tables:
@@ -507,14 +489,14 @@ class _AffectedRows:
         self.frame = frame
 
 
-class _UpdatePlanner:
-    def __init__(self, queries: QueryPlanner, parameters: ParameterTypes, statement: Update) -> None:
-        table = writable_table(queries, statement.relation)
-        self._writer = _Writer(queries, parameters, table, statement.relation.name)
-        self._table, self._statement = table, statement
-        queries.define(statement.common, None)
+class UpdatePlanner:
+    """Planner of UPDATE."""
+
+    def __init__(self, writer: Writer, statement: Update) -> None:
+        self._writer, self._table, self._statement = writer, writer.table, statement
 
     def plan(self) -> PlannedWrite:
+        """Return the planned statement."""
         writer, statement = self._writer, self._statement
         affected = _AffectedRows(writer, statement)
         source, width = affected.source, writer.width
@@ -546,14 +528,14 @@ class _UpdatePlanner:
         )
 
 
-class _DeletePlanner:
-    def __init__(self, queries: QueryPlanner, parameters: ParameterTypes, statement: Delete) -> None:
-        table = writable_table(queries, statement.relation)
-        self._writer = _Writer(queries, parameters, table, statement.relation.name)
-        self._table, self._statement = table, statement
-        queries.define(statement.common, None)
+class DeletePlanner:
+    """Planner of DELETE."""
+
+    def __init__(self, writer: Writer, statement: Delete) -> None:
+        self._writer, self._table, self._statement = writer, writer.table, statement
 
     def plan(self) -> PlannedWrite:
+        """Return the planned statement."""
         source = _AffectedRows(self._writer, self._statement).source
         old = columns_of(source.relation)[: self._writer.width]
         relation, returning = self._writer.with_returning(source, old, self._statement.returning)
@@ -566,7 +548,7 @@ def plan_completion(table: NamedRelation, names: Names) -> PlannedWrite:
     A staged row has, behind the columns of the table, a boolean for each identity column: whether it gets a number.
     """
     parameters = ParameterTypes()
-    writer = _Writer(QueryPlanner(names, parameters), parameters, table, table.name)
+    writer = Writer(QueryPlanner(names, parameters), parameters, table, table.name)
     width = writer.width
     places = writer.places(0)
     modifiers = tuple(column.modifier for column in table.columns)

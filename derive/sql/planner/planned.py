@@ -162,6 +162,7 @@ class WriteKind(Enum):
     INSERT = "INSERT"
     UPDATE = "UPDATE"
     DELETE = "DELETE"
+    MERGE = "MERGE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +215,8 @@ class PlannedWrite:
     """The rows that a statement deletes and inserts, with multiplicity.
 
     The columns of the rows are the columns of the deleted row (UPDATE and DELETE), of the inserted row (INSERT and
-    UPDATE), of RETURNING, and a boolean for each check of the table.
+    UPDATE), of RETURNING, and a boolean for each check of the table. MERGE has the columns of UPDATE, and in front of
+    RETURNING the kind of the row's action, as a text, and a number that tells equal rows of the table apart.
 
     Attributes:
         kind: kind of the statement.
@@ -257,6 +259,8 @@ class PlannedWrite:
         if kind is WriteKind.DELETE:
             return [(row[:width], None, row[width:]) for row in rows]
         checks = len(self.table.checks)
+        if kind is WriteKind.MERGE:
+            return [_merged(row, width, len(row) - checks) for row in rows]
         if kind is WriteKind.INSERT and rows and len(rows[0]) == width:
             return NewRows(rows)
         if kind is WriteKind.UPDATE:
@@ -269,10 +273,16 @@ class PlannedWrite:
         """Check the inserted rows.
 
         Raises:
-            SqlError: a value of a NOT NULL column is NULL (23502), or a check is false (23514).
+            SqlError: a value of a NOT NULL column is NULL (23502), a check is false (23514), or MERGE changes a row
+                twice (21000).
         """
         kind = kind or self.kind
         if kind is WriteKind.DELETE:
+            return
+        if kind is WriteKind.MERGE:
+            width = len(self.table.columns)
+            _check_once(rows, width)
+            self.check([row for row in rows if row[2 * width] != WriteKind.DELETE.value], WriteKind.UPDATE)
             return
         checks = self.table.checks
         first = len(self.table.columns) if kind is WriteKind.UPDATE else 0
@@ -284,6 +294,22 @@ class PlannedWrite:
             for check, is_satisfied in zip(checks, row[-len(checks) :], strict=True):
                 if is_satisfied is not None and not is_satisfied:
                     raise failed_check(self.table, check, self.parts([row], kind)[0][1] or ())
+
+
+def _merged(row: Row, width: int, end: int) -> Written:
+    """Return the deleted and the inserted row of a row of MERGE, and its RETURNING row, which ends at `end`."""
+    kind = row[2 * width]
+    old = None if kind == WriteKind.INSERT.value else row[:width]
+    new = None if kind == WriteKind.DELETE.value else row[width : 2 * width]
+    return old, new, row[2 * width + 2 : end]
+
+
+def _check_once(rows: Sequence[Row], width: int) -> None:
+    """Check that no row of a table of `width` columns is changed twice by MERGE."""
+    changed = [(row[2 * width + 1], row[:width]) for row in rows if row[2 * width] != WriteKind.INSERT.value]
+    if len(changed) > len(set(changed)):
+        hint = "Ensure that not more than one source row matches any one target row."
+        raise SqlError("21000", "MERGE command cannot affect row a second time", hint=hint)
 
 
 def _over_rows(relation: Relation, arguments: Get) -> Relation | None:

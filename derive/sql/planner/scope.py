@@ -140,6 +140,7 @@ class Frame:
         references: references to columns outside of aggregates: expression, offset and text.
         named_windows: definitions of the WINDOW clause.
         refusal: detail of the error for references to the query's columns; None if they are allowed.
+        merge_action: value of `merge_action()`; None outside of RETURNING of MERGE.
     """
 
     source: Source
@@ -152,6 +153,7 @@ class Frame:
     references: list[tuple[Expression, int, str]] = field(default_factory=list)
     named_windows: dict[str, WindowDefinition] = field(default_factory=dict)
     refusal: str | None = None
+    merge_action: Expression | None = None
 
     def frames(self) -> Iterator[tuple[int, Frame]]:
         """Yield this query and its outer queries, each with its depth."""

@@ -15,11 +15,11 @@ from derive.sql.parser.parse import too_complex
 from derive.sql.parser.statement import CommonWrite, SelectStatement, WithWrites
 from derive.sql.planner.coercion import ParameterTypes
 from derive.sql.planner.dependencies import ids_of
-from derive.sql.planner.dml import plan_write_of
 from derive.sql.planner.interfaces import CommonRelation, Names
 from derive.sql.planner.plan import finished
 from derive.sql.planner.planned import PlannedQuery, PlannedWithWrites, PlannedWrite, returned_id
 from derive.sql.planner.queries import QueryPlanner, refers_to, renamed
+from derive.sql.planner.writes import plan_write_of
 
 _MOST_WRITES = 1000
 """Greatest number of writes in a WITH clause; identifiers are reserved for the RETURNING rows of each."""

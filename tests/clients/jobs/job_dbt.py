@@ -37,6 +37,10 @@ select id, customer, amount from {{ ref('orders') }}
 {{ config(materialized='incremental', incremental_strategy='append') }}
 select count(*) as orders, current_timestamp as at from {{ ref('orders') }}
 """,
+    "models/merged.sql": """
+{{ config(materialized='incremental', incremental_strategy='merge', unique_key='id', full_refresh=false, merge_update_columns=['amount']) }}
+select id, customer {% if is_incremental() %} || '!' as customer {% endif %}, amount from {{ ref('orders') }}
+""",
     "models/shown.sql": "{{ config(materialized='materialized_view') }} select customer, sum(amount) as spent from {{ ref('orders') }} group by 1",
     "models/passing.sql": "{{ config(materialized='ephemeral') }} select customer from {{ ref('spending') }}",
     "models/last.sql": "select distinct customer from {{ ref('passing') }}",
@@ -127,6 +131,8 @@ def work() -> None:
             [(3, "7"), (4, "1")],
         )
         same(rows("SELECT id, placed::text FROM dbt_shop.growing ORDER BY 1")[3], (4, "2024-01-04"))
+        merged = rows("SELECT customer, amount::text FROM dbt_shop.merged ORDER BY id")
+        same(merged, [("ann", "10.5"), ("ben", "20"), ("ann", "7"), ("cid!", "1")])
         same(rows("SELECT obj_description('dbt_shop.spending'::regclass)"), [("What customers spend",)])
         same(rows("SELECT spent::int FROM dbt_shop.shown ORDER BY 1"), [(1,), (18,), (20,)])
         catalog = (folder / "target/catalog.json").read_text()

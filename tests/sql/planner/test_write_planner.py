@@ -20,9 +20,9 @@ from derive.compute.oneshot import evaluate
 from derive.errors import SqlError
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import Delete, Insert, Update
-from derive.sql.planner.dml import plan_write
 from derive.sql.planner.interfaces import NamedColumn, NamedRelation, RelationKind
 from derive.sql.planner.planned import PlannedWrite, bind, check_rows
+from derive.sql.planner.writes import plan_write
 
 STATEMENTS = [
     "insert into t values (1, 2, 'x', 1.5, true)",
