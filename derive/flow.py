@@ -107,6 +107,8 @@ class Flow(DataFolder):
 
         if clock is not None and not is_pointer(clock):
             raise UsageError(f"clock takes a JSON pointer, such as /{clock.lstrip('/') or 'at'}")
+        if isinstance(documents, Mapping | str | bytes):
+            raise UsageError("documents are a list of dicts", hint="one document is a list, too: [document]")
         spec = self._require_catalog().find_ingested(collection)
         lines = _Lines(documents)
         with closing(self._writable()) as store:
@@ -152,6 +154,8 @@ class Flow(DataFolder):
         from derive.engine.shadow import require_unshadowed
         from derive.engine.task_reconciler import open_changing_run
 
+        if isinstance(tasks, str) or isinstance(accept, str):
+            raise UsageError("tasks and accept are lists of names", hint='one name is a list, too: ["shop/spending"]')
         catalog = self._require_catalog()
         require_sound(catalog, tuple(tasks) or None)
         observer = _Failures()
@@ -259,6 +263,8 @@ class Flow(DataFolder):
         """
         from derive.sql.client import run_statements
 
+        if isinstance(parameters, str | bytes) or not isinstance(parameters, Sequence):
+            raise UsageError("parameters are a list of values", hint="one value is a list, too: [value]")
         return run_statements(self.path, self.catalog, text, parameters)
 
     def status(self) -> list[dict[str, Any]]:

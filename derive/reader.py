@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from typing_extensions import override
+
 from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.errors import FrontierError, UsageError
 
@@ -140,6 +142,10 @@ class CollectionReader:
     store: Store
     source: Source
 
+    @override
+    def __repr__(self) -> str:
+        return f"CollectionReader({self.source.name!r})"
+
     @property
     def since(self) -> int:
         """Return the earliest readable time, in microseconds since the Unix epoch."""
@@ -199,6 +205,10 @@ class Contents:
     store: Store
     source: Source
     time: int
+
+    @override
+    def __repr__(self) -> str:
+        return f"Contents({self.source.name!r}, {format_rfc3339(self.time)!r})"
 
     def __iter__(self) -> Iterator[Document]:
         """Yield the documents in the order of keys, reduced per key; a row of a table is a document of its columns.

@@ -52,6 +52,9 @@ def test_documents_are_derived_read_and_followed(flow: derive.Flow) -> None:
     batches = list(flow.subscribe("a/doubles", timeout=0))
     assert [batch.documents for batch in batches] == [[{"id": 1, "amount": 3}, {"id": 2, "amount": 6}]]
     assert list(flow.subscribe("a/doubles", since=batches[-1].upper, timeout=0)) == []
+    assert repr(flow.collection("a/doubles")) == "CollectionReader('a/doubles')"
+    assert repr(flow.collection("a/doubles").latest()).startswith("Contents('a/doubles', '20")
+    assert repr(flow.sql("SELECT 1 AS a, 2 AS b")) == "Rows('SELECT 1', a, b)"
     assert [(task["task"], task["state"]) for task in flow.status()] == [("a/doubles", "idle")]
 
 
@@ -94,6 +97,7 @@ def test_writes_are_seen_by_open_readers_of_other_processes(flow: derive.Flow, t
     [
         (lambda flow: flow.ingest("a/orders", [{"id": object()}]), DocumentError, "not JSON"),
         (lambda flow: flow.ingest("a/orders", ["x"]), DocumentError, "a document is a dict, and not of type str"),
+        (lambda flow: flow.ingest("a/orders", {"id": 1}), UsageError, "one document is a list, too: [document]"),
         (lambda flow: flow.ingest("a/orders", [{}]), DocumentError, "required property"),
         (lambda flow: flow.ingest("a/doubles", []), UsageError, "is derived"),
         (lambda flow: flow.ingest("a/order", []), UsageError, "did you mean 'a/orders'"),
@@ -101,6 +105,8 @@ def test_writes_are_seen_by_open_readers_of_other_processes(flow: derive.Flow, t
         (lambda flow: flow.collection("a/orders"), UsageError, "is not a data folder"),
         (lambda flow: flow.subscribe("a/orders"), UsageError, "is not a data folder"),
         (lambda flow: flow.run(tasks=["a/double"]), UsageError, "did you mean 'a/doubles'"),
+        (lambda flow: flow.run(tasks="a/doubles"), UsageError, "one name is a list, too"),
+        (lambda flow: flow.sql("SELECT $1", 5), UsageError, "one value is a list, too: [value]"),
         (lambda flow: flow.sql(" "), UsageError, "no statement"),
         (lambda flow: flow.sql("SELECT x"), SqlError, 'sql:1:8: column "x" does not exist'),
         (lambda flow: flow.sql("SELECT 1;\n SELEC"), SqlError, "sql:2:2: syntax error"),

@@ -11,6 +11,8 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from typing_extensions import override
+
 from derive.algebra.types import Datum, Row, Type
 from derive.document.exact import dump_exact, parse_exact
 from derive.errors import UsageError
@@ -108,6 +110,10 @@ class Rows:
     names: tuple[str, ...]
     _columns: tuple[ResultColumn, ...]
     _rows: Sequence[Row]
+
+    @override
+    def __repr__(self) -> str:
+        return f"Rows({self.tag!r}, {', '.join(self.names)})" if self.names else f"Rows({self.tag!r})"
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -116,6 +116,7 @@ RULES = [
     Rule("a pointer has no empty token", "key: [/id]\n    proj", "key: [/deep//x]\n    proj", "key: [/deep/x]\n    proj", ("E302", 11, 11, "a key must be a JSON pointer, but is '/deep//x'")),
     Rule("a key is known to the schema, deep down, too", "key: [/id]\n    proj", "key: [/deep/xx]\n    proj", "key: [/deep/x]\n    proj", ("E303", 11, 11, "a key '/deep/xx' is not mentioned in the schema"), "did you mean '/deep/x'?"),
     Rule("a key can exist", "key: [/id]\n    proj", "key: [/id/x]\n    proj", "key: [/id]\n    proj", ("E303", 11, 11, "a key '/id/x' cannot exist in the schema")),
+    Rule("a key is no misspelt property", "        id: {type: integer}\n", "        idd: {type: integer}\n", "        id: {type: integer}\n", ("E304", 11, 11, "a key '/id' must be a boolean, integer or string, but may be anything"), "did you mean '/idd'?"),
     Rule("a key is a scalar", "key: [/id]\n    proj", "key: [/deep]\n    proj", "key: [/id]\n    proj", ("E304", 11, 11, "a key '/deep' must be a boolean, integer or string, but may be object")),
     Rule("a key has one type", "id: {type: integer}\n", "id: {type: [integer, string]}\n", "id: {type: [integer, 'null']}\n", ("E304", 11, 11, "a key '/id' must have one type, but may have any of integer, string")),
     Rule("a key is no float", "id: {type: integer}\n", "id: {type: number}\n", "id: {type: integer}\n", ("E304", 11, 11, "a key '/id' must be a boolean, integer or string, but may be fractional, integer")),

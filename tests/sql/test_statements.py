@@ -314,6 +314,7 @@ async def test_each_row_has_a_random_identifier_of_its_own(client: Client) -> No
     ("text", "hint"),
     [
         ("SELECT * FROM shop.orders", 'Did you mean "shop/orders"?'),
+        ("SELECT * FROM orders", 'Did you mean "shop/orders"?'),
         ('SELECT * FROM "shop/orders" WHERE customer = "Ann"', "A text is in single quotes: 'Ann'."),
         ('SELECT "Customer" FROM "shop/orders"', 'Did you mean "customer"?'),
         ('SELECT coun(*) FROM "shop/orders"', "Did you mean count?"),

@@ -36,10 +36,15 @@ def check_known(at: Located, shape: Shape, subject: str, report: Report, schema:
     if exists not in ("cannot", "implicit"):
         return located
     fault = "cannot exist" if exists == "cannot" else "is not mentioned"
-    known = [projection.pointer for projection in project(shape, (), {}) if projection.pointer]
-    guess = suggest(at.value, known)
-    report.add("E303", f"{subject} '{at.value}' {fault} in {schema}", at, f"did you mean '{guess}'?" if guess else None)
+    report.add("E303", f"{subject} '{at.value}' {fault} in {schema}", at, _similar(at, shape))
     return None
+
+
+def _similar(at: Located, shape: Shape) -> str | None:
+    """Return a hint that names the location of a schema closest to a pointer; None if none is close."""
+    known = [projection.pointer for projection in project(shape, (), {}) if projection.pointer]
+    guess = suggest(at.value, [pointer for pointer in known if pointer != at.value])
+    return f"did you mean '{guess}'?" if guess else None
 
 
 def scalar_type(at: Located, shape: Shape, subject: str, report: Report, schema: str = "the schema") -> str | None:
@@ -58,7 +63,8 @@ def scalar_type(at: Located, shape: Shape, subject: str, report: Report, schema:
         message = f"{subject} '{at.value}' must have one type, but may have any of {', '.join(types)}{where}"
     else:
         message = f"{subject} '{at.value}' must be a boolean, integer or string, but may be {allowed}{where}"
-    report.add("E304", message, at)
+    # A location of any type is often a misspelt one: `required` mentions it, and `properties` another.
+    report.add("E304", message, at, _similar(at, shape) if allowed == "anything" else None)
     return None
 
 

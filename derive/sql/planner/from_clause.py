@@ -483,7 +483,9 @@ class TablePlanner:
             # Names of collections contain a slash, so `schema.name` may mean `schema/name`.
             meant = f"{name.schema}/{name.name}" if name.schema else name.name
             candidates = self._queries.names.candidates()
-            nearest = suggest(meant, candidates) or suggest(name.name, candidates)
+            namesakes = [known for known in candidates if known.endswith(f"/{name.name}")]  # orders for shop/orders
+            nearest = suggest(meant, candidates) if name.schema else None
+            nearest = nearest or min(namesakes, default=None) or suggest(name.name, candidates)
             quoted = nearest if nearest and nearest.isidentifier() and nearest == nearest.lower() else f'"{nearest}"'
             hint = f"Did you mean {quoted}?" if nearest else None
             raise SqlError("42P01", f'relation "{name}" does not exist', offset=name.offset, hint=hint)
