@@ -133,6 +133,14 @@ SCRIPTS = {
         "SELECT count(*) FROM (SELECT a, a AS b FROM (SELECT random() AS a FROM t) x) y WHERE a <> b",
         "SELECT count(*) FROM (SELECT a, a AS b FROM (SELECT random() AS a FROM t) x WHERE a > 0.5) y WHERE a < 0.5",
     ),
+    "times of a new table": (
+        "CREATE TABLE t AS SELECT now() AS a, nullif(now(), now()) AS b FROM generate_series(1, 50)",
+        "SELECT count(DISTINCT a), count(b) FROM t",
+        "BEGIN",
+        "CREATE TEMPORARY TABLE u AS SELECT now() AS a, current_timestamp AS b FROM generate_series(1, 50)",
+        "SELECT count(*) FROM u WHERE a = now() AND b = now()",
+        "COMMIT",
+    ),
     "joined": (
         "CREATE TABLE t (a int, b int)",
         "INSERT INTO t VALUES (1, 10), (2, 20), (3, 30)",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from derive.algebra.relation import GlobalId, Relation
+from derive.algebra.rewrite import mentions
 from derive.document.pointer import JSON
 from derive.errors import SqlError, suggest
 from derive.sql.catalog.items import ON_COMMIT, Item
@@ -66,7 +67,7 @@ from derive.sql.planner.dependencies import ids_of, require_maintainable
 from derive.sql.planner.dml import column_named
 from derive.sql.planner.interfaces import NamedColumn, RelationKind
 from derive.sql.planner.plan import PlannedView, plan_view
-from derive.sql.planner.planned import of_read
+from derive.sql.planner.planned import is_of_session, of_read
 from derive.sql.preparation import rows_of_view
 from derive.sql.results import Notice, Result
 from derive.sql.sources import definitions
@@ -229,10 +230,12 @@ class _Definer:
         add_change(self._state, item)
         return Result(lambda _: "CREATE TABLE")
 
-    async def _create_table_as(self, statement: CreateTable, query: Query) -> Result:
-        view = plan_view(query, self._objects, statement.column_names)
+    async def _create_table_as(self, statement: CreateTable, defined: Query) -> Result:
+        view = plan_view(defined, self._objects, statement.column_names)
         columns = _columns(view, are_stored=True)
-        rows = [row async for batch in await read(self._state, rows_of_view(view)) for row in batch]
+        of_session = mentions(view.relation, is_of_session)
+        query = self._state.bound(replace(rows_of_view(view), is_of_session=of_session))
+        rows = [row async for batch in await read(self._state, query) for row in batch]
         schema = self._schema_of(statement.name)
         name, origin = statement.name.name, _on_commit(statement)
         item = Item(provisional_id(), ObjectKind.TABLE, schema, name, columns, origin=origin)
