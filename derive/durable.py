@@ -5,32 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 
 _NOT_SUPPORTED = frozenset({errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF})
 _CHUNK = 1 << 20
 
 
-_IS_TEMPORARY: ContextVar[bool] = ContextVar("is_temporary", default=False)
-
-
-@contextmanager
-def temporary() -> Iterator[None]:
-    """Let `sync` do nothing in this thread while the block runs, which writes only to a folder that it deletes."""
-    token = _IS_TEMPORARY.set(True)
-    try:
-        yield
-    finally:
-        _IS_TEMPORARY.reset(token)
-
-
 def sync(path: Path) -> None:
     """Wait until a file's content, or a folder's entries, are on the disk."""
-    if _IS_TEMPORARY.get():
-        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

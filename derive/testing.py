@@ -29,7 +29,6 @@ from derive.document.clock import parse_duration, parse_rfc3339
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.key import compile_key, show_key
 from derive.document.pointer import JSON, MISSING, compile_pointer, escape
-from derive.durable import temporary
 from derive.engine.executor import InProcessExecutor
 from derive.engine.inputs import PendingDocuments
 from derive.engine.task_reconciler import open_run
@@ -475,7 +474,7 @@ def run_test(
     """Run one test, and return its result."""
     begun = time.perf_counter()
     measured = nullcontext() if coverage is None else observing(coverage)
-    with tempfile.TemporaryDirectory(prefix="flowctl-test-") as folder, measured, temporary():
+    with tempfile.TemporaryDirectory(prefix="flowctl-test-") as folder, measured:
         failure = _Driver(catalog, Path(folder), test, strict=strict, snapshots=snapshots).run()
         said = tuple(
             entry

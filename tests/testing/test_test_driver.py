@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
 
-import pytest
 from conftest import write_catalog
 
 from derive.catalog import load
 from derive.document.pointer import MISSING
-from derive.durable import sync
 from derive.errors import LambdaError
 from derive.protocol.specs import CatalogSpec
 from derive.testing import Difference, TestResult, run_tests
@@ -222,17 +219,3 @@ def test_documents_ingested_into_derived_collections_are_found_in_any_order(tmp_
     results = list(run_tests(load(write_catalog(tmp_path, text))))
     assert len(results) == len(orders)
     assert [result.failure for result in results if result.failure] == []
-
-
-def test_tests_do_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test deletes its folder, so a loss of power destroys nothing; its snapshots are outside of the folder."""
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", synced.append)
-    steps = f"""
-{INGEST}
-    - verify: {{collection: t/late, documents: [{{id: 1, times: 11}}, {{id: 2, times: 11}}]}}
-"""
-    result = run(tmp_path, steps)
-    assert (result.failure, synced) == (None, [])
-    sync(tmp_path)
-    assert len(synced) == 1
