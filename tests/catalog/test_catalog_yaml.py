@@ -96,3 +96,10 @@ def test_parser_reports_a_tab_that_indents(text: str) -> None:
         parse_yaml(text, "x.yaml")
 
     assert caught.value.issues[0].message == "not YAML: a tab indents this line, but only spaces may indent"
+
+
+def test_property_that_is_defined_twice_names_its_first_line() -> None:
+    with pytest.raises(CatalogError) as caught:
+        parse_yaml("a: {x: 1}\nb: 2\na: {y: 1}", "x.yaml")
+
+    assert caught.value.issues[0].hint == "join it with the one in line 1"

@@ -210,9 +210,9 @@ class _Composer:
     def _next(self) -> Any:
         return next(self._events)
 
-    def _fail(self, code: str, message: str, event: Any) -> None:
+    def _fail(self, code: str, message: str, event: Any, hint: str | None = None) -> None:
         mark = event.start_mark
-        raise CatalogError([Issue(code, message, Position(self._name, mark.line + 1, mark.column + 1))])
+        raise CatalogError([Issue(code, message, Position(self._name, mark.line + 1, mark.column + 1), hint)])
 
     def _value(self, event: Any, path: Path) -> JSON:
         start, end = event.start_mark, event.end_mark
@@ -276,7 +276,8 @@ class _Composer:
                     self._fail("E001", "'<<' can merge only an object, or an array of objects", event)
                 continue
             if name in values:
-                self._fail("E002", f"property '{name}' is defined twice", event)
+                hint = f"join it with the one in line {self.keys[(*path, name)].line + 1}"
+                self._fail("E002", f"property '{name}' is defined twice", event, hint)
             start, end = event.start_mark, event.end_mark
             self.keys[(*path, name)] = Span(start.line, start.column, start.index, end.index)
             values[name] = self._value(next(self._events), (*path, name))
