@@ -17,6 +17,7 @@ from typing import Any
 
 import apsw
 
+from derive.algebra.expression import Expression
 from derive.algebra.relation import Finishing, GlobalId, Relation
 from derive.algebra.types import Datum, Row
 from derive.compute.dataflow import watch
@@ -158,9 +159,9 @@ class Instance:
 
         self._commands.append(begin)
 
-    def index(self, identifier: GlobalId, columns: Sequence[int]) -> None:
-        """Create an index of a relation by some of its columns."""
-        self._commands.append(lambda: self._dataflows.index(identifier, columns))
+    def index(self, identifier: GlobalId, key: Sequence[Expression]) -> None:
+        """Create an index of a relation by expressions over its rows."""
+        self._commands.append(lambda: self._dataflows.index(identifier, key))
 
     def drop(self, identifier: GlobalId) -> None:
         """Drop a dataflow; its dependents stop advancing."""

@@ -18,30 +18,11 @@ from derive.sql.planner.building import filtered, has_subquery
 from derive.sql.planner.coercion import ParameterTypes
 from derive.sql.planner.dependencies import needs_context, require_small
 from derive.sql.planner.expressions import ExpressionPlanner
-from derive.sql.planner.interfaces import NamedRelation
 from derive.sql.planner.output import start_of
 from derive.sql.planner.planned import PlannedQuery, bind, is_of_session
 from derive.sql.planner.queries import QueryPlanner
+from derive.sql.planner.row_expressions import NoNames
 from derive.sql.planner.scope import WHERE, Frame, Source, VisibleColumn, VisibleTable
-
-
-class _NoNames:
-    """A catalog without relations, in UTC."""
-
-    zone = None
-
-    def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
-        """Return None."""
-
-    def candidates(self) -> Sequence[str]:
-        """Return no candidates."""
-        return ()
-
-    def function(self, schema: str | None, name: str, types: Sequence[Type]) -> None:
-        """Return None."""
-
-    def domain(self, name: str) -> None:
-        """Return None."""
 
 
 class DocumentFilter:
@@ -90,7 +71,7 @@ class DocumentFilter:
         parameters = ParameterTypes()
         try:
             node = parse_expression(text)
-            condition = ExpressionPlanner(QueryPlanner(_NoNames(), parameters), frame).boolean(node, "WHERE")
+            condition = ExpressionPlanner(QueryPlanner(NoNames(), parameters), frame).boolean(node, "WHERE")
         except RecursionError:
             raise too_complex() from None
         if has_subquery(condition):

@@ -92,7 +92,7 @@ def test_index_requested_at_the_start_begins_the_arrangement(
     instance = Instance(tmp_path)
     inputs = {1: orders.since(1), 2: customers.since(1)}
     instance.maintain(9, relation, 1, inputs if relation is JOINED else {1: inputs[1]})
-    instance.index(9, columns)
+    instance.index(9, [Column(index, relation.types[index]) for index in columns])
     work(instance)
     instance.close()
     table = indexes[0].partition("(")[0]
@@ -108,7 +108,7 @@ def test_index_requested_later_is_separate(tmp_path: Path, orders: Changing) -> 
     instance.close()
     instance = Instance(tmp_path)
     for columns in ([0], [1], [1], [1, 0]):
-        instance.index(9, columns)
+        instance.index(9, [Column(index, groups.types[index]) for index in columns])
     work(instance)
     instance.close()
     assert indexes_of(tmp_path, "a3") == [

@@ -90,7 +90,7 @@ class Views:
         self.views[identifier] = self.relation()
         self.maintain(identifier)
         if self.random.random() < 0.5:
-            self.instance.index(identifier, [0])
+            self.instance.index(identifier, [Column(0, Type.BIGINT)])
 
     def relation(self) -> Relation:
         if not self.views or self.random.random() < 0.5:

@@ -150,7 +150,7 @@ def test_instance_resumes_after_a_restart(tmp_path: Path, orders: Changing, cust
     """An instance goes on where it was, unless what it is asked for is another relation."""
     instance = Instance(tmp_path)
     instance.maintain(9, TOTALS, 2, {1: orders.since(2), 2: customers.since(2)})
-    instance.index(9, [0])
+    instance.index(9, [Column(0, Type.BIGINT)])
     settled(instance)
     instance.close()
     orders.change(7, [((4, "ann", 70, 0.3), 1)])
@@ -178,7 +178,7 @@ def test_instance_retries_after_a_full_disk(tmp_path: Path, orders: Changing) ->
         pages = instance._connection.execute("PRAGMA page_count").get
         instance._connection.execute(f"PRAGMA max_page_count = {pages}")
         instance.maintain(7, ORDERS, 1, {ORDERS.id: orders.since(1)}, definition=("orders", "x" * 10_000))
-        instance.index(7, (0,))
+        instance.index(7, (Column(0, Type.BIGINT),))
         with pytest.raises(FlowError):
             settled(instance)
         instance._connection.execute("PRAGMA max_page_count = 1000000")
@@ -224,7 +224,7 @@ def test_prepared_peeks_take_arguments(orders: Changing) -> None:
     """A query is prepared once, and asked with other arguments."""
     instance = Instance()
     instance.maintain(1, ORDERS, 4, {1: orders.since(4)})
-    instance.index(1, [0])
+    instance.index(1, [Column(0, Type.BIGINT)])
     settled(instance)
     one = Filter(ORDERS, call("=", column(ORDERS, 0), Parameter(0, Type.BIGINT)))
     peek = PreparedPeek(one, shown(one))

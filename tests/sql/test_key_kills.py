@@ -18,7 +18,7 @@ class Writer(threading.Thread):
     """A client that inserts rows until it is stopped.
 
     Attributes:
-        keys: keys of acknowledged rows.
+        keys: keys of acknowledged rows, in lower case.
         numbers: numbers that acknowledged rows have got, also by later updates.
         refused: number of inserts that were refused because of their key.
         error: an unexpected error; None without one.
@@ -49,8 +49,8 @@ class Writer(threading.Thread):
             return  # the server was killed
 
     def _insert(self, connection: psycopg.Connection) -> None:
-        key = f"k{self._chance.randrange(KEYS * self._server.lives)}"
-        updated = "ON CONFLICT (key) DO UPDATE SET times = t.times + 1 RETURNING number"
+        key = f"{self._chance.choice('kK')}{self._chance.randrange(KEYS * self._server.lives)}"
+        updated = "ON CONFLICT (lower(key)) DO UPDATE SET times = t.times + 1 RETURNING number"
         texts = [
             "INSERT INTO t (key, who) VALUES (%s, %s) RETURNING number",
             "INSERT INTO t (key, who) SELECT %s, %s RETURNING number",
@@ -65,13 +65,13 @@ class Writer(threading.Thread):
             self.refused += 1
             return
         assert row is not None
-        self.keys.append(key)
+        self.keys.append(key.lower())
         self.numbers.append(row[0])
 
 
 @pytest.mark.parametrize("lives", [2, pytest.param(25, marks=pytest.mark.torture)])
 def test_keys_and_numbers_outlive_kills(lives: int, tmp_path: Path) -> None:
-    """Law: no two rows have one key or number, and acknowledged rows are there, also if the server is killed."""
+    """Law: no two rows have one key, in lower case, or number, and acknowledged rows are there, also if the server is killed."""
     server, stopped = Server(tmp_path), threading.Event()
     server.start()
     with server.connect() as connection:
@@ -79,6 +79,7 @@ def test_keys_and_numbers_outlive_kills(lives: int, tmp_path: Path) -> None:
             "CREATE TABLE t (number bigint GENERATED ALWAYS AS IDENTITY UNIQUE, key text PRIMARY KEY, who int, times"
             " int DEFAULT 1 CHECK (times > 0))"
         )
+        connection.execute("CREATE UNIQUE INDEX ON t (lower(key))")
     writers = [Writer(server, number, stopped) for number in range(CLIENTS)]
     for writer in writers:
         writer.start()
@@ -95,9 +96,9 @@ def test_keys_and_numbers_outlive_kills(lives: int, tmp_path: Path) -> None:
     for writer in writers:
         writer.join(60)
     with server.connect() as connection:
-        rows = connection.execute("SELECT key, number FROM t").fetchall()
+        rows = connection.execute("SELECT lower(key), number FROM t").fetchall()
         with pytest.raises(psycopg.errors.UniqueViolation):
-            connection.execute("INSERT INTO t (key) VALUES (%s)", (rows[0][0],))
+            connection.execute("INSERT INTO t (key) VALUES (upper(%s))", (rows[0][0],))
     server.kill()
 
     assert [writer.error for writer in writers] == [None] * CLIENTS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import apsw
 
-from derive.algebra.expression import Column, Expression
+from derive.algebra.expression import Expression
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Row, Type
 from derive.compute.dataflow.database import folder_of, open_reader, packed, record_errors, unpacked
@@ -161,7 +161,7 @@ class DataflowGroup:
         plan: Plan,
         inputs: Mapping[GlobalId, Input],
         number: int,
-        indexes: Sequence[Sequence[int]] = (),
+        indexes: Sequence[Sequence[Expression]] = (),
     ) -> None:
         """Add a dataflow, and record it in the database.
 
@@ -177,11 +177,11 @@ class DataflowGroup:
         entry = (identifier, self.id, self.roots[identifier].number, packed(relation), self.upper - 1)
         self._connection.execute("INSERT INTO dataflows VALUES (?, ?, ?, ?, ?)", entry)
 
-    def index(self, identifier: GlobalId, columns: Sequence[int]) -> None:
-        """Create an index of a dataflow's rows by some of their columns."""
+    def index(self, identifier: GlobalId, key: Sequence[Expression]) -> None:
+        """Create an index of a dataflow's rows by expressions over them."""
         root = self.roots[identifier]
         assert root.arrangement is not None
-        root.arrangement.index(_key(root, columns))
+        root.arrangement.index(key)
 
     def join(self, other: DataflowGroup) -> None:
         """Move all dataflows of another group, with the same sources and time, into this group.
@@ -207,7 +207,7 @@ class DataflowGroup:
         plan: Plan,
         inputs: Mapping[GlobalId, Input],
         number: int,
-        indexes: Sequence[Sequence[int]] = (),
+        indexes: Sequence[Sequence[Expression]] = (),
     ) -> None:
         """Add a dataflow, and compute its rows at the group's latest time.
 
@@ -216,13 +216,13 @@ class DataflowGroup:
             plan: its plan.
             inputs: inputs, whose first times are not after the latest time; closed if the group has them already.
             number: a number above the numbers of all operators.
-            indexes: columns by which its rows are looked up.
+            indexes: expressions by which its rows are looked up.
         """
         new: list[Operator] = []
         root = self._built(plan, new, number)
         arranged = {root, *(source for operator in new for source in operator.arranged_inputs())}
         arranged |= {operator for operator in new if isinstance(operator.plan, Recomputed)}
-        lookups = _lookups(new, [(root, _key(root, columns)) for columns in indexes])
+        lookups = _lookups(new, [(root, key) for key in indexes])
         tick = Tick(self.upper - 1)
         feeds: dict[GlobalId, InputReader] = {}
         for operator in new:
@@ -419,10 +419,6 @@ class DataflowGroup:
 def _size(operator: Operator) -> int:
     """Return the number of rows of an operator that has its first rows."""
     return operator.count if operator.arrangement is None else operator.arrangement.rows
-
-
-def _key(operator: Operator, columns: Sequence[int]) -> list[Column]:
-    return [Column(index, operator.plan.types[index]) for index in columns]
 
 
 def _lookups(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import apsw
 
+from derive.algebra.expression import Expression
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.rewrite import gets_of
 from derive.algebra.types import Datum
@@ -167,7 +168,7 @@ class Dataflows:
         self._failures = GroupFailures(connection, watch)
         self.broken: Mapping[int, FlowError] = self._failures.failures
         self._groups: dict[int, DataflowGroup] = {}
-        self._indexes: dict[GlobalId, list[tuple[int, ...]]] = {}
+        self._indexes: dict[GlobalId, list[tuple[Expression, ...]]] = {}
         self._restore()
 
     def close(self) -> None:
@@ -368,8 +369,8 @@ class Dataflows:
         self.maintained[identifier] = Dataflow(request.relation, group, time)
         self._place()
         with self._connection:
-            for columns in self._indexes.pop(identifier, ()):
-                group.index(identifier, columns)
+            for key in self._indexes.pop(identifier, ()):
+                group.index(identifier, key)
 
     # -- Hydration
 
@@ -462,13 +463,13 @@ class Dataflows:
             del self._groups[group.id]
             self._place()
 
-    def index(self, identifier: GlobalId, columns: Sequence[int]) -> None:
-        """Create an index of a dataflow's rows by some of their columns."""
+    def index(self, identifier: GlobalId, key: Sequence[Expression]) -> None:
+        """Create an index of a dataflow's rows by expressions over them."""
         dataflow = self.maintained.get(identifier)
         if dataflow is None:
-            self._indexes.setdefault(identifier, []).append(tuple(columns))
+            self._indexes.setdefault(identifier, []).append(tuple(key))
             return
-        dataflow.group.index(identifier, columns)
+        dataflow.group.index(identifier, key)
 
     def drop(self, identifier: GlobalId) -> None:
         """Drop a dataflow; its dependents stop advancing."""

@@ -33,6 +33,7 @@ from typing import Any, Protocol, TypeAlias
 
 import apsw
 
+from derive.algebra.expression import Expression
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Row
 from derive.compute.dataflow.database import NAME, open_staging
@@ -110,7 +111,7 @@ class FirstDataflow:
         sources: collections from which the dataflow derives.
         group: number of its group.
         operator: number of its first operator.
-        indexes: columns by which its rows are looked up.
+        indexes: expressions by which its rows are looked up.
     """
 
     identifier: GlobalId
@@ -119,7 +120,7 @@ class FirstDataflow:
     sources: frozenset[GlobalId]
     group: int
     operator: int
-    indexes: tuple[tuple[int, ...], ...]
+    indexes: tuple[tuple[Expression, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
+from derive.algebra.expression import Expression
 from derive.algebra.relation import Finishing, GlobalId, Relation
 from derive.algebra.rewrite import gets_of
 from derive.algebra.types import Datum, Row
@@ -32,10 +33,10 @@ class Index:
     """An index for fast lookups of rows.
 
     Attributes:
-        columns: indexes of the key columns; empty for rows that are only scanned.
+        key: expressions over the rows, by which rows are looked up; empty for rows that are only scanned.
     """
 
-    columns: tuple[int, ...] = ()
+    key: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -315,7 +315,7 @@ def _dataflow_message(dataflow: Dataflow) -> pb.Dataflow:
     )
     match dataflow.export:
         case Index():
-            message.index.CopyFrom(pb.Index(columns=dataflow.export.columns))
+            message.index.CopyFrom(pb.Index(key=encode(dataflow.export.key)))
         case Materialized():
             message.materialized.CopyFrom(pb.Materialized())
         case Tail():
@@ -328,7 +328,7 @@ def _dataflow_of(message: pb.Dataflow) -> Dataflow:
     export: Export
     match message.WhichOneof("export"):
         case "index":
-            export = Index(tuple(message.index.columns))
+            export = Index(decode(message.index.key))
         case "materialized":
             export = Materialized()
         case _:

@@ -179,9 +179,9 @@ class Instances:
         """Maintain a relation, as `Instance.maintain` does."""
         self._of(identifier).maintain(identifier, relation, as_of, inputs, definition)
 
-    def index(self, identifier: GlobalId, columns: Sequence[int]) -> None:
-        """Create an index of a relation by some of its columns."""
-        self._of(identifier).index(identifier, columns)
+    def index(self, identifier: GlobalId, key: Sequence[Expression]) -> None:
+        """Create an index of a relation by expressions over its rows."""
+        self._of(identifier).index(identifier, key)
 
     def cancel(self, identifier: GlobalId) -> None:
         """Interrupt the running step if it computes a dataflow that will be dropped; called by any thread."""

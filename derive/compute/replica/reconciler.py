@@ -25,6 +25,7 @@ from derive.compute.protocol.messages import (
     Dataflow,
     FrontierUppers,
     Hello,
+    Index,
     InitializationComplete,
     Materialized,
     Peek,
@@ -328,9 +329,8 @@ class Reconciler:
             self._failures[dataflow.id] = failure
             return False
         self._instance.maintain(dataflow.id, expanded.plan, expanded.as_of, inputs, definition=dataflow)
-        columns = getattr(dataflow.export, "columns", ())
-        if columns:
-            self._instance.index(dataflow.id, columns)
+        if isinstance(dataflow.export, Index) and dataflow.export.key:
+            self._instance.index(dataflow.id, dataflow.export.key)
         self._upstream[dataflow.id] = {read: self._builds.get(read, 0) for read in reads_of(dataflow)}
         self._attached.add(dataflow.id)
         return True

@@ -81,10 +81,10 @@ class Import(_message.Message):
     def __init__(self, id: _Optional[int] = ..., source: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Index(_message.Message):
-    __slots__ = ("columns",)
-    COLUMNS_FIELD_NUMBER: _ClassVar[int]
-    columns: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, columns: _Optional[_Iterable[int]] = ...) -> None: ...
+    __slots__ = ("key",)
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    def __init__(self, key: _Optional[bytes] = ...) -> None: ...
 
 class Materialized(_message.Message):
     __slots__ = ()

@@ -7,7 +7,7 @@ text are bound to identifiers when the view is created, so a later rename of a r
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -70,12 +70,14 @@ class Item:
         read: for each of these names that is a table, or a collection of `flow.yaml`, its columns when the view was
             created.
         on: for an index, the indexed relation.
-        indexed: for an index, names of its columns.
+        indexed: for an index, names of its columns, and of the columns in its expressions and its condition.
         origin: for a source, where its rows come from; for a table, the time from which its rows have its columns;
             for a sequence, its numbers.
         alters: for a table altered by an uncommitted transaction, the identifier of the original table; else None.
         constraints: constraints of a table.
         comment: text of COMMENT ON; None without one.
+        parts: texts of the parts of an index with expressions or a condition; empty for an index on columns.
+        condition: text of the condition of an index; None for all rows.
     """
 
     id: GlobalId
@@ -92,6 +94,8 @@ class Item:
     alters: GlobalId | None = None
     constraints: tuple[Constraint, ...] = ()
     comment: str | None = None
+    parts: tuple[str, ...] = ()
+    condition: str | None = None
 
     def rebound(self, ids: Mapping[GlobalId, GlobalId]) -> Item:
         """Return this item with some identifiers replaced."""
@@ -223,10 +227,9 @@ def _description(item: Item) -> str:
         for column in item.columns
         if column.domain is not None
     }
-    parts = {"identities": identities, "generated": generated, "constraints": constraints, "comments": comments}
-    parts["domains"] = domains
-    if item.comment is not None:
-        parts["comment"] = item.comment
+    parts: dict[str, Any] = {"identities": identities, "generated": generated, "constraints": constraints}
+    parts |= {"comments": comments, "domains": domains, "comment": item.comment}
+    parts |= {"parts": item.parts, "condition": item.condition}
     described |= {name: part for name, part in parts.items() if part}
     return orjson.dumps(described).decode()
 
@@ -235,7 +238,7 @@ def _constraint_description(one: Constraint) -> list[Any]:
     described = [one.name, one.kind.value, one.columns, one.condition]
     to = one.reference
     if to is None:
-        return described
+        return [*described, None, one.parts] if one.parts else described
     others = [to.on_update, to.deferral] if (to.on_update, to.deferral) != ("a", "") else []
     return [*described, [to.table, to.columns, to.on_delete, *others]]
 
@@ -278,13 +281,18 @@ def _domain(identifier: GlobalId, name: str, checks: list[list[str]], is_nullabl
 
 
 def _constraint(
-    name: str, kind: str, columns: list[str], condition: str | None, reference: list[Any] | None = None
+    name: str,
+    kind: str,
+    columns: list[str],
+    condition: str | None,
+    reference: list[Any] | None = None,
+    parts: Sequence[str] = (),
 ) -> Constraint:
     to = None
     if reference is not None:
         table, referenced, *effects = reference
         to = Reference(table, tuple(referenced), *effects)
-    return Constraint(name, ConstraintKind(kind), tuple(columns), condition, reference=to)
+    return Constraint(name, ConstraintKind(kind), tuple(columns), condition, reference=to, parts=tuple(parts))
 
 
 def item_of(stored: StoredItem) -> Item:
@@ -308,4 +316,6 @@ def item_of(stored: StoredItem) -> Item:
         described["origin"],
         constraints=tuple(_constraint(*constraint) for constraint in described.get("constraints", ())),
         comment=described.get("comment"),
+        parts=tuple(described.get("parts", ())),
+        condition=described.get("condition"),
     )

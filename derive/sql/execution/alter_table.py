@@ -119,7 +119,7 @@ class _Dependents:
             SqlError: a foreign key needs a changed key or column (2BP01).
         """
         altered = self._planned.table
-        keys = [set(key.columns) for key in altered.keys]
+        keys = [set(key.columns) for key in altered.plain_keys]
         for key in altered.foreign_keys:
             to = key.reference
             if to is not None and to.table in {0, self._item.id} and set(to.columns) not in keys:
@@ -206,12 +206,17 @@ class _Dependents:
         return {user.id for user in (*broken, *self._objects.users([one.id for one in broken]))}
 
     def _followed(self, index: Item, changed: Item) -> Item | None:
-        """Return an index of the altered table; None if an indexed column was dropped."""
+        """Return an index of the altered table; None if an indexed column was dropped.
+
+        Raises:
+            SqlError: an expression of the index has no meaning for the new type of a column.
+        """
         names = self._planned.names
         if not names.keys() >= set(index.indexed):
             return None
         indexed = tuple(names[name] for name in index.indexed)
-        return replace(index, id=provisional_id(), on=changed.id, indexed=indexed)
+        parts, condition = self._planned.renamed(index.parts, index.condition)
+        return replace(index, id=provisional_id(), on=changed.id, indexed=indexed, parts=parts, condition=condition)
 
     def _broken(self, changed: Item, readers: Sequence[Item]) -> list[Item]:
         """Return the readers of the table that would no longer have the meaning of their creation.

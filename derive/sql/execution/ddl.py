@@ -64,10 +64,11 @@ from derive.sql.planner.ddl import (
     require_stored,
 )
 from derive.sql.planner.dependencies import ids_of, require_maintainable
-from derive.sql.planner.dml import column_named
+from derive.sql.planner.index_keys import plan_index_key
 from derive.sql.planner.interfaces import NamedColumn, RelationKind
 from derive.sql.planner.plan import PlannedView, plan_view
 from derive.sql.planner.planned import is_of_session, of_read
+from derive.sql.planner.row_expressions import column_named
 from derive.sql.preparation import rows_of_view
 from derive.sql.results import Notice, Result
 from derive.sql.sources import definitions
@@ -314,8 +315,8 @@ class _Definer:
     async def _create_index(self, statement: CreateIndex) -> Result:
         named = relation_named(statement.relation, self._objects)
         indexes_of(named, statement.included)
-        indexed = [named.columns[index].name for index in indexes_of(named, statement.columns)]
-        free = self._free_name(f"{named.name}_{'_'.join(indexed)}_idx", named.schema)
+        key = plan_index_key(named, statement.parts, statement.condition)
+        free = self._free_name(f"{named.name}_{'_'.join(key.names)}_idx", named.schema)
         name = statement.name.name if statement.name else free
         if statement.name:
             own = replace(statement.name, schema=named.schema)
@@ -326,14 +327,16 @@ class _Definer:
             item = self._item(statement.relation, ObjectKind.TABLE, is_missing_welcome=False)
             assert item is not None
             offset = statement.relation.offset
-            key = ConstraintDefinition(ConstraintKind.UNIQUE_INDEX, name, offset, statement.columns)
-            await alter_table(self._state, item, [AddConstraint(key)])
+            unique = ConstraintDefinition(ConstraintKind.UNIQUE_INDEX, name, offset, check=statement.condition)
+            if key.parts:
+                unique = replace(unique, parts=statement.parts)
+            else:
+                unique = replace(unique, columns=tuple((column, offset) for column in key.columns))
+            await alter_table(self._state, item, [AddConstraint(unique)])
             return Result(lambda _: "CREATE INDEX")
         self._require_maintainable(named.relation, "index")
-        add_change(
-            self._state,
-            Item(provisional_id(), ObjectKind.INDEX, named.schema, name, on=named.id, indexed=tuple(indexed)),
-        )
+        index = Item(provisional_id(), ObjectKind.INDEX, named.schema, name, on=named.id, indexed=key.columns)
+        add_change(self._state, replace(index, parts=key.parts, condition=key.condition))
         return Result(lambda _: "CREATE INDEX")
 
     # Schemas and sequences

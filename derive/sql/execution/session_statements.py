@@ -346,7 +346,7 @@ def _indexes(statement: ShowObjects, objects: Objects) -> tuple[tuple[ResultColu
     for item in objects.items.values():
         subject = objects.described(item.on) if item.kind is ObjectKind.INDEX and item.on is not None else None
         if subject is not None and on in {None, subject.id}:
-            rows.append((item.name, subject.name, ", ".join(item.indexed)))
+            rows.append((item.name, subject.name, ", ".join(item.parts or item.indexed)))
     return tuple(map(text_column, ("name", "on", "columns"))), sorted(rows, key=str)
 
 

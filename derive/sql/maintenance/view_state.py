@@ -6,17 +6,21 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
+from itertools import takewhile
 
 from derive.algebra.relation import Finishing, Get, GlobalId, Relation
 from derive.algebra.rewrite import with_gets
 from derive.compute.protocol.messages import Export, Index, Materialized, Query
 from derive.errors import FlowError, SqlError
+from derive.functions.registry import can_fail
 from derive.relations.columns import Source
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.parser.statement import ObjectKind
+from derive.sql.planner.building import columns_of
 from derive.sql.planner.dependencies import has_recursion, ids_of
+from derive.sql.planner.index_keys import expressions_of
 from derive.storage.store import Store
 from derive.time import BEGINNING, END_OF_TIME
 
@@ -114,7 +118,10 @@ class _Plans:
         return with_gets(self._objects.meaning(view), kept)
 
     def index(self, index: Item, subject: GlobalId) -> tuple[Relation, Index]:
-        """Return the relation of an index, and its indexed columns."""
+        """Return the relation of an index, and the expressions by which its rows are looked up.
+
+        Expressions that can fail, as sums that can be out of range, are evaluated only for the rows of a query.
+        """
         named = self._objects.relation(subject)
         if named is None:
             raise SqlError("42P01", "the indexed relation was dropped", hint="DROP the index.")
@@ -125,7 +132,12 @@ class _Plans:
                 "the indexed columns of the relation were dropped or renamed",
                 hint="DROP the index, and CREATE it on present columns.",
             )
-        export = Index(tuple(names.index(name) for name in index.indexed))
+        if index.parts:
+            key = tuple(takewhile(lambda part: not can_fail(part), expressions_of(named, index.parts)))
+        else:
+            columns = columns_of(named.relation)
+            key = tuple(columns[names.index(name)] for name in index.indexed)
+        export = Index(key)
         item = self._objects.items.get(subject)
         if item is not None and item.kind is ObjectKind.VIEW:
             return self.view(item, index.id), export

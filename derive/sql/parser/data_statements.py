@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from derive.errors import SqlError
 from derive.sql.parser.ast import Alias, FromItem, QualifiedName, Query, RowValue, ScalarQuery, SelectItem, SyntaxNode
+from derive.sql.parser.indexes import parse_index_condition, parse_index_part
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.statement import (
     AsOf,
@@ -13,6 +14,7 @@ from derive.sql.parser.statement import (
     Copy,
     CopyFormat,
     Delete,
+    IndexPart,
     Insert,
     LockTable,
     OnConflict,
@@ -48,30 +50,24 @@ def parse_insert(reader: TokenReader, queries: QueryParser) -> Insert:
 def _conflict(reader: TokenReader, queries: QueryParser) -> OnConflict:
     offset = reader.offset
     reader.expect_words("on", "conflict")
-    columns: tuple[tuple[str, int], ...] = ()
-    constraint = None
+    parts: tuple[IndexPart, ...] = ()
+    constraint = where = None
     if reader.is_symbol("("):
-        columns = reader.in_parentheses(reader.located_name)
-        if reader.is_word("where"):
-            raise SqlError(
-                "0A000",
-                "partial unique indexes are not supported",
-                offset=reader.offset,
-                hint="Omit WHERE: a key holds for all rows of a table.",
-            )
+        parts = reader.in_parentheses(lambda: parse_index_part(reader, queries))
+        where = parse_index_condition(reader, queries)
     elif reader.accept_words("on", "constraint"):
         constraint = reader.located_name()
     reader.expect_word("do")
     if reader.accept_word("nothing"):
-        return OnConflict(offset, columns, constraint)
+        return OnConflict(offset, parts, constraint, where=where)
     reader.expect_word("update")
-    if not columns and constraint is None:
+    if not parts and constraint is None:
         message = "ON CONFLICT DO UPDATE requires inference specification or constraint name"
         hint = "For example, ON CONFLICT (column_name)."
         raise SqlError("42601", message, offset=offset, hint=hint)
     reader.expect_word("set")
     assignments = read_assignments(reader, queries)
-    return OnConflict(offset, columns, constraint, assignments, _condition(reader, queries))
+    return OnConflict(offset, parts, constraint, assignments, _condition(reader, queries), where)
 
 
 def parse_update(reader: TokenReader, queries: QueryParser) -> Update:

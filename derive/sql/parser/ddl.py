@@ -16,6 +16,7 @@ from derive.sql.parser.ast import (
     TypeName,
 )
 from derive.sql.parser.expressions import OTHER
+from derive.sql.parser.indexes import parse_index
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.routines import parse_create_domain, parse_create_function, parse_drop_function
 from derive.sql.parser.session_statements import parse_role
@@ -40,7 +41,7 @@ from derive.sql.parser.statement import (
     ObjectKind,
 )
 from derive.sql.parser.tokens import TokenKind, TokenReader
-from derive.sql.parser.type_names import OPERATOR_CLASSES, parse_type
+from derive.sql.parser.type_names import parse_type
 
 
 def parse_origin(reader: TokenReader) -> CollectionSource | FileSource | CounterSource:
@@ -203,7 +204,7 @@ def parse_create(reader: TokenReader, queries: QueryParser) -> Created:  # noqa:
     if reader.accept_word("table"):
         return _table(reader, queries)
     if reader.is_word("index", "unique", "default"):
-        return _index(reader)
+        return parse_index(reader, queries)
     if reader.accept_word("source"):
         if_not_exists = reader.accept_words("if", "not", "exists")
         name = reader.qualified_name()
@@ -616,44 +617,6 @@ def _view(reader: TokenReader, queries: QueryParser, or_replace: bool, is_materi
     definition = reader.text[begin : reader.end_before]
     reader.accept_words("with", "data")
     return CreateView(name, columns, query, definition, is_materialized, or_replace, if_not_exists)
-
-
-def _index(reader: TokenReader) -> CreateIndex:
-    is_unique = reader.accept_word("unique") is not None
-    is_default = not is_unique and reader.accept_word("default") is not None
-    reader.expect_word("index")
-    if reader.is_word("concurrently"):
-        raise SqlError("0A000", "CONCURRENTLY is not supported", offset=reader.offset, hint="Omit CONCURRENTLY.")
-    if_not_exists = reader.accept_words("if", "not", "exists")
-    name = None if reader.is_word("on") else reader.qualified_name()
-    reader.expect_word("on")
-    relation = reader.qualified_name()
-    if reader.accept_word("using"):
-        method, where = reader.located_name()
-        if method not in {"btree", "arrangement"}:
-            raise SqlError("42704", f'access method "{method}" does not exist', offset=where)
-    columns = () if is_default else reader.in_parentheses(lambda: _index_column(reader))
-    included = reader.in_parentheses(reader.located_name) if reader.accept_word("include") else ()
-    if reader.is_word("where"):
-        hint = "Create a view with the rows, and an index on the view."
-        raise SqlError("0A000", "WHERE of an index is not supported", offset=reader.offset, hint=hint)
-    return CreateIndex(name, relation, columns, if_not_exists, is_unique, included)
-
-
-def _index_column(reader: TokenReader) -> tuple[str, int]:
-    if not reader.is_name() or (reader.ahead().value not in {",", ")"} and not reader.ahead().value.isidentifier()):
-        hint = "Create a view with a column for the expression, and an index on the view."
-        raise SqlError("0A000", "indexes on expressions are not supported", hint=hint, offset=reader.offset)
-    name = reader.located_name()
-    if reader.is_name() and not reader.is_word("nulls"):
-        operators, where = reader.located_name()
-        if operators not in OPERATOR_CLASSES:
-            message = f'operator class "{operators}" does not exist for access method "btree"'
-            raise SqlError("42704", message, offset=where)
-    reader.accept_word("asc", "desc")
-    if reader.accept_word("nulls"):
-        reader.expect_word("first", "last")
-    return name
 
 
 def parse_drop(reader: TokenReader) -> Drop | DropFunction | DropReplica:

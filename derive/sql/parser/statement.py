@@ -9,6 +9,7 @@ from typing import TypeAlias
 from derive.sql.parser.ast import (
     NO_WITH,
     Alias,
+    ColumnReference,
     FromItem,
     ObjectDefinition,
     QualifiedName,
@@ -58,6 +59,20 @@ class ConstraintKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class IndexPart:
+    """A column or an expression of an index; `text` is the text of the expression, without parentheses around it."""
+
+    expression: SyntaxNode
+    text: str
+    offset: int
+
+    @property
+    def column(self) -> str | None:
+        """Return the name of the column; None for an expression."""
+        return self.expression.parts[-1] if isinstance(self.expression, ColumnReference) else None
+
+
+@dataclass(frozen=True, slots=True)
 class ConstraintDefinition:
     """A constraint of a table.
 
@@ -66,13 +81,14 @@ class ConstraintDefinition:
         name: name; None if the statement gives no name.
         offset: offset in the statement.
         columns: columns of a key, each with its offset.
-        check: condition of a check.
+        check: condition of a check, or of the rows in a unique index.
         references: the table that a foreign key refers to.
         referenced: its columns, each with its offset; none for its primary key.
         on_delete: effect of a deletion there: `a` (none), `r` (restrict), `c` (cascade), `n` (set null) or `d` (set
             default).
         on_update: effect of an update of the key there, with the same letters.
         deferral: `d` if the constraint is checked at COMMIT, `i` if SET CONSTRAINTS can defer it; else empty.
+        parts: columns and expressions of a unique index that `columns` cannot express.
     """
 
     kind: ConstraintKind
@@ -85,6 +101,7 @@ class ConstraintDefinition:
     on_delete: str = "a"
     on_update: str = "a"
     deferral: str = ""
+    parts: tuple[IndexPart, ...] = ()
 
 
 class Identity(Enum):
@@ -158,17 +175,18 @@ class CreateView:
 
 @dataclass(frozen=True, slots=True)
 class CreateIndex:
-    """`CREATE [UNIQUE] INDEX [name] ON relation (columns) [INCLUDE (columns)]`.
+    """`CREATE [UNIQUE] INDEX [name] ON relation (parts) [INCLUDE (columns)] [WHERE condition]`.
 
-    `name` is None without a name; each column has its offset.
+    `name` is None without a name; there are no parts for an index on all columns; each included column has its offset.
     """
 
     name: QualifiedName | None
     relation: QualifiedName
-    columns: tuple[tuple[str, int], ...]
+    parts: tuple[IndexPart, ...]
     if_not_exists: bool = False
     is_unique: bool = False
     included: tuple[tuple[str, int], ...] = ()
+    condition: Default | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,21 +463,23 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class OnConflict:
-    """`ON CONFLICT [(columns) | ON CONSTRAINT name] DO NOTHING | DO UPDATE SET … [WHERE …]`.
+    """`ON CONFLICT [(parts) [WHERE …] | ON CONSTRAINT name] DO NOTHING | DO UPDATE SET … [WHERE …]`.
 
     Attributes:
         offset: offset in the statement.
-        columns: columns of the key, each with its offset; empty for none.
+        parts: columns and expressions of the key; empty for none.
         constraint: name of the constraint, with its offset; None for none.
         assignments: assignments of DO UPDATE; empty for DO NOTHING.
         condition: condition of DO UPDATE.
+        where: condition of the rows in a partial unique index.
     """
 
     offset: int
-    columns: tuple[tuple[str, int], ...] = ()
+    parts: tuple[IndexPart, ...] = ()
     constraint: tuple[str, int] | None = None
     assignments: tuple[Assignment, ...] = ()
     condition: SyntaxNode | None = None
+    where: Default | None = None
 
 
 @dataclass(frozen=True, slots=True)

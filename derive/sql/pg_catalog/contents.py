@@ -223,7 +223,7 @@ def _dependencies(relation: ObjectRelation, sequences: Mapping[tuple[str, str], 
     oid = FIRST_OID + relation.id
     for index in relation.indexes:
         on_columns: CatalogRow = {"classid": _RELATIONS, "objid": FIRST_OID + index.id, "refclassid": _RELATIONS}
-        for column in index.columns:
+        for column in index.mentioned:
             yield on_columns | {"refobjid": oid, "refobjsubid": column + 1, "deptype": "a"}
     if relation.definition is not None:
         rule: CatalogRow = {"classid": _REWRITE_RULES, "objid": oid, "refclassid": _RELATIONS}
@@ -277,10 +277,10 @@ def _classes(relation: ObjectRelation, schemas: dict[str, int], referred: Collec
 
 
 def _attributes(relation: ObjectRelation) -> Iterator[CatalogRow]:
-    of_relation = [(FIRST_OID + relation.id, range(len(relation.columns)))]
-    of_indexes = [(FIRST_OID + index.id, index.columns) for index in relation.indexes]
+    of_relation = [(FIRST_OID + relation.id, relation.columns)]
+    of_indexes = [(FIRST_OID + index.id, index.parts) for index in relation.indexes]
     for oid, columns in (*of_relation, *of_indexes):
-        for number, column in enumerate((relation.columns[index] for index in columns), start=1):
+        for number, column in enumerate(columns, start=1):
             pg_type = PG_TYPES[oid_of(column.type, column.modifier)]
             yield {
                 "attrelid": oid,
@@ -368,6 +368,8 @@ def _indexes(relation: ObjectRelation) -> Iterator[CatalogRow]:
             "indisready": True,
             "indislive": True,
             "indkey": [column + 1 for column in index.columns],
+            "indexprs": index.expressions,
+            "indpred": index.condition,
             "indoption": [0] * count,
             "indclass": [_BTREE_CLASS] * count,
             "indcollation": [0] * count,

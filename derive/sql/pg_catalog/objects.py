@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from derive.algebra.relation import GlobalId
@@ -17,6 +17,7 @@ from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects, function_types, listing
 from derive.sql.parser import statement
 from derive.sql.parser.statement import ConstraintKind
+from derive.sql.pg_catalog.object_index import ObjectIndex, object_index, plain_name
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, Reference, RelationKind
 
 _FIRST_PROCEDURE = 6_000
@@ -57,27 +58,6 @@ class ObjectKind(Enum):
     VIEW = "v"
     MATERIALIZED_VIEW = "m"
     SEQUENCE = "S"
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectIndex:
-    """An index.
-
-    Attributes:
-        id: identifier in the catalog.
-        name: name, in the schema of its relation.
-        columns: indexes of the relation's columns, from 0.
-        definition: CREATE INDEX statement.
-        key: kind of the key that the index stands for; None for an index that CREATE INDEX made.
-        comment: text of COMMENT ON.
-    """
-
-    id: int
-    name: str
-    columns: tuple[int, ...]
-    definition: str
-    key: ConstraintKind | None = None
-    comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +158,14 @@ class ObjectFunction:
     @property
     def argument_list(self) -> str:
         """Return the arguments in SQL syntax."""
-        return ", ".join(f"{_quoted(name)} {kind.value}" if name else kind.value for name, kind in self.arguments)
+        return ", ".join(f"{plain_name(name)} {kind.value}" if name else kind.value for name, kind in self.arguments)
 
     @property
     def definition(self) -> str:
         """Return the statement that creates the function, in the form of PostgreSQL."""
         options = {"i": " IMMUTABLE", "s": " STABLE"}.get(self.volatility, "") + (" STRICT" if self.is_strict else "")
         lines = (
-            f"CREATE OR REPLACE FUNCTION {_quoted(self.schema)}.{_quoted(self.name)}({self.argument_list})",
+            f"CREATE OR REPLACE FUNCTION {plain_name(self.schema)}.{plain_name(self.name)}({self.argument_list})",
             f" RETURNS {self.result.value}",
             " LANGUAGE sql",
             *((options,) if options else ()),
@@ -276,7 +256,7 @@ def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> Ob
         _KINDS.get(named.kind, ObjectKind.TABLE),
         named.columns,
         f"{item.definition};" if item and item.definition else None,
-        keys + tuple(_index(named, index) for index in indexes),
+        keys + tuple(object_index(named, index) for index in indexes),
         (item and item.comment) or _COMMENTS.get(named.kind),
         tuple(sorted(id_ for id_ in item.uses if objects.described(id_))) if item and item.definition else (),
         tuple(
@@ -322,9 +302,9 @@ def hashed(relation: int, what: str, name: str) -> int:
 
 
 def _key_index(named: NamedRelation, schema: str, key: Constraint) -> ObjectIndex:
-    text = _definition(named, schema, key.name, key.columns)
-    unique = text.replace("CREATE INDEX", "CREATE UNIQUE INDEX", 1)
-    return ObjectIndex(hashed(named.id, "index", key.name), key.name, named.indexes(key.columns), unique, key.kind)
+    identifier = hashed(named.id, "index", key.name)
+    index = Item(identifier, statement.ObjectKind.INDEX, schema, key.name, indexed=key.columns)
+    return object_index(named, replace(index, parts=key.parts, condition=key.condition), key.kind)
 
 
 _CLAUSES = {ConstraintKind.PRIMARY_KEY: "PRIMARY KEY", ConstraintKind.UNIQUE: "UNIQUE"}
@@ -340,21 +320,21 @@ def _target(objects: Objects, named: NamedRelation, constraint: Constraint) -> s
     target = named if to is None or not to.table else objects.described(to.table)
     if to is None or target is None:
         return ""
-    columns = ", ".join(map(_quoted, to.columns))
-    schema = "" if target.schema in objects.path else f"{_quoted(target.schema)}."
+    columns = ", ".join(map(plain_name, to.columns))
+    schema = "" if target.schema in objects.path else f"{plain_name(target.schema)}."
     effects = (("UPDATE", to.on_update), ("DELETE", to.on_delete))
     shown = "".join(f" ON {event} {_EFFECTS[effect]}" for event, effect in effects if effect in _EFFECTS)
-    return f"REFERENCES {schema}{_quoted(target.name)}({columns}){shown}{_DEFERRALS.get(to.deferral, '')}"
+    return f"REFERENCES {schema}{plain_name(target.name)}({columns}){shown}{_DEFERRALS.get(to.deferral, '')}"
 
 
 def _constraint(objects: Objects, named: NamedRelation, constraint: Constraint) -> ObjectConstraint:
     index = None
     if constraint.is_key:
-        definition = f"{_CLAUSES[constraint.kind]} ({', '.join(map(_quoted, constraint.columns))})"
+        definition = f"{_CLAUSES[constraint.kind]} ({', '.join(map(plain_name, constraint.columns))})"
         index = hashed(named.id, "index", constraint.name)
     elif constraint.reference is not None:
         definition = (
-            f"FOREIGN KEY ({', '.join(map(_quoted, constraint.columns))}) {_target(objects, named, constraint)}"
+            f"FOREIGN KEY ({', '.join(map(plain_name, constraint.columns))}) {_target(objects, named, constraint)}"
         )
     else:
         definition = f"CHECK (({constraint.condition}))"
@@ -365,20 +345,3 @@ def _constraint(objects: Objects, named: NamedRelation, constraint: Constraint) 
     return ObjectConstraint(
         identifier, constraint.name, constraint.kind, columns, definition, constraint.condition, index, foreign
     )
-
-
-def _index(named: NamedRelation, index: Item) -> ObjectIndex:
-    names = [column.name for column in named.columns]
-    columns = tuple(names.index(name) for name in index.indexed if name in names)
-    definition = _definition(named, index.schema, index.name, index.indexed)
-    return ObjectIndex(index.id, index.name, columns, definition, comment=index.comment)
-
-
-def _definition(named: NamedRelation, schema: str, name: str, columns: Sequence[str]) -> str:
-    on = ", ".join(map(_quoted, columns))
-    return f"CREATE INDEX {_quoted(name)} ON {schema}.{_quoted(named.name)} USING btree ({on})"
-
-
-def _quoted(name: str) -> str:
-    is_plain = name.isidentifier() and name.islower() and name.isascii()
-    return name if is_plain else '"' + name.replace('"', '""') + '"'

@@ -81,8 +81,7 @@ class CatalogSnapshot:
             target = CatalogObject(columns, relation.definition, relation.comment, is_visible, comments, sequences)
             self._add(FIRST_OID + relation.id, relation.schema, relation.name, target)
             for index in relation.indexes:
-                names = tuple(quoted_name(columns[at]) for at in index.columns)
-                target = CatalogObject(names, index.definition, index.comment, is_visible)
+                target = CatalogObject(index.texts, index.definition, index.comment, is_visible)
                 self._add(FIRST_OID + index.id, relation.schema, index.name, target)
             for constraint in relation.constraints:
                 self._objects[FIRST_OID + constraint.id] = CatalogObject((), constraint.definition)

@@ -29,19 +29,19 @@ from derive.sql.planner.building import columns_of, projected
 from derive.sql.planner.coercion import ParameterTypes
 from derive.sql.planner.constraints import (
     check_generation,
-    mentioned,
     plan_checks,
     plan_conversion,
     plan_generated,
-    renamed_in,
     with_constraints,
 )
 from derive.sql.planner.ddl import columns_of_definitions, require_narrow
 from derive.sql.planner.dependencies import needs_context
-from derive.sql.planner.dml import column_named, default_of, default_text
+from derive.sql.planner.dml import default_of, default_text
+from derive.sql.planner.index_keys import condition_of, expressions_of, renamed_parts
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, Names, Reference
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
 from derive.sql.planner.queries import QueryPlanner
+from derive.sql.planner.row_expressions import column_named, mentioned, renamed_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ class Alteration:
         names: for each column that stays, its name before and after.
         kept: those of `names` whose columns also keep their type and their values.
         missing: names of constraints that do not exist, and whose removal is no error.
+        renames: the table before each rename of a column, with the names of the column before and after.
     """
 
     table: NamedRelation
@@ -63,6 +64,20 @@ class Alteration:
     names: Mapping[str, str]
     kept: Mapping[str, str]
     missing: tuple[str, ...] = ()
+    renames: tuple[tuple[NamedRelation, str, str], ...] = ()
+
+    def renamed(self, parts: Sequence[str], condition: str | None) -> tuple[tuple[str, ...], str | None]:
+        """Return the parts and the condition of an index with the names of the altered columns.
+
+        Raises:
+            SqlError: an expression has no meaning for the new type of a column.
+        """
+        for before, old, new in self.renames:
+            parts = renamed_parts(parts, before, old, new)
+            condition = None if condition is None else renamed_parts([condition], before, old, new)[0]
+        expressions_of(self.table, parts)
+        condition_of(self.table, condition)
+        return tuple(parts), condition
 
 
 def plan_alteration(
@@ -107,6 +122,7 @@ class _AlterPlanner:
         self._names_now = {column.name: column.name for column in table.columns}
         self._retyped: set[str] = set()
         self._missing: list[str] = []
+        self._renames: list[tuple[NamedRelation, str, str]] = []
 
     def apply(self, action: TableAction) -> None:
         match action:
@@ -133,6 +149,9 @@ class _AlterPlanner:
         table = self._table
         require_narrow(len(table.columns))
         generated = plan_generated(table, self._names)
+        for key in table.keys:
+            expressions_of(table, key.parts)
+            condition_of(table, key.condition)
 
         def replacement(part: Expression, _: int) -> Expression | None:
             return self._values[part.index] if isinstance(part, Column) else None
@@ -150,7 +169,8 @@ class _AlterPlanner:
         query = PlannedQuery(relation, finishing, shown, is_of_session=of_session, needs_context=context)
         names = self._names_now
         kept = {old: new for old, new in names.items() if old not in self._retyped}
-        return Alteration(table, query, self._converts, names, kept, tuple(self._missing))
+        missing, renames = tuple(self._missing), tuple(self._renames)
+        return Alteration(table, query, self._converts, names, kept, missing, renames)
 
     def _with_column(self, index: int, column: NamedColumn) -> None:
         columns = list(self._table.columns)
@@ -201,6 +221,7 @@ class _AlterPlanner:
         if self._has_column(action.new_name):
             raise self._exists(action.new_name, action.new_offset)
         before, old, new = self._table, action.name, action.new_name
+        self._renames.append((before, old, new))
 
         def renamed(expression: str) -> str:
             return renamed_in(expression, before, self._names, old, new)
@@ -215,6 +236,7 @@ class _AlterPlanner:
                 columns=tuple(new if name == old else name for name in constraint.columns),
                 condition=None if constraint.condition is None else renamed(constraint.condition),
                 reference=self._renamed_reference(constraint.reference, old, new),
+                parts=renamed_parts(constraint.parts, before, old, new),
             )
             for constraint in before.constraints
         )

@@ -5,26 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from derive.algebra.expression import Column, Expression
-from derive.algebra.rewrite import rewritten
+from derive.algebra.expression import Expression
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.functions.registry import function_named, is_volatile
-from derive.functions.scalar.text import quoted_name
 from derive.sql.parser.ast import SyntaxNode
 from derive.sql.parser.parse import parse_expression
 from derive.sql.parser.statement import ConstraintDefinition, ConstraintKind
-from derive.sql.parser.tokens import TokenReader
-from derive.sql.planner.building import has_subquery
-from derive.sql.planner.coercion import Coercion, ParameterTypes
-from derive.sql.planner.expressions import ExpressionPlanner
+from derive.sql.planner.index_keys import plan_index_key
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, Names, Reference, RelationKind
 from derive.sql.planner.output import start_of
-from derive.sql.planner.planned import is_of_session
-from derive.sql.planner.queries import QueryPlanner
-from derive.sql.planner.scope import Clause, Frame, Source, VisibleColumn, VisibleTable
+from derive.sql.planner.row_expressions import CHECK, RowPlanner, is_immutable
+from derive.sql.planner.scope import Clause
 
-_CHECK = Clause("check constraints", has_own_functions=False)
 _GENERATION = Clause("column generation expressions", has_own_functions=False)
 _CONVERSION = Clause("transform expressions")
 _SUFFIXES = {
@@ -38,70 +30,10 @@ _MOST_CHARACTERS = 63
 """Greatest length of a name that PostgreSQL chooses."""
 
 
-class _RowPlanner:
-    """Planner of an expression over one row of a table."""
-
-    def __init__(self, table: NamedRelation, names: Names, clause: Clause, value: str | None = None) -> None:
-        """Create a planner.
-
-        Args:
-            table: the table.
-            names: names of relations.
-            clause: the place of the expression.
-            value: the one column that the expression may read, under the name `value`; None for all columns.
-        """
-        relation = replace(table, definition=None).relation
-        columns = tuple(
-            VisibleColumn(column.name if value is None else "value", Column(index, column.type))
-            for index, column in enumerate(table.columns)
-            if value is None or column.name == value
-        )
-        self._parameters = ParameterTypes()
-        self._queries = QueryPlanner(names, self._parameters)
-        self._queries.coercion = Coercion(self._parameters)  # in UTC, whatever the session
-        self._frame = Frame(Source(relation, (VisibleTable(table.name, None, columns),), columns), None, clause)
-        self._expressions = ExpressionPlanner(self._queries, self._frame)
-
-    def conversion(self, node: SyntaxNode) -> Expression:
-        return self._checked(self._expressions.plan(node), node, "transform expression")
-
-    def condition(self, node: SyntaxNode) -> Expression:
-        return self._checked(self._expressions.boolean(node, "CHECK"), node, "check constraint")
-
-    def generation(self, node: SyntaxNode, column: NamedColumn) -> Expression:
-        value = self._checked(self._expressions.plan(node), node, "column generation expression")
-        cast = self._queries.coercion.cast(value, column.type, start_of(node), "assignment")
-        if cast is None:
-            message = f'column "{column.name}" is of type {column.type.value}'
-            message += f" but generation expression is of type {value.type.value}"
-            hint = "You will need to rewrite or cast the expression."
-            raise SqlError("42804", message, offset=start_of(node), hint=hint)
-        return self._queries.coercion.fitted(cast, column.modifier)
-
-    def _checked(self, value: Expression, node: SyntaxNode, what: str) -> Expression:
-        if has_subquery(value):
-            raise SqlError("0A000", f"cannot use subquery in {what}", offset=start_of(node))
-        if self._parameters.finish():
-            raise SqlError("42P02", "there is no parameter $1", offset=start_of(node))
-        return value
-
-    def plan(self, node: SyntaxNode) -> Expression:
-        return self._expressions.plan(node)
-
-    @property
-    def references(self) -> list[tuple[int, int]]:
-        """Return the indexes of the columns that the expression mentions, with offsets."""
-        return [
-            (expression.index, offset)
-            for expression, offset, _ in self._frame.references
-            if isinstance(expression, Column)
-        ]
-
-
 def plan_checks(table: NamedRelation, names: Names) -> list[Expression]:
     """Plan the conditions of a table's checks, over the columns of its rows."""
     return [
-        _RowPlanner(table, names, _CHECK, check.columns[0] if check.domain else None).condition(
+        RowPlanner(table, names, CHECK, check.columns[0] if check.domain else None).condition(
             parse_expression(check.condition or "")
         )
         for check in table.checks
@@ -111,7 +43,7 @@ def plan_checks(table: NamedRelation, names: Names) -> list[Expression]:
 def plan_generated(table: NamedRelation, names: Names) -> dict[int, Expression]:
     """Plan the generated columns of a table, by index, over the other columns of its rows."""
     return {
-        index: _RowPlanner(table, names, _GENERATION).generation(parse_expression(column.generated), column)
+        index: RowPlanner(table, names, _GENERATION).generation(parse_expression(column.generated), column)
         for index, column in enumerate(table.columns)
         if column.generated is not None
     }
@@ -119,7 +51,7 @@ def plan_generated(table: NamedRelation, names: Names) -> dict[int, Expression]:
 
 def plan_conversion(node: SyntaxNode, table: NamedRelation, names: Names) -> Expression:
     """Plan the USING expression of a column's new type, over the columns of the table's rows."""
-    return _RowPlanner(table, names, _CONVERSION).conversion(node)
+    return RowPlanner(table, names, _CONVERSION).value(node, "transform expression")
 
 
 def check_generation(node: SyntaxNode, column: NamedColumn, table: NamedRelation, names: Names) -> None:
@@ -128,7 +60,7 @@ def check_generation(node: SyntaxNode, column: NamedColumn, table: NamedRelation
     Raises:
         SqlError: 42P17, the expression is not immutable, or mentions a generated column; 42804, its type does not fit.
     """
-    planner = _RowPlanner(table, names, _GENERATION)
+    planner = RowPlanner(table, names, _GENERATION)
     value = planner.generation(node, column)
     for index, offset in planner.references:
         if table.columns[index].generated is not None:
@@ -136,43 +68,8 @@ def check_generation(node: SyntaxNode, column: NamedColumn, table: NamedRelation
             message = f'cannot use generated column "{name}" in column generation expression'
             detail = "A generated column cannot reference another generated column."
             raise SqlError("42P17", message, offset=offset, detail=detail)
-    if not _is_immutable(value):
+    if not is_immutable(value):
         raise SqlError("42P17", "generation expression is not immutable", offset=start_of(node))
-
-
-def _is_immutable(value: Expression) -> bool:
-    is_immutable = not is_volatile(value)
-
-    def note(part: Expression, _: int) -> Expression | None:
-        nonlocal is_immutable
-        function = getattr(part, "function", None)
-        if is_of_session(part) or (function is not None and function_named(function).needs_context):
-            is_immutable = False
-        return None
-
-    rewritten(value, note)
-    return is_immutable
-
-
-def mentioned(expression: str, table: NamedRelation, names: Names) -> list[tuple[str, int]]:
-    """Return the columns that a check or a generation expression mentions, each with its offset in the text."""
-    planner = _RowPlanner(table, names, _CHECK)
-    planner.plan(parse_expression(expression))
-    return [(table.columns[index].name, offset) for index, offset in planner.references]
-
-
-def renamed_in(expression: str, table: NamedRelation, names: Names, old: str, new: str) -> str:
-    """Return a check or a generation expression with another name of a column of the table."""
-    offsets = sorted((offset for name, offset in mentioned(expression, table, names) if name == old), reverse=True)
-    for offset in offsets:
-        reader = TokenReader(expression[offset:])
-        reader.next()
-        begin = offset
-        while reader.accept_symbol("."):  # the name of the table comes first
-            begin = offset + reader.offset
-            reader.next()
-        expression = expression[:begin] + quoted_name(new) + expression[offset + reader.end_before :]
-    return expression
 
 
 def with_constraints(
@@ -203,7 +100,7 @@ def _with_constraint(
 ) -> NamedRelation:
     if definition.kind is ConstraintKind.CHECK:
         assert definition.check is not None
-        planner = _RowPlanner(table, names, _CHECK)
+        planner = RowPlanner(table, names, CHECK)
         planner.condition(definition.check.expression)
         columns = tuple(dict.fromkeys(table.columns[index].name for index, _ in planner.references))
         parts = columns if len(columns) == 1 else columns[:0]
@@ -211,6 +108,10 @@ def _with_constraint(
     elif definition.kind is ConstraintKind.FOREIGN_KEY:
         parts = columns = _key_columns(table, definition)
         constraint = Constraint("", definition.kind, columns, reference=_reference(table, definition, columns, names))
+    elif definition.parts:
+        key = plan_index_key(table, definition.parts, definition.check)
+        columns, parts = key.columns, key.names
+        constraint = Constraint("", definition.kind, columns, key.condition, parts=key.parts)
     else:
         columns = _key_columns(table, definition)
         parts = columns
@@ -258,7 +159,7 @@ def _reference(
     if len(referenced) != len(columns):
         message = "number of referencing and referenced columns for foreign key disagree"
         raise SqlError("42830", message, offset=offset)
-    if all(set(key.columns) != set(referenced) for key in target.keys):
+    if all(set(key.columns) != set(referenced) for key in target.plain_keys):
         message = f'there is no unique constraint matching given keys for referenced table "{target.name}"'
         raise SqlError("42830", message, offset=offset)
     check_key_types(table, columns, target, referenced, offset)

@@ -16,13 +16,14 @@ from derive.sql.parser.statement import (
 from derive.sql.planner.coercion import ParameterTypes, modifier_of_type, type_of
 from derive.sql.planner.constraints import check_generation, with_constraints
 from derive.sql.planner.dependencies import needs_context
-from derive.sql.planner.dml import column_named, default_text, writable_table
+from derive.sql.planner.dml import default_text, writable_table
 from derive.sql.planner.expressions import domain_of
 from derive.sql.planner.from_clause import TablePlanner
 from derive.sql.planner.interfaces import NamedColumn, NamedRelation, Names, RelationKind
 from derive.sql.planner.plan import PlannedView, with_names
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery
 from derive.sql.planner.queries import QueryPlanner
+from derive.sql.planner.row_expressions import column_named
 
 MOST_COLUMNS = 1600
 """Greatest number of columns of a relation, as in PostgreSQL.

@@ -10,7 +10,7 @@ from derive.algebra.modifier_inference import modifiers_of
 from derive.algebra.relation import Finishing, Get, Project, Relation, TopK, Window, WindowFunction
 from derive.algebra.rewrite import mentions, rewritten, shifted
 from derive.algebra.types import Type
-from derive.errors import SqlError, suggest
+from derive.errors import SqlError
 from derive.functions.scalar.text import quoted_literal
 from derive.sql.parser.ast import Alias, DefaultMarker, QualifiedName, SelectItem, Star, SyntaxNode, Values
 from derive.sql.parser.parse import parse_expression
@@ -22,6 +22,7 @@ from derive.sql.planner.constraints import plan_checks, plan_generated
 from derive.sql.planner.dependencies import ids_of, needs_context, volatile_function
 from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.from_clause import TablePlanner, beside, check_names
+from derive.sql.planner.index_keys import inferred_keys
 from derive.sql.planner.interfaces import (
     STAGED,
     Constraint,
@@ -40,6 +41,7 @@ from derive.sql.planner.planned import (
     is_of_session,
 )
 from derive.sql.planner.queries import QueryPlanner, rows_of
+from derive.sql.planner.row_expressions import column_named
 from derive.sql.planner.scope import NO_SOURCE, VALUES, WHERE, Clause, Frame, Source, VisibleColumn, VisibleTable
 
 _DEFAULT = Clause("DEFAULT expressions", has_own_functions=False)
@@ -452,10 +454,9 @@ def arbiters_of(table: NamedRelation, conflict: OnConflict) -> tuple[Constraint,
             message = "constraint in ON CONFLICT clause has no associated index"
             raise SqlError("42809", message, offset=offset)
         return tuple(named)
-    if not conflict.columns:
+    if not conflict.parts:
         return ()
-    columns = {table.columns[column_named(table, name, offset)].name for name, offset in conflict.columns}
-    arbiters = tuple(key for key in table.keys if set(key.columns) == columns)
+    arbiters = inferred_keys(table, conflict.parts, conflict.where)
     if not arbiters:
         message = "there is no unique or exclusion constraint matching the ON CONFLICT specification"
         raise SqlError("42P10", message, offset=conflict.offset)
@@ -575,18 +576,3 @@ def writable_table(queries: QueryPlanner, name: QualifiedName) -> NamedRelation:
         hint = f'"{named.name}" is a {named.kind.value}, and its rows are computed from other relations.'
         raise SqlError("42809", f'"{named.name}" is not a table', offset=name.offset, hint=hint)
     return named
-
-
-def column_named(table: NamedRelation, name: str, offset: int) -> int:
-    """Return the index of a table's column.
-
-    Raises:
-        SqlError: the column does not exist (42703).
-    """
-    for index, column in enumerate(table.columns):
-        if column.name == name:
-            return index
-    nearest = suggest(name, (column.name for column in table.columns))
-    hint = f'Did you mean "{nearest}"?' if nearest else None
-    message = f'column "{name}" of relation "{table.name}" does not exist'
-    raise SqlError("42703", message, offset=offset, hint=hint)

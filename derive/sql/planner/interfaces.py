@@ -130,10 +130,11 @@ class Constraint:
     Attributes:
         name: name, unique in the table.
         kind: kind of the constraint.
-        columns: names of the columns of a key; of the columns in a check's condition.
-        condition: text of a check's condition.
+        columns: names of the columns of a key; of the columns in a condition, or in the parts of a unique index.
+        condition: text of the condition of a check, or of the rows in a unique index; None for all rows.
         domain: the domain of the one column, if the check is a condition of its domain.
         reference: the key that a foreign key refers to.
+        parts: texts of the parts of a unique index with expressions or a condition; empty for a key of columns.
     """
 
     name: str
@@ -142,6 +143,7 @@ class Constraint:
     condition: str | None = None
     domain: Domain | None = None
     reference: Reference | None = None
+    parts: tuple[str, ...] = ()
 
     @property
     def is_key(self) -> bool:
@@ -177,8 +179,13 @@ class NamedRelation:
 
     @property
     def keys(self) -> tuple[Constraint, ...]:
-        """Return the primary key and the unique constraints."""
+        """Return the primary key, the unique constraints and the unique indexes."""
         return tuple(constraint for constraint in self.constraints if constraint.is_key)
+
+    @property
+    def plain_keys(self) -> tuple[Constraint, ...]:
+        """Return the keys that are columns, and hold for all rows."""
+        return tuple(key for key in self.keys if not key.parts)
 
     @property
     def checks(self) -> tuple[Constraint, ...]:

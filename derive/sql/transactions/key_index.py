@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import marshal
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import product, repeat
 from math import prod
 from operator import itemgetter
@@ -21,9 +22,11 @@ import apsw
 from derive.algebra.bounds import Bounds
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Datum, Row, Type
+from derive.compute.row_values import RowValues
 from derive.errors import SqlError
 from derive.functions.types.type_info import INFO_OF
-from derive.sql.planner.interfaces import Constraint, NamedRelation
+from derive.sql.planner.index_keys import condition_of, expressions_of, shown_expression
+from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation
 from derive.sql.planner.planned import texts_of
 from derive.sql.transactions.writes import Write, by_table
 
@@ -53,6 +56,13 @@ def _part_of(kind: Type) -> Callable[[Any], Datum]:
     return _unchanged
 
 
+@lru_cache(256)
+def _computed(table: NamedRelation, key: Constraint) -> tuple[RowValues, tuple[Type, ...]]:
+    """Return the values of a key with expressions, and their types."""
+    parts = expressions_of(table, key.parts)
+    return RowValues(parts, condition_of(table, key.condition)), tuple(part.type for part in parts)
+
+
 class KeyPacker:
     """A function from rows of a table to the values of a key, as bytes.
 
@@ -62,10 +72,24 @@ class KeyPacker:
     """
 
     def __init__(self, table: NamedRelation, key: Constraint) -> None:
-        self._parts = [(index, _part_of(table.columns[index].type)) for index in table.indexes(key.columns)]
+        self._computed: RowValues | None = None
+        if key.parts:
+            self._computed, types = _computed(table, key)
+            self._parts = [(index, _part_of(kind)) for index, kind in enumerate(types)]
+        else:
+            self._parts = [(index, _part_of(table.columns[index].type)) for index in table.indexes(key.columns)]
 
     def __call__(self, row: Row) -> bytes | None:
-        """Return the key of a row; None if a part is NULL, because NULLs are distinct."""
+        """Return the key of a row; None if a part is NULL, because NULLs are distinct, or without the condition.
+
+        Raises:
+            SqlError: an expression of the key fails.
+        """
+        if self._computed is not None:
+            computed = self._computed(row)
+            if computed is None:
+                return None
+            row = computed
         values = []
         for index, part in self._parts:
             if (datum := row[index]) is None:
@@ -75,6 +99,8 @@ class KeyPacker:
 
     def pack(self, rows: Sequence[Row]) -> list[bytes | None]:
         """Return the keys of rows, as a call for each row returns them."""
+        if self._computed is not None:
+            return list(map(self, rows))
         columns = []
         for index, part in self._parts:
             column = list(map(itemgetter(index), rows))
@@ -85,6 +111,8 @@ class KeyPacker:
 
     def within(self, bounds: Bounds) -> list[bytes] | None:
         """Return all keys of rows within bounds; None if these are not known, or too many."""
+        if self._computed is not None:
+            return None
         choices = []
         for index, part in self._parts:
             data = bounds[index].data if index in bounds else None
@@ -105,6 +133,11 @@ def duplicate(table: NamedRelation, key: Constraint, row: Row) -> SqlError:
 
 def shown_key(table: NamedRelation, key: Constraint, row: Row) -> str:
     """Return the columns of a key with their values, as in `Key (a)=(1)`."""
+    if key.parts:
+        computed, types = _computed(table, key)
+        columns = [NamedColumn("", kind) for kind in types]
+        names = ", ".join(map(shown_expression, key.parts))
+        return f"Key ({names})=({', '.join(texts_of(columns, computed(row) or ()))})"
     indexes = table.indexes(key.columns)
     values = texts_of([table.columns[index] for index in indexes], tuple(row[index] for index in indexes))
     return f"Key ({', '.join(key.columns)})=({', '.join(values)})"

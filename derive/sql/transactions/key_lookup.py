@@ -83,7 +83,7 @@ def _lookup_of(query: PlannedQuery, objects: Objects) -> KeyLookup | None:
         return None
     shown = tuple(columns[index] if columns else index for index in finishing.columns)
     for number, key in enumerate(table.keys):
-        if set(table.indexes(key.columns)) == values.keys():
+        if not key.parts and set(table.indexes(key.columns)) == values.keys():
             packer = KeyPacker(table, key)
             return KeyLookup(query, objects.version, table, number, tuple(values.items()), shown, packer)
     return None

@@ -11,7 +11,8 @@ from derive.sql.backends import Backend
 from derive.sql.catalog.system_relations import system_relation
 from derive.sql.parser.parse import parse
 from derive.sql.parser.statement import SelectStatement
-from derive.sql.pg_catalog.objects import CatalogObjects, ObjectIndex, ObjectKind, ObjectRelation, SessionFacts
+from derive.sql.pg_catalog.object_index import ObjectIndex
+from derive.sql.pg_catalog.objects import CatalogObjects, ObjectKind, ObjectRelation, SessionFacts
 from derive.sql.pg_catalog.snapshot import CatalogSnapshot, UserCatalog
 from derive.sql.planner.interfaces import NamedColumn, NamedRelation
 from derive.sql.planner.plan import plan_query
@@ -32,7 +33,15 @@ OBJECTS = CatalogObjects(
                 NamedColumn("at", Type.TIMESTAMPTZ),
             ),
             indexes=(
-                ObjectIndex(4, "orders_by_id", (0,), "CREATE INDEX orders_by_id ON public.orders USING btree (id)"),
+                ObjectIndex(
+                    4,
+                    "orders_by_id",
+                    (0,),
+                    "CREATE INDEX orders_by_id ON public.orders USING btree (id)",
+                    (NamedColumn("id", Type.BIGINT, is_nullable=False),),
+                    ("id",),
+                    (0,),
+                ),
             ),
             comment="what people order",
         ),

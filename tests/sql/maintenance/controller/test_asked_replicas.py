@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from test_late_dataflows import TYPES, Quiet, world
 
+from derive.algebra.expression import Column
 from derive.algebra.relation import Finishing, Get
+from derive.algebra.types import Type
 from derive.compute.instance import Progress
 from derive.compute.protocol.messages import Index, Peek, PeekResponse, Query, Report, Status
 from derive.errors import FlowError
@@ -18,7 +20,7 @@ class World:
     """A controller, and two replicas that are equally far."""
 
     def __init__(self) -> None:
-        self.controller: Controller = world(Index((0,)))[0]
+        self.controller: Controller = world(Index((Column(0, Type.BIGINT),)))[0]
         self.replicas = {name: Quiet(self.controller, name) for name in "ab"}
         for replica in self.replicas.values():
             replica.is_at(5, 20)

@@ -8,6 +8,7 @@ from changing import Changing
 from network import Memory
 from test_retries import BELOW
 
+from derive.algebra.expression import Column
 from derive.algebra.relation import Finishing, Get
 from derive.algebra.types import Type
 from derive.compute.protocol.messages import (
@@ -64,7 +65,7 @@ def world(export: Export) -> tuple[Controller, Memory]:
 
 
 def test_capability_of_an_index_follows_its_start() -> None:
-    controller, memory = world(Index((0,)))
+    controller, memory = world(Index((Column(0, Type.BIGINT),)))
     replica = Quiet(controller, "a")
     assert controller.late() == {}
     replica.is_at(9, 12)
@@ -77,7 +78,7 @@ def test_capability_of_an_index_follows_its_start() -> None:
 
 
 def test_capability_of_a_dataflow_moves_once_all_replicas_have_begun() -> None:
-    controller, memory = world(Index((0,)))
+    controller, memory = world(Index((Column(0, Type.BIGINT),)))
     first, second = Quiet(controller, "a"), Quiet(controller, "b")
     first.is_at(6, 12)
     controller.allow_compaction(controller.late())
@@ -89,7 +90,7 @@ def test_capability_of_a_dataflow_moves_once_all_replicas_have_begun() -> None:
 
 
 def test_inputs_are_kept_until_a_replica_is_hydrated() -> None:
-    controller, memory = world(Index((0,)))
+    controller, memory = world(Index((Column(0, Type.BIGINT),)))
     first, second = Quiet(controller, "a"), Quiet(controller, "b")
     first.is_at(5, 20)
     second.is_at(5, 5)  # so it says while it works them out, for minutes perhaps
@@ -113,7 +114,7 @@ def test_late_dataflows_are_reported_once() -> None:
 
 def test_starting_replica_receives_pending_peeks() -> None:
     """One that has begun may stand still, and one that begins later may be further."""
-    controller, _ = world(Index((0,)))
+    controller, _ = world(Index((Column(0, Type.BIGINT),)))
     first, second = Quiet(controller, "a"), Quiet(controller, "b")
     first.is_at(5, 20)
     query = Query(Get(7, TYPES), Finishing((), None, 0, (0, 1)))

@@ -12,6 +12,7 @@ import pytest
 from changing import Changing
 from network import Memory, Wire
 
+from derive.algebra.expression import Column
 from derive.algebra.relation import Get
 from derive.algebra.types import Type
 from derive.compute.dataflow.staging import Order, carry_out
@@ -22,7 +23,7 @@ from derive.compute.replica.session import Identity
 from derive.sql.maintenance.controller.controller import Controller
 
 TYPES = (Type.BIGINT, Type.BIGINT)
-INDEX = Dataflow(101, Get(1, TYPES), (Import(1, None, "u"),), Index((0,)), 1)  # type: ignore[arg-type]
+INDEX = Dataflow(101, Get(1, TYPES), (Import(1, None, "u"),), Index((Column(0, Type.BIGINT),)), 1)  # type: ignore[arg-type]
 
 
 class Slow:

@@ -38,7 +38,7 @@ from derive.errors import FlowError
 from derive.sql.maintenance.controller.controller import Controller
 
 TYPES = (Type.BIGINT, Type.BIGINT)
-BELOW = Dataflow(101, Get(1, TYPES), (Import(1, None, "u"),), Index((0,)), 1)  # type: ignore[arg-type]
+BELOW = Dataflow(101, Get(1, TYPES), (Import(1, None, "u"),), Index((Column(0, Type.BIGINT),)), 1)  # type: ignore[arg-type]
 ABOVE = Dataflow(102, Filter(Get(101, TYPES), call(">", Column(0, Type.BIGINT), number(1))), (), Index(), 1)
 
 

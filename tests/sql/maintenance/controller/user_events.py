@@ -10,7 +10,9 @@ from oracle import LEFT, SAMPLES, TYPES, greater
 from relations_sample import call, number
 from world import World
 
+from derive.algebra.expression import Column
 from derive.algebra.relation import Filter, Finishing, Get
+from derive.algebra.types import Type
 from derive.compute.protocol.messages import Dataflow, Index, PeekResponse, Query, Tail
 from derive.errors import FlowError, FrontierError
 
@@ -26,7 +28,9 @@ def tick(world: World, random: Random) -> None:
 
 def index(world: World, random: Random) -> None:
     """An index is created."""
-    dataflow = world.define(world.new_id(), random.randrange(len(SAMPLES)), Index((0,)), world.time(random))
+    dataflow = world.define(
+        world.new_id(), random.randrange(len(SAMPLES)), Index((Column(0, Type.BIGINT),)), world.time(random)
+    )
     world.create([dataflow])
     if random.random() < 0.5:
         _ask(world, dataflow, random)
