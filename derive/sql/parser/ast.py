@@ -498,6 +498,20 @@ SyntaxNode: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
+class IndexPart:
+    """A column or an expression of an index; `text` is the text of the expression, without parentheses around it."""
+
+    expression: SyntaxNode
+    text: str
+    offset: int
+
+    @property
+    def column(self) -> str | None:
+        """Return the name of the column; None for an expression."""
+        return self.expression.parts[-1] if isinstance(self.expression, ColumnReference) else None
+
+
+@dataclass(frozen=True, slots=True)
 class Alias:
     """An alias of a relation, and of its first columns."""
 

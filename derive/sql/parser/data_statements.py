@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from derive.errors import SqlError
-from derive.sql.parser.ast import Alias, FromItem, QualifiedName, Query, RowValue, ScalarQuery, SelectItem, SyntaxNode
+from derive.sql.parser.ast import (
+    Alias,
+    FromItem,
+    IndexPart,
+    QualifiedName,
+    Query,
+    RowValue,
+    ScalarQuery,
+    SelectItem,
+    SyntaxNode,
+)
 from derive.sql.parser.indexes import parse_index_condition, parse_index_part
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.statement import (
@@ -14,7 +24,6 @@ from derive.sql.parser.statement import (
     Copy,
     CopyFormat,
     Delete,
-    IndexPart,
     Insert,
     LockTable,
     OnConflict,

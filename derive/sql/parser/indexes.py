@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from derive.errors import SqlError
-from derive.sql.parser.ast import ColumnReference, FunctionCall, TypeCast
+from derive.sql.parser.ast import ColumnReference, FunctionCall, IndexPart, TypeCast
 from derive.sql.parser.queries import QueryParser
-from derive.sql.parser.statement import CreateIndex, Default, IndexPart
+from derive.sql.parser.statement import CreateIndex, Default
 from derive.sql.parser.tokens import TokenReader
 from derive.sql.parser.type_names import OPERATOR_CLASSES
 

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from derive.sql.parser.ast import (
     NO_WITH,
     Alias,
-    ColumnReference,
     FromItem,
+    IndexPart,
     ObjectDefinition,
     QualifiedName,
     Query,
@@ -56,20 +56,6 @@ class ConstraintKind(Enum):
     FOREIGN_KEY = "f"
     UNIQUE_INDEX = "i"
     """A key that CREATE UNIQUE INDEX made, which is no constraint to clients."""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexPart:
-    """A column or an expression of an index; `text` is the text of the expression, without parentheses around it."""
-
-    expression: SyntaxNode
-    text: str
-    offset: int
-
-    @property
-    def column(self) -> str | None:
-        """Return the name of the column; None for an expression."""
-        return self.expression.parts[-1] if isinstance(self.expression, ColumnReference) else None
 
 
 @dataclass(frozen=True, slots=True)

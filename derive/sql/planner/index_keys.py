@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from derive.algebra.expression import Expression
 from derive.errors import SqlError
 from derive.functions.scalar.text import quoted_name
-from derive.sql.parser.ast import ColumnReference, FunctionCall, SyntaxNode
+from derive.sql.parser.ast import ColumnReference, FunctionCall, IndexPart, SyntaxNode
 from derive.sql.parser.parse import parse_expression
-from derive.sql.parser.statement import Default, IndexPart
+from derive.sql.parser.statement import Default
 from derive.sql.planner.interfaces import Constraint, NamedRelation
 from derive.sql.planner.output import UNNAMED, name_of, start_of
 from derive.sql.planner.row_expressions import NoNames, RowPlanner, column_named, is_immutable, renamed_in
