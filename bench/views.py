@@ -131,7 +131,7 @@ class Bench:
         now = self.streams[0].frontier - 1
         orders = Stream(_ORDERS.types, self.orders, now, now + 1)
         self.instance.maintain(1, _ORDERS, now, {1: orders})
-        self.instance.index(1, [0])
+        self.instance.index(1, [Column(0, _BIGINT)])
         self.settle()
         one = Filter(_ORDERS, _call("=", Column(0, _BIGINT), Parameter(0, _BIGINT)))
         peek = self.instance.prepare(one, Finishing((), None, 0, (0, 1, 2)))
