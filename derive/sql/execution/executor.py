@@ -11,11 +11,12 @@ from derive.errors import SqlError
 from derive.functions.registry import evaluate
 from derive.functions.types.pg_type import OID_OF
 from derive.sql.catalog.snapshot import Objects
-from derive.sql.execution import ddl, dml, session_statements, subscribe
+from derive.sql.execution import ddl, dml, foreign_keys, session_statements, subscribe
 from derive.sql.execution import query as reading
 from derive.sql.execution.replicas import change_replicas
 from derive.sql.execution.session_statements import check_names, control, lock
 from derive.sql.execution.state import Cursor, State
+from derive.sql.parser.ast import QualifiedName
 from derive.sql.parser.statement import (
     Close,
     Copy,
@@ -45,6 +46,7 @@ from derive.sql.parser.statement import (
 )
 from derive.sql.planner.coercion import type_of
 from derive.sql.planner.plan import plan_value
+from derive.sql.planner.planned import PlannedWrite
 from derive.sql.planner.writes import plan_write
 from derive.sql.preparation import Plan, plan, plan_statement, text_column
 from derive.sql.results import Result, ResultColumn, of_rows
@@ -76,9 +78,10 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
             return await reading.select(state, begun, arguments, as_of)
         case Insert() | Update() | Delete() | Merge() | WithWrites():
             return await dml.write(state, begun, arguments)
-        case Truncate(relations, restarts):
-            planned_writes = [plan_write(Delete(name, None), state.objects) for name in relations]
-            return await dml.truncate(state, planned_writes, restarts=restarts)
+        case Truncate():
+            return await dml.truncate(
+                state, _truncated(state.objects, begun.statement), restarts=begun.statement.restarts
+            )
         case LockTable(relations):
             return lock(state, relations)
         case Subscribe() as statement:
@@ -104,6 +107,17 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
             return await _of_cursors(state, begun, statement, arguments)
         case statement:
             return await control(state, statement)
+
+
+def _truncated(objects: Objects, statement: Truncate) -> list[PlannedWrite]:
+    """Return the deletions of TRUNCATE; CASCADE adds the tables that refer to truncated tables."""
+    planned_writes = [plan_write(Delete(name, None), objects) for name in statement.relations]
+    truncated = {write.table.id for write in planned_writes}
+    while statement.cascades and (referring := next(foreign_keys.referring_elsewhere(objects, truncated), None)):
+        table = referring[0]
+        truncated.add(table.id)
+        planned_writes.append(plan_write(Delete(QualifiedName(table.schema, table.name, 0), None), objects))
+    return planned_writes
 
 
 def _shown(state: State, statement: ShowObjects) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:

@@ -114,8 +114,10 @@ def parse_truncate(reader: TokenReader) -> Truncate:
     restarts = reader.accept_words("restart", "identity")
     if not restarts:
         reader.accept_words("continue", "identity")
-    reader.accept_word("cascade", "restrict")
-    return Truncate(relations, restarts)
+    cascades = bool(reader.accept_word("cascade"))
+    if not cascades:
+        reader.accept_word("restrict")
+    return Truncate(relations, restarts, cascades)
 
 
 _LOCK_MODES = (

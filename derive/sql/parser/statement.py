@@ -595,10 +595,11 @@ class WithWrites:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """`TRUNCATE relations [RESTART IDENTITY]`."""
+    """`TRUNCATE relations [RESTART IDENTITY] [CASCADE]`."""
 
     relations: tuple[QualifiedName, ...]
     restarts: bool = False
+    cascades: bool = False
 
 
 @dataclass(frozen=True, slots=True)
