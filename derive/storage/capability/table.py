@@ -417,7 +417,10 @@ def _release_run(db: apsw.Connection, task: str) -> None:
 
 
 def _superseded(name: str) -> FencedError:
-    return FencedError(f"another flowctl has fenced '{name}', so this process commits nothing more")
+    return FencedError(
+        f"another flowctl has fenced '{name}', so this process commits nothing more",
+        hint="nothing is lost: the other process continues; keep one process for each task",
+    )
 
 
 def _expired(kind: Kind, name: str) -> FencedError:
