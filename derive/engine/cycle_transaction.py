@@ -202,7 +202,8 @@ class CycleTransaction:
             positions = {spec.state_key: reached.positions[spec.index] for spec in member.task.spec.inputs}
             checkpoint = transaction.checkpoint.moved(positions, ready.tokens)
             checkpoints.append(checkpoint)
-            commit = member.derivation.recorded(transaction, member.task.commit_of(checkpoint, ready))
+            commit = member.task.commit_of(checkpoint, ready)
+            commit = member.derivation.recorded(transaction, commit, reached.begins)
             moves.append(TaskMove(transaction.capability, commit, member.derivation.updates(ready, reached.upper)))
         capabilities = self._store.commit_tasks(moves)
         return {

@@ -18,7 +18,7 @@ from derive.protocol.derive import AppliesMigrations
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.shard.plan import Plan, Shape
-from derive.shard.progress import progress_folder, raise_first
+from derive.shard.progress import PartBegin, progress_folder, raise_first
 from derive.shard.state import committed_state, publish_epoch, remove_shards, remove_state, shadow_states, shard_folder
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import CollectionUpdate, Derived, TaskCommit, TaskState
@@ -219,19 +219,40 @@ class Derivation:
             updates.append(CollectionUpdate(quarantine_name(self.spec.name), prepared.rejected, upper))
         return updates
 
-    def recorded(self, transaction: Transaction, commit: TaskCommit) -> TaskCommit:
-        """Return a commit that also records the facts that a replay needs."""
+    def recorded(self, transaction: Transaction, commit: TaskCommit, later: Sequence[PartBegin] = ()) -> TaskCommit:
+        """Return a commit that also records the facts that a replay needs.
+
+        Args:
+            transaction: the transaction.
+            commit: the commit without these facts.
+            later: begins of the parts of the past after the first, in order.
+        """
         if self.facts.definition is None:
             self.facts.definition = definition_of(self.spec)
-        clamp = transaction.capability.frontiers[self.spec.name]
-        begins = {item.state_key: transaction.checkpoint.position(item) for item in self.spec.inputs}
-        is_one_level = len({item.priority for item in self.spec.inputs}) == 1
-        is_above = all(begin >= clamp or commit.positions.get(key, begin) <= begin for key, begin in begins.items())
-        return replace(commit, derived=Derived(self.facts.definition, is_one_level and is_above, clamp, begins))
+        definition, inputs = self.facts.definition, self.spec.inputs
+        first = PartBegin(
+            {item.index: transaction.checkpoint.position(item) for item in inputs},
+            transaction.capability.frontiers[self.spec.name],
+        )
+        parts = [
+            (part.upper, {item.state_key: part.positions[item.index] for item in inputs}) for part in (first, *later)
+        ]
+        ends = [*(begins for _, begins in parts[1:]), commit.positions]
+        is_one_level = len({item.priority for item in inputs}) == 1
+        derived = tuple(
+            Derived(definition, is_one_level and _is_above(clamp, begins, end), clamp, begins)
+            for (clamp, begins), end in zip(parts, ends, strict=True)
+        )
+        return replace(commit, derived=derived)
 
     def cancel(self) -> None:
         """Cancel the executor's work."""
         self.executor.cancel()
+
+
+def _is_above(clamp: int, begins: Mapping[str, int], ends: Mapping[str, int]) -> bool:
+    """Return whether no input was read from below a timestamp."""
+    return all(begin >= clamp or ends.get(key, begin) <= begin for key, begin in begins.items())
 
 
 def place_of(spec: DerivationSpec, transform: TransformSpec) -> Place:

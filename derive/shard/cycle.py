@@ -27,7 +27,7 @@ from derive.shard.fields import Reading, reading_of, source_batch
 from derive.shard.invoke import Invoker, QuarantineWriter, Rejected, SourceBatch, end_batch
 from derive.shard.owners import OwnersOf, source_owners
 from derive.shard.plan import Cycle, Plan
-from derive.shard.progress import Counter, Message, Reached
+from derive.shard.progress import Counter, Message, PartBegin, Reached
 from derive.shard.published import Combined, Content, Documents, Published, RowMaker, weigh
 from derive.shard.session import failed, open_session, open_spill
 from derive.shard.tick_combiner import TickCombiner
@@ -290,6 +290,8 @@ class Member:
         self._combiner = TickCombiner(plan.spec, spill)
         self._gathered = Gathered(write, RowMaker(plan.spec.collection), spill.memory // 2)
         self._last = BEGINNING  # timestamp of the last publication
+        self._begins: list[PartBegin] = []
+        self._is_raised = False  # whether the last step with documents could raise timestamps
 
     def backlogs_of(self, source: str) -> list[FeedbackQueue]:
         """Return the queues of the inputs that read a source."""
@@ -323,11 +325,23 @@ class Member:
         end, before = step.bound, self.counter.total
         self._rejected.clamp = self.upper
         if step.has_documents:
+            self._begin_part(step)
             end = self._run_ticks(self._backlogs[step.behind[0].priority], step.bound, before + most)
         for spec in step.behind:
             self.positions[spec.index] = max(self.positions[spec.index], end)
         self.upper = max(self.upper, end, self._last + 1, self._rejected.last + 1)
         return self.counter.total - before
+
+    def _begin_part(self, step: Step) -> None:
+        """Begin another part of the past before a step with documents, if a replay needs to know the step before it.
+
+        Timestamps that are raised to the output's `upper` depend on the extents of the steps. A part with several
+        priorities stays undivided: a replay cannot be exact.
+        """
+        if self._is_raised:
+            self._begins.append(PartBegin(dict(self.positions), self.upper))
+        is_below = any(self.positions[spec.index] < self.upper for spec in step.behind)
+        self._is_raised = is_below and len(self._levels) == 1
 
     def _run_ticks(self, backlog: Backlog, bound: int, most: int) -> int:
         """Run ticks up to a bound, or until `most` documents are processed; return the end of the last tick.
@@ -394,7 +408,7 @@ class Member:
             shards=dict.fromkeys(sorted(self._lambdas.opened), str(self.plan.attempt(attempt))),
             documents_in=self.counter.total,
             documents_out=sum(segment.documents for segment in segments),
-            reached=Reached(self.plan.spec.name, self.positions, self.upper),
+            reached=Reached(self.plan.spec.name, self.positions, self.upper, tuple(self._begins)),
             rejected=self._rejected.close(),
         )
 

@@ -19,6 +19,19 @@ from derive.time.positions import Segment
 
 
 @dataclass(frozen=True, slots=True)
+class PartBegin:
+    """The begin of a further part of a derivation's past within a transaction of a cycle.
+
+    Attributes:
+        positions: position of each input, by its index.
+        upper: `upper` of the output.
+    """
+
+    positions: Mapping[int, int]
+    upper: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reached:
     """Progress of one derivation in a transaction of a cycle.
 
@@ -26,11 +39,25 @@ class Reached:
         task: name of the derivation.
         positions: position of each input, by its index: the adjusted timestamp below which it is processed.
         upper: `upper` of the output.
+        begins: begins of the parts of its past after the first, in order.
     """
 
     task: str
     positions: Mapping[int, int]
     upper: int
+    begins: tuple[PartBegin, ...] = ()
+
+    def to_json(self) -> list[Any]:
+        """Return the progress as a JSON array."""
+        begins = [[list(begin.positions.items()), begin.upper] for begin in self.begins]
+        return [self.task, list(self.positions.items()), self.upper, begins]
+
+    @staticmethod
+    def from_json(value: Sequence[Any]) -> Reached:
+        """Return the progress that `to_json` described."""
+        task, positions, upper, begins = value
+        parts = tuple(PartBegin(dict(before), least) for before, least in begins)
+        return Reached(task, dict(positions), upper, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +94,7 @@ class Message:
     def to_json(self) -> str:
         """Return the message as JSON text."""
         segments = [segment.to_json() for segment in self.segments]
-        reached = self.reached and [self.reached.task, list(self.reached.positions.items()), self.reached.upper]
+        reached = self.reached and self.reached.to_json()
         counts = [self.documents_in, self.documents_out]
         shards = list(self.shards.items())
         rejected = [segment.to_json() for segment in self.rejected]
@@ -86,7 +113,7 @@ class Message:
             documents_out,
             error,
             rounds,
-            reached and Reached(reached[0], dict(reached[1]), reached[2]),
+            reached and Reached.from_json(reached),
             behind,
             is_shared,
             tuple(cleared),

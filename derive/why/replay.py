@@ -40,7 +40,8 @@ class Part:
     Attributes:
         number: number of the part, ascending with time.
         spec: the definition that was in force.
-        is_regular: true if the extents of its transactions do not matter; another part is one transaction.
+        is_regular: true if the extents of its transactions do not matter; another part is one transaction, or one step
+            of a transaction on a cycle.
         clamp: the output's `upper` before the part: no published timestamp is below it.
         upper: the output's `upper` after the part.
         ranges: the processed adjusted timestamps of each transform by its index: the first, and the one after the last.

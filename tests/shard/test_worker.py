@@ -23,7 +23,7 @@ from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec
 from derive.shard.fields import UnparsedDocuments
 from derive.shard.plan import Plan, Shape
-from derive.shard.progress import Counter, Message, Reached, progress_folder
+from derive.shard.progress import Counter, Message, PartBegin, Reached, progress_folder
 from derive.shard.state import publish_epoch
 from derive.shard.worker import run_alone, run_single, run_slice
 from derive.storage.segments.reader import read_sorted
@@ -158,12 +158,12 @@ def test_several_shards_write_the_same_as_one(keys: list[int], shards: int) -> N
 
 def test_message_survives_json() -> None:
     segment = Segment("w/out", "collections/w/out@/x-0.parquet", ("a", None), 1, 2, 3, 400, checksum="5e")
-    reached = Reached("w/out", {0: 50}, 60)
+    reached = Reached("w/out", {0: 50}, 60, (PartBegin({0: 40}, 55),))
     message = Message((segment,), {2: "token-1"}, 7, 3, {"code": "E1", "message": "no"}, 4, reached, {"b": 5}, True)
 
     assert message.to_json() == (
         '[[["w/out","collections/w/out@/x-0.parquet",["a",null],1,2,3,400,"5e"]],[[2,"token-1"]],7,3,'
-        '{"code":"E1","message":"no"},4,["w/out",[[0,50]],60],{"b":5},true,[],[]]'
+        '{"code":"E1","message":"no"},4,["w/out",[[0,50]],60,[[[[0,40]],55]]],{"b":5},true,[],[]]'
     )
     assert Message.from_json(message.to_json()) == message
 

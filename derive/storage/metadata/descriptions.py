@@ -101,6 +101,8 @@ class TaskState:
 class Derived:
     """The facts, besides its sources, on which the documents of a derivation's transaction depend.
 
+    A transaction on a cycle may have several steps, whose facts differ.
+
     Attributes:
         definition: the definition in force.
         is_regular: true if the documents do not depend on the extent of the transaction (law L1), because all inputs
@@ -117,7 +119,7 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class PastPart:
-    """A part of a derivation's past: consecutive regular transactions, or one other transaction.
+    """A part of a derivation's past: consecutive regular transactions, or one other transaction or step of a cycle.
 
     Attributes:
         number: number of the part, ascending with time.
@@ -150,7 +152,7 @@ class TaskCommit:
         documents_out: number of documents published in this transaction.
         needs: first timestamp that each transform still needs of its source, by state key.
         may_step_back: whether positions may move back, because the task's endpoint has its own checkpoint.
-        derived: facts about a derivation's transaction; None for other tasks.
+        derived: facts about a derivation's transaction, or about its steps in order; empty for other tasks.
         applied: the definition of a materialization; None for other tasks.
     """
 
@@ -161,7 +163,7 @@ class TaskCommit:
     documents_out: int
     needs: Mapping[str, int] = field(default_factory=dict)
     may_step_back: bool = False
-    derived: Derived | None = None
+    derived: tuple[Derived, ...] = ()
     applied: Definition | None = None
 
 

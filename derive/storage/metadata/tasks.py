@@ -5,14 +5,14 @@ its name and its epoch, and has no shards.
 
 The past has the definitions and transactions by which derivations derived. The documents of a derivation depend on its
 sources and on its definition. If a timestamp was raised to the `upper` of the output, they also depend on the extents
-of transactions. A replay needs all of these. Consecutive regular transactions of one definition are one part, whose end
-is the present position of the task. So a commit usually reads one row about the past, and writes no row. Of a
-materialization, the definition at its last commit is stored.
+of transactions, and of the steps of a transaction on a cycle. A replay needs all of these. Consecutive regular
+transactions of one definition are one part, whose end is the present position of the task. So a commit usually reads
+one row about the past, and writes no row. Of a materialization, the definition at its last commit is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import apsw
@@ -40,15 +40,23 @@ from derive.storage.metadata.segment import insert_segments, last_clock
 from derive.time.positions import Place
 
 
-def record_part(db: apsw.Connection, task: str, derived: Derived, documents: int) -> None:
-    """Record the part to which a transaction belongs, before its positions and its output are written.
+def record_parts(db: apsw.Connection, task: str, several: Sequence[Derived], documents: int) -> None:
+    """Record the parts to which a transaction belongs, before its positions and its output are written.
 
     Args:
         db: the write transaction of the commit.
         task: name of the derivation.
-        derived: facts about the transaction.
-        documents: number of documents that it has processed.
+        several: facts about the transaction, or about its steps in order.
+        documents: number of documents that it has processed; of several steps, each has documents.
     """
+    for number, derived in enumerate(several):
+        _record_part(db, task, derived, documents, derived.begins if number else None)
+
+
+def _record_part(
+    db: apsw.Connection, task: str, derived: Derived, documents: int, ends: Mapping[str, int] | None
+) -> None:
+    """Record the part to which a step belongs; the part before it ends at the present positions, or at `ends`."""
     last: Any = db.execute(
         "SELECT number, definition, is_regular, ends IS NULL FROM history WHERE task = ? ORDER BY number DESC LIMIT 1",
         (task,),
@@ -60,7 +68,7 @@ def record_part(db: apsw.Connection, task: str, derived: Derived, documents: int
         is_same = digest == derived.definition.digest and is_open
         if is_same and (not documents or (was_regular and derived.is_regular)):
             return
-        end_part(db, task, derived.clamp)
+        end_part(db, task, derived.clamp, ends)
         number += 1
     insert_definition(db, derived.definition)
     db.execute(
@@ -71,9 +79,13 @@ def record_part(db: apsw.Connection, task: str, derived: Derived, documents: int
             derived.definition.digest,
             int(derived.is_regular),
             derived.clamp,
-            orjson.dumps(dict(derived.begins)).decode(),
+            _json_of(derived.begins),
         ),
     )
+
+
+def _json_of(positions: Mapping[str, int]) -> str:
+    return orjson.dumps(dict(positions)).decode()
 
 
 def insert_definition(db: apsw.Connection, definition: Definition) -> None:
@@ -81,18 +93,19 @@ def insert_definition(db: apsw.Connection, definition: Definition) -> None:
     db.execute("INSERT INTO definition VALUES (?, ?) ON CONFLICT DO NOTHING", (definition.digest, definition.text))
 
 
-def end_part(db: apsw.Connection, task: str, upper: int | None = None) -> None:
-    """End the last part of a derivation's past at the task's present positions, unless it has ended.
+def end_part(db: apsw.Connection, task: str, upper: int | None = None, ends: Mapping[str, int] | None = None) -> None:
+    """End the last part of a derivation's past, unless it has ended.
 
     Args:
         db: a write transaction.
         task: name of the derivation.
         upper: `upper` of its output; None to look it up.
+        ends: positions at the end of the part; None for the task's present positions.
     """
     db.execute(
-        "UPDATE history SET upper = ?, ends = (SELECT positions FROM task WHERE task.name = history.task)"
+        "UPDATE history SET upper = ?, ends = coalesce(?, (SELECT positions FROM task WHERE task.name = history.task))"
         " WHERE task = ? AND ends IS NULL",
-        (upper_of(db, task) if upper is None else upper, task),
+        (upper_of(db, task) if upper is None else upper, None if ends is None else _json_of(ends), task),
     )
 
 
@@ -331,7 +344,7 @@ def move_task(db: apsw.Connection, move: TaskMove) -> None:
     capability = move.capability
     require_run(db, capability, [update.collection for update in move.updates])
     if move.commit and move.commit.derived:
-        record_part(db, capability.task, move.commit.derived, move.commit.documents_in)
+        record_parts(db, capability.task, move.commit.derived, move.commit.documents_in)
     for update in move.updates:
         insert_update(db, update, capability.frontiers[update.collection])
         downgrade_run(db, capability, update.collection, update.frontier)
