@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
 from derive.shard.worker import Stage
@@ -21,6 +20,8 @@ def release() -> tuple[str, str]:
 
     The digest is empty for a package that is no folder, such as an archive that Spark sends to workers.
     """
+    from importlib.metadata import version
+
     folder = Path(__file__).parents[1]
     modules = sorted((str(file.relative_to(folder)), file.stat().st_size) for file in folder.rglob("*.py"))
     return version("derive-flow"), hashlib.sha256(repr(modules).encode()).hexdigest()[:12] if modules else ""
