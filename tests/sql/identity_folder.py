@@ -361,7 +361,7 @@ class Folder:
         environment = {**BARE, "FLOW_FAILPOINT": point}
         arguments = [*command, "--data", str(self.root), "--source", str(self.folder / "flow.yaml")]
         status, _, error = flowctl(self.folder, *arguments, env=environment)
-        stops = ("is another relation", "nothing can be derived into it")
+        stops = ("is another relation", "is not the relation that was read", "nothing can be derived into it")
         is_stopped = command[0] == "run" and status == 1 and any(text in error for text in stops)
         assert is_stopped or status in {0, -signal.SIGKILL}, error
 
