@@ -534,7 +534,7 @@ def of_type(kind: str, schema: Any, depth: int) -> st.SearchStrategy[Any]:
             values(schema.get("items", {"type": "integer"}), depth + 1), min_size=schema.get("minItems", 0), max_size=2
         )
         return (
-            st.tuples(items, st.just(["mod.ts"])).map(lambda each: [*each[0], *each[1]])
+            st.tuples(items, st.just(["mod.ts", "mod.py"])).map(lambda each: [*each[0], *each[1]])
             if "contains" in schema
             else items
         )
@@ -605,7 +605,8 @@ def spoiled(draw: st.DrawFn) -> Any:
 def written(folder: Any, catalog: Any) -> Path:
     path: Path = folder.getbasetemp() / "law.flow.yaml"
     path.write_text(json.dumps(catalog))
-    for name in ("SELECT 1;", "a text", "mod.ts"):  # documents may be in a file of this name, and so may modules
+    # Documents may be in a file of such a name, and so may modules.
+    for name in ("SELECT 1;", "a text", "mod.ts", "mod.py"):
         (folder.getbasetemp() / name).write_text("[]")
     return path
 
