@@ -52,7 +52,7 @@ SELECT $id, count(*) AS n, max(CASE WHEN end THEN 1 ELSE amount END) AS most FRO
 
 
 def outcome(spec: DerivationSpec, documents: list[Document], transform: int, reached: set[int] | None) -> str:
-    """What lambdas publish and keep; with `reached`, of the measured copies."""
+    """Return the publications and tables of lambdas; with `reached`, those of their measured copies."""
     connector, db = SqliteConnector(), database()
     if reached is None:
         session = connector.open(spec, db, say_nothing)
