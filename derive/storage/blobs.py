@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
 
 import apsw
 
@@ -25,28 +26,58 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+class NewBlob(Protocol):
+    """A blob in writing."""
+
+    @property
+    def sink(self) -> pa.NativeFile:
+        """Return the file to write and close."""
+
+    @property
+    def held(self) -> int:
+        """Return the number of written bytes that are held in memory until `finish`."""
+
+    def finish(self) -> tuple[int, str]:
+        """Make the blob durable after its sink was closed; return its size in bytes and its checksum.
+
+        The checksum is SHA-256 in hexadecimal digits.
+        """
+
+
 class Blobs(Protocol):
     """A place for blobs, each under its path; errors are the errors of the operating system."""
 
-    def create(self, path: str) -> pa.NativeFile:
-        """Create a blob, and return the file to write and close.
+    @property
+    def is_local(self) -> bool:
+        """Return true if blobs are files, so that a request takes no time on a network."""
+
+    def create(self, path: str) -> NewBlob:
+        """Begin a new blob.
 
         Raises:
             FileExistsError: a blob of this path exists.
         """
 
-    def finish(self, path: str) -> tuple[int, str]:
-        """Sync a written blob, and return its size in bytes and its checksum."""
+    def put(self, path: str, data: bytes) -> None:
+        """Store a whole blob durably. To store the same bytes again has no effect.
 
-    def checksum(self, path: str) -> str:
-        """Return the present checksum of a blob, SHA-256 in hexadecimal digits.
+        Raises:
+            FileExistsError: a blob of this path has other bytes.
+        """
+
+    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Return the bytes of a blob from an offset on, at most `length` of them.
 
         Raises:
             FileNotFoundError: no blob has this path.
         """
 
-    def open(self, path: str) -> pa.NativeFile:
+    def open(self, path: str, size: int | None = None) -> pa.NativeFile:
         """Open a blob for random access.
+
+        Args:
+            path: path of the blob.
+            size: size of the blob in bytes, if it is known.
 
         Raises:
             FileNotFoundError: no blob has this path.
@@ -68,6 +99,22 @@ def _files() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class _NewFile:
+    """A file in writing."""
+
+    path: Path
+    sink: pa.NativeFile
+    held: int = 0
+
+    def finish(self) -> tuple[int, str]:
+        """Sync the file and its folder; the checksum reads the file again from the page cache."""
+        sync(self.path)
+        sync(self.path.parent)
+        with self.path.open("rb", buffering=0) as file:
+            return self.path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
 class LocalBlobs:
     """Blobs as files.
 
@@ -77,26 +124,43 @@ class LocalBlobs:
 
     root: Path
 
-    def create(self, path: str) -> pa.NativeFile:
+    @property
+    def is_local(self) -> bool:
+        """Return true."""
+        return True
+
+    def create(self, path: str) -> NewBlob:
         """Create a file and its missing parent folders, durably."""
         full = self.root / path
         make_folders(full.parent)
         os.close(os.open(full, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        return _files().open_output_stream(str(full))
+        return _NewFile(full, _files().open_output_stream(str(full)))
 
-    def finish(self, path: str) -> tuple[int, str]:
-        """Sync a file and its folder; the checksum reads the file again from the page cache."""
+    def put(self, path: str, data: bytes) -> None:
+        """Write, sync and link a draft beside the file; the name of a draft begins with the name of the file."""
         full = self.root / path
-        sync(full)
+        draft = full.with_name(f"{full.name}.{uuid4()}.draft")
+        make_folders(full.parent)
+        try:
+            with draft.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(draft, full)
+        except FileExistsError:
+            if full.stat().st_size != len(data) or full.read_bytes() != data:
+                raise
+        finally:
+            draft.unlink(missing_ok=True)
         sync(full.parent)
-        return full.stat().st_size, self.checksum(path)
 
-    def checksum(self, path: str) -> str:
-        """Return the checksum of a file."""
-        with (self.root / path).open("rb", buffering=0) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+    def get(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Read a file, or a part of it."""
+        with (self.root / path).open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
 
-    def open(self, path: str) -> pa.NativeFile:
+    def open(self, path: str, size: int | None = None) -> pa.NativeFile:
         """Open a file."""
         return _files().open_input_file(str(self.root / path))
 

@@ -113,7 +113,6 @@ class _OpenFile:
     def __init__(
         self, blobs: Blobs, segment: _Named, schema: pa.Schema, row_group: int, background: Background
     ) -> None:
-        self.blobs = blobs
         self.background = background
         self.collection, self.path, self.partition = segment
         self.schema = schema
@@ -123,7 +122,7 @@ class _OpenFile:
         self.rows = 0
         self.clock_min = 0
         self.last: tuple[int, int, bytes] | None = None
-        self.sink = blobs.create(self.path)
+        self.blob = blobs.create(self.path)
         # Neighbouring integers are often close, so delta encoding halves the space and saves time.
         encoding = {field.name: "DELTA_BINARY_PACKED" for field in schema if field.type == pa.int64()}
         # Keys share prefixes, like the texts of many fields, such as times.
@@ -131,7 +130,7 @@ class _OpenFile:
         encoding |= dict.fromkeys([KEY, *texts], "DELTA_BYTE_ARRAY")
         try:
             self.writer = pq.ParquetWriter(
-                self.sink,
+                self.blob.sink,
                 schema,
                 compression="zstd",
                 use_dictionary=False,
@@ -140,7 +139,7 @@ class _OpenFile:
             )
         except BaseException:
             with suppress(OSError):
-                self.sink.close()
+                self.blob.sink.close()
             blobs.delete([self.path])
             raise
 
@@ -173,7 +172,7 @@ class _OpenFile:
     def close(self) -> Segment:
         self.background.do(self._end)
         reach("segment.closed")
-        size, checksum = self.blobs.finish(self.path)
+        size, checksum = self.blob.finish()
         reach("segment.synced")
         assert self.last is not None
         clocks = (self.clock_min, self.last[0])
@@ -184,10 +183,10 @@ class _OpenFile:
             self.writer.write_table(pa.Table.from_batches(self.buffered), row_group_size=self.row_group)
         reach("segment.closing")
         self.writer.close()
-        self.sink.close()
+        self.blob.sink.close()
 
     def abort(self) -> None:
-        for file in (self.writer, self.sink):
+        for file in (self.writer, self.blob.sink):
             with suppress(Exception):  # ignored: the disk may be full, and the file is removed
                 file.close()
 
