@@ -63,6 +63,7 @@ from derive.storage.metadata.descriptions import TaskState
 from derive.storage.metadata.identity import COMMITS, RESTORING, identity_of, read_commits
 from derive.storage.metadata.opening import PRIVATE
 from derive.storage.metadata.segment import every_segment, is_segment
+from derive.storage.metadata.sqlite import SqliteConnection
 from derive.storage.metadata.tasks import read_task, read_tasks
 from derive.storage.segments.partition import FOLDER, own_path
 from derive.storage.segments.segment_file import check_segments
@@ -194,13 +195,13 @@ def copy_snapshot(root: Path, copy: Path) -> None:
 
 def read_copied_tasks(copy: Path) -> list[TaskState]:
     """Return the tasks of a copied metadata database."""
-    with closing(apsw.Connection(str(copy / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
+    with closing(SqliteConnection(str(copy / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
         return read_tasks(db)
 
 
 def _task_names(copy: Path) -> list[str]:
     """Return the names of all tasks of a copied metadata database, also of tasks that were reset."""
-    with closing(apsw.Connection(str(copy / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
+    with closing(SqliteConnection(str(copy / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
         return [str(name) for (name,) in db.execute("SELECT name FROM task").fetchall()]
 
 
@@ -220,7 +221,7 @@ def _folders(root: Path, tasks: list[TaskState]) -> dict[Path, str]:
 
 def _hold_shards(root: Path, standstill: ExitStack) -> dict[Path, ExitStack]:
     """Lock the folders of all shards with state; closing a shard's stack releases its lock."""
-    with closing(apsw.Connection(str(root / METADATA), apsw.SQLITE_OPEN_READWRITE)) as db:
+    with closing(SqliteConnection(str(root / METADATA), apsw.SQLITE_OPEN_READWRITE)) as db:
         db.set_busy_timeout(_PATIENCE)
         folders = _folders(root, read_tasks(db))
     shards = {}
@@ -511,12 +512,12 @@ class Verification:
             )
             yield from self._states(db, count, progress)
 
-    def _connect(self) -> apsw.Connection:
-        db = apsw.Connection(str(self._root / METADATA), apsw.SQLITE_OPEN_READONLY)
+    def _connect(self) -> SqliteConnection:
+        db = SqliteConnection(str(self._root / METADATA), apsw.SQLITE_OPEN_READONLY)
         db.set_busy_timeout(60_000)
         return db
 
-    def _databases(self, db: apsw.Connection, counted: int | None) -> Iterator[Finding]:
+    def _databases(self, db: SqliteConnection, counted: int | None) -> Iterator[Finding]:
         told = _integrity(db)
         if told:
             yield Finding("damaged", METADATA, told)
@@ -534,7 +535,7 @@ class Verification:
                 return Finding("damaged", segment.path, error.message, segment.collection)
         return finding
 
-    def _states(self, db: apsw.Connection, count: int, progress: Progress) -> Iterator[Finding]:
+    def _states(self, db: SqliteConnection, count: int, progress: Progress) -> Iterator[Finding]:
         tasks = read_tasks(db)
         for task in tasks:
             for number in task.tokens:
@@ -552,7 +553,7 @@ class Verification:
                 yield Finding("unknown", path, "the metadata has no task of this name")
 
 
-def _token(db: apsw.Connection, name: str, number: int) -> str | None:
+def _token(db: SqliteConnection, name: str, number: int) -> str | None:
     task = read_task(db, name)
     return task.tokens.get(number) if task else None
 

@@ -29,9 +29,9 @@ from derive.protocol.specs import CollectionSpec
 from derive.storage.blobs import translated
 from derive.storage.capability.table import Capability
 from derive.storage.history import GRACE
-from derive.storage.metadata.database import SMALL_BYTES, SMALL_DOCUMENTS
 from derive.storage.metadata.descriptions import Collection as StoredCollection
 from derive.storage.metadata.segment import WindowPlace
+from derive.storage.metadata.transaction import SMALL_BYTES, SMALL_DOCUMENTS
 from derive.storage.roles import Maintainable
 from derive.storage.segments.fold import FOLD_SIZES, Fold, FoldSizes, by_partition, copy_rows
 from derive.storage.segments.partition import COMPACTED

@@ -15,8 +15,6 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 from uuid import UUID
 
-import apsw
-
 from derive.protocol.specs import CollectionSpec
 from derive.storage.blobs import Blobs
 from derive.storage.capability.table import read_capabilities, reading_since, release_expired, write_capabilities
@@ -45,6 +43,7 @@ from derive.storage.metadata.segment import (
     writers_of,
 )
 from derive.storage.metadata.tables import check_partitions, forget_unread
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.metadata.versions import Version, drop_versions, readable_names, versions_of
 from derive.storage.segments.partition import COMPACTED, FOLDER, INGESTED, collection_folder
 from derive.storage.timeline import wall_clock
@@ -133,7 +132,7 @@ class History:
         return True
 
 
-def _frontiers(db: apsw.Connection, name: str) -> Frontiers | None:
+def _frontiers(db: Transaction, name: str) -> Frontiers | None:
     frontiers = frontiers_of(db, name)
     if frontiers is None:
         return None

@@ -154,7 +154,7 @@ class Shadows:
         with self._metadata.snapshot() as db:
             used = {shadow.name for shadow in read_shadows(db)} | set(readable_names(db, task))
             rows: list[Any] = db.execute(  # "A" is the character after "@"
-                "SELECT name FROM collection WHERE name > ?1 || '@' AND name < ?1 || 'A'", (task,)
+                "SELECT name FROM collection WHERE name > ? AND name < ?", (f"{task}@", f"{task}A")
             ).fetchall()
         return [name for (name,) in rows if owner_of_version(name) == task and name not in used]
 

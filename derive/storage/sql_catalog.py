@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-import apsw
-
 from derive.errors import FencedError
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.definitions import StoredItem, read_items, read_version
 from derive.storage.metadata.tasks import epoch_of, supersede
+from derive.storage.metadata.transaction import Transaction
 
 _TASK = "sql:"
 """Task name of the epoch; no task of a catalog has a colon in its name."""
@@ -71,7 +70,7 @@ class Fence:
         if self.is_superseded():
             raise superseded()
 
-    def _admit(self, db: apsw.Connection) -> None:
+    def _admit(self, db: Transaction) -> None:
         if epoch_of(db, _TASK) != self._epoch:
             raise superseded()
 
@@ -116,8 +115,9 @@ class SqlCatalog:
         """Reserve numbers of a counter, and return the first one; durable with the next synced commit."""
         with self._metadata.transaction(synced=False) as db:
             after: int = db.execute(
-                "INSERT INTO counter VALUES (?1, 1 + ?2) ON CONFLICT DO UPDATE SET next = next + ?2 RETURNING next",
-                (counter, count),
+                "INSERT INTO counter VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET next = counter.next + ?"
+                " RETURNING next",
+                (counter, 1 + count, count),
             ).get
         return after - count
 
@@ -130,7 +130,10 @@ class SqlCatalog:
     def restart_counter(self, counter: int, number: int) -> None:
         """Let a counter continue with a number, durably."""
         with self._metadata.transaction() as db:
-            db.execute("INSERT OR REPLACE INTO counter VALUES (?, ?)", (counter, number))
+            db.execute(
+                "INSERT INTO counter VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET next = excluded.next",
+                (counter, number),
+            )
 
     def forget_counters(self, kept: Collection[int]) -> None:
         """Delete the counters of dropped columns, while no transaction is open."""

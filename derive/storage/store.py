@@ -13,8 +13,6 @@ from contextlib import closing
 from itertools import chain, islice, takewhile
 from pathlib import Path
 
-import apsw
-
 from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError, HeldError, StorageError
 from derive.protocol.collection import retried_specs
@@ -95,6 +93,7 @@ from derive.storage.metadata.tasks import (
     rewind_task,
     write_note,
 )
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.metadata.undo import describe_reader, undo_load
 from derive.storage.metadata.versions import version_at
 from derive.storage.shadows import Shadows
@@ -317,7 +316,7 @@ class Store:
         return now
 
     @staticmethod
-    def _seal(db: apsw.Connection, names: Sequence[str], frontier: int) -> dict[str, int]:
+    def _seal(db: Transaction, names: Sequence[str], frontier: int) -> dict[str, int]:
         renew_runs(db)
         release_expired(db)
         return {

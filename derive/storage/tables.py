@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-import apsw
-
 from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FlowError, FrontierError, StorageError, ViewError
 from derive.protocol.collection import intended_name
@@ -52,6 +50,7 @@ from derive.storage.metadata.tables import (
     read_tables,
     take_over,
 )
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.segments.partition import INGESTED, NO_PARTITION
 from derive.storage.table_types import (
     AppendedRow,
@@ -184,7 +183,7 @@ class TableFiles:
             release(db, file.capability.id)
 
 
-def adopt(db: apsw.Connection, identifier: GlobalId, file: TableFile) -> None:
+def adopt(db: Transaction, identifier: GlobalId, file: TableFile) -> None:
     """Add segments to their table, in a write transaction.
 
     Raises:
@@ -529,7 +528,7 @@ class Tables:
             raise failure[1]
 
 
-def _open(db: apsw.Connection, identifier: GlobalId) -> Table:
+def _open(db: Transaction, identifier: GlobalId) -> Table:
     """Return a table that was not dropped.
 
     Raises:
@@ -547,7 +546,7 @@ def _unknown(identifier: GlobalId) -> StorageError:
     return StorageError(f"there is no table {identifier}")
 
 
-def write_update(db: apsw.Connection, update: TableUpdate, file: TableFile | None, door: Door = Door.SERVER) -> None:
+def write_update(db: Transaction, update: TableUpdate, file: TableFile | None, door: Door = Door.SERVER) -> None:
     """Write to a table, in a write transaction.
 
     Args:

@@ -14,10 +14,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-import apsw
-
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.process import boot
+from derive.storage.metadata.transaction import Transaction
 
 
 class ClockReading(NamedTuple):
@@ -34,24 +33,24 @@ class ClockReading(NamedTuple):
     elapsed: int
 
 
-def last_assigned(db: apsw.Connection) -> int:
+def last_assigned(db: Transaction) -> int:
     """Return the last timestamp that was assigned, or below which contents were read, whichever is later."""
     clock: int = db.execute("SELECT clock FROM timeline").get
     return clock
 
 
-def assign_up_to(db: apsw.Connection, clock: int) -> None:
+def assign_up_to(db: Transaction, clock: int) -> None:
     """Record that all later assigned timestamps are after this timestamp."""
-    db.execute("UPDATE timeline SET clock = max(clock, ?)", (clock,))
+    db.execute("UPDATE timeline SET clock = ? WHERE clock < ?", (clock, clock))
 
 
-def last_reading(db: apsw.Connection) -> ClockReading:
+def last_reading(db: Transaction) -> ClockReading:
     """Return the last recorded reading of the clocks."""
     row: Any = db.execute("SELECT time, watch, elapsed FROM timeline").fetchone()
     return ClockReading(*row)
 
 
-def record_reading(db: apsw.Connection, now: ClockReading) -> None:
+def record_reading(db: Transaction, now: ClockReading) -> None:
     """Record a reading of the clocks."""
     db.execute("UPDATE timeline SET time = ?, watch = ?, elapsed = ?", now)
 
@@ -127,7 +126,7 @@ class Timeline:
         with self._metadata.snapshot() as db:
             return max(0, self._now(db).time - self.wall())
 
-    def advance(self, db: apsw.Connection) -> int:
+    def advance(self, db: Transaction) -> int:
         """Move the timeline to the present, in a write transaction.
 
         Returns:
@@ -137,13 +136,13 @@ class Timeline:
         record_reading(db, now)
         return max(now.time, last_assigned(db) + 1)
 
-    def pass_now(self, db: apsw.Connection) -> int:
+    def pass_now(self, db: Transaction) -> int:
         """Read the present in a write transaction: a frontier that is at most every timestamp assigned later."""
         now = self.advance(db)
         assign_up_to(db, now - 1)
         return now
 
-    def _now(self, db: apsw.Connection) -> ClockReading:
+    def _now(self, db: Transaction) -> ClockReading:
         """Return the present time by the wall clock, or by the monotonic clock since the last reading."""
         before = last_reading(db)
         watch, elapsed = self.elapsed()

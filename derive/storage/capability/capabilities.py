@@ -16,8 +16,6 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias
 
-import apsw
-
 from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FlowError, FrontierError, UsageError
 from derive.protocol.specs import CollectionSpec
@@ -48,6 +46,7 @@ from derive.storage.capability.table import (
 from derive.storage.metadata.collection import advance_upper, frontiers_of, name_of_relation, relation_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.tables import forget_unread, name_of, read_table
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.metadata.versions import version_at
 from derive.storage.table_types import GlobalId, RowUpdate, TableColumn, TableUpdate
 from derive.storage.tables import Tables, write_update
@@ -543,7 +542,7 @@ def _compacted(name: str, since: int, at: int) -> FrontierError:
     return FrontierError(what, hint="ask for a later time")
 
 
-def _known(db: apsw.Connection, collection: GlobalId) -> tuple[str, tuple[int, int]]:
+def _known(db: Transaction, collection: GlobalId) -> tuple[str, tuple[int, int]]:
     """Return the name and the frontiers of a collection.
 
     Raises:
@@ -557,7 +556,7 @@ def _known(db: apsw.Connection, collection: GlobalId) -> tuple[str, tuple[int, i
     return name, frontiers
 
 
-def _retained(db: apsw.Connection, present: Sequence[Capability], request: Request, purpose: str) -> list[Capability]:
+def _retained(db: Transaction, present: Sequence[Capability], request: Request, purpose: str) -> list[Capability]:
     desired, frontier = set(request[0]), request[1]
     kept = {}
     for capability in present:
@@ -580,7 +579,7 @@ def _retained(db: apsw.Connection, present: Sequence[Capability], request: Reque
     return list(kept.values())
 
 
-def _perform(db: apsw.Connection, action: Action) -> Capability | None:
+def _perform(db: Transaction, action: Action) -> Capability | None:
     identifier = action.capability.id
     match action:
         case Release():

@@ -25,10 +25,9 @@ from itertools import starmap
 from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
-import apsw
-
 from derive.errors import FencedError, FrontierError
 from derive.storage.metadata.process import is_dead, is_local, show_process, this_process
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.table_types import GlobalId
 from derive.storage.timeline import wall_clock
 from derive.time import END_OF_TIME
@@ -98,8 +97,12 @@ _QUERY = (
 )
 
 
+_ORDER = "coalesce(task, ''), holder"
+"""Order of capabilities at one frontier: first those of processes."""
+
+
 def _insert(
-    db: apsw.Connection,
+    db: Transaction,
     kind: Kind,
     *,
     collection: str | None = None,
@@ -124,7 +127,7 @@ def _insert(
 
 
 def acquire(
-    db: apsw.Connection,
+    db: Transaction,
     kind: Literal["read", "write"],
     name: str,
     frontier: int,
@@ -146,7 +149,7 @@ def acquire(
     return find(db, _insert(db, kind, collection=name, frontier=frontier, expires=expires, purpose=purpose))
 
 
-def find(db: apsw.Connection, identifier: str) -> Capability:
+def find(db: Transaction, identifier: str) -> Capability:
     """Return the present state of a capability.
 
     Raises:
@@ -158,12 +161,12 @@ def find(db: apsw.Connection, identifier: str) -> Capability:
     return Capability(*row)
 
 
-def is_live(db: apsw.Connection, identifier: str) -> bool:
+def is_live(db: Transaction, identifier: str) -> bool:
     """Return true if a capability has not ended and was not fenced."""
     return db.execute("SELECT 1 FROM capability WHERE id = ?", (identifier,)).get is not None
 
 
-def require_live(db: apsw.Connection, capability: Capability) -> str:
+def require_live(db: Transaction, capability: Capability) -> str:
     """Return the present name of a capability's collection.
 
     Raises:
@@ -176,14 +179,14 @@ def require_live(db: apsw.Connection, capability: Capability) -> str:
     return name
 
 
-def renew(db: apsw.Connection, identifier: str) -> None:
+def renew(db: Transaction, identifier: str) -> None:
     """Restart the lifetime of a capability, unless it has ended or does not expire; replaced files stay protected."""
     db.execute(
         "UPDATE capability SET expires = ? WHERE id = ? AND expires IS NOT NULL", (wall_clock() + LIFETIME, identifier)
     )
 
 
-def downgrade(db: apsw.Connection, identifier: str, frontier: int) -> Capability:
+def downgrade(db: Transaction, identifier: str, frontier: int) -> Capability:
     """Move a capability up to a frontier, and renew it; files that were replaced before lose their protection.
 
     Raises:
@@ -194,14 +197,14 @@ def downgrade(db: apsw.Connection, identifier: str, frontier: int) -> Capability
     if frontier < current.frontier:
         raise FrontierError(f"capability {identifier} is at {current.frontier}, and cannot go back to {frontier}")
     db.execute(
-        "UPDATE capability SET frontier = ?, at = iif(kind = 'read', ?, NULL) WHERE id = ?",
+        "UPDATE capability SET frontier = ?, at = CASE kind WHEN 'read' THEN ? END WHERE id = ?",
         (frontier, wall_clock(), identifier),
     )
     renew(db, identifier)
     return find(db, identifier)
 
 
-def clone(db: apsw.Connection, identifier: str) -> Capability:
+def clone(db: Transaction, identifier: str) -> Capability:
     """Return a copy of a capability; this process holds the copy, and the original stays.
 
     Raises:
@@ -211,14 +214,15 @@ def clone(db: apsw.Connection, identifier: str) -> Capability:
     copy = str(uuid4())
     db.execute(
         "INSERT INTO capability (id, kind, collection, frontier, expires, at, purpose, holder)"
-        " SELECT ?, kind, collection, frontier, iif(expires IS NULL, NULL, ?), at, purpose, ? FROM capability"
+        " SELECT ?, kind, collection, frontier, CASE WHEN expires IS NOT NULL THEN ? END, at, purpose, ?"
+        " FROM capability"
         " WHERE id = ?",
         (copy, wall_clock() + LIFETIME, this_process(), identifier),
     )
     return find(db, copy)
 
 
-def take(db: apsw.Connection, identifier: str) -> Capability:
+def take(db: Transaction, identifier: str) -> Capability:
     """Make this process the holder of a capability of another process.
 
     Raises:
@@ -228,12 +232,12 @@ def take(db: apsw.Connection, identifier: str) -> Capability:
     return downgrade(db, identifier, find(db, identifier).frontier)
 
 
-def release(db: apsw.Connection, identifier: str) -> None:
+def release(db: Transaction, identifier: str) -> None:
     """Drop a capability, unless it has ended."""
     db.execute("DELETE FROM capability WHERE id = ?", (identifier,))
 
 
-def release_expired(db: apsw.Connection) -> None:
+def release_expired(db: Transaction) -> None:
     """Drop expired capabilities, and capabilities of ended processes.
 
     Uncommitted files of these writers become garbage.
@@ -255,23 +259,23 @@ def release_expired(db: apsw.Connection) -> None:
             continue
         release(db, identifier)
         if kind == "write":
-            db.execute("INSERT OR IGNORE INTO abandoned VALUES (?, ?)", (identifier, collection))
+            db.execute("INSERT INTO abandoned VALUES (?, ?) ON CONFLICT (id) DO NOTHING", (identifier, collection))
 
 
 # Capabilities by collection
 
 
-def release_writers(db: apsw.Connection, name: str) -> None:
+def release_writers(db: Transaction, name: str) -> None:
     """Drop all write capabilities of a collection; uncommitted files of their holders become garbage."""
     db.execute(
-        "INSERT OR IGNORE INTO abandoned SELECT id, collection FROM capability"
-        " WHERE collection = ? AND kind = 'write' AND task IS NULL",
+        "INSERT INTO abandoned SELECT id, collection FROM capability"
+        " WHERE collection = ? AND kind = 'write' AND task IS NULL ON CONFLICT (id) DO NOTHING",
         (name,),
     )
     db.execute("DELETE FROM capability WHERE collection = ? AND kind = 'write'", (name,))
 
 
-def least_write_frontier(db: apsw.Connection, name: str) -> int | None:
+def least_write_frontier(db: Transaction, name: str) -> int | None:
     """Return the least frontier of a collection's writers, which `upper` cannot pass; None without writers."""
     frontier: int | None = db.execute(
         "SELECT min(frontier) FROM capability WHERE collection = ? AND kind = 'write'", (name,)
@@ -279,10 +283,10 @@ def least_write_frontier(db: apsw.Connection, name: str) -> int | None:
     return frontier
 
 
-def read_capabilities(db: apsw.Connection, name: str) -> tuple[Capability, ...]:
+def read_capabilities(db: Transaction, name: str) -> tuple[Capability, ...]:
     """Return the read capabilities on a collection, by frontier: for each task the lowest, and all of processes."""
     rows: list[Any] = db.execute(
-        f"{_QUERY} WHERE capability.collection = ? AND kind = 'read' ORDER BY frontier, task, holder", (name,)
+        f"{_QUERY} WHERE capability.collection = ? AND kind = 'read' ORDER BY frontier, {_ORDER}", (name,)
     ).fetchall()
     least: dict[str, Capability] = {}
     for capability in starmap(Capability, rows):
@@ -290,16 +294,24 @@ def read_capabilities(db: apsw.Connection, name: str) -> tuple[Capability, ...]:
     return tuple(least.values())
 
 
-def write_capabilities(db: apsw.Connection, name: str) -> tuple[Capability, ...]:
+def write_capabilities(db: Transaction, name: str) -> tuple[Capability, ...]:
     """Return the write capabilities that bound the `upper` of a collection, by frontier."""
     rows: list[Any] = db.execute(
-        f"{_QUERY} WHERE capability.collection = ? AND kind = 'write' AND frontier < ? ORDER BY frontier, task, holder",
+        f"{_QUERY} WHERE capability.collection = ? AND kind = 'write' AND frontier < ? ORDER BY frontier, {_ORDER}",
         (name, END_OF_TIME),
     ).fetchall()
     return tuple(starmap(Capability, rows))
 
 
-def reading_since(db: apsw.Connection) -> dict[str, int]:
+def last_read(db: Transaction, name: str) -> int:
+    """Return the latest time at which a present read capability on a collection was acquired or moved; 0 for none."""
+    at: int = db.execute(
+        "SELECT coalesce(max(at), 0) FROM capability WHERE collection = ? AND kind = 'read'", (name,)
+    ).get
+    return at
+
+
+def reading_since(db: Transaction) -> dict[str, int]:
     """Return the earliest time of the running reads of each collection; files replaced after it may be in use."""
     rows: list[Any] = db.execute(
         "SELECT collection, at, holder FROM capability WHERE kind = 'read' AND at IS NOT NULL ORDER BY at DESC"
@@ -316,19 +328,19 @@ def reading_since(db: apsw.Connection) -> dict[str, int]:
 # Run capabilities of tasks
 
 
-def run_capability(db: apsw.Connection, task: str) -> Capability | None:
+def run_capability(db: Transaction, task: str) -> Capability | None:
     """Return the capability of any process to run a task; None for none."""
     row: Any = db.execute(f"{_QUERY} WHERE task = ? AND kind = 'run'", (task,)).fetchone()
     return row and Capability(*row)
 
 
-def other_run(db: apsw.Connection, task: str) -> Capability | None:
+def other_run(db: Transaction, task: str) -> Capability | None:
     """Return the capability of another process to run a task; None for none."""
     run = run_capability(db, task)
     return None if run is None or run.process == this_process() else run
 
 
-def require_free(db: apsw.Connection, task: str) -> None:
+def require_free(db: Transaction, task: str) -> None:
     """Raise an error if another process has the capability to run a task.
 
     Args:
@@ -344,7 +356,7 @@ def require_free(db: apsw.Connection, task: str) -> None:
 
 
 def acquire_run(
-    db: apsw.Connection, task: str, epoch: int, frontiers: Mapping[str, int], purpose: str | None = None
+    db: Transaction, task: str, epoch: int, frontiers: Mapping[str, int], purpose: str | None = None
 ) -> TaskCapability:
     """Acquire the capabilities to run a task and to write its collections, and fence earlier holders.
 
@@ -363,7 +375,7 @@ def acquire_run(
     return TaskCapability(identifier, task, epoch, dict(frontiers))
 
 
-def require_run(db: apsw.Connection, capability: TaskCapability, names: Sequence[str] = ()) -> None:
+def require_run(db: Transaction, capability: TaskCapability, names: Sequence[str] = ()) -> None:
     """Renew a run capability; raise an error if it has ended or was fenced.
 
     Args:
@@ -387,7 +399,7 @@ def require_run(db: apsw.Connection, capability: TaskCapability, names: Sequence
     renew(db, capability.id)
 
 
-def renew_runs(db: apsw.Connection) -> None:
+def renew_runs(db: Transaction) -> None:
     """Renew the run capabilities of all tasks of this process.
 
     Args:
@@ -398,7 +410,7 @@ def renew_runs(db: apsw.Connection) -> None:
     )
 
 
-def downgrade_run(db: apsw.Connection, capability: TaskCapability, name: str, frontier: int) -> None:
+def downgrade_run(db: Transaction, capability: TaskCapability, name: str, frontier: int) -> None:
     """Move a task's write capability on a collection up to a frontier."""
     db.execute(
         "UPDATE capability SET frontier = ? WHERE collection = ? AND task = ? AND kind = 'write'",
@@ -406,13 +418,13 @@ def downgrade_run(db: apsw.Connection, capability: TaskCapability, name: str, fr
     )
 
 
-def release_run(db: apsw.Connection, task: str) -> None:
+def release_run(db: Transaction, task: str) -> None:
     """Drop the capabilities to run a task and to write its output; its read capabilities protect no replaced files."""
     _release_run(db, task)
     db.execute("UPDATE capability SET at = NULL WHERE task = ?", (task,))
 
 
-def _release_run(db: apsw.Connection, task: str) -> None:
+def _release_run(db: Transaction, task: str) -> None:
     db.execute("DELETE FROM capability WHERE task = ? AND kind IN ('run', 'write')", (task,))
 
 
@@ -447,12 +459,12 @@ def index_holder(identifier: GlobalId) -> str:
     return f"{_INDEX}{identifier}"
 
 
-def acquire_input(db: apsw.Connection, task: str, transform: str, name: str, frontier: int) -> None:
+def acquire_input(db: Transaction, task: str, transform: str, name: str, frontier: int) -> None:
     """Acquire the capability of a task's transform to read a collection; it never expires."""
     _insert(db, "read", collection=name, task=task, transform=transform, frontier=frontier)
 
 
-def replace_inputs(db: apsw.Connection, holder: str, names: Collection[str], frontier: int) -> None:
+def replace_inputs(db: Transaction, holder: str, names: Collection[str], frontier: int) -> None:
     """Replace the read capabilities of a view or an index by capabilities on these collections, at a frontier."""
     release_inputs(db, holder)
     for name in names:
@@ -460,7 +472,7 @@ def replace_inputs(db: apsw.Connection, holder: str, names: Collection[str], fro
             acquire_input(db, holder, name, name, frontier)
 
 
-def release_inputs(db: apsw.Connection, task: str) -> dict[tuple[str, str], int]:
+def release_inputs(db: Transaction, task: str) -> dict[tuple[str, str], int]:
     """Drop a task's read capabilities; return their frontiers by transform and collection."""
     rows: list[Any] = db.execute(
         "DELETE FROM capability WHERE task = ? AND kind = 'read' RETURNING transform, collection, frontier", (task,)
@@ -468,17 +480,20 @@ def release_inputs(db: apsw.Connection, task: str) -> dict[tuple[str, str], int]
     return {(transform, name): frontier for transform, name, frontier in rows}
 
 
-def downgrade_inputs(db: apsw.Connection, task: str, needs: Mapping[str, int], *, may_step_back: bool = False) -> None:
+def downgrade_inputs(db: Transaction, task: str, needs: Mapping[str, int], *, may_step_back: bool = False) -> None:
     """Move a task's read capabilities to the needed frontiers, by transform; move them back only if `may_step_back`."""
     now = wall_clock()
+    moved = "?" if may_step_back else "CASE WHEN frontier < ? THEN ? ELSE frontier END"
     db.executemany(
-        "UPDATE capability SET frontier = iif(?, ?2, max(frontier, ?2)), at = ? WHERE task = ? AND transform = ?"
-        " AND kind = 'read'",
-        [(may_step_back, frontier, now, task, transform) for transform, frontier in needs.items()],
+        f"UPDATE capability SET frontier = {moved}, at = ? WHERE task = ? AND transform = ? AND kind = 'read'",
+        [
+            (*([frontier] if may_step_back else [frontier, frontier]), now, task, transform)
+            for transform, frontier in needs.items()
+        ],
     )
 
 
-def rewind_inputs(db: apsw.Connection, task: str, transforms: Collection[str] | None = None) -> None:
+def rewind_inputs(db: Transaction, task: str, transforms: Collection[str] | None = None) -> None:
     """Move the read capabilities of a task that does not run back to the `since` of their sources.
 
     Args:
@@ -496,7 +511,7 @@ def rewind_inputs(db: apsw.Connection, task: str, transforms: Collection[str] | 
     )
 
 
-def rename_inputs(db: apsw.Connection, task: str, keys: Mapping[str, str]) -> None:
+def rename_inputs(db: Transaction, task: str, keys: Mapping[str, str]) -> None:
     """Give the read capabilities of a task new state keys, by old state key."""
     db.executemany(
         "UPDATE capability SET transform = ? WHERE task = ? AND transform = ? AND kind = 'read'",
@@ -504,7 +519,7 @@ def rename_inputs(db: apsw.Connection, task: str, keys: Mapping[str, str]) -> No
     )
 
 
-def readers(db: apsw.Connection) -> dict[str, set[str]]:
+def readers(db: Transaction) -> dict[str, set[str]]:
     """Return the collections on which each task of a catalog has read capabilities; shadows are left out."""
     rows: list[Any] = db.execute(
         "SELECT task, collection FROM capability WHERE kind = 'read' AND task NOT LIKE '%:%' AND task NOT LIKE '%@%'"
@@ -515,7 +530,7 @@ def readers(db: apsw.Connection) -> dict[str, set[str]]:
     return collections
 
 
-def dataflow_frontiers(db: apsw.Connection, kind: Literal["view", "index"]) -> dict[GlobalId, int]:
+def dataflow_frontiers(db: Transaction, kind: Literal["view", "index"]) -> dict[GlobalId, int]:
     """Return the views or indexes with read capabilities, each with the timestamp from which it may read all inputs."""
     rows: list[Any] = db.execute(
         "SELECT task, max(frontier) FROM capability WHERE kind = 'read' AND task LIKE ? || ':%' GROUP BY task", (kind,)

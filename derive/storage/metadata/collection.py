@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import apsw
-
 from derive.document.clock import format_rfc3339
 from derive.errors import ViewError
 from derive.protocol.collection import owner_of_version
@@ -25,13 +23,14 @@ from derive.storage.metadata.followed import forget_positions
 from derive.storage.metadata.ingestions import forget_loads
 from derive.storage.metadata.quarantine import forget_decisions
 from derive.storage.metadata.segment import discard_segments, read_segments, replace_segments
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.metadata.versions import drop_versions, versions_of
 from derive.storage.table_types import ErrorUpdate
 from derive.storage.timeline import wall_clock
 from derive.time import BEGINNING, END_OF_TIME
 
 
-def write_errors(db: apsw.Connection, identifier: int, updates: Sequence[ErrorUpdate]) -> None:
+def write_errors(db: Transaction, identifier: int, updates: Sequence[ErrorUpdate]) -> None:
     """Insert and retract errors, in a write transaction.
 
     Args:
@@ -44,7 +43,7 @@ def write_errors(db: apsw.Connection, identifier: int, updates: Sequence[ErrorUp
         if update.diff > 0:
             db.execute(
                 "INSERT INTO failure (collection, sqlstate, message, since, until) VALUES (?, ?, ?, ?, ?)"
-                " ON CONFLICT DO UPDATE SET until = excluded.until",
+                " ON CONFLICT (collection, since, sqlstate, message) DO UPDATE SET until = excluded.until",
                 (*error, update.clock, END_OF_TIME),
             )
         else:
@@ -54,7 +53,7 @@ def write_errors(db: apsw.Connection, identifier: int, updates: Sequence[ErrorUp
             )
 
 
-def standing_errors(db: apsw.Connection, identifier: int) -> dict[tuple[str, str], int]:
+def standing_errors(db: Transaction, identifier: int) -> dict[tuple[str, str], int]:
     """Return the errors at the last known time: for each SQLSTATE and message, the first timestamp."""
     rows: list[Any] = db.execute(
         "SELECT sqlstate, message, since FROM failure WHERE collection = ? AND until = ?", (identifier, END_OF_TIME)
@@ -62,18 +61,18 @@ def standing_errors(db: apsw.Connection, identifier: int) -> dict[tuple[str, str
     return {(sqlstate, message): since for sqlstate, message, since in rows}
 
 
-def first_error(db: apsw.Connection, name: str, begin: int, end: int) -> tuple[int, ViewError] | None:
+def first_error(db: Transaction, name: str, begin: int, end: int) -> tuple[int, ViewError] | None:
     """Return the first timestamp in `[begin, end)` at which a collection has an error, and the error; None for none."""
     row: Any = db.execute(
-        "SELECT max(failure.since, ?2) AS time, failure.since, sqlstate, message FROM failure"
-        " JOIN collection ON collection.id = failure.collection"
-        " WHERE name = ?1 AND until > ?2 AND failure.since < ?3 ORDER BY time, sqlstate, message LIMIT 1",
-        (name, begin, end),
+        "SELECT CASE WHEN failure.since < ? THEN ? ELSE failure.since END AS begun, failure.since, sqlstate, message"
+        " FROM failure JOIN collection ON collection.id = failure.collection"
+        " WHERE name = ? AND until > ? AND failure.since < ? ORDER BY begun, sqlstate, message LIMIT 1",
+        (begin, begin, name, begin, end),
     ).fetchone()
     return (row[0], view_error(name, *row[1:])) if row else None
 
 
-def standing_error(db: apsw.Connection, name: str) -> tuple[int, ViewError] | None:
+def standing_error(db: Transaction, name: str) -> tuple[int, ViewError] | None:
     """Return the first timestamp of the errors at the last known time, and one error; None without errors."""
     row: Any = db.execute(
         "SELECT min(failure.since) OVER (), failure.since, sqlstate, message FROM failure"
@@ -84,7 +83,7 @@ def standing_error(db: apsw.Connection, name: str) -> tuple[int, ViewError] | No
     return (row[0], view_error(name, *row[1:])) if row else None
 
 
-def forget_errors(db: apsw.Connection, name: str, since: int) -> None:
+def forget_errors(db: Transaction, name: str, since: int) -> None:
     """Delete errors that were retracted at or before `since`, in a write transaction."""
     db.execute(
         "DELETE FROM failure WHERE collection = (SELECT id FROM collection WHERE name = ?) AND until <= ?",
@@ -102,31 +101,31 @@ def view_error(name: str, since: int, sqlstate: str, message: str) -> ViewError:
     )
 
 
-def new_identifier(db: apsw.Connection) -> int:
+def new_identifier(db: Transaction) -> int:
     """Return a number that was never used, in a write transaction."""
     identifier: int = db.execute("UPDATE identifier SET last = last + 1 RETURNING last").get
     return identifier
 
 
-def relation_of(db: apsw.Connection, name: str) -> int | None:
+def relation_of(db: Transaction, name: str) -> int | None:
     """Return the relation with a name; None if nothing is stored under it."""
     relation: int | None = db.execute("SELECT relation FROM collection WHERE name = ?", (name,)).get
     return relation
 
 
-def name_of_relation(db: apsw.Connection, relation: int) -> str | None:
+def name_of_relation(db: Transaction, relation: int) -> str | None:
     """Return the name of a relation; None if the relation was deleted."""
     name: str | None = db.execute("SELECT name FROM collection WHERE relation = ?", (relation,)).get
     return name
 
 
-def replaces_nothing(db: apsw.Connection, name: str, relation: int) -> bool:
+def replaces_nothing(db: Transaction, name: str, relation: int) -> bool:
     """Return true if a table has taken its name from a declared relation that was never written."""
     is_table = db.execute("SELECT 1 FROM collection WHERE name = ? AND columns IS NOT NULL", (name,)).get
     return is_table is not None and name_of_relation(db, relation) is None
 
 
-def describe_fate(db: apsw.Connection, name: str, relation: int) -> str:
+def describe_fate(db: Transaction, name: str, relation: int) -> str:
     """Return a text: the fate of a relation that once had a name, and the relation that has the name now."""
     former = name_of_relation(db, relation)
     if former is not None and owner_of_version(former) == name:
@@ -149,7 +148,7 @@ def describe_fate(db: apsw.Connection, name: str, relation: int) -> str:
     return f"'{name}' was renamed to '{former}'{another}"
 
 
-def read_collection(db: apsw.Connection, name: str) -> Collection | None:
+def read_collection(db: Transaction, name: str) -> Collection | None:
     """Return the description of a collection; None if nothing is stored under this name."""
     row: Any = db.execute(
         "SELECT relation, name, since, upper, coalesce(documents, 0), coalesce(segments, 0), coalesce(bytes, 0)"
@@ -161,50 +160,50 @@ def read_collection(db: apsw.Connection, name: str) -> Collection | None:
     return replace(Collection(*row[1:]), failure=standing_error(db, name), relation=row[0])
 
 
-def frontiers_of(db: apsw.Connection, name: str) -> tuple[int, int] | None:
+def frontiers_of(db: Transaction, name: str) -> tuple[int, int] | None:
     """Return the `since` and the `upper` of a collection; None if nothing is stored under this name."""
     row: tuple[int, int] | None = db.execute("SELECT since, upper FROM collection WHERE name = ?", (name,)).fetchone()
     return row
 
 
-def upper_of(db: apsw.Connection, name: str) -> int:
+def upper_of(db: Transaction, name: str) -> int:
     """Return the `upper` of a collection; `BEGINNING` if nothing is stored under this name."""
     frontiers = frontiers_of(db, name)
     return BEGINNING if frontiers is None else frontiers[1]
 
 
-def is_maintained(db: apsw.Connection, name: str) -> bool:
+def is_maintained(db: Transaction, name: str) -> bool:
     """Return true if a collection is a materialized view, whose `upper` only its own writes advance."""
     return bool(db.execute("SELECT maintained FROM collection WHERE name = ?", (name,)).get)
 
 
-def advance_upper(db: apsw.Connection, name: str, frontier: int) -> int:
+def advance_upper(db: Transaction, name: str, frontier: int) -> int:
     """Advance the `upper` of a collection to a frontier, or as far as its writers allow; return the new `upper`."""
     least = least_write_frontier(db, name)
     bound = frontier if least is None else min(least, frontier)
-    db.execute("UPDATE collection SET upper = max(upper, ?) WHERE name = ?", (bound, name))
+    db.execute("UPDATE collection SET upper = ? WHERE name = ? AND upper < ?", (bound, name, bound))
     return upper_of(db, name)
 
 
-def advance_since(db: apsw.Connection, name: str, since: int) -> None:
+def advance_since(db: Transaction, name: str, since: int) -> None:
     """Move the `since` of a collection up, unless it is already later."""
-    db.execute("UPDATE collection SET since = max(since, ?) WHERE name = ?", (since, name))
+    db.execute("UPDATE collection SET since = ? WHERE name = ? AND since < ?", (since, name, since))
 
 
-def empty_collection(db: apsw.Connection, name: str) -> None:
+def empty_collection(db: Transaction, name: str) -> None:
     """Begin a new history of a collection, as in a reset; the next run removes the files of the former history."""
     drop_versions(db, name)
     _begin_history(db, name)
     discard_segments(db, name)
 
 
-def truncate_collection(db: apsw.Connection, name: str) -> None:
+def truncate_collection(db: Transaction, name: str) -> None:
     """Begin a new history of an ingested collection; compaction removes the files of the former history."""
     replace_segments(db, name, read_segments(db, name, BEGINNING), [])
     _begin_history(db, name)
 
 
-def delete_collection(db: apsw.Connection, name: str) -> bool:
+def delete_collection(db: Transaction, name: str) -> bool:
     """Delete a collection and its capabilities.
 
     Return False if the collection has documents, writers or files again.
@@ -223,7 +222,7 @@ def delete_collection(db: apsw.Connection, name: str) -> bool:
     return True
 
 
-def _leave_writers(db: apsw.Connection, name: str) -> None:
+def _leave_writers(db: Transaction, name: str) -> None:
     """Delete the records of a collection's writers; those of a shadow go to its live collection.
 
     A stopped process may still write a file of a shadow that was swapped or dropped.
@@ -234,15 +233,15 @@ def _leave_writers(db: apsw.Connection, name: str) -> None:
     db.execute("DELETE FROM writer WHERE collection = ?", (name,))
 
 
-def _begin_history(db: apsw.Connection, name: str) -> None:
+def _begin_history(db: Transaction, name: str) -> None:
     """Give a collection a new relation; drop its write capabilities, and the read capabilities of processes."""
     if frontiers_of(db, name) is not None:
         forget_loads(db, name)
         forget_positions(db, name)
         forget_decisions(db, name)
         db.execute(
-            "UPDATE collection SET since = ?1, upper = ?1, relation = ?2, named = ?3 WHERE name = ?4",
-            (BEGINNING, new_identifier(db), wall_clock(), name),
+            "UPDATE collection SET since = ?, upper = ?, relation = ?, named = ? WHERE name = ?",
+            (BEGINNING, BEGINNING, new_identifier(db), wall_clock(), name),
         )
     release_writers(db, name)
     db.execute("DELETE FROM capability WHERE collection = ? AND task IS NULL", (name,))

@@ -29,6 +29,8 @@ from derive.failpoint import reach
 from derive.storage.blobs import translated
 from derive.storage.metadata.identity import CommitCount, count_commit, require_known, require_new
 from derive.storage.metadata.sql_database import absorb, remove_absorbed
+from derive.storage.metadata.sqlite import SQLITE, SqliteConnection
+from derive.storage.metadata.transaction import Transaction
 
 TOUCHED = 0x4
 """Event of a touched file: Linux's `IN_ATTRIB`."""
@@ -117,15 +119,6 @@ class CommitSignal:
             while self._resting:
                 self._resting.pop().close()
 
-
-SMALL_DOCUMENTS, SMALL_BYTES = 250_000, 32 << 20
-"""A segment is small, and worth merging, if it has fewer documents and fewer bytes than this."""
-
-IS_SMALL = f"(documents < {SMALL_DOCUMENTS} AND bytes < {SMALL_BYTES})"
-"""Expression of SQL: 1 for a small segment; an index has it."""
-
-SPAN_DIGITS = "length(printf('%x', clock_max - clock_min))"
-"""Expression of SQL: number of hexadecimal digits of a segment's time span; an index has it."""
 
 FORMAT = 12
 """Version of the tables below, and of segment files."""
@@ -413,16 +406,19 @@ END;
 """Sums over segments. Triggers keep them, because older releases of this format also write segments."""
 
 _INDEXES = f"""
-CREATE INDEX IF NOT EXISTS segment_by_span ON segment (collection, {SPAN_DIGITS}, clock_min);
-CREATE INDEX IF NOT EXISTS segment_by_size ON segment (collection, {IS_SMALL}, partition, clock_min);
+CREATE INDEX IF NOT EXISTS segment_by_span ON segment (collection, {SQLITE.span_digits}, clock_min);
+CREATE INDEX IF NOT EXISTS segment_by_size ON segment (collection, {SQLITE.is_small}, partition, clock_min);
 """
 
-_READ_SIZES = """
+_TO_READ = {
+    "size": """
 CREATE TEMP VIEW size AS
     SELECT collection, count(*) AS segments, sum(documents) AS documents, sum(bytes) AS bytes
     FROM segment GROUP BY collection;
-"""
-"""The sums of a database that an older release of this format wrote, and that only can be read."""
+""",
+    "shadow_binding": "CREATE TEMP TABLE shadow_binding (task, keys, live, definition, is_held, error)",
+}
+"""Substitutes for tables that a database lacks if an older release of this format wrote it, and it only can be read."""
 
 _LATEST = _PAST + _INGESTIONS + _FOLLOWED + _VERSIONS + _QUARANTINE + _COUNTERS + _INDEXES
 """Tables of format 12 that its first databases lack; they also lack the column of `_HOME`, and `_SIZES`."""
@@ -488,7 +484,7 @@ class Metadata:
         self.path = path
         self.can_write = access == "write"
         self.guard = guard
-        self.admit: Callable[[apsw.Connection], None] = lambda db: None
+        self.admit: Callable[[Transaction], None] = lambda db: None
         self.notifications = 0
         self.commit_signal = CommitSignal(path)
         self._own_wakes = 0
@@ -504,7 +500,7 @@ class Metadata:
             self._db = (
                 _connect_to_read(path)
                 if access == "read"
-                else apsw.Connection(":memory:" if access == "none" else str(path))
+                else SqliteConnection(":memory:" if access == "none" else str(path))
             )
             self._db.set_busy_timeout(patience)
             if access != "read":
@@ -517,8 +513,8 @@ class Metadata:
             elif version < FORMAT:
                 older = "ingest the sources into a new data folder, and derive from them again"
             raise StorageError(f"{path} has format {version}, and this flowctl reads format {FORMAT}", hint=older)
-        if access == "read" and not _has_sizes(self._db):
-            self._db.execute(_READ_SIZES)
+        if access == "read":
+            _complete(self._db)
         self._file = path.absolute()
         self._inode = _inode_of(self._file) if access == "write" else None
         if access == "write":
@@ -536,25 +532,25 @@ class Metadata:
             " PRAGMA foreign_keys=ON"
         ).fetchall()
         with self.transaction() as db:
-            if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
+            if not _has(db, "format"):
                 require_new(self.path, "has no tables")
                 db.execute(_TABLES + _SQL_CATALOG)
                 db.execute("INSERT INTO format VALUES (?)", (FORMAT,))
             while (version := db.execute("SELECT version FROM format").get) in _UPGRADES:
                 db.execute(_UPGRADES[version])
                 if version == 10:
-                    absorb(db, self.path.parent)
+                    absorb(self._db, self.path.parent)
                 db.execute("UPDATE format SET version = ?", (version + 1,))
             if version == FORMAT:
                 db.execute(_LATEST)
                 if not db.execute("SELECT 1 FROM pragma_table_info('task') WHERE name = 'home'").get:
                     db.execute(_HOME)
-                if not _has_sizes(db):
+                if not _has(db, "size"):
                     db.execute(_SIZES)
         remove_absorbed(self.path.parent)
 
     @contextmanager
-    def transaction(self, *, wakes: bool = False, synced: bool = True) -> Iterator[apsw.Connection]:
+    def transaction(self, *, wakes: bool = False, synced: bool = True) -> Iterator[Transaction]:
         """Open a write transaction, which commits when the block ends and rolls back after an error.
 
         Commits reach the disk in order. So a commit without a sync is durable as soon as a later commit of any process
@@ -617,7 +613,7 @@ class Metadata:
         )
 
     @contextmanager
-    def snapshot(self) -> Iterator[apsw.Connection]:
+    def snapshot(self) -> Iterator[Transaction]:
         """Open a read transaction, in which all reads see one state of the database."""
         with self._turn, _of_flowctl(self.path):
             self.guard()
@@ -675,9 +671,16 @@ class Metadata:
                 self._count = None
 
 
-def _has_sizes(db: apsw.Connection) -> bool:
-    """Return true if a database keeps the sums over the segments of each collection."""
-    return db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'size'").get is not None
+def _has(db: Transaction, table: str) -> bool:
+    """Return true if a database has a table."""
+    return db.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (table,)).get is not None
+
+
+def _complete(db: SqliteConnection) -> None:
+    """Add the substitutes of missing tables to a database that only can be read."""
+    for table, substitute in _TO_READ.items():
+        if not _has(db, table):
+            db.execute(substitute)
 
 
 def _inode_of(file: Path) -> tuple[int, int] | None:
@@ -689,11 +692,11 @@ def _inode_of(file: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _connect_to_read(path: Path) -> apsw.Connection:
+def _connect_to_read(path: Path) -> SqliteConnection:
     """Return a connection to a read-only database, in a folder where the files of the log cannot be written."""
     log = Path(f"{path}-wal")
     if not log.exists():  # a copy or a read-only folder: no process changes it
-        return apsw.Connection(
+        return SqliteConnection(
             f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         )
-    return apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
+    return SqliteConnection(str(path), apsw.SQLITE_OPEN_READONLY)

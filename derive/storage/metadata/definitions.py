@@ -10,8 +10,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import apsw
-
 from derive.errors import UsageError
 from derive.protocol.collection import aside_name
 from derive.storage.capability.table import release_expired
@@ -29,6 +27,7 @@ from derive.storage.metadata.tables import (
     rename,
     take_over,
 )
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.table_types import GlobalId, Table, TableColumn
 from derive.time import BEGINNING, END_OF_TIME
 
@@ -112,7 +111,7 @@ class Definitions:
     altered: Mapping[GlobalId, tuple[TableColumn, ...]] = field(default_factory=dict)
 
 
-def define(db: apsw.Connection, definitions: Definitions, clock: int) -> None:
+def define(db: Transaction, definitions: Definitions, clock: int) -> None:
     """Apply definitions, in a write transaction.
 
     Args:
@@ -141,21 +140,21 @@ def define(db: apsw.Connection, definitions: Definitions, clock: int) -> None:
         change_items(db, definitions.items)
 
 
-def stage(db: apsw.Connection, new: NewTable) -> None:
+def stage(db: Transaction, new: NewTable) -> None:
     """Add a new table in the state of a dropped table, so that its segments can be written before the commit."""
     if read_table(db, new.id) is None:
         table = new.begun_at(END_OF_TIME)
         insert_table(db, aside_name(new.name, new.id), table.columns, table.key, END_OF_TIME, new.id)
 
 
-def _create(db: apsw.Connection, new: NewTable, clock: int) -> None:
+def _create(db: Transaction, new: NewTable, clock: int) -> None:
     """Create a table, or bind a staged table to its name."""
     frontier = clock if new.inputs is None else _first_time(db, new.inputs, clock)
     table = new.begun_at(frontier)
     if read_table(db, new.id) is not None:
         free(db, new.name)
         rename(db, str(name_of(db, new.id)), new.name)
-        db.execute("UPDATE collection SET since = ?1, upper = ?1 WHERE id = ?2", (frontier, new.id))
+        db.execute("UPDATE collection SET since = ?, upper = ? WHERE id = ?", (frontier, frontier, new.id))
     elif not take_over(db, new.name, table.columns, table.key, frontier, new.id):
         free(db, new.name)
         insert_table(db, new.name, table.columns, table.key, frontier, new.id)
@@ -164,7 +163,7 @@ def _create(db: apsw.Connection, new: NewTable, clock: int) -> None:
         begin_view(db, new.id, names, frontier)
 
 
-def _first_time(db: apsw.Connection, inputs: Collection[GlobalId], clock: int) -> int:
+def _first_time(db: Transaction, inputs: Collection[GlobalId], clock: int) -> int:
     """Return the first time of a view: the newest complete time of its inputs, or `clock` if they never change."""
     since, upper = BEGINNING, END_OF_TIME
     for identifier in inputs:
@@ -176,7 +175,7 @@ def _first_time(db: apsw.Connection, inputs: Collection[GlobalId], clock: int) -
     return max(since, upper - 1, BEGINNING + 1) if upper < END_OF_TIME else clock
 
 
-def free(db: apsw.Connection, name: str) -> None:
+def free(db: Transaction, name: str) -> None:
     """Release a name, like `make_way`.
 
     Raises:
@@ -190,25 +189,26 @@ def free(db: apsw.Connection, name: str) -> None:
 # Items
 
 
-def read_version(db: apsw.Connection) -> int:
+def read_version(db: Transaction) -> int:
     """Return the number of changes of the items so far."""
     version: int = db.execute("SELECT version FROM sql_catalog").get
     return version
 
 
-def read_items(db: apsw.Connection) -> list[StoredItem]:
+def read_items(db: Transaction) -> list[StoredItem]:
     """Return all items, the oldest first."""
     rows: list[Any] = db.execute("SELECT id, kind, schema, name, description FROM item ORDER BY id").fetchall()
     return [StoredItem(*row) for row in rows]
 
 
-def change_items(db: apsw.Connection, change: ItemChanges) -> None:
+def change_items(db: Transaction, change: ItemChanges) -> None:
     """Apply a change of the items, in a write transaction."""
     db.executemany("DELETE FROM item WHERE id = ?", [(identifier,) for identifier in change.removed])
-    for identifier in change.renamed:  # two items may swap names
-        db.execute("UPDATE item SET name = char(0) || id WHERE id = ?", (identifier,))  # a name that no item has
-    for identifier, name in change.renamed.items():
-        db.execute("UPDATE item SET name = ? WHERE id = ?", (name, identifier))
+    removed = "DELETE FROM item WHERE id = ? RETURNING kind, schema, description"  # two items may swap names
+    renamed = [(id_, name, db.execute(removed, (id_,)).fetchall()) for id_, name in change.renamed.items()]
+    for identifier, name, rows in renamed:
+        for kind, schema, description in rows:
+            db.execute("INSERT INTO item VALUES (?, ?, ?, ?, ?)", (identifier, kind, schema, name, description))
     for identifier, description in change.described.items():
         db.execute("UPDATE item SET description = ? WHERE id = ?", (description, identifier))
     db.executemany("INSERT INTO item VALUES (?, ?, ?, ?, ?)", change.added)

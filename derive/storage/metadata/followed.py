@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import apsw
-
 from derive.errors import StorageError
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.timeline import wall_clock
 
-_COLUMNS = "path, device, inode, offset, lines, checksum, documents, at"
+_COLUMNS = 'path, device, inode, "offset", lines, checksum, documents, at'
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class MovedPositionError(StorageError):
     """Another process has moved the position of a followed file, so the same lines are not ingested again."""
 
 
-def move_positions(db: apsw.Connection, name: str, moves: Sequence[FileMove]) -> None:
+def move_positions(db: Transaction, name: str, moves: Sequence[FileMove]) -> None:
     """Move the positions of files, in the write transaction that adds their documents to the collection.
 
     Raises:
@@ -73,13 +72,13 @@ def move_positions(db: apsw.Connection, name: str, moves: Sequence[FileMove]) ->
     now = wall_clock()
     for move in moves:
         before, after = move.before, move.after
-        if before is not None:
+        is_stored = before is None or bool(
             db.execute(
                 "DELETE FROM followed WHERE relation = ? AND device = ? AND inode = ?"
-                " AND offset = ? AND lines = ? AND checksum = ?",
+                ' AND "offset" = ? AND lines = ? AND checksum = ? RETURNING 1',
                 (relation, before.device, before.inode, before.offset, before.lines, before.checksum),
-            )
-        is_stored = before is None or db.changes() == 1
+            ).fetchall()
+        )
         key = (relation, after.device, after.inode)
         if not is_stored or db.execute("SELECT 1 FROM followed WHERE (relation, device, inode) = (?, ?, ?)", key).get:
             raise MovedPositionError(f"another process has ingested lines of {after.path} into '{name}'")
@@ -99,7 +98,7 @@ def move_positions(db: apsw.Connection, name: str, moves: Sequence[FileMove]) ->
         )
 
 
-def read_positions(db: apsw.Connection, name: str | None = None) -> list[tuple[str, FilePosition]]:
+def read_positions(db: Transaction, name: str | None = None) -> list[tuple[str, FilePosition]]:
     """Return the names of collections with the positions of their files, in the order of the last commits.
 
     Args:
@@ -114,6 +113,6 @@ def read_positions(db: apsw.Connection, name: str | None = None) -> list[tuple[s
     return [(collection, FilePosition(*row)) for collection, *row in rows]
 
 
-def forget_positions(db: apsw.Connection, name: str) -> None:
+def forget_positions(db: Transaction, name: str) -> None:
     """Delete the positions of a collection's files, before its history is deleted."""
     db.execute("DELETE FROM followed WHERE relation = (SELECT relation FROM collection WHERE name = ?)", (name,))

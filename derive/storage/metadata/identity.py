@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import apsw
-
 from derive.errors import StorageError
 from derive.storage.blobs import translated
 from derive.storage.folder_id import FILE as FOLDER_ID
 from derive.storage.folder_id import known_folder_id
+from derive.storage.metadata.transaction import Transaction
 
 COMMITS = "commits"
 """Name of the file with the count of commits."""
@@ -141,19 +140,19 @@ def read_commits(root: Path) -> int | None:
         return None
 
 
-def count_commit(db: apsw.Connection) -> int:
+def count_commit(db: Transaction) -> int:
     """Count a commit in its own transaction, and return the count."""
     count: int = db.execute("UPDATE folder SET commits = commits + 1 RETURNING commits").get
     return count
 
 
-def identity_of(db: apsw.Connection) -> tuple[str, int]:
+def identity_of(db: Transaction) -> tuple[str, int]:
     """Return the identifier of the data folder, empty for none, and the count of commits."""
     row: Any = db.execute("SELECT id, commits FROM folder").fetchone()
     return str(row[0]), int(row[1])
 
 
-def require_own(root: Path, db: apsw.Connection, counted: int | None, *, accept_older: bool = False) -> None:
+def require_own(root: Path, db: Transaction, counted: int | None, *, accept_older: bool = False) -> None:
     """Raise an error if a metadata database belongs to another folder, or is outdated.
 
     Args:
@@ -185,7 +184,7 @@ def require_own(root: Path, db: apsw.Connection, counted: int | None, *, accept_
         )
 
 
-def take_identity(root: Path, db: apsw.Connection) -> str:
+def take_identity(root: Path, db: Transaction) -> str:
     """Return the identifier of a data folder, in a write transaction.
 
     The identifier is taken from `folder-id`, or created if it is missing.
@@ -197,7 +196,7 @@ def take_identity(root: Path, db: apsw.Connection) -> str:
     return identifier
 
 
-def disown_files(db: apsw.Connection, counted: int | None = None) -> None:
+def disown_files(db: Transaction, counted: int | None = None) -> None:
     """Delete the records of writers, because their files may belong to commits that this database lacks.
 
     Args:
@@ -209,4 +208,4 @@ def disown_files(db: apsw.Connection, counted: int | None = None) -> None:
     db.execute("DELETE FROM abandoned")
     db.execute("DELETE FROM capability WHERE kind = 'write' AND task IS NULL")
     if counted is not None:
-        db.execute("UPDATE folder SET commits = max(commits, ?)", (counted,))
+        db.execute("UPDATE folder SET commits = ? WHERE commits < ?", (counted, counted))

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import apsw
-
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.timeline import wall_clock
 from derive.time.positions import Segment
 
@@ -90,7 +89,7 @@ class RepeatedLoadError(StorageError):
         self.load = load
 
 
-def record_load(db: apsw.Connection, name: str, file: LoadedFile, writer: str, segments: Sequence[Segment]) -> None:
+def record_load(db: Transaction, name: str, file: LoadedFile, writer: str, segments: Sequence[Segment]) -> None:
     """Record a load, in the write transaction that adds its segments to the collection.
 
     Args:
@@ -121,9 +120,10 @@ def record_load(db: apsw.Connection, name: str, file: LoadedFile, writer: str, s
         ),
     )
     db.execute(
-        "DELETE FROM ingestion WHERE number IN (SELECT number FROM ingestion WHERE load_id IS NULL AND relation ="
-        " (SELECT relation FROM collection WHERE name = ?) ORDER BY number DESC LIMIT -1 OFFSET ?)",
-        (name, _MOST_UNNAMED),
+        "DELETE FROM ingestion WHERE load_id IS NULL AND relation = (SELECT relation FROM collection WHERE name = ?)"
+        " AND number <= (SELECT number FROM ingestion WHERE load_id IS NULL AND relation ="
+        " (SELECT relation FROM collection WHERE name = ?) ORDER BY number DESC LIMIT 1 OFFSET ?)",
+        (name, name, _MOST_UNNAMED),
     )
 
 
@@ -148,7 +148,7 @@ def require_new(load: Load | None, file: LoadedFile) -> None:
     )
 
 
-def find_load(db: apsw.Connection, name: str, load_id: str | None) -> Load | None:
+def find_load(db: Transaction, name: str, load_id: str | None) -> Load | None:
     """Return the present load of a collection with an identifier; None for none, or if it was undone."""
     row: Any = db.execute(
         f"{_QUERY} WHERE collection.name = ? AND load_id = ? AND undone IS NULL", (name, load_id)
@@ -156,7 +156,7 @@ def find_load(db: apsw.Connection, name: str, load_id: str | None) -> Load | Non
     return row and Load(*row)
 
 
-def loads_of_content(db: apsw.Connection, name: str, digest: str) -> list[Load]:
+def loads_of_content(db: Transaction, name: str, digest: str) -> list[Load]:
     """Return the present loads of a collection whose content has a digest, the latest first."""
     rows: list[Any] = db.execute(
         f"{_QUERY} WHERE collection.name = ? AND digest = ? AND undone IS NULL ORDER BY number DESC", (name, digest)
@@ -164,7 +164,7 @@ def loads_of_content(db: apsw.Connection, name: str, digest: str) -> list[Load]:
     return [Load(*row) for row in rows]
 
 
-def read_loads(db: apsw.Connection, name: str | None = None) -> list[Load]:
+def read_loads(db: Transaction, name: str | None = None) -> list[Load]:
     """Return the loads of a collection, or of all collections, in the order of their commits."""
     rows: list[Any] = db.execute(
         f"{_QUERY} WHERE collection.name = coalesce(?, collection.name) ORDER BY number", (name,)
@@ -172,7 +172,7 @@ def read_loads(db: apsw.Connection, name: str | None = None) -> list[Load]:
     return [Load(*row) for row in rows]
 
 
-def mark_undone(db: apsw.Connection, load: Load) -> None:
+def mark_undone(db: Transaction, load: Load) -> None:
     """Record that a present load was undone; its identifier is free."""
     db.execute(
         "UPDATE ingestion SET undone = ? WHERE load_id = ? AND undone IS NULL"
@@ -181,6 +181,6 @@ def mark_undone(db: apsw.Connection, load: Load) -> None:
     )
 
 
-def forget_loads(db: apsw.Connection, name: str) -> None:
+def forget_loads(db: Transaction, name: str) -> None:
     """Delete the records of a collection's loads, before its history is deleted."""
     db.execute("DELETE FROM ingestion WHERE relation = (SELECT relation FROM collection WHERE name = ?)", (name,))

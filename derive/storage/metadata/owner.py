@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-import apsw
-
 from derive.errors import OwnedError
 from derive.protocol.collection import POSITION_PREFIX, SQL_PREFIX, is_of_sql, task_of
+from derive.storage.metadata.transaction import Transaction
+from derive.time import END_OF_TIME
 
 
 class Owner(Enum):
@@ -53,7 +53,7 @@ _OPEN = {
 }
 
 
-def owner_of(db: apsw.Connection, name: str) -> Owner:
+def owner_of(db: Transaction, name: str) -> Owner:
     """Return the owner of a collection.
 
     Args:
@@ -63,19 +63,19 @@ def owner_of(db: apsw.Connection, name: str) -> Owner:
     if name.startswith(POSITION_PREFIX):
         return Owner.INTERNAL
     row: tuple[int, int] | None = db.execute(
-        "SELECT columns IS NOT NULL, maintained AND upper < 1 << 62 FROM collection WHERE name = ?", (name,)
+        "SELECT columns IS NOT NULL, maintained = 1 AND upper < ? FROM collection WHERE name = ?", (END_OF_TIME, name)
     ).fetchone()
     is_table, is_maintained = row or (0, 0)
     if is_maintained:
         return Owner.VIEW
     if is_table or is_of_sql(name):
         place = POSITION_PREFIX + name.removeprefix(SQL_PREFIX)
-        is_source = db.execute("SELECT 1 FROM collection WHERE name = ? AND upper < 1 << 62", (place,)).get
+        is_source = db.execute("SELECT 1 FROM collection WHERE name = ? AND upper < ?", (place, END_OF_TIME)).get
         return Owner.SOURCE if is_source else Owner.TABLE
     return owner_of_documents(db, name)
 
 
-def owner_of_documents(db: apsw.Connection, name: str) -> Owner:
+def owner_of_documents(db: Transaction, name: str) -> Owner:
     """Return the owner of a collection of documents: the present writer, or the past writer."""
     if task_of(name) is not None:
         return Owner.TASK
@@ -90,7 +90,7 @@ def owner_of_documents(db: apsw.Connection, name: str) -> Owner:
     return Owner.INGEST if db.execute("SELECT 1 FROM segment WHERE collection = ?", (name,)).get else Owner.NOBODY
 
 
-def require_open(db: apsw.Connection, name: str, door: Door) -> None:
+def require_open(db: Transaction, name: str, door: Door) -> None:
     """Raise an error if a kind of writer may not write a collection.
 
     Args:
@@ -130,7 +130,7 @@ def owned(name: str, owner: Owner, door: Door) -> OwnedError:
     return OwnedError(what, hint="choose another name for the new relation")
 
 
-def require_ingested(db: apsw.Connection, name: str) -> None:
+def require_ingested(db: Transaction, name: str) -> None:
     """Raise an error if a collection has a writer other than `flowctl ingest`, before its documents are removed.
 
     Raises:

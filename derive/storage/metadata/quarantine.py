@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-import apsw
 import orjson
 
 from derive.protocol.collection import internal_patterns, quarantine_name
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.timeline import wall_clock
 from derive.time.positions import Segment
 
@@ -34,17 +34,17 @@ class Retried:
     segments: tuple[Segment, ...]
 
 
-def internal_collections(db: apsw.Connection, task: str) -> list[str]:
+def internal_collections(db: Transaction, task: str) -> list[str]:
     """Return the names of a task's quarantine and of its collections of retried documents, as far as they exist."""
     quarantine, prefix = internal_patterns(task)
     rows = db.execute(
-        "SELECT name FROM collection WHERE name = ?1 OR (name > ?2 AND name < ?2 || char(1114111)) ORDER BY name",
-        (quarantine, prefix),
+        "SELECT name FROM collection WHERE name = ? OR (name > ? AND name < ?) ORDER BY name",
+        (quarantine, prefix, f"{prefix}{chr(0x10FFFF)}"),
     )
     return [str(name) for (name,) in rows.fetchall()]
 
 
-def open_counts(db: apsw.Connection, task: str) -> dict[str, int]:
+def open_counts(db: Transaction, task: str) -> dict[str, int]:
     """Return the number of open entries of a task's quarantine, by the state key of the input."""
     counts: dict[str, int] = {}
     name = quarantine_name(task)
@@ -61,7 +61,7 @@ def open_counts(db: apsw.Connection, task: str) -> dict[str, int]:
     return {key: count for key, count in sorted(counts.items()) if count}
 
 
-def decided_entries(db: apsw.Connection, task: str) -> set[str]:
+def decided_entries(db: Transaction, task: str) -> set[str]:
     """Return the identifiers of the retried and dropped entries of a task's quarantine."""
     rows = db.execute(
         "SELECT decision.id FROM decision JOIN collection USING (relation) WHERE name = ?", (quarantine_name(task),)
@@ -69,7 +69,7 @@ def decided_entries(db: apsw.Connection, task: str) -> set[str]:
     return {str(identifier) for (identifier,) in rows.fetchall()}
 
 
-def record_decisions(db: apsw.Connection, task: str, entries: Mapping[str, str], decision: Decision) -> bool:
+def record_decisions(db: Transaction, task: str, entries: Mapping[str, str], decision: Decision) -> bool:
     """Record decisions about open entries, in a write transaction.
 
     Args:
@@ -93,6 +93,6 @@ def record_decisions(db: apsw.Connection, task: str, entries: Mapping[str, str],
     return True
 
 
-def forget_decisions(db: apsw.Connection, name: str) -> None:
+def forget_decisions(db: Transaction, name: str) -> None:
     """Delete the decisions about a quarantine, before its history is deleted."""
     db.execute("DELETE FROM decision WHERE relation = (SELECT relation FROM collection WHERE name = ?)", (name,))

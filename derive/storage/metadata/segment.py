@@ -7,10 +7,10 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import apsw
 import orjson
 
-from derive.storage.metadata.database import IS_SMALL, SPAN_DIGITS
+from derive.storage.capability.table import last_read
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.segments.partition import INGESTED
 from derive.storage.timeline import wall_clock
 from derive.time import END_OF_TIME
@@ -24,7 +24,7 @@ def _segment(name: str, row: Sequence[Any]) -> Segment:
     return Segment(name, row[0], tuple(orjson.loads(row[1])), *row[2:])
 
 
-def read_segments(db: apsw.Connection, name: str, begin: int, end: int = END_OF_TIME) -> list[Segment]:
+def read_segments(db: Transaction, name: str, begin: int, end: int = END_OF_TIME) -> list[Segment]:
     """Return the segments of a collection with timestamps in `[begin, end)`, ordered by least timestamp."""
     rows: list[Any] = db.execute(
         f"SELECT {_COLUMNS} FROM segment"
@@ -41,7 +41,7 @@ _MOST_DIGITS = 16
 """Number of hexadecimal digits of the longest time span."""
 
 
-def iterate_segments(db: apsw.Connection, name: str, begin: int, few: int = _FEW) -> Generator[Segment]:
+def iterate_segments(db: Transaction, name: str, begin: int, few: int = _FEW) -> Generator[Segment]:
     """Yield the segments with timestamps at or above `begin`, ordered like `read_segments`, in a transaction.
 
     The cost of a segment does not depend on the number of all segments. A segment that begins before `begin` is found
@@ -61,7 +61,7 @@ def iterate_segments(db: apsw.Connection, name: str, begin: int, few: int = _FEW
         return
     by_span = [
         db.execute(
-            f"{placed} AND {SPAN_DIGITS} = ? AND clock_min > ? AND clock_max >= ? ORDER BY clock_min, id",
+            f"{placed} AND {db.dialect.span_digits} = ? AND clock_min > ? AND clock_max >= ? ORDER BY clock_min, id",
             (name, digits, max(begin - 16**digits, -1), begin),
         )
         for digits in range(1, _MOST_DIGITS + 1)
@@ -98,7 +98,7 @@ class Window:
     end: WindowPlace | None
 
 
-def read_window(db: apsw.Connection, name: str, fewest: int, after: WindowPlace, most: int) -> Window:
+def read_window(db: Transaction, name: str, fewest: int, after: WindowPlace, most: int) -> Window:
     """Return the next small segments of a collection, at most `most`; logical partitions with few are left out.
 
     Args:
@@ -109,7 +109,7 @@ def read_window(db: apsw.Connection, name: str, fewest: int, after: WindowPlace,
         most: greatest number of small segments.
     """
     partitions = db.execute(
-        f"SELECT partition FROM segment WHERE collection = ? AND {IS_SMALL} = 1 AND partition >= ?"
+        f"SELECT partition FROM segment WHERE collection = ? AND {db.dialect.is_small} = 1 AND partition >= ?"
         " GROUP BY partition HAVING count(*) >= ?",
         (name, after.partition, fewest),
     )
@@ -118,12 +118,12 @@ def read_window(db: apsw.Connection, name: str, fewest: int, after: WindowPlace,
     for (partition,) in partitions:
         place = after if partition == after.partition else WindowPlace(partition)
         large: Any = ()  # place of the first large segment after the last small one; None without one
-        for row in db.execute(_AFTER.format(is_small=1), (name, *place)):
+        for row in db.execute(_after(db, is_small=1), (name, *place)):
             if count == most:
                 return Window(tuple(segments), place)
             here = WindowPlace(partition, *row[:2])
             if large is not None and (not large or WindowPlace(partition, *large[:2]) < place):
-                large = db.execute(_AFTER.format(is_small=0), (name, *place)).fetchone()
+                large = db.execute(_after(db, is_small=0), (name, *place)).fetchone()
             if large and place < WindowPlace(partition, *large[:2]) < here:
                 segments.append(_segment(name, large[2:]))
             segments.append(_segment(name, row[2:]))
@@ -131,14 +131,15 @@ def read_window(db: apsw.Connection, name: str, fewest: int, after: WindowPlace,
     return Window(tuple(segments), None)
 
 
-_AFTER = (
-    f"SELECT clock_min, id, {_COLUMNS} FROM segment WHERE collection = ? AND {IS_SMALL} = {{is_small}}"
-    " AND partition = ? AND (clock_min, id) > (?, ?) ORDER BY clock_min, id"
-)
-"""Query of the segments of a logical partition after a place, small or large."""
+def _after(db: Transaction, *, is_small: int) -> str:
+    """Return the query of the segments of a logical partition after a place, small or large."""
+    return (
+        f"SELECT clock_min, id, {_COLUMNS} FROM segment WHERE collection = ? AND {db.dialect.is_small} = {is_small}"
+        " AND partition = ? AND (clock_min, id) > (?, ?) ORDER BY clock_min, id"
+    )
 
 
-def insert_segments(db: apsw.Connection, name: str, segments: Sequence[Segment]) -> None:
+def insert_segments(db: Transaction, name: str, segments: Sequence[Segment]) -> None:
     """Add segments to a collection."""
     db.executemany(
         "INSERT INTO segment (collection, path, partition, clock_min, clock_max, documents, bytes, checksum)"
@@ -163,45 +164,42 @@ def _label(segment: Segment) -> str:
     return orjson.dumps(segment.partition).decode()
 
 
-def replace_segments(db: apsw.Connection, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> None:
+def replace_segments(db: Transaction, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> None:
     """Replace segments by others; the old files wait for removal.
 
     The time of the replacement is not before the acquisition of a present read capability on the collection, even if
     the wall clock was set back, because the holder of the capability may read the old files.
     """
-    acquired: int = db.execute(
-        "SELECT coalesce(max(at), 0) FROM capability WHERE collection = ? AND kind = 'read'", (name,)
-    ).get
-    now = max(wall_clock(), acquired)
+    now = max(wall_clock(), last_read(db, name))
     db.executemany("DELETE FROM segment WHERE path = ?", [(segment.path,) for segment in old])
     db.executemany("INSERT INTO replaced VALUES (?, ?, ?)", [(segment.path, name, now) for segment in old])
     insert_segments(db, name, new)
 
 
-def has_segments(db: apsw.Connection, name: str) -> bool:
+def has_segments(db: Transaction, name: str) -> bool:
     """Return true if a collection has segments."""
     return db.execute("SELECT 1 FROM segment WHERE collection = ? LIMIT 1", (name,)).get is not None
 
 
-def are_there(db: apsw.Connection, name: str, segments: Iterable[Segment]) -> bool:
+def are_there(db: Transaction, name: str, segments: Iterable[Segment]) -> bool:
     """Return true if all these segments are still part of a collection."""
     query = "SELECT 1 FROM segment WHERE path = ? AND collection = ?"
     return all(db.execute(query, (segment.path, name)).get for segment in segments)
 
 
-def count_below(db: apsw.Connection, name: str, clock: int) -> int:
+def count_below(db: Transaction, name: str, clock: int) -> int:
     """Return the number of segments of a collection with timestamps below `clock`."""
     count: int = db.execute("SELECT count(*) FROM segment WHERE collection = ? AND clock_min < ?", (name, clock)).get
     return count
 
 
-def last_clock(db: apsw.Connection, name: str) -> int | None:
+def last_clock(db: Transaction, name: str) -> int | None:
     """Return the greatest timestamp in a collection; None if it is empty."""
     clock: int | None = db.execute("SELECT max(clock_max) FROM segment WHERE collection = ?", (name,)).get
     return clock
 
 
-def span_of(db: apsw.Connection, name: str) -> tuple[int, int]:
+def span_of(db: Transaction, name: str) -> tuple[int, int]:
     """Return the least and the greatest of the greatest timestamps of a collection's segments."""
     query = "SELECT {}(clock_max) FROM segment WHERE collection = ?"
     first: int = db.execute(query.format("min"), (name,)).get
@@ -212,7 +210,7 @@ def span_of(db: apsw.Connection, name: str) -> tuple[int, int]:
 # Files that are no longer part of a collection
 
 
-def known_paths(db: apsw.Connection, name: str, folder: str) -> set[str]:
+def known_paths(db: Transaction, name: str, folder: str) -> set[str]:
     """Return the paths of a collection's segments and replaced segments.
 
     Args:
@@ -223,25 +221,25 @@ def known_paths(db: apsw.Connection, name: str, folder: str) -> set[str]:
     """
     below = (folder, f"{folder}{chr(0x10FFFF)}")
     rows: list[Any] = db.execute(
-        "SELECT path FROM replaced WHERE collection = ?1 OR path BETWEEN ?2 AND ?3"
-        " UNION SELECT path FROM segment WHERE collection = ?1 OR path BETWEEN ?2 AND ?3",
-        (name, *below),
+        "SELECT path FROM replaced WHERE collection = ? OR path BETWEEN ? AND ?"
+        " UNION SELECT path FROM segment WHERE collection = ? OR path BETWEEN ? AND ?",
+        (name, *below, name, *below),
     ).fetchall()
     return {row[0] for row in rows}
 
 
-def replaced_before(db: apsw.Connection, at: int) -> list[tuple[str, str, int]]:
+def replaced_before(db: Transaction, at: int) -> list[tuple[str, str, int]]:
     """Return the path, collection and time of each segment that was replaced before a wall-clock time."""
     rows: list[Any] = db.execute("SELECT path, collection, at FROM replaced WHERE at < ?", (at,)).fetchall()
     return rows
 
 
-def forget_replaced(db: apsw.Connection, paths: Sequence[str]) -> None:
+def forget_replaced(db: Transaction, paths: Sequence[str]) -> None:
     """Delete the records of replaced segments, whose files are removed."""
     db.executemany("DELETE FROM replaced WHERE path = ?", [(path,) for path in paths])
 
 
-def abandoned_by(db: apsw.Connection, name: str | None = None) -> list[str]:
+def abandoned_by(db: Transaction, name: str | None = None) -> list[str]:
     """Return the identifiers of incomplete ingestions into a collection, or into all collections."""
     rows: list[Any] = db.execute(
         "SELECT id FROM abandoned WHERE collection = coalesce(?, collection)", (name,)
@@ -249,7 +247,7 @@ def abandoned_by(db: apsw.Connection, name: str | None = None) -> list[str]:
     return [row[0] for row in rows]
 
 
-def forget_abandoned(db: apsw.Connection, identifiers: Sequence[str]) -> None:
+def forget_abandoned(db: Transaction, identifiers: Sequence[str]) -> None:
     """Delete the records of incomplete ingestions, whose files are removed."""
     db.executemany("DELETE FROM abandoned WHERE id = ?", [(identifier,) for identifier in identifiers])
 
@@ -257,59 +255,59 @@ def forget_abandoned(db: apsw.Connection, identifiers: Sequence[str]) -> None:
 # Writers of uncommitted files
 
 
-def begin_writer(db: apsw.Connection, identifier: str, name: str) -> None:
+def begin_writer(db: Transaction, identifier: str, name: str) -> None:
     """Record a writer, in a transaction; the names of its files begin with its identifier.
 
     Only files of recorded writers can be garbage. The collection may be gone, such as that of a swapped shadow: then no
     commit takes the files, and nothing is recorded.
     """
     db.execute(
-        "INSERT OR IGNORE INTO writer SELECT ?, name, ? FROM collection WHERE name = ?",
+        "INSERT INTO writer SELECT ?, name, ? FROM collection WHERE name = ? ON CONFLICT (id) DO NOTHING",
         (identifier, wall_clock(), name),
     )
 
 
-def writers_of(db: apsw.Connection, name: str | None = None) -> set[str]:
+def writers_of(db: Transaction, name: str | None = None) -> set[str]:
     """Return the identifiers of recorded writers of a collection, or of all collections."""
     rows: list[Any] = db.execute("SELECT id FROM writer WHERE collection = coalesce(?, collection)", (name,)).fetchall()
     return {row[0] for row in rows}
 
 
-def forget_writer(db: apsw.Connection, identifier: str) -> None:
+def forget_writer(db: Transaction, identifier: str) -> None:
     """Delete the record of a writer that has left no garbage."""
     db.execute("DELETE FROM writer WHERE id = ?", (identifier,))
 
 
-def forget_writers(db: apsw.Connection, name: str, before: int) -> None:
+def forget_writers(db: Transaction, name: str, before: int) -> None:
     """Delete the records of writers that began before a wall-clock time and hold no capability."""
     db.execute(
         "DELETE FROM writer WHERE collection = ? AND at < ? AND id NOT IN (SELECT id FROM capability)", (name, before)
     )
 
 
-def discard_segments(db: apsw.Connection, name: str) -> None:
+def discard_segments(db: Transaction, name: str) -> None:
     """Remove all segments from a collection, in a write transaction; their files wait for removal."""
     db.execute(
-        "INSERT OR IGNORE INTO discarded SELECT path, collection FROM segment WHERE collection = ?1"
-        " UNION SELECT path, collection FROM replaced WHERE collection = ?1",
-        (name,),
+        "INSERT INTO discarded SELECT path, collection FROM segment WHERE collection = ?"
+        " UNION SELECT path, collection FROM replaced WHERE collection = ? ON CONFLICT (path) DO NOTHING",
+        (name, name),
     )
     db.execute("DELETE FROM segment WHERE collection = ?", (name,))
     db.execute("DELETE FROM replaced WHERE collection = ?", (name,))
 
 
-def discarded_of(db: apsw.Connection, name: str) -> list[str]:
+def discarded_of(db: Transaction, name: str) -> list[str]:
     """Return the paths of the segments that were discarded from a collection."""
     rows: list[Any] = db.execute("SELECT path FROM discarded WHERE collection = ?", (name,)).fetchall()
     return [row[0] for row in rows]
 
 
-def forget_discarded(db: apsw.Connection, paths: Sequence[str]) -> None:
+def forget_discarded(db: Transaction, paths: Sequence[str]) -> None:
     """Delete the records of discarded segments, whose files are removed."""
     db.executemany("DELETE FROM discarded WHERE path = ?", [(path,) for path in paths])
 
 
-def all_paths(db: apsw.Connection) -> set[str]:
+def all_paths(db: Transaction) -> set[str]:
     """Return the paths of all files that are, or were, part of collections."""
     rows: list[Any] = db.execute(
         "SELECT path FROM segment UNION SELECT path FROM replaced UNION SELECT path FROM discarded"
@@ -317,7 +315,7 @@ def all_paths(db: apsw.Connection) -> set[str]:
     return {row[0] for row in rows}
 
 
-def all_writers(db: apsw.Connection) -> set[str]:
+def all_writers(db: Transaction) -> set[str]:
     """Return the file name prefixes of all recorded writers."""
     rows: list[Any] = db.execute(
         f"SELECT id FROM writer UNION SELECT '{INGESTED}' || id FROM capability WHERE kind = 'write'"
@@ -326,7 +324,7 @@ def all_writers(db: apsw.Connection) -> set[str]:
     return {row[0] for row in rows}
 
 
-def every_segment(db: apsw.Connection) -> list[Segment]:
+def every_segment(db: Transaction) -> list[Segment]:
     """Return the segments of all collections, ordered by path."""
     rows: list[Any] = db.execute(
         "SELECT collection, path, partition, clock_min, clock_max, documents, bytes, checksum FROM segment"
@@ -335,6 +333,6 @@ def every_segment(db: apsw.Connection) -> list[Segment]:
     return [Segment(row[0], row[1], tuple(orjson.loads(row[2])), *row[3:]) for row in rows]
 
 
-def is_segment(db: apsw.Connection, path: str) -> bool:
+def is_segment(db: Transaction, path: str) -> bool:
     """Return true if a file is part of a collection."""
     return db.execute("SELECT 1 FROM segment WHERE path = ?", (path,)).get is not None

@@ -20,7 +20,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import apsw
 import orjson
 
 from derive.errors import FlowError
@@ -36,6 +35,7 @@ from derive.storage.metadata.collection import (
 )
 from derive.storage.metadata.quarantine import internal_collections
 from derive.storage.metadata.tasks import epoch_of, forget_past, forget_task, insert_definition, read_task, rewind_task
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.metadata.versions import begin_version, describe_version, versions_of
 from derive.storage.timeline import wall_clock
 from derive.time import BEGINNING
@@ -76,14 +76,14 @@ class Meeting:
     behind: tuple[str, ...]
 
 
-def read_shadows(db: apsw.Connection) -> list[Shadow]:
+def read_shadows(db: Transaction) -> list[Shadow]:
     """Return the members of the present group, by name; none if there is no shadow."""
     rows: list[Any] = db.execute("SELECT task, number, definition, is_held FROM shadow ORDER BY task").fetchall()
     return [Shadow(task, number, digest, bool(is_held)) for task, number, digest, is_held in rows]
 
 
 def begin_shadows(
-    db: apsw.Connection, definitions: Mapping[str, Definition], former: Mapping[str, str], *, is_held: bool
+    db: Transaction, definitions: Mapping[str, Definition], former: Mapping[str, str], *, is_held: bool
 ) -> None:
     """Record the members of a group, and the definitions under which the live collections are read from now on.
 
@@ -100,12 +100,12 @@ def begin_shadows(
             describe_version(db, name, former[name])
 
 
-def hold_shadows(db: apsw.Connection, *, is_held: bool) -> None:
+def hold_shadows(db: Transaction, *, is_held: bool) -> None:
     """Set whether the swap waits for a person."""
     db.execute("UPDATE shadow SET is_held = ?", (int(is_held),))
 
 
-def drop_shadows(db: apsw.Connection) -> list[str]:
+def drop_shadows(db: Transaction) -> list[str]:
     """Drop the present group: fence the shadows, and discard their documents; return their names."""
     shadows = read_shadows(db)
     for shadow in shadows:
@@ -118,7 +118,7 @@ def drop_shadows(db: apsw.Connection) -> list[str]:
     return [shadow.name for shadow in shadows]
 
 
-def find_meeting(db: apsw.Connection, shadows: Sequence[Shadow]) -> Meeting:
+def find_meeting(db: Transaction, shadows: Sequence[Shadow]) -> Meeting:
     """Return the progress of the members of a group.
 
     A live derivation with a permanent error does not count as behind, nor does a live derivation that has never run:
@@ -135,7 +135,7 @@ def find_meeting(db: apsw.Connection, shadows: Sequence[Shadow]) -> Meeting:
 
 
 def swap_shadows(
-    db: apsw.Connection, definitions: Mapping[str, Definition], restarts: Mapping[str, Collection[str]]
+    db: Transaction, definitions: Mapping[str, Definition], restarts: Mapping[str, Collection[str]]
 ) -> int | None:
     """Replace the live derivations of the present group by their shadows.
 
@@ -172,7 +172,7 @@ def swap_shadows(
     return meeting.at
 
 
-def _exchange_documents(db: apsw.Connection, shadow: Shadow, at: int) -> None:
+def _exchange_documents(db: Transaction, shadow: Shadow, at: int) -> None:
     """Give a collection the documents of its shadow, and its former documents to the collection of the version."""
     name, former = shadow.task, version_name(shadow.task, shadow.number - 1)
     query = "SELECT name, relation FROM collection WHERE name IN (?, ?)"
@@ -187,8 +187,8 @@ def _exchange_documents(db: apsw.Connection, shadow: Shadow, at: int) -> None:
     )
     db.execute(
         "UPDATE collection SET (key, partitions, since, upper) = (SELECT key, partitions,"
-        " max(since, collection.since), upper FROM collection AS other WHERE other.name = ?1),"
-        " relation = ?2, named = ?3 WHERE name = ?4",
+        " CASE WHEN since < collection.since THEN collection.since ELSE since END, upper"
+        " FROM collection AS other WHERE other.name = ?), relation = ?, named = ? WHERE name = ?",
         (shadow.name, relations[shadow.name], wall_clock(), name),
     )
     for table in ("segment", "replaced"):
@@ -200,17 +200,19 @@ def _exchange_documents(db: apsw.Connection, shadow: Shadow, at: int) -> None:
     begin_version(db, name, shadow.number, at)
 
 
-def _exchange_quarantine(db: apsw.Connection, shadow: Shadow) -> None:
+def _exchange_quarantine(db: Transaction, shadow: Shadow) -> None:
     """Give a derivation the quarantine of its shadow; the former quarantine and its retries are emptied."""
     own, other = quarantine_name(shadow.task), quarantine_name(shadow.name)
     for name in internal_collections(db, shadow.task):
         empty_collection(db, name)
     if frontiers_of(db, other) is None:
         return
+    identifier = new_identifier(db)
     db.execute(
-        "INSERT OR IGNORE INTO collection (name, key, partitions, since, upper, id, relation, named)"
-        " SELECT ?1, key, partitions, since, upper, ?2, ?2, ?3 FROM collection WHERE name = ?4",
-        (own, new_identifier(db), wall_clock(), other),
+        "INSERT INTO collection (name, key, partitions, since, upper, id, relation, named)"
+        " SELECT ?, key, partitions, since, upper, ?, ?, ? FROM collection WHERE name = ?"
+        " ON CONFLICT (name) DO NOTHING",
+        (own, identifier, identifier, wall_clock(), other),
     )
     db.execute(
         "UPDATE collection SET upper = (SELECT upper FROM collection AS other WHERE other.name = ?) WHERE name = ?",
@@ -220,7 +222,7 @@ def _exchange_quarantine(db: apsw.Connection, shadow: Shadow) -> None:
         db.execute(f"UPDATE {table} SET collection = ? WHERE collection = ?", (own, other))
 
 
-def _exchange_progress(db: apsw.Connection, shadow: Shadow, live: Mapping[str, str], definition: Definition) -> None:
+def _exchange_progress(db: Transaction, shadow: Shadow, live: Mapping[str, str], definition: Definition) -> None:
     """Give a derivation the progress, the past and the read capabilities of its shadow, and a new epoch.
 
     Args:
@@ -235,14 +237,14 @@ def _exchange_progress(db: apsw.Connection, shadow: Shadow, live: Mapping[str, s
     places = {key: [live.get(source, source), *rest] for key, (source, *rest) in places.items()}
     fingerprints = {key: _renamed(key, text, live) for key, text in fingerprints.items()}
     epoch = max(epoch_of(db, name) or 0, epoch_of(db, shadow.name) or 0) + 1
-    db.execute("INSERT OR IGNORE INTO task (name, shards, positions) VALUES (?, 0, '{}')", (name,))
+    db.execute("INSERT INTO task (name, shards, positions) VALUES (?, 0, '{}') ON CONFLICT (name) DO NOTHING", (name,))
     db.execute("DELETE FROM shard WHERE task = ?", (name,))
     forget_past(db, name)
     db.execute(
         "UPDATE task SET (shards, positions, error, documents_in, documents_out, transactions) = (SELECT shards,"
-        " positions, error, documents_in, documents_out, transactions FROM task AS other WHERE other.name = ?1),"
-        " places = ?2, fingerprints = ?3, edits = '[]', epoch = ?4, home = ?1 WHERE name = ?5",
-        (shadow.name, orjson.dumps(places).decode(), orjson.dumps(fingerprints).decode(), epoch, name),
+        " positions, error, documents_in, documents_out, transactions FROM task AS other WHERE other.name = ?),"
+        " places = ?, fingerprints = ?, edits = '[]', epoch = ?, home = ? WHERE name = ?",
+        (shadow.name, orjson.dumps(places).decode(), orjson.dumps(fingerprints).decode(), epoch, shadow.name, name),
     )
     db.execute("UPDATE shard SET task = ? WHERE task = ?", (name, shadow.name))
     insert_definition(db, definition)
@@ -283,10 +285,8 @@ class BindingShadow:
     error: FlowError | None = None
 
 
-def read_binding_shadows(db: apsw.Connection) -> list[BindingShadow]:
-    """Return the shadows of bindings, by materialization; none if a read-only database has no such table yet."""
-    if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'shadow_binding'").get:
-        return []
+def read_binding_shadows(db: Transaction) -> list[BindingShadow]:
+    """Return the shadows of bindings, by materialization."""
     query = "SELECT task, keys, live, definition, is_held, error FROM shadow_binding ORDER BY task"
     rows: list[Any] = db.execute(query).fetchall()
     return [
@@ -302,27 +302,28 @@ def read_binding_shadows(db: apsw.Connection) -> list[BindingShadow]:
     ]
 
 
-def begin_binding_shadow(db: apsw.Connection, shadow: BindingShadow) -> None:
+def begin_binding_shadow(db: Transaction, shadow: BindingShadow) -> None:
     """Record the shadows of a materialization, or continue the same shadows without their error."""
     keys = orjson.dumps(dict(shadow.keys)).decode()
     db.execute(
-        "INSERT OR REPLACE INTO shadow_binding VALUES (?, ?, ?, ?, ?, NULL)",
+        "INSERT INTO shadow_binding VALUES (?, ?, ?, ?, ?, NULL) ON CONFLICT (task) DO UPDATE SET keys = excluded.keys,"
+        " live = excluded.live, definition = excluded.definition, is_held = excluded.is_held, error = NULL",
         (shadow.task, keys, shadow.live, shadow.definition, int(shadow.is_held)),
     )
 
 
-def hold_binding_shadows(db: apsw.Connection, *, is_held: bool) -> None:
+def hold_binding_shadows(db: Transaction, *, is_held: bool) -> None:
     """Set whether the swap of all shadows waits for a person."""
     db.execute("UPDATE shadow_binding SET is_held = ?", (int(is_held),))
 
 
-def note_shadow_error(db: apsw.Connection, task: str, error: FlowError | None) -> None:
+def note_shadow_error(db: Transaction, task: str, error: FlowError | None) -> None:
     """Record the error that stopped the shadows of a materialization; None if they continue."""
     text = None if error is None else orjson.dumps(error.to_json()).decode()
     db.execute("UPDATE shadow_binding SET error = ? WHERE task = ?", (text, task))
 
 
-def swap_binding_shadow(db: apsw.Connection, task: str) -> bool:
+def swap_binding_shadow(db: Transaction, task: str) -> bool:
     """End the shadows of a materialization by the decision to swap; return whether there were shadows.
 
     Nothing is decided while a shadow is behind its live binding, has failed, or waits for a person.
@@ -334,13 +335,13 @@ def swap_binding_shadow(db: apsw.Connection, task: str) -> bool:
     return True
 
 
-def drop_binding_shadow(db: apsw.Connection, shadow: BindingShadow) -> None:
+def drop_binding_shadow(db: Transaction, shadow: BindingShadow) -> None:
     """Drop the shadows of a materialization: forget their progress, and fence its run."""
     rewind_task(db, shadow.task, shadow.keys.keys())
     db.execute("DELETE FROM shadow_binding WHERE task = ?", (shadow.task,))
 
 
-def behind(db: apsw.Connection, shadow: BindingShadow) -> Collection[str]:
+def behind(db: Transaction, shadow: BindingShadow) -> Collection[str]:
     """Return the state keys of shadows that have not reached their live bindings."""
     state = read_task(db, shadow.task)
     positions = state.positions if state else {}

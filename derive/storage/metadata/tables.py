@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-import apsw
 import orjson
 
 from derive.errors import StorageError, ViewError
@@ -34,13 +33,14 @@ from derive.storage.metadata.collection import first_error, frontiers_of, new_id
 from derive.storage.metadata.owner import Owner, owner_of_documents
 from derive.storage.metadata.segment import has_segments, read_segments, replace_segments
 from derive.storage.metadata.tasks import read_task
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.table_types import AppendedRow, RowUpdate, Table, TableColumn, in_order
 from derive.storage.timeline import wall_clock
 from derive.time import BEGINNING, END_OF_TIME
 from derive.time.positions import Segment
 
 
-def bind(db: apsw.Connection, spec: CollectionSpec) -> None:
+def bind(db: Transaction, spec: CollectionSpec) -> None:
     """Bind a collection's name to its key and logical partitions, in a write transaction.
 
     Raises:
@@ -58,7 +58,7 @@ def bind(db: apsw.Connection, spec: CollectionSpec) -> None:
         db.execute("UPDATE collection SET key = ?, partitions = ? WHERE name = ?", (key, partitions, spec.name))
 
 
-def find_conflict(db: apsw.Connection, spec: CollectionSpec) -> StorageError | None:
+def find_conflict(db: Transaction, spec: CollectionSpec) -> StorageError | None:
     """Return the error with which `bind` refuses a collection that has documents; None if `bind` accepts it.
 
     Writers without documents do not count, because they may have ended.
@@ -78,7 +78,7 @@ def _texts_of(spec: CollectionSpec) -> tuple[str, str]:
 
 
 def insert_collection(
-    db: apsw.Connection,
+    db: Transaction,
     name: str,
     key: str,
     partitions: str,
@@ -103,13 +103,13 @@ def insert_collection(
     identifier = identifier or new_identifier(db)
     db.execute(
         "INSERT INTO collection (name, key, partitions, since, upper, id, columns, relation, named)"
-        " VALUES (?, ?, ?, ?4, ?4, ?5, ?6, ?5, ?)",
-        (name, key, partitions, frontier, identifier, columns, wall_clock()),
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (name, key, partitions, frontier, frontier, identifier, columns, identifier, wall_clock()),
     )
     return identifier
 
 
-def check_partitions(db: apsw.Connection, name: str, fields: Sequence[str]) -> None:
+def check_partitions(db: Transaction, name: str, fields: Sequence[str]) -> None:
     """Raise an error if a collection with documents has other logical partitions.
 
     Raises:
@@ -122,7 +122,7 @@ def check_partitions(db: apsw.Connection, name: str, fields: Sequence[str]) -> N
 
 
 def _bound(
-    db: apsw.Connection, name: str, changes: Sequence[tuple[str, str, str]], position: Position | None = None
+    db: Transaction, name: str, changes: Sequence[tuple[str, str, str]], position: Position | None = None
 ) -> StorageError:
     """Return the error of a collection that contradicts the catalog; a change is `(what, now, before)`."""
     stored = " and ".join(f"with {what} {before}" for what, now, before in changes if now != before)
@@ -144,7 +144,7 @@ _QUERY = "SELECT id, name, columns, key, since, upper FROM collection WHERE colu
 
 
 def insert_table(
-    db: apsw.Connection,
+    db: Transaction,
     name: str,
     columns: Sequence[TableColumn],
     key: Sequence[str],
@@ -157,7 +157,7 @@ def insert_table(
 
 
 def take_over(
-    db: apsw.Connection,
+    db: Transaction,
     name: str,
     columns: Sequence[TableColumn],
     key: Sequence[str],
@@ -172,12 +172,12 @@ def take_over(
         The identifier of the table, which the caller may have assigned; None if the collection does not exist.
     """
     taken: int | None = db.execute(
-        "UPDATE collection SET columns = ?, upper = max(upper, ?), id = coalesce(?, id)"
+        "UPDATE collection SET columns = ?, upper = CASE WHEN upper < ? THEN ? ELSE upper END, id = coalesce(?, id)"
         " WHERE name = ? AND key = ? AND partitions = '[]'"
         " AND columns IS NULL AND NOT EXISTS (SELECT 1 FROM segment WHERE collection = name)"
         " AND NOT EXISTS (SELECT 1 FROM capability WHERE collection = name AND kind = 'write')"
         " AND NOT EXISTS (SELECT 1 FROM task WHERE task.name = collection.name) RETURNING id",
-        (_described(columns), frontier, identifier, name, orjson.dumps(list(key)).decode()),
+        (_described(columns), frontier, frontier, identifier, name, orjson.dumps(list(key)).decode()),
     ).get
     return taken
 
@@ -186,19 +186,19 @@ def _described(columns: Sequence[TableColumn]) -> str:
     return orjson.dumps([[column.name, column.type, column.nullable] for column in columns]).decode()
 
 
-def read_table(db: apsw.Connection, identifier: int) -> Table | None:
+def read_table(db: Transaction, identifier: int) -> Table | None:
     """Return a table; None if the identifier is unknown, or the table was deleted."""
     row: Any = db.execute(f"{_QUERY} AND id = ?", (identifier,)).fetchone()
     return _table(row) if row else None
 
 
-def find_table(db: apsw.Connection, name: str) -> Table | None:
+def find_table(db: Transaction, name: str) -> Table | None:
     """Return the table with a name, dropped or not; None for none."""
     row: Any = db.execute(f"{_QUERY} AND name = ?", (name,)).fetchone()
     return _table(row) if row else None
 
 
-def read_tables(db: apsw.Connection) -> list[Table]:
+def read_tables(db: Transaction) -> list[Table]:
     """Return all tables, by name."""
     return [_table(row) for row in db.execute(f"{_QUERY} ORDER BY name").fetchall()]
 
@@ -209,21 +209,21 @@ def _table(row: Any) -> Table:
     return Table(identifier, name, described, tuple(orjson.loads(key)), since, upper)
 
 
-def name_of(db: apsw.Connection, identifier: int) -> str | None:
+def name_of(db: Transaction, identifier: int) -> str | None:
     """Return the name of a collection; None for an unknown identifier."""
     name: str | None = db.execute("SELECT name FROM collection WHERE id = ?", (identifier,)).get
     return name
 
 
-def rename(db: apsw.Connection, name: str, new_name: str) -> None:
+def rename(db: Transaction, name: str, new_name: str) -> None:
     """Bind a collection to another name, in a write transaction; its files are not moved."""
-    db.execute("PRAGMA defer_foreign_keys = ON").fetchall()
+    db.defer_references()
     db.execute("UPDATE collection SET name = ?, named = ? WHERE name = ?", (new_name, wall_clock(), name))
     for table in _REFERENCES:
         db.execute(f"UPDATE {table} SET collection = ? WHERE collection = ?", (new_name, name))
 
 
-def make_way(db: apsw.Connection, name: str) -> bool:
+def make_way(db: Transaction, name: str) -> bool:
     """Release a name, in a write transaction in which expired capabilities were dropped.
 
     A dropped table gets another name, because it may have readers. A declared collection that was never written is
@@ -240,17 +240,17 @@ def make_way(db: apsw.Connection, name: str) -> bool:
     elif frontiers_of(db, name) is not None:
         if owner_of_documents(db, name) is not Owner.NOBODY:
             return False
-        db.execute("PRAGMA defer_foreign_keys = ON").fetchall()
+        db.defer_references()
         db.execute("DELETE FROM collection WHERE name = ?", (name,))
     return True
 
 
-def alter(db: apsw.Connection, identifier: int, columns: Sequence[TableColumn]) -> None:
+def alter(db: Transaction, identifier: int, columns: Sequence[TableColumn]) -> None:
     """Replace the columns of a table, in a write transaction; its rows stay as they are."""
     db.execute("UPDATE collection SET columns = ? WHERE id = ?", (_described(columns), identifier))
 
 
-def begin_view(db: apsw.Connection, identifier: int, names: Collection[str], frontier: int) -> None:
+def begin_view(db: Transaction, identifier: int, names: Collection[str], frontier: int) -> None:
     """Make a new table a materialized view: set its frontiers, and give it read capabilities on its inputs.
 
     Args:
@@ -259,22 +259,20 @@ def begin_view(db: apsw.Connection, identifier: int, names: Collection[str], fro
         names: names of the inputs.
         frontier: first timestamp; it is raised to the greatest `since` of the inputs.
     """
-    sinces = [known[0] for known in (frontiers_of(db, name) for name in names) if known]
-    db.execute(
-        "UPDATE collection SET maintained = 1, since = max(upper, ?1), upper = max(upper, ?1) WHERE id = ?2",
-        (max([frontier, *sinces]), identifier),
-    )
-    replace_inputs(db, view_holder(identifier), names, max([frontier, *sinces]))
+    first = max([frontier, *(known[0] for known in (frontiers_of(db, name) for name in names) if known)])
+    db.execute("UPDATE collection SET upper = ? WHERE id = ? AND upper < ?", (first, identifier, first))
+    db.execute("UPDATE collection SET maintained = 1, since = upper WHERE id = ?", (identifier,))
+    replace_inputs(db, view_holder(identifier), names, first)
 
 
-def end_writing(db: apsw.Connection, identifier: int) -> None:
+def end_writing(db: Transaction, identifier: int) -> None:
     """Move the `upper` of a table to the end of time, and drop the capabilities of writers and of a view's inputs."""
     release_inputs(db, view_holder(identifier))
     db.execute("UPDATE collection SET upper = ?, maintained = 0 WHERE id = ?", (END_OF_TIME, identifier))
     release_writers(db, str(name_of(db, identifier)))
 
 
-def forget_unread(db: apsw.Connection) -> None:
+def forget_unread(db: Transaction) -> None:
     """Move the `since` of dropped tables without readers to the end of time, and delete their contents.
 
     Args:
@@ -295,7 +293,7 @@ def forget_unread(db: apsw.Connection) -> None:
 # Updates that are in no segment
 
 
-def append(db: apsw.Connection, identifier: int, updates: Sequence[RowUpdate]) -> None:
+def append(db: Transaction, identifier: int, updates: Sequence[RowUpdate]) -> None:
     """Add updates to a table; their sequence numbers continue the numbers of the same timestamps."""
     if updates:
         first = next_seq(db, identifier, min(update.clock for update in updates))
@@ -308,22 +306,21 @@ def append(db: apsw.Connection, identifier: int, updates: Sequence[RowUpdate]) -
         )
 
 
-def next_seq(db: apsw.Connection, identifier: int, clock: int) -> int:
+def next_seq(db: Transaction, identifier: int, clock: int) -> int:
     """Return a sequence number above the numbers of all updates of a table from a timestamp on.
 
     Such updates exist only while a write capability keeps the `upper` of the table back.
     """
-    number: int = db.execute(
-        "SELECT max("
-        "(SELECT coalesce(max(seq) + 1, 0) FROM appended WHERE collection = ?1 AND clock >= ?2),"
+    row: Any = db.execute(
+        "SELECT (SELECT coalesce(max(seq) + 1, 0) FROM appended WHERE collection = ? AND clock >= ?),"
         " (SELECT coalesce(sum(documents), 0) FROM segment"
-        " WHERE collection = (SELECT name FROM collection WHERE id = ?1) AND clock_max >= ?2))",
-        (identifier, clock),
-    ).get
-    return number
+        " WHERE collection = (SELECT name FROM collection WHERE id = ?) AND clock_max >= ?)",
+        (identifier, clock, identifier, clock),
+    ).fetchone()
+    return max(int(row[0]), int(row[1]))
 
 
-def has_appended(db: apsw.Connection, name: str) -> int | None:
+def has_appended(db: Transaction, name: str) -> int | None:
     """Return the identifier of a table with updates that are in no segment; None for other names."""
     identifier: int | None = db.execute(
         "SELECT id FROM collection WHERE name = ? AND columns IS NOT NULL"
@@ -333,7 +330,7 @@ def has_appended(db: apsw.Connection, name: str) -> int | None:
     return identifier
 
 
-def appended_tables(db: apsw.Connection, fewest: int) -> list[int]:
+def appended_tables(db: Transaction, fewest: int) -> list[int]:
     """Return the identifiers of the tables with at least `fewest` updates that are in no segment."""
     rows: list[Any] = db.execute(
         "SELECT collection FROM appended GROUP BY collection HAVING count(*) >= ?", (fewest,)
@@ -342,7 +339,7 @@ def appended_tables(db: apsw.Connection, fewest: int) -> list[int]:
 
 
 def read_appended(
-    db: apsw.Connection, identifier: int, begin: int, end: int, within: Sequence[Sequence[str]] = ()
+    db: Transaction, identifier: int, begin: int, end: int, within: Sequence[Sequence[str]] = ()
 ) -> list[AppendedRow]:
     """Return updates in no segment with timestamps in `[begin, end)`: timestamp, sequence number, diff, key and text.
 
@@ -353,7 +350,7 @@ def read_appended(
         end: exclusive upper bound of the timestamps.
         within: filter on updates: the text of an update must contain one text of each of these lists.
     """
-    desired = "".join(f" AND ({' OR '.join(['instr(doc, ?)'] * len(parts)) or 'false'})" for parts in within)
+    desired = "".join(f" AND ({' OR '.join([db.dialect.contains] * len(parts)) or 'false'})" for parts in within)
     rows: list[Any] = db.execute(
         "SELECT clock, seq, diff, key, doc FROM appended WHERE collection = ? AND clock >= ? AND clock < ?"
         f"{desired} ORDER BY clock, seq",
@@ -362,10 +359,9 @@ def read_appended(
     return rows
 
 
-def delete_appended(db: apsw.Connection, identifier: int, end: int) -> int:
-    """Delete the updates with timestamps below `end`, which a segment now has; return their number."""
+def delete_appended(db: Transaction, identifier: int, end: int) -> None:
+    """Delete the updates with timestamps below `end`, which a segment now has."""
     db.execute("DELETE FROM appended WHERE collection = ? AND clock < ?", (identifier, end))
-    return db.changes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +382,7 @@ class TableRead:
 
 
 def read_between(
-    db: apsw.Connection, identifier: int, begin: int, end: int, within: Sequence[Sequence[str]]
+    db: Transaction, identifier: int, begin: int, end: int, within: Sequence[Sequence[str]]
 ) -> TableRead | None:
     """Return the updates of a table with timestamps in `[begin, end)`; None if the table does not exist.
 
@@ -399,7 +395,7 @@ def read_between(
     return TableRead(upper, _segments(db, name, begin, end), tuple(read_appended(db, identifier, begin, end, within)))
 
 
-def read_on(db: apsw.Connection, identifier: int, begin: int) -> TableRead | None:
+def read_on(db: Transaction, identifier: int, begin: int) -> TableRead | None:
     """Return the final updates of a table from a timestamp on; None if no later timestamp is final."""
     known = _known(db, identifier)
     if known is None or known[1] <= begin:
@@ -411,7 +407,7 @@ def read_on(db: apsw.Connection, identifier: int, begin: int) -> TableRead | Non
     return TableRead(upper, _segments(db, name, begin, end), appended, failure)
 
 
-def _known(db: apsw.Connection, identifier: int) -> tuple[str, int] | None:
+def _known(db: Transaction, identifier: int) -> tuple[str, int] | None:
     """Return the name of a table and its `upper`; None if the table does not exist."""
     row: Any = db.execute(
         "SELECT name, upper FROM collection WHERE id = ? AND columns IS NOT NULL", (identifier,)
@@ -419,5 +415,5 @@ def _known(db: apsw.Connection, identifier: int) -> tuple[str, int] | None:
     return (row[0], row[1]) if row else None
 
 
-def _segments(db: apsw.Connection, name: str, begin: int, end: int) -> tuple[Segment, ...]:
+def _segments(db: Transaction, name: str, begin: int, end: int) -> tuple[Segment, ...]:
     return tuple(read_segments(db, name, begin, end))

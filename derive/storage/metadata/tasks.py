@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import apsw
 import orjson
 
 from derive.errors import FrontierError
@@ -37,10 +36,11 @@ from derive.storage.metadata.descriptions import (
     TaskState,
 )
 from derive.storage.metadata.segment import insert_segments, last_clock
+from derive.storage.metadata.transaction import Transaction
 from derive.time.positions import Place
 
 
-def record_parts(db: apsw.Connection, task: str, several: Sequence[Derived], documents: int) -> None:
+def record_parts(db: Transaction, task: str, several: Sequence[Derived], documents: int) -> None:
     """Record the parts to which a transaction belongs, before its positions and its output are written.
 
     Args:
@@ -53,9 +53,7 @@ def record_parts(db: apsw.Connection, task: str, several: Sequence[Derived], doc
         _record_part(db, task, derived, documents, derived.begins if number else None)
 
 
-def _record_part(
-    db: apsw.Connection, task: str, derived: Derived, documents: int, ends: Mapping[str, int] | None
-) -> None:
+def _record_part(db: Transaction, task: str, derived: Derived, documents: int, ends: Mapping[str, int] | None) -> None:
     """Record the part to which a step belongs; the part before it ends at the present positions, or at `ends`."""
     last: Any = db.execute(
         "SELECT number, definition, is_regular, ends IS NULL FROM history WHERE task = ? ORDER BY number DESC LIMIT 1",
@@ -88,12 +86,14 @@ def _json_of(positions: Mapping[str, int]) -> str:
     return orjson.dumps(dict(positions)).decode()
 
 
-def insert_definition(db: apsw.Connection, definition: Definition) -> None:
+def insert_definition(db: Transaction, definition: Definition) -> None:
     """Store a definition, unless it is stored already."""
-    db.execute("INSERT INTO definition VALUES (?, ?) ON CONFLICT DO NOTHING", (definition.digest, definition.text))
+    db.execute(
+        "INSERT INTO definition VALUES (?, ?) ON CONFLICT (digest) DO NOTHING", (definition.digest, definition.text)
+    )
 
 
-def end_part(db: apsw.Connection, task: str, upper: int | None = None, ends: Mapping[str, int] | None = None) -> None:
+def end_part(db: Transaction, task: str, upper: int | None = None, ends: Mapping[str, int] | None = None) -> None:
     """End the last part of a derivation's past, unless it has ended.
 
     Args:
@@ -109,16 +109,19 @@ def end_part(db: apsw.Connection, task: str, upper: int | None = None, ends: Map
     )
 
 
-def record_applied(db: apsw.Connection, task: str, definition: Definition) -> None:
+def record_applied(db: Transaction, task: str, definition: Definition) -> None:
     """Record the definition of a materialization, in the write transaction of its commit."""
     if db.execute("SELECT definition FROM applied WHERE task = ?", (task,)).get == definition.digest:
         return
     insert_definition(db, definition)
-    db.execute("INSERT OR REPLACE INTO applied VALUES (?, ?)", (task, definition.digest))
+    db.execute(
+        "INSERT INTO applied VALUES (?, ?) ON CONFLICT (task) DO UPDATE SET definition = excluded.definition",
+        (task, definition.digest),
+    )
     _forget_definitions(db)
 
 
-def read_applied(db: apsw.Connection, task: str) -> str | None:
+def read_applied(db: Transaction, task: str) -> str | None:
     """Return the text of a materialization's definition at its last commit; None if none is recorded."""
     text: str | None = db.execute(
         "SELECT spec FROM applied JOIN definition ON digest = definition WHERE task = ?", (task,)
@@ -126,7 +129,7 @@ def read_applied(db: apsw.Connection, task: str) -> str | None:
     return text
 
 
-def _forget_definitions(db: apsw.Connection) -> None:
+def _forget_definitions(db: Transaction) -> None:
     """Delete the definitions that no task has."""
     db.execute(
         "DELETE FROM definition WHERE digest NOT IN (SELECT definition FROM history UNION ALL"
@@ -134,14 +137,14 @@ def _forget_definitions(db: apsw.Connection) -> None:
     )
 
 
-def forget_past(db: apsw.Connection, task: str) -> None:
+def forget_past(db: Transaction, task: str) -> None:
     """Delete the past of a task, and the definitions that no other task has had."""
     db.execute("DELETE FROM history WHERE task = ?", (task,))
     db.execute("DELETE FROM applied WHERE task = ?", (task,))
     _forget_definitions(db)
 
 
-def read_past(db: apsw.Connection, task: str) -> list[PastPart]:
+def read_past(db: Transaction, task: str) -> list[PastPart]:
     """Return the recorded parts of a derivation's past, in order.
 
     A folder of an older version has none before a commit.
@@ -166,7 +169,7 @@ def read_past(db: apsw.Connection, task: str) -> list[PastPart]:
     ]
 
 
-def read_task(db: apsw.Connection, name: str) -> TaskState | None:
+def read_task(db: Transaction, name: str) -> TaskState | None:
     """Return the state of a task; None if it has not run since the last reset."""
     row: Any = db.execute(
         "SELECT shards, positions, error, documents_in, documents_out, transactions, places, fingerprints,"
@@ -193,39 +196,40 @@ def read_task(db: apsw.Connection, name: str) -> TaskState | None:
     )
 
 
-def read_tasks(db: apsw.Connection) -> list[TaskState]:
+def read_tasks(db: Transaction) -> list[TaskState]:
     """Return the states of all tasks that have run since their last reset, by name."""
     names = [str(name) for (name,) in db.execute("SELECT name FROM task WHERE shards > 0 ORDER BY name").fetchall()]
     return [task for task in (read_task(db, name) for name in names) if task is not None]
 
 
-def begin_epoch(db: apsw.Connection, name: str, shards: int) -> int:
+def begin_epoch(db: Transaction, name: str, shards: int) -> int:
     """Begin a new epoch of a task, and fix the number of shards at its first run; return the epoch."""
     epoch: int = db.execute(
-        "INSERT INTO task (name, shards, positions, epoch) VALUES (?, ?, '{}', 1) ON CONFLICT DO UPDATE SET"
-        " epoch = epoch + 1, shards = iif(shards = 0, excluded.shards, shards) RETURNING epoch",
+        "INSERT INTO task (name, shards, positions, epoch) VALUES (?, ?, '{}', 1) ON CONFLICT (name) DO UPDATE SET"
+        " epoch = task.epoch + 1, shards = CASE task.shards WHEN 0 THEN excluded.shards ELSE task.shards END"
+        " RETURNING epoch",
         (name, shards),
     ).get
     return epoch
 
 
-def supersede(db: apsw.Connection, name: str) -> int:
+def supersede(db: Transaction, name: str) -> int:
     """Begin a new epoch of a server, which has no shards; return the epoch."""
     epoch: int = db.execute(
-        "INSERT INTO task (name, shards, positions, epoch) VALUES (?, 0, '{}', 1) ON CONFLICT DO UPDATE SET"
-        " epoch = epoch + 1 RETURNING epoch",
+        "INSERT INTO task (name, shards, positions, epoch) VALUES (?, 0, '{}', 1) ON CONFLICT (name) DO UPDATE SET"
+        " epoch = task.epoch + 1 RETURNING epoch",
         (name,),
     ).get
     return epoch
 
 
-def epoch_of(db: apsw.Connection, name: str) -> int | None:
+def epoch_of(db: Transaction, name: str) -> int | None:
     """Return the epoch of a task, also after a reset; None if it has never run."""
     epoch: int | None = db.execute("SELECT epoch FROM task WHERE name = ?", (name,)).get
     return epoch
 
 
-def write_note(db: apsw.Connection, name: str, note: TaskNote) -> None:
+def write_note(db: Transaction, name: str, note: TaskNote) -> None:
     """Record a note about a task, such as an error; the positions of the task do not change."""
     match note:
         case Stopped(error):
@@ -246,7 +250,7 @@ def write_note(db: apsw.Connection, name: str, note: TaskNote) -> None:
             db.executemany("INSERT INTO shard VALUES (?, ?, ?)", rows)
 
 
-def _rename(db: apsw.Connection, name: str, keys: Mapping[str, str]) -> None:
+def _rename(db: Transaction, name: str, keys: Mapping[str, str]) -> None:
     """Rename the state keys of a task's inputs in all its records."""
     row: Any = db.execute("SELECT positions, places, fingerprints, edits FROM task WHERE name = ?", (name,)).fetchone()
     *maps, edits = map(orjson.loads, row)
@@ -259,7 +263,7 @@ def _rename(db: apsw.Connection, name: str, keys: Mapping[str, str]) -> None:
     rename_inputs(db, name, keys)
 
 
-def forget_task(db: apsw.Connection, name: str) -> None:
+def forget_task(db: Transaction, name: str) -> None:
     """Delete the state of a task except its epoch, and fence its run."""
     epoch = epoch_of(db, name)
     if epoch is None:
@@ -271,10 +275,13 @@ def forget_task(db: apsw.Connection, name: str) -> None:
     db.execute("INSERT INTO task (name, shards, positions, epoch) VALUES (?, 0, '{}', ?)", (name, epoch + 1))
     # After a swap, the state was in the folder of a shadow, and a later shadow may use that folder again. "A" is the
     # character after "@".
-    db.execute("UPDATE task SET epoch = max(epoch, ?1) WHERE name > ?2 || '@' AND name < ?2 || 'A'", (epoch + 1, name))
+    db.execute(
+        "UPDATE task SET epoch = ? WHERE name > ? AND name < ? AND epoch < ?",
+        (epoch + 1, f"{name}@", f"{name}A", epoch + 1),
+    )
 
 
-def rewind_task(db: apsw.Connection, name: str, keys: Collection[str]) -> None:
+def rewind_task(db: Transaction, name: str, keys: Collection[str]) -> None:
     """Delete the progress of some of a task's inputs (by state key), and fence its run."""
     row: Any = db.execute("SELECT positions, places, fingerprints, edits FROM task WHERE name = ?", (name,)).fetchone()
     if row is None:
@@ -289,7 +296,7 @@ def rewind_task(db: apsw.Connection, name: str, keys: Collection[str]) -> None:
     )
 
 
-def advance_task(db: apsw.Connection, name: str, commit: TaskCommit) -> None:
+def advance_task(db: Transaction, name: str, commit: TaskCommit) -> None:
     """Advance a task, in the write transaction of its documents.
 
     Raises:
@@ -310,13 +317,13 @@ def advance_task(db: apsw.Connection, name: str, commit: TaskCommit) -> None:
         ),
     )
     db.executemany(
-        "INSERT INTO shard VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET token = excluded.token",
+        "INSERT INTO shard VALUES (?, ?, ?) ON CONFLICT (task, number) DO UPDATE SET token = excluded.token",
         [(name, number, token) for number, token in commit.shards.items()],
     )
     downgrade_inputs(db, name, commit.needs, may_step_back=commit.may_step_back)
 
 
-def _check_positions(db: apsw.Connection, name: str, commit: TaskCommit) -> None:
+def _check_positions(db: Transaction, name: str, commit: TaskCommit) -> None:
     """Raise an error if a transform would move back in its source, because it would then derive documents twice.
 
     Positions are adjusted timestamps: source timestamps plus an offset that the catalog may change.
@@ -334,7 +341,7 @@ def _check_positions(db: apsw.Connection, name: str, commit: TaskCommit) -> None
             )
 
 
-def move_task(db: apsw.Connection, move: TaskMove) -> None:
+def move_task(db: Transaction, move: TaskMove) -> None:
     """Advance a task and the collections that it writes.
 
     Raises:
@@ -355,7 +362,7 @@ def move_task(db: apsw.Connection, move: TaskMove) -> None:
         record_applied(db, capability.task, move.commit.applied)
 
 
-def insert_update(db: apsw.Connection, update: CollectionUpdate, frontier: int, *, ascending: bool = False) -> None:
+def insert_update(db: Transaction, update: CollectionUpdate, frontier: int, *, ascending: bool = False) -> None:
     """Add segments to a collection; the caller has a write capability at `frontier`.
 
     Raises:

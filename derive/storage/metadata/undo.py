@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-import apsw
-
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError, UsageError, suggest
 from derive.protocol.collection import owner_of_version
@@ -25,6 +23,7 @@ from derive.storage.metadata.ingestions import Load, find_load, mark_undone, rea
 from derive.storage.metadata.segment import read_segments, replace_segments
 from derive.storage.metadata.tables import name_of
 from derive.storage.metadata.tasks import read_tasks
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.segments.partition import INGESTED
 from derive.time import BEGINNING
 
@@ -33,7 +32,7 @@ class ReadLoadError(StorageError):
     """A load that readers have read, or may be reading."""
 
 
-def undo_load(db: apsw.Connection, collection: str, load_id: str) -> None:
+def undo_load(db: Transaction, collection: str, load_id: str) -> None:
     """Remove the documents of a load from its collection; do nothing if the load was undone already.
 
     Args:
@@ -68,7 +67,7 @@ def undo_load(db: apsw.Connection, collection: str, load_id: str) -> None:
     mark_undone(db, load)
 
 
-def _require_undone(db: apsw.Connection, collection: str, load_id: str) -> None:
+def _require_undone(db: Transaction, collection: str, load_id: str) -> None:
     names = {load.load_id: load.undone is not None for load in read_loads(db, collection) if load.load_id is not None}
     if not names.get(load_id):
         guess = suggest(load_id, names)
@@ -76,7 +75,7 @@ def _require_undone(db: apsw.Connection, collection: str, load_id: str) -> None:
         raise UsageError(f"there is no load '{load_id}' of '{collection}'", hint=hint)
 
 
-def _require_unread(db: apsw.Connection, load: Load, clock: int) -> None:
+def _require_unread(db: Transaction, load: Load, clock: int) -> None:
     """Raise an error if a reader has read a load, or may be reading it.
 
     Args:
@@ -117,7 +116,7 @@ def _require_unread(db: apsw.Connection, load: Load, clock: int) -> None:
     )
 
 
-def describe_reader(db: apsw.Connection, held: Capability) -> str:
+def describe_reader(db: Transaction, held: Capability) -> str:
     """Return the name of a task, of a view, of an index or of a process that holds a read capability."""
     kind, is_of_sql, identifier = (held.task or "").partition(":")
     if not is_of_sql:

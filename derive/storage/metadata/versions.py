@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import apsw
-
 from derive.protocol.collection import version_name
 from derive.protocol.definition_text import restored_collection
 from derive.protocol.specs import CollectionSpec
+from derive.storage.capability.table import last_read
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.timeline import wall_clock
 from derive.time import BEGINNING
 
@@ -49,7 +49,7 @@ class Version:
         return spec if self.definition is None else replace(restored_collection(self.definition), name=spec.name)
 
 
-def versions_of(db: apsw.Connection, name: str) -> list[Version]:
+def versions_of(db: Transaction, name: str) -> list[Version]:
     """Return the versions of a collection, in order; none if no shadow has replaced it."""
     rows: list[Any] = db.execute(
         "SELECT number, begins, lead(begins) OVER (ORDER BY number), definition FROM version WHERE collection = ?"
@@ -62,7 +62,7 @@ def versions_of(db: apsw.Connection, name: str) -> list[Version]:
     ]
 
 
-def version_at(db: apsw.Connection, name: str, clock: int | None) -> Version | None:
+def version_at(db: Transaction, name: str, clock: int | None) -> Version | None:
     """Return the version of a collection's contents at a timestamp; None if it has never had several versions.
 
     Args:
@@ -75,7 +75,7 @@ def version_at(db: apsw.Connection, name: str, clock: int | None) -> Version | N
     return begun[-1] if begun else next(iter(versions), None)
 
 
-def describe_version(db: apsw.Connection, name: str, definition: str | None) -> None:
+def describe_version(db: Transaction, name: str, definition: str | None) -> None:
     """Set the definition under which the present version of a collection is read; None for the catalog's."""
     versions = versions_of(db, name)
     if not versions:
@@ -90,17 +90,17 @@ def describe_version(db: apsw.Connection, name: str, definition: str | None) -> 
         )
 
 
-def begin_version(db: apsw.Connection, name: str, number: int, begins: int, definition: str | None = None) -> None:
+def begin_version(db: Transaction, name: str, number: int, begins: int, definition: str | None = None) -> None:
     """Add a version of a collection, which becomes the present version."""
     db.execute("INSERT INTO version VALUES (?, ?, ?, ?)", (name, number, begins, definition))
 
 
-def readable_names(db: apsw.Connection, name: str) -> list[str]:
+def readable_names(db: Transaction, name: str) -> list[str]:
     """Return the names of the collections with the documents of all versions of a collection."""
     return [name, *(version.stored for version in versions_of(db, name)[:-1])]
 
 
-def drop_versions(db: apsw.Connection, name: str, since: int | None = None) -> None:
+def drop_versions(db: Transaction, name: str, since: int | None = None) -> None:
     """Delete the former versions of a collection whose contents end by a timestamp.
 
     Without a timestamp, delete all former versions. With a timestamp, no capability to read the deleted contents may
@@ -114,19 +114,18 @@ def drop_versions(db: apsw.Connection, name: str, since: int | None = None) -> N
         db.execute("DELETE FROM version WHERE collection = ?", (name,))
 
 
-def _drop(db: apsw.Connection, name: str, version: Version, *, is_discarded: bool) -> None:
+def _drop(db: Transaction, name: str, version: Version, *, is_discarded: bool) -> None:
     stored = (version.stored,)
     if is_discarded:
         db.execute(
-            "INSERT OR IGNORE INTO discarded SELECT path, ?2 FROM segment WHERE collection = ?1"
-            " UNION SELECT path, ?2 FROM replaced WHERE collection = ?1",
-            (version.stored, name),
+            "INSERT INTO discarded SELECT path, ? FROM segment WHERE collection = ?"
+            " UNION SELECT path, ? FROM replaced WHERE collection = ? ON CONFLICT (path) DO NOTHING",
+            (name, version.stored, name, version.stored),
         )
     else:
         db.execute(
-            "INSERT INTO replaced SELECT path, ?2, max(?3, coalesce((SELECT max(at) FROM capability"
-            " WHERE collection = ?2 AND kind = 'read'), 0)) FROM segment WHERE collection = ?1",
-            (version.stored, name, wall_clock()),
+            "INSERT INTO replaced SELECT path, ?, ? FROM segment WHERE collection = ?",
+            (name, max(wall_clock(), last_read(db, name)), version.stored),
         )
         db.execute("UPDATE replaced SET collection = ? WHERE collection = ?", (name, version.stored))
     for table in ("discarded", "abandoned", "writer"):

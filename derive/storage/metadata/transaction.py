@@ -1,0 +1,76 @@
+"""The boundary between the functions of the metadata and the database that stores it.
+
+All functions of the metadata take a transaction of this type. Their SQL is the common subset of SQLite and PostgreSQL:
+
+- Parameters are `?` in the order of the values. Values are integers, texts, bytes and None.
+- Integers have 64 bits; a truth value is stored as 0 or 1, and an expression in the result may be a boolean.
+- Upserts name their columns: `ON CONFLICT (…)`. In an upsert, a column of the stored row is qualified by its table.
+- Texts are ordered by their bytes. An order of columns that may be NULL says where NULLs stand.
+- Scalar `max`, `iif`, `OR IGNORE`, `OR REPLACE` and negative limits are not used.
+
+The few expressions without a common form are attributes of the dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+SMALL_DOCUMENTS, SMALL_BYTES = 250_000, 32 << 20
+"""A segment is small, and worth merging, if it has fewer documents and fewer bytes than this."""
+
+
+class Rows(Protocol):
+    """The rows of a statement, which are read once."""
+
+    @property
+    def get(self) -> Any:
+        """Return the value of a single row with a single column; None without rows."""
+        ...
+
+    def fetchone(self) -> Any:
+        """Return the next row; None after the last row."""
+        ...
+
+    def fetchall(self) -> list[Any]:
+        """Return the remaining rows."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Expressions of SQL that differ between databases; indexes have the first two.
+
+    Attributes:
+        is_small: 1 for a small segment, and 0 for others.
+        span_digits: number of hexadecimal digits of a segment's time span.
+        contains: condition that the text of an appended update contains a parameter.
+    """
+
+    is_small: str
+    span_digits: str
+    contains: str
+
+
+class Transaction(Protocol):
+    """A transaction of the metadata, to read or to write."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """Return the expressions that the database does not share with others."""
+        ...
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
+        """Execute a statement."""
+        ...
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
+        """Execute a statement without a result for each sequence of values."""
+        ...
+
+    def defer_references(self) -> None:
+        """Check references to names of collections at the commit, so that a collection can be renamed."""
+        ...
