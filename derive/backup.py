@@ -58,12 +58,11 @@ from derive.shard.state import (
 from derive.storage.blobs import translated
 from derive.storage.folder_id import RESTORED, write_folder_id
 from derive.storage.folder_id import identity_of as folder_identity
-from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.descriptions import TaskState
 from derive.storage.metadata.identity import COMMITS, RESTORING, identity_of, read_commits
 from derive.storage.metadata.opening import PRIVATE
 from derive.storage.metadata.segment import every_segment, is_segment
-from derive.storage.metadata.sqlite import SqliteConnection
+from derive.storage.metadata.sqlite import SqliteConnection, SqliteMetadata
 from derive.storage.metadata.tasks import read_task, read_tasks
 from derive.storage.segments.partition import FOLDER, own_path
 from derive.storage.segments.segment_file import check_segments
@@ -664,7 +663,7 @@ def _replace_identity(root: Path, manifest: Manifest) -> None:
     """Give a restored folder its own identity, and end the capabilities of the original."""
     identifier = str(uuid4())
     path = root / f"{METADATA}.new"
-    metadata = Metadata(path)  # opening upgrades the database to the current format
+    metadata = SqliteMetadata(path)  # opening upgrades the database to the current format
     try:
         with metadata.transaction() as db:
             db.execute("UPDATE folder SET id = ?", (identifier,))

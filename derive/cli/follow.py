@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from derive.protocol.specs import CollectionSpec
     from derive.storage.following import Follower, FollowStep
     from derive.storage.inputs.growing_file import LineFormat
-    from derive.storage.metadata.database import Listener
+    from derive.storage.metadata.commit_signal import FileListener
     from derive.storage.store import Store
 
 _LOOK_SECONDS = 0.5
@@ -191,7 +191,7 @@ class _Watch:
 
     def __init__(self) -> None:
         self._folders: set[str] = set()
-        self._listener: Listener | None = None
+        self._listener: FileListener | None = None
 
     def forget(self) -> None:
         """Discard the changes so far."""
@@ -200,14 +200,14 @@ class _Watch:
 
     def wait(self, folders: set[str]) -> None:
         """Wait for a change in a folder after the last `forget`, for a short time."""
-        from derive.storage.metadata.database import WRITTEN, Listener
+        from derive.storage.metadata.commit_signal import WRITTEN, FileListener
 
         if folders != self._folders:
             self._folders = folders
             if self._listener is not None:
                 self._listener.close()
             try:
-                self._listener = Listener([Path(folder) for folder in folders], WRITTEN)
+                self._listener = FileListener([Path(folder) for folder in folders], WRITTEN)
             except OSError:
                 self._listener = None
             return  # files may have changed before the watch

@@ -19,7 +19,7 @@ import orjson
 from derive.document.clock import format_rfc3339
 from derive.errors import FlowError, InternalError
 from derive.protocol.derive import Level
-from derive.storage.metadata.database import WRITTEN, Listener
+from derive.storage.metadata.commit_signal import WRITTEN, FileListener
 from derive.storage.segments.partition import own_path
 
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -145,7 +145,7 @@ class LogChanges:
 
     def __init__(self, root: Path, tasks: Iterable[str]) -> None:
         self._folders = {log_file(root, task).parent for task in tasks}
-        self._listener: Listener | None = None
+        self._listener: FileListener | None = None
 
     def begin(self) -> None:
         """Prepare to read: entries written after this call end the next wait."""
@@ -159,7 +159,7 @@ class LogChanges:
             return
         time.sleep(_LOOK_SECONDS)
         with suppress(OSError):  # the folder is missing, or cannot be watched
-            self._listener = Listener(self._folders, WRITTEN)
+            self._listener = FileListener(self._folders, WRITTEN)
 
 
 def internal(root: Path, task: str, error: Exception) -> FlowError:

@@ -26,7 +26,7 @@ from derive.engine.reset import split
 from derive.engine.task_reconciler import open_run
 from derive.protocol.specs import CatalogSpec
 from derive.storage.ingest import Ingestion
-from derive.storage.metadata import database as metadata
+from derive.storage.metadata import sqlite_tables as metadata
 from derive.storage.store import Store
 
 FORMATS = Path(__file__).with_name("formats")

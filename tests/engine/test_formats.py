@@ -16,7 +16,7 @@ from format_history import FORMATS, after, documents, write_catalog
 from derive.catalog import load
 from derive.engine.reset import reset, split
 from derive.storage.compaction import compact
-from derive.storage.metadata.database import FORMAT
+from derive.storage.metadata.sqlite_tables import FORMAT
 
 VERSIONS = sorted(int(file.name.removesuffix(".tar.xz")) for file in FORMATS.iterdir())
 DONE = 3

@@ -40,7 +40,7 @@ from derive.sql.transactions import group_commit
 from derive.storage import sql_catalog
 from derive.storage.capability import table as capabilities
 from derive.storage.ingest import Ingestion
-from derive.storage.metadata import database, identity, owner
+from derive.storage.metadata import identity, owner, sqlite
 from derive.storage.metadata.owner import Door, Owner
 from derive.storage.store import Store
 from derive.storage.table_types import RowUpdate, TableUpdate
@@ -670,7 +670,7 @@ def without_validation(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_lost_metadata(patch: pytest.MonkeyPatch) -> None:
-    for module in (identity, database):
+    for module in (identity, sqlite):
         patch.setattr(module, "require_new", lambda path, is_there=None: None)
 
 

@@ -22,7 +22,7 @@ from derive.sql.execution.state import Cursor
 from derive.sql.execution.subscribe import Subscription
 from derive.sql.maintenance.controller.controller import FIRST_TRANSIENT_ID
 from derive.storage.capability.capabilities import Request
-from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.sqlite import SqliteMetadata
 
 Update = tuple[int, Row, int]
 ROWS = st.tuples(st.integers(0, 2), st.none() | st.sampled_from("ab"))
@@ -208,7 +208,7 @@ async def test_subscription_cancelled_at_its_start_leaves_nothing(
     follower = Client(coordinator)
     await follower("BEGIN")
     await follower("SELECT * FROM t")  # its time is known, so what comes next is the lease
-    with closing(Metadata(world.data / "metadata.db")) as metadata, metadata.transaction():
+    with closing(SqliteMetadata(world.data / "metadata.db")) as metadata, metadata.transaction():
         # No other session writes, so the cursor waits for the lease.
         subscribing = asyncio.create_task(follower("DECLARE c CURSOR FOR SUBSCRIBE t"))
         await asyncio.sleep(0.2)

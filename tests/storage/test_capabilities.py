@@ -24,8 +24,8 @@ from derive.storage.capability.capabilities import Renewals
 from derive.storage.compaction import compact
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata import segment
-from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.owner import Door
+from derive.storage.metadata.sqlite import SqliteMetadata
 from derive.storage.segments.partition import COMPACTED, INGESTED
 from derive.storage.segments.reader import read_sorted
 from derive.storage.store import Store
@@ -231,29 +231,29 @@ def leases(tmp_path: Path) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def metadata(tmp_path: Path, leases: list[str]) -> Iterator[Metadata]:
-    with closing(Metadata(tmp_path / "data" / "metadata.db")) as metadata:
+def metadata(tmp_path: Path, leases: list[str]) -> Iterator[SqliteMetadata]:
+    with closing(SqliteMetadata(tmp_path / "data" / "metadata.db")) as metadata:
         yield metadata
 
 
-def age(metadata: Metadata) -> None:
+def age(metadata: SqliteMetadata) -> None:
     with metadata.transaction() as db:
         db.execute("UPDATE capability SET expires = 1")
 
 
-def old(metadata: Metadata) -> set[str]:
+def old(metadata: SqliteMetadata) -> set[str]:
     with metadata.snapshot() as db:
         return {str(row[0]) for row in db.execute("SELECT id FROM capability WHERE expires = 1").fetchall()}
 
 
-def wait_until_all_are_renewed(metadata: Metadata) -> None:
+def wait_until_all_are_renewed(metadata: SqliteMetadata) -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while old(metadata):
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
 
-def test_single_thread_renews_all_capabilities(metadata: Metadata, leases: list[str]) -> None:
+def test_single_thread_renews_all_capabilities(metadata: SqliteMetadata, leases: list[str]) -> None:
     renewals, before = Renewals(metadata, 0.01), threading.active_count()
     with ExitStack() as stack:
         for lease in leases:
@@ -264,7 +264,7 @@ def test_single_thread_renews_all_capabilities(metadata: Metadata, leases: list[
     assert threading.active_count() == before
 
 
-def test_unneeded_capability_is_not_renewed(metadata: Metadata, leases: list[str]) -> None:
+def test_unneeded_capability_is_not_renewed(metadata: SqliteMetadata, leases: list[str]) -> None:
     renewals = Renewals(metadata, 0.01)
     with renewals.renewed(leases[0]):
         with renewals.renewed(leases[1]):
@@ -278,7 +278,7 @@ def test_unneeded_capability_is_not_renewed(metadata: Metadata, leases: list[str
 
 
 def test_renewal_of_capabilities_resumes_after_a_time_without_capabilities(
-    metadata: Metadata, leases: list[str]
+    metadata: SqliteMetadata, leases: list[str]
 ) -> None:
     renewals = Renewals(metadata, 0.01)
     with renewals.renewed(leases[0]):

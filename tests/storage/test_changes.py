@@ -21,7 +21,7 @@ from typing_extensions import override
 from derive.contents.reads import ReadOptions, subscribe_at
 from derive.protocol.specs import CatalogSpec
 from derive.storage.ingest import Ingestion
-from derive.storage.metadata.database import CommitSignal
+from derive.storage.metadata.commit_signal import FileSignal
 from derive.storage.store import Store
 
 CATALOG = """
@@ -56,7 +56,7 @@ def world(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> World:
     return world
 
 
-class Unheard(CommitSignal):
+class Unheard(FileSignal):
     """A signal on a kernel that cannot watch files."""
 
     @override

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from derive.storage.metadata.database import WRITTEN, CommitSignal, Listener
+from derive.storage.metadata.commit_signal import WRITTEN, FileListener, FileSignal
 
 LONG = 60.0
 """Seconds that no test is meant to take."""
@@ -26,14 +26,14 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def listens(listener: Listener, seconds: float) -> float:
+def listens(listener: FileListener, seconds: float) -> float:
     begun = time.monotonic()
     listener.listen(seconds)
     return time.monotonic() - begun
 
 
 def test_commit_signal_reaches_current_listeners_only(file: Path) -> None:
-    signal = CommitSignal(file)
+    signal = FileSignal(file)
     with signal.listener() as one, signal.listener() as other:
         assert one is not None
         assert other is not None
@@ -42,13 +42,13 @@ def test_commit_signal_reaches_current_listeners_only(file: Path) -> None:
         one.forget()
         assert listens(one, 0.05) >= 0.05
         assert listens(other, LONG) < LONG
-        threading.Timer(0.05, CommitSignal(file).send).start()
+        threading.Timer(0.05, FileSignal(file).send).start()
         assert listens(one, LONG) < LONG
     signal.close()
 
 
 def test_commit_signals_between_listeners_are_received(file: Path) -> None:
-    signal = CommitSignal(file)
+    signal = FileSignal(file)
     with signal.listener() as first:
         assert first is not None
     signal.send()
@@ -59,7 +59,7 @@ def test_commit_signals_between_listeners_are_received(file: Path) -> None:
 
 
 def test_writes_alone_send_no_signal(file: Path) -> None:
-    signal = CommitSignal(file)
+    signal = FileSignal(file)
     with signal.listener() as listener, file.open("ab") as stream:
         assert listener is not None
         stream.write(b"content")
@@ -70,7 +70,7 @@ def test_writes_alone_send_no_signal(file: Path) -> None:
 
 def test_commit_signal_closes_its_descriptors(file: Path) -> None:
     before = os.listdir("/proc/self/fd")
-    signal = CommitSignal(file)
+    signal = FileSignal(file)
     with signal.listener(), signal.listener():
         assert len(os.listdir("/proc/self/fd")) > len(before)
     signal.close()
@@ -78,7 +78,7 @@ def test_commit_signal_closes_its_descriptors(file: Path) -> None:
 
 
 def test_commit_signal_without_a_folder_has_no_listener(tmp_path: Path) -> None:
-    signal = CommitSignal(tmp_path / "nowhere")
+    signal = FileSignal(tmp_path / "nowhere")
     signal.send()
     with signal.listener() as listener:
         assert listener is None
@@ -87,7 +87,7 @@ def test_commit_signal_without_a_folder_has_no_listener(tmp_path: Path) -> None:
 
 def test_commit_signal_folder_reports_writes(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    listener = Listener([tmp_path], WRITTEN)
+    listener = FileListener([tmp_path], WRITTEN)
     log.write_text("one")
     assert listens(listener, LONG) < LONG
     listener.forget()
@@ -108,8 +108,8 @@ import atexit
 from pathlib import Path
 listeners = []
 atexit.register(lambda: listeners[0].forget())
-from derive.storage.metadata.database import Listener
-listeners.append(Listener([Path({str(file)!r})]))
+from derive.storage.metadata.commit_signal import FileListener
+listeners.append(FileListener([Path({str(file)!r})]))
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")

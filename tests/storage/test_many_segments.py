@@ -15,7 +15,6 @@ from derive.position import Position
 from derive.protocol.specs import CollectionSpec
 from derive.storage.compaction import MergeSizes, choose
 from derive.storage.metadata.collection import read_collection
-from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.segment import (
     WindowPlace,
     discard_segments,
@@ -25,6 +24,7 @@ from derive.storage.metadata.segment import (
     read_window,
     replace_segments,
 )
+from derive.storage.metadata.sqlite import SqliteMetadata
 from derive.storage.metadata.tables import bind
 from derive.storage.store import Store
 from derive.time.positions import Segment
@@ -45,15 +45,15 @@ rows = st.lists(
 
 
 @pytest.fixture(scope="module")
-def metadata(tmp_path_factory: pytest.TempPathFactory) -> Metadata:
-    metadata = Metadata(tmp_path_factory.mktemp("segments") / "metadata.db", durable=False)
+def metadata(tmp_path_factory: pytest.TempPathFactory) -> SqliteMetadata:
+    metadata = SqliteMetadata(tmp_path_factory.mktemp("segments") / "metadata.db", durable=False)
     with metadata.transaction() as db:
         for name in NAMES:
             bind(db, spec_of(name))
     return metadata
 
 
-def rolled_back(metadata: Metadata, work: Callable[[apsw.Connection], None]) -> None:
+def rolled_back(metadata: SqliteMetadata, work: Callable[[apsw.Connection], None]) -> None:
     """Do work in a transaction that leaves nothing."""
     with pytest.raises(ZeroDivisionError), metadata.transaction() as db:
         work(db)
@@ -78,7 +78,7 @@ def added(segments: list[Segment]) -> tuple[int, int, int]:
 
 
 @given(rows, rows, st.data())
-def test_sums_follow_every_change(metadata: Metadata, first: Any, second: Any, data: st.DataObject) -> None:
+def test_sums_follow_every_change(metadata: SqliteMetadata, first: Any, second: Any, data: st.DataObject) -> None:
     one, two = segments_of(first), segments_of(second, NAMES[1])
     old = one[: data.draw(st.integers(0, len(one)))]
     new = [Segment(NAMES[0], "new", ("a",), 1, 2, 5, 9)]
@@ -100,7 +100,9 @@ def test_sums_follow_every_change(metadata: Metadata, first: Any, second: Any, d
 
 
 @given(rows, st.integers(0, 6_000), st.sampled_from([0, 256]))
-def test_segments_one_by_one_are_those_of_a_read(metadata: Metadata, described: Any, begin: int, few: int) -> None:
+def test_segments_one_by_one_are_those_of_a_read(
+    metadata: SqliteMetadata, described: Any, begin: int, few: int
+) -> None:
     def work(db: apsw.Connection) -> None:
         insert_segments(db, NAMES[0], segments_of(described))
         insert_segments(db, NAMES[1], segments_of(described, NAMES[1]))
@@ -110,7 +112,7 @@ def test_segments_one_by_one_are_those_of_a_read(metadata: Metadata, described: 
 
 
 @given(rows, st.integers(2, 4))
-def test_windows_have_the_groups_of_all_segments(metadata: Metadata, described: Any, fewest: int) -> None:
+def test_windows_have_the_groups_of_all_segments(metadata: SqliteMetadata, described: Any, fewest: int) -> None:
     def work(db: apsw.Connection) -> None:
         insert_segments(db, NAMES[0], segments_of(described))
         window = read_window(db, NAMES[0], fewest, WindowPlace(), 1_000)
@@ -121,7 +123,7 @@ def test_windows_have_the_groups_of_all_segments(metadata: Metadata, described: 
 
 
 @given(rows, st.integers(1, 5))
-def test_windows_follow_one_another(metadata: Metadata, described: Any, most: int) -> None:
+def test_windows_follow_one_another(metadata: SqliteMetadata, described: Any, most: int) -> None:
     """Together they have every small segment once, in order."""
 
     def work(db: apsw.Connection) -> None:
@@ -151,7 +153,7 @@ def test_sums_of_an_older_folder_are_counted_once(tmp_path: Path) -> None:
     insert_segments(db, NAMES[0], segments_of([(1, 1, 3, "a"), (2, 1, 4, "b")]))
     db.close()
 
-    reading = Metadata(tmp_path / "metadata.db", access="read")
+    reading = SqliteMetadata(tmp_path / "metadata.db", access="read")
     with reading.snapshot() as db:
         assert sums(db, NAMES[0]) == (2, 7, 14)
     reading.close()

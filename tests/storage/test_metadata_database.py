@@ -13,11 +13,11 @@ from typing import Any
 import apsw
 import pytest
 
-from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.sqlite import SqliteMetadata
 
 
 def test_connection_is_closed_after_its_last_use(tmp_path: Path) -> None:
-    metadata = Metadata(tmp_path / "metadata.db")
+    metadata = SqliteMetadata(tmp_path / "metadata.db")
     begun, values = Event(), []
 
     def read() -> None:
@@ -34,11 +34,11 @@ def test_connection_is_closed_after_its_last_use(tmp_path: Path) -> None:
     assert values == [500000500000]
 
 
-@pytest.mark.parametrize("use", [Metadata.transaction, Metadata.snapshot])
+@pytest.mark.parametrize("use", [SqliteMetadata.transaction, SqliteMetadata.snapshot])
 def test_interrupted_begin_leaves_no_transaction(
-    tmp_path: Path, use: Callable[[Metadata], AbstractContextManager[apsw.Connection]]
+    tmp_path: Path, use: Callable[[SqliteMetadata], AbstractContextManager[apsw.Connection]]
 ) -> None:
-    metadata = Metadata(tmp_path / "metadata.db")
+    metadata = SqliteMetadata(tmp_path / "metadata.db")
 
     def interrupt(frame: FrameType, event: str, called: Any) -> None:
         connection = getattr(called, "__self__", None)
@@ -68,11 +68,11 @@ def schema_of(path: Path) -> list[tuple[str, str]]:
 
 def test_first_databases_of_the_present_format_get_its_later_tables(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
-    Metadata(path).close()
+    SqliteMetadata(path).close()
     present = schema_of(path)
     with closing(apsw.Connection(str(path))) as db:
         db.execute("ALTER TABLE task DROP COLUMN home")
         for table in ("applied", "ingestion", "version", "shadow", "shadow_binding", "decision"):
             db.execute(f"DROP TABLE {table}")
-    Metadata(path).close()
+    SqliteMetadata(path).close()
     assert schema_of(path) == present

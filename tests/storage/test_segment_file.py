@@ -24,7 +24,7 @@ from derive.errors import BusyError, FlowError, SegmentError, SegmentMissingErro
 from derive.position import Position
 from derive.protocol.specs import CollectionSpec
 from derive.storage.compaction import compact
-from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.sqlite import SqliteMetadata
 from derive.storage.segments.clocks import count_documents, first_clock
 from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.rows import WrittenRows
@@ -184,7 +184,7 @@ def test_restored_file_is_read_again(tmp_path: Path) -> None:
 
 def test_busy_database_is_a_retryable_error(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
-    metadata = Metadata(path, patience=1)
+    metadata = SqliteMetadata(path, patience=1)
     other = apsw.Connection(str(path))
     other.execute("BEGIN IMMEDIATE")
 
@@ -195,7 +195,7 @@ def test_busy_database_is_a_retryable_error(tmp_path: Path) -> None:
         pass
     assert caught.value.heals
     with pytest.raises(BusyError):
-        Metadata(path, patience=1)
+        SqliteMetadata(path, patience=1)
     other.execute("ROLLBACK")
     with metadata.transaction() as db:
         assert db.execute("SELECT count(*) FROM timeline").get == 1
@@ -217,7 +217,7 @@ db.execute("COMMIT")
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the system does not tell who holds a lock")
 def test_a_stopped_process_that_keeps_a_database_busy_is_named(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
-    metadata = Metadata(path, patience=1)
+    metadata = SqliteMetadata(path, patience=1)
     with subprocess.Popen([sys.executable, "-c", _STOPS, str(path)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"locked\n"
@@ -239,7 +239,7 @@ def test_a_stopped_process_that_keeps_a_database_busy_is_named(tmp_path: Path) -
 @pytest.mark.parametrize("damage", ["CREATE TABLE format (x)", "DROP TABLE segment"])
 def test_foreign_or_damaged_database_is_reported(damage: str, tmp_path: Path) -> None:
     if damage.startswith("DROP"):
-        Metadata(tmp_path / "metadata.db").close()
+        SqliteMetadata(tmp_path / "metadata.db").close()
     other = apsw.Connection(str(tmp_path / "metadata.db"))
     other.execute(damage)
     other.close()

@@ -21,8 +21,8 @@ from derive.protocol.specs import SelectorSpec
 from derive.storage.capability.table import Capability
 from derive.storage.compaction import Compaction, Forecast, MergeSizes, choose, compact, forecast
 from derive.storage.history import History
-from derive.storage.metadata.database import FORMAT
 from derive.storage.metadata.owner import Door
+from derive.storage.metadata.sqlite_tables import FORMAT
 from derive.storage.store import Store
 from derive.time.positions import Segment
 

@@ -530,7 +530,7 @@ class Renewals:
             # expired. No sync is needed, because a loss of power ends the capability.
             with (
                 suppress(FlowError),
-                closing(Metadata(self._metadata.path, guard=self._metadata.guard)) as metadata,
+                closing(self._metadata.another()) as metadata,
                 metadata.transaction(synced=False) as db,
             ):
                 for identifier in ids:

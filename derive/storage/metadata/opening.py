@@ -42,6 +42,7 @@ from derive.storage.metadata.identity import (
     traces,
 )
 from derive.storage.metadata.process import boot, is_dead, this_process
+from derive.storage.metadata.sqlite import SqliteMetadata
 
 BEAT_SECONDS = 10.0
 """Interval at which a process touches the lock file."""
@@ -273,11 +274,11 @@ def open_metadata(
     require_restored(root)
     counted = read_commits(root)
     if reading and not is_data_folder(root):
-        return Metadata(path, access="none"), None
+        return SqliteMetadata(path, access="none"), None
     if reading and not (os.access(root, os.W_OK | os.X_OK) and os.access(path, os.W_OK)):
         with translated(root):
             check_host(root, host)
-        metadata = Metadata(path, access="read")
+        metadata = SqliteMetadata(path, access="read")
         _require_own(metadata, counted, accept_older=accept_older)
         return metadata, None
     require_known(path)
@@ -285,7 +286,7 @@ def open_metadata(
         make_folders(root.absolute(), PRIVATE)
     lock = HostLock(root, host)
     try:
-        metadata = Metadata(path, durable=durable, guard=lock.check)
+        metadata = SqliteMetadata(path, durable=durable, guard=lock.check)
         _require_own(metadata, counted, accept_older=accept_older)
         _settle_identity(metadata, counted)
     except BaseException:
@@ -294,7 +295,7 @@ def open_metadata(
     return metadata, lock
 
 
-def _require_own(metadata: Metadata, counted: int | None, *, accept_older: bool) -> None:
+def _require_own(metadata: SqliteMetadata, counted: int | None, *, accept_older: bool) -> None:
     try:
         with metadata.snapshot() as db:
             require_own(metadata.path.parent, db, counted, accept_older=accept_older)
@@ -303,7 +304,7 @@ def _require_own(metadata: Metadata, counted: int | None, *, accept_older: bool)
         raise
 
 
-def _settle_identity(metadata: Metadata, counted: int | None) -> None:
+def _settle_identity(metadata: SqliteMetadata, counted: int | None) -> None:
     """Give a data folder and its metadata an identifier, if an older version has created them without an identifier."""
     root = metadata.path.parent
     with metadata.snapshot() as db:

@@ -1,16 +1,49 @@
-"""SQLite as the database of the metadata: its connections are transactions of `transaction.py`."""
+"""SQLite as the metadata database.
+
+The database is in WAL mode with `synchronous=FULL`. Its connections are transactions of `transaction.py`.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal, TypeAlias
+
 import apsw
+from typing_extensions import override
 
-from derive.storage.metadata.transaction import SMALL_BYTES, SMALL_DOCUMENTS, Dialect
-
-SQLITE = Dialect(
-    is_small=f"(documents < {SMALL_DOCUMENTS} AND bytes < {SMALL_BYTES})",
-    span_digits="length(printf('%x', clock_max - clock_min))",
-    contains="instr(doc, ?) > 0",
+from derive.durable import sync
+from derive.errors import StorageError
+from derive.failpoint import reach
+from derive.storage.blobs import translated
+from derive.storage.metadata.commit_signal import FileSignal
+from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.identity import CommitCount, count_commit, require_known, require_new
+from derive.storage.metadata.sql_database import absorb, remove_absorbed
+from derive.storage.metadata.sqlite_tables import (
+    FORMAT,
+    HOME,
+    LATEST,
+    SIZES,
+    SQL_CATALOG,
+    SQLITE,
+    SUBSTITUTES,
+    TABLES,
+    UPGRADES,
 )
+from derive.storage.metadata.transaction import Transaction
+
+Access: TypeAlias = Literal["write", "read", "none"]
+"""Permitted operations on the database."""
+
+_MOST_WAKES = 1 << 31
+"""Modulus of the count of wake-ups, which SQLite stores as an integer of 32 bits."""
+
+_LOG_BYTES = 8 << 20
+"""Size in bytes to which SQLite truncates the write-ahead log after a checkpoint."""
 
 
 class SqliteConnection(apsw.Connection):
@@ -21,3 +54,237 @@ class SqliteConnection(apsw.Connection):
     def defer_references(self) -> None:
         """Check references to names of collections at the commit, so that a collection can be renamed."""
         self.execute("PRAGMA defer_foreign_keys = ON").fetchall()
+
+
+@contextmanager
+def _of_flowctl(path: Path) -> Iterator[None]:
+    """Translate errors like `translated`; add hints if the database is foreign or damaged."""
+    try:
+        with translated(path):
+            yield
+    except StorageError as exc:
+        if isinstance(exc.__cause__, apsw.NotADBError | apsw.CorruptError):
+            exc.hint = "restore it from a backup, or restore a backup of the whole folder: flowctl restore"
+        raise
+    except apsw.SQLError as exc:
+        if not str(exc).startswith(("no such table", "no such column")):
+            raise
+        raise StorageError(
+            f"{path} is not a complete metadata database of flowctl: {exc}", hint="restore it from a backup"
+        ) from exc
+
+
+class SqliteMetadata(Metadata):
+    """A connection to a metadata database of SQLite.
+
+    Args:
+        path: path of the database; created if missing.
+        durable: whether commits are synced, so that they survive a loss of power.
+        patience: time limit for locks of other processes, milliseconds.
+        access: `read` for a read-only database; `none` for a missing one, which reads as empty.
+        guard: callback before each use; it raises an error if the database must no longer be used.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        durable: bool = True,
+        patience: int = 60_000,
+        access: Access = "write",
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(can_write=access == "write", guard=guard, commit_signal=FileSignal(path))
+        self.path = path
+        self._own_wakes = 0
+        self._durable = durable
+        self._synced: bool | None = True
+        self._turn = threading.RLock()
+        self._count: CommitCount | None = None
+        self._inode: tuple[int, int] | None = None
+        guard()
+        require_known(path)
+        with _of_flowctl(path):
+            self._db = (
+                _connect_to_read(path)
+                if access == "read"
+                else SqliteConnection(":memory:" if access == "none" else str(path))
+            )
+            self._db.set_busy_timeout(patience)
+            if access != "read":
+                self._prepare(durable)
+            version = self._db.execute("SELECT version FROM format").get
+        if version != FORMAT:
+            older = "use the release of flowctl that wrote the data folder, or a newer one"
+            if version in UPGRADES:
+                older = "run flowctl once as a user who may write the data folder"
+            elif version < FORMAT:
+                older = "ingest the sources into a new data folder, and derive from them again"
+            raise StorageError(f"{path} has format {version}, and this flowctl reads format {FORMAT}", hint=older)
+        if access == "read":
+            _complete(self._db)
+        self._file = path.absolute()
+        self._inode = _inode_of(self._file) if access == "write" else None
+        if access == "write":
+            self._count = CommitCount(path)
+
+    def _prepare(self, durable: bool) -> None:
+        """Create the tables, or upgrade them to the current format."""
+        # The log's files persist, because read-only users could not create them.
+        stay = ctypes.c_int(1)
+        self._db.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, ctypes.addressof(stay))
+        synchronous = "FULL" if durable else "OFF"
+        # Fetch all rows: the last of several statements runs only then.
+        self._db.execute(
+            f"PRAGMA journal_mode=WAL; PRAGMA journal_size_limit={_LOG_BYTES}; PRAGMA synchronous={synchronous};"
+            " PRAGMA foreign_keys=ON"
+        ).fetchall()
+        with self.transaction() as db:
+            if not _has(db, "format"):
+                require_new(self.path, "has no tables")
+                db.execute(TABLES + SQL_CATALOG)
+                db.execute("INSERT INTO format VALUES (?)", (FORMAT,))
+            while (version := db.execute("SELECT version FROM format").get) in UPGRADES:
+                db.execute(UPGRADES[version])
+                if version == 10:
+                    absorb(self._db, self.path.parent)
+                db.execute("UPDATE format SET version = ?", (version + 1,))
+            if version == FORMAT:
+                db.execute(LATEST)
+                if not db.execute("SELECT 1 FROM pragma_table_info('task') WHERE name = 'home'").get:
+                    db.execute(HOME)
+                if not _has(db, "size"):
+                    db.execute(SIZES)
+        remove_absorbed(self.path.parent)
+
+    @override
+    @contextmanager
+    def transaction(self, *, wakes: bool = False, synced: bool = True) -> Iterator[Transaction]:
+        with self._turn, _of_flowctl(self.path):
+            self.guard()
+            self._require_present()
+            self._end_interrupted()
+            if self._durable and synced != self._synced:
+                self._synced = None  # an interrupt leaves the setting unknown
+                self._db.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
+                self._synced = synced
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self.admit(self._db)
+                yield self._db
+                if wakes:
+                    earlier: int = self._db.execute("PRAGMA user_version").get
+                    self._db.execute(f"PRAGMA user_version={(earlier + 1) % _MOST_WAKES}")
+                count = count_commit(self._db) if synced and self._count else None
+            except BaseException:
+                if self._db.in_transaction:  # some errors of SQLite end the transaction
+                    self._db.execute("ROLLBACK")
+                raise
+            reach("metadata.committing")
+            try:
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+            reach("metadata.committed")
+            if self._count and count is not None:
+                self._count.write(count)
+            self._own_wakes += wakes
+        self.notify(others=wakes)
+
+    def _end_interrupted(self) -> None:
+        """Roll back a transaction that Ctrl-C has interrupted between its begin and its block."""
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def _require_present(self) -> None:
+        """Raise an error if the file was removed from its path, because no process would read the commit.
+
+        Raises:
+            StorageError: the file was removed or replaced, for example by `flowctl restore`.
+        """
+        if self._inode is None or (inode := _inode_of(self._file)) == self._inode:
+            return
+        event = "replaced" if inode else "removed"
+        raise StorageError(
+            f"{self.path} was {event} while this process used it, so nothing more is written",
+            hint="if the folder was restored, run the command again",
+        )
+
+    @override
+    @contextmanager
+    def snapshot(self) -> Iterator[Transaction]:
+        with self._turn, _of_flowctl(self.path):
+            self.guard()
+            self._end_interrupted()
+            self._db.execute("BEGIN")
+            try:
+                yield self._db
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("COMMIT")
+
+    @override
+    def another(self) -> SqliteMetadata:
+        return SqliteMetadata(self.path, guard=self.guard)
+
+    @override
+    def version(self) -> int:
+        """Return SQLite's data version; a call takes microseconds."""
+        with self._turn, _of_flowctl(self.path):
+            version: int = self._db.execute("PRAGMA data_version").get
+        return version
+
+    @override
+    def wakes(self) -> int:
+        """Return the number of wake-ups by other connections, from an arbitrary start; a call takes microseconds."""
+        with self._turn, _of_flowctl(self.path):
+            count: int = self._db.execute("PRAGMA user_version").get
+            return (count - self._own_wakes) % _MOST_WAKES
+
+    @override
+    def settle(self) -> None:
+        if self._durable:
+            with _of_flowctl(self.path), suppress(FileNotFoundError):
+                sync(Path(f"{self.path}-wal"))
+
+    @override
+    def close(self) -> None:
+        self.commit_signal.close()
+        with self._turn:
+            self._db.close()
+            if self._count:
+                self._count.close()
+                self._count = None
+
+
+def _has(db: Transaction, table: str) -> bool:
+    """Return true if a database has a table."""
+    return db.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (table,)).get is not None
+
+
+def _complete(db: SqliteConnection) -> None:
+    """Add the substitutes of missing tables to a database that only can be read."""
+    for table, substitute in SUBSTITUTES.items():
+        if not _has(db, table):
+            db.execute(substitute)
+
+
+def _inode_of(file: Path) -> tuple[int, int] | None:
+    """Return the device and inode of a file; None if it does not exist."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _connect_to_read(path: Path) -> SqliteConnection:
+    """Return a connection to a read-only database, in a folder where the files of the log cannot be written."""
+    log = Path(f"{path}-wal")
+    if not log.exists():  # a copy or a read-only folder: no process changes it
+        return SqliteConnection(
+            f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        )
+    return SqliteConnection(str(path), apsw.SQLITE_OPEN_READONLY)
