@@ -46,7 +46,6 @@ from derive.storage.metadata.tables import check_partitions, forget_unread
 from derive.storage.metadata.transaction import Transaction
 from derive.storage.metadata.versions import Version, drop_versions, readable_names, versions_of
 from derive.storage.segments.partition import COMPACTED, FOLDER, INGESTED, collection_folder
-from derive.storage.timeline import wall_clock
 from derive.time.positions import Segment
 
 
@@ -202,7 +201,7 @@ class Garbage:
         removed = self._blobs.delete(path for path in {*paths, *discarded} if path not in known)
         with self._metadata.transaction(synced=False) as db:
             forget_discarded(db, discarded)
-            forget_writers(db, name, wall_clock() - _REMEMBERED)
+            forget_writers(db, name, db.now() - _REMEMBERED)
         return removed
 
     def collect_abandoned(self, name: str) -> int:

@@ -81,7 +81,7 @@ class Timeline:
 
     Args:
         metadata: metadata database with the last timestamp.
-        wall: wall clock; tests pass their own.
+        wall: wall clock; the default stands for the clock of the metadata database. Tests pass their own.
         elapsed: monotonic clock; None for the clock of the machine, or for a stopped clock if a test has passed `wall`.
 
     Attributes:
@@ -124,7 +124,7 @@ class Timeline:
     def ahead(self) -> int:
         """Return the lead of the timeline over the wall clock in microseconds, after the wall clock was set back."""
         with self._metadata.snapshot() as db:
-            return max(0, self._now(db).time - self.wall())
+            return max(0, self._now(db).time - self._wall(db))
 
     def advance(self, db: Transaction) -> int:
         """Move the timeline to the present, in a write transaction.
@@ -147,4 +147,7 @@ class Timeline:
         before = last_reading(db)
         watch, elapsed = self.elapsed()
         passed = max(0, elapsed - before.elapsed) if watch == before.watch else 0
-        return ClockReading(max(self.wall(), before.time + passed - passed // _CATCH_UP), watch, elapsed)
+        return ClockReading(max(self._wall(db), before.time + passed - passed // _CATCH_UP), watch, elapsed)
+
+    def _wall(self, db: Transaction) -> int:
+        return db.now() if self.wall is wall_clock else self.wall()

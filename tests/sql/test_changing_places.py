@@ -20,6 +20,7 @@ from derive.engine.task_reconciler import open_run
 from derive.errors import DiskFullError, OwnedError, StorageError
 from derive.sql.coordinator import Coordinator
 from derive.storage.metadata.owner import Door, Owner
+from derive.storage.metadata.sqlite import SqliteMetadata
 from derive.storage.store import Store
 
 NAMES = ("a", "b", "c", "a_tmp", "a@new", "a/position", "@1/a", "B")
@@ -256,8 +257,9 @@ class Full:
     """Has one transaction of a coordinator find the disk full, as SQLite says it."""
 
     def __init__(self, coordinator: Coordinator, failing: int) -> None:
-        self._db = coordinator.store._metadata._db
-        self._turn = coordinator.store._metadata._turn  # other threads commit as well
+        metadata = coordinator.store._metadata
+        assert isinstance(metadata, SqliteMetadata)
+        self._db, self._turn = metadata._db, metadata._turn  # other threads commit as well
         self._left = failing
         with self._turn:
             self._db.set_commit_hook(self._commit)

@@ -23,9 +23,8 @@ from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.capability.capabilities import Renewals
 from derive.storage.compaction import compact
 from derive.storage.ingest import Ingestion
-from derive.storage.metadata import segment
 from derive.storage.metadata.owner import Door
-from derive.storage.metadata.sqlite import SqliteMetadata
+from derive.storage.metadata.sqlite import SqliteConnection, SqliteMetadata
 from derive.storage.segments.partition import COMPACTED, INGESTED
 from derive.storage.segments.reader import read_sorted
 from derive.storage.store import Store
@@ -107,7 +106,7 @@ def test_files_stay_during_reads_though_the_wall_clock_is_set_back(
 ) -> None:
     an_hour_ago = wall_clock() - 3_600_000_000
     with reading(world.store, spec_of(world), ReadOptions()) as found:
-        monkeypatch.setattr(segment, "wall_clock", lambda: an_hour_ago)
+        monkeypatch.setattr(SqliteConnection, "now", lambda db: an_hour_ago)
         assert compact(world.store, spec_of(world), grace=0) is not None
         world.store.garbage.collect_replaced(wall_clock())
         assert sum(len(rows) for rows in read_sorted(world.root, [found.read])) == 4

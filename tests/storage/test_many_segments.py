@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,8 +23,9 @@ from derive.storage.metadata.segment import (
     read_window,
     replace_segments,
 )
-from derive.storage.metadata.sqlite import SqliteMetadata
+from derive.storage.metadata.sqlite import SqliteConnection, SqliteMetadata
 from derive.storage.metadata.tables import bind
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.store import Store
 from derive.time.positions import Segment
 
@@ -53,7 +53,7 @@ def metadata(tmp_path_factory: pytest.TempPathFactory) -> SqliteMetadata:
     return metadata
 
 
-def rolled_back(metadata: SqliteMetadata, work: Callable[[apsw.Connection], None]) -> None:
+def rolled_back(metadata: SqliteMetadata, work: Callable[[Transaction], None]) -> None:
     """Do work in a transaction that leaves nothing."""
     with pytest.raises(ZeroDivisionError), metadata.transaction() as db:
         work(db)
@@ -67,7 +67,7 @@ def segments_of(described: list[tuple[int, int, int, str]], name: str = NAMES[0]
     ]
 
 
-def sums(db: apsw.Connection, name: str) -> tuple[int, int, int]:
+def sums(db: Transaction, name: str) -> tuple[int, int, int]:
     known = read_collection(db, name)
     assert known is not None
     return known.segments, known.documents, known.bytes
@@ -83,7 +83,7 @@ def test_sums_follow_every_change(metadata: SqliteMetadata, first: Any, second: 
     old = one[: data.draw(st.integers(0, len(one)))]
     new = [Segment(NAMES[0], "new", ("a",), 1, 2, 5, 9)]
 
-    def work(db: apsw.Connection) -> None:
+    def work(db: Transaction) -> None:
         insert_segments(db, NAMES[0], one)
         insert_segments(db, NAMES[1], two)
         assert (sums(db, NAMES[0]), sums(db, NAMES[1])) == (added(one), added(two))
@@ -103,7 +103,7 @@ def test_sums_follow_every_change(metadata: SqliteMetadata, first: Any, second: 
 def test_segments_one_by_one_are_those_of_a_read(
     metadata: SqliteMetadata, described: Any, begin: int, few: int
 ) -> None:
-    def work(db: apsw.Connection) -> None:
+    def work(db: Transaction) -> None:
         insert_segments(db, NAMES[0], segments_of(described))
         insert_segments(db, NAMES[1], segments_of(described, NAMES[1]))
         assert list(iterate_segments(db, NAMES[0], begin, few)) == read_segments(db, NAMES[0], begin)
@@ -113,7 +113,7 @@ def test_segments_one_by_one_are_those_of_a_read(
 
 @given(rows, st.integers(2, 4))
 def test_windows_have_the_groups_of_all_segments(metadata: SqliteMetadata, described: Any, fewest: int) -> None:
-    def work(db: apsw.Connection) -> None:
+    def work(db: Transaction) -> None:
         insert_segments(db, NAMES[0], segments_of(described))
         window = read_window(db, NAMES[0], fewest, WindowPlace(), 1_000)
         assert window.end is None
@@ -126,7 +126,7 @@ def test_windows_have_the_groups_of_all_segments(metadata: SqliteMetadata, descr
 def test_windows_follow_one_another(metadata: SqliteMetadata, described: Any, most: int) -> None:
     """Together they have every small segment once, in order."""
 
-    def work(db: apsw.Connection) -> None:
+    def work(db: Transaction) -> None:
         insert_segments(db, NAMES[0], segments_of(described))
         place: WindowPlace | None = WindowPlace()
         small = []
@@ -145,7 +145,7 @@ def test_windows_follow_one_another(metadata: SqliteMetadata, described: Any, mo
 def test_sums_of_an_older_folder_are_counted_once(tmp_path: Path) -> None:
     """An older release of the format has written it; a user who may only read it gets the same sums."""
     Store(tmp_path, durable=False).close()
-    db = apsw.Connection(str(tmp_path / "metadata.db"))
+    db = SqliteConnection(str(tmp_path / "metadata.db"))
     for trigger in ("added", "deleted", "moved"):
         db.execute(f"DROP TRIGGER segment_{trigger}")
     db.execute("DROP TABLE size; DROP INDEX segment_by_span; DROP INDEX segment_by_size").fetchall()
@@ -154,8 +154,8 @@ def test_sums_of_an_older_folder_are_counted_once(tmp_path: Path) -> None:
     db.close()
 
     reading = SqliteMetadata(tmp_path / "metadata.db", access="read")
-    with reading.snapshot() as db:
-        assert sums(db, NAMES[0]) == (2, 7, 14)
+    with reading.snapshot() as snapshot:
+        assert sums(snapshot, NAMES[0]) == (2, 7, 14)
     reading.close()
     for _ in range(2):
         store = Store(tmp_path, durable=False)

@@ -29,7 +29,6 @@ from derive.errors import FencedError, FrontierError
 from derive.storage.metadata.process import is_dead, is_local, show_process, this_process
 from derive.storage.metadata.transaction import Transaction
 from derive.storage.table_types import GlobalId
-from derive.storage.timeline import wall_clock
 from derive.time import END_OF_TIME
 
 LIFETIME = 60_000_000
@@ -114,7 +113,7 @@ def _insert(
 ) -> str:
     """Add a capability that this process acquires, and return its identifier."""
     identifier = str(uuid4())
-    at = wall_clock() if kind == "read" else None
+    at = db.now() if kind == "read" else None
     db.execute(
         "INSERT INTO capability (id, kind, collection, task, transform, frontier, expires, at, holder, purpose)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -145,7 +144,7 @@ def acquire(
         purpose: description of the use, for people.
         lasts: whether the capability never expires.
     """
-    expires = None if lasts else wall_clock() + LIFETIME
+    expires = None if lasts else db.now() + LIFETIME
     return find(db, _insert(db, kind, collection=name, frontier=frontier, expires=expires, purpose=purpose))
 
 
@@ -182,7 +181,7 @@ def require_live(db: Transaction, capability: Capability) -> str:
 def renew(db: Transaction, identifier: str) -> None:
     """Restart the lifetime of a capability, unless it has ended or does not expire; replaced files stay protected."""
     db.execute(
-        "UPDATE capability SET expires = ? WHERE id = ? AND expires IS NOT NULL", (wall_clock() + LIFETIME, identifier)
+        "UPDATE capability SET expires = ? WHERE id = ? AND expires IS NOT NULL", (db.now() + LIFETIME, identifier)
     )
 
 
@@ -198,7 +197,7 @@ def downgrade(db: Transaction, identifier: str, frontier: int) -> Capability:
         raise FrontierError(f"capability {identifier} is at {current.frontier}, and cannot go back to {frontier}")
     db.execute(
         "UPDATE capability SET frontier = ?, at = CASE kind WHEN 'read' THEN ? END WHERE id = ?",
-        (frontier, wall_clock(), identifier),
+        (frontier, db.now(), identifier),
     )
     renew(db, identifier)
     return find(db, identifier)
@@ -217,7 +216,7 @@ def clone(db: Transaction, identifier: str) -> Capability:
         " SELECT ?, kind, collection, frontier, CASE WHEN expires IS NOT NULL THEN ? END, at, purpose, ?"
         " FROM capability"
         " WHERE id = ?",
-        (copy, wall_clock() + LIFETIME, this_process(), identifier),
+        (copy, db.now() + LIFETIME, this_process(), identifier),
     )
     return find(db, copy)
 
@@ -248,7 +247,7 @@ def release_expired(db: Transaction) -> None:
     rows: list[Any] = db.execute(
         "SELECT id, kind, collection, task, holder, expires FROM capability WHERE expires IS NOT NULL"
     ).fetchall()
-    now = wall_clock()
+    now = db.now()
     dead = {process: is_dead(process) for process in {row[4] for row in rows}}  # each check reads a file
     for identifier, kind, collection, task, process, expires in rows:
         is_late = expires < now and not (kind == "run" and is_local(process))
@@ -368,7 +367,7 @@ def acquire_run(
         purpose: description of the use, for people; None for a run.
     """
     _release_run(db, task)
-    identifier = _insert(db, "run", task=task, expires=wall_clock() + LIFETIME, purpose=purpose)
+    identifier = _insert(db, "run", task=task, expires=db.now() + LIFETIME, purpose=purpose)
     for name, frontier in frontiers.items():
         release_writers(db, name)
         _insert(db, "write", collection=name, task=task, frontier=frontier)
@@ -406,7 +405,7 @@ def renew_runs(db: Transaction) -> None:
         db: a write transaction, without extra cost if it writes anyway.
     """
     db.execute(
-        "UPDATE capability SET expires = ? WHERE kind = 'run' AND holder = ?", (wall_clock() + LIFETIME, this_process())
+        "UPDATE capability SET expires = ? WHERE kind = 'run' AND holder = ?", (db.now() + LIFETIME, this_process())
     )
 
 
@@ -482,7 +481,7 @@ def release_inputs(db: Transaction, task: str) -> dict[tuple[str, str], int]:
 
 def downgrade_inputs(db: Transaction, task: str, needs: Mapping[str, int], *, may_step_back: bool = False) -> None:
     """Move a task's read capabilities to the needed frontiers, by transform; move them back only if `may_step_back`."""
-    now = wall_clock()
+    now = db.now()
     moved = "?" if may_step_back else "CASE WHEN frontier < ? THEN ? ELSE frontier END"
     db.executemany(
         f"UPDATE capability SET frontier = {moved}, at = ? WHERE task = ? AND transform = ? AND kind = 'read'",

@@ -26,7 +26,6 @@ from derive.storage.metadata.segment import discard_segments, read_segments, rep
 from derive.storage.metadata.transaction import Transaction
 from derive.storage.metadata.versions import drop_versions, versions_of
 from derive.storage.table_types import ErrorUpdate
-from derive.storage.timeline import wall_clock
 from derive.time import BEGINNING, END_OF_TIME
 
 
@@ -241,7 +240,7 @@ def _begin_history(db: Transaction, name: str) -> None:
         forget_decisions(db, name)
         db.execute(
             "UPDATE collection SET since = ?, upper = ?, relation = ?, named = ? WHERE name = ?",
-            (BEGINNING, BEGINNING, new_identifier(db), wall_clock(), name),
+            (BEGINNING, BEGINNING, new_identifier(db), db.now(), name),
         )
     release_writers(db, name)
     db.execute("DELETE FROM capability WHERE collection = ? AND task IS NULL", (name,))

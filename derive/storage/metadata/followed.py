@@ -13,7 +13,6 @@ from typing import Any
 
 from derive.errors import StorageError
 from derive.storage.metadata.transaction import Transaction
-from derive.storage.timeline import wall_clock
 
 _COLUMNS = 'path, device, inode, "offset", lines, checksum, documents, at'
 
@@ -69,7 +68,7 @@ def move_positions(db: Transaction, name: str, moves: Sequence[FileMove]) -> Non
     if not moves:
         return
     relation = db.execute("SELECT relation FROM collection WHERE name = ?", (name,)).get
-    now = wall_clock()
+    now = db.now()
     for move in moves:
         before, after = move.before, move.after
         is_stored = before is None or bool(

@@ -14,7 +14,6 @@ from typing import Any
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError
 from derive.storage.metadata.transaction import Transaction
-from derive.storage.timeline import wall_clock
 from derive.time.positions import Segment
 
 _MOST_UNNAMED = 1_000
@@ -110,7 +109,7 @@ def record_load(db: Transaction, name: str, file: LoadedFile, writer: str, segme
         (
             name,
             file.load_id,
-            wall_clock(),
+            db.now(),
             file.name,
             file.digest(),
             sum(segment.documents for segment in segments),
@@ -177,7 +176,7 @@ def mark_undone(db: Transaction, load: Load) -> None:
     db.execute(
         "UPDATE ingestion SET undone = ? WHERE load_id = ? AND undone IS NULL"
         " AND relation = (SELECT relation FROM collection WHERE name = ?)",
-        (wall_clock(), load.load_id, load.collection),
+        (db.now(), load.load_id, load.collection),
     )
 
 

@@ -15,7 +15,6 @@ import orjson
 
 from derive.protocol.collection import internal_patterns, quarantine_name
 from derive.storage.metadata.transaction import Transaction
-from derive.storage.timeline import wall_clock
 from derive.time.positions import Segment
 
 Decision: TypeAlias = Literal["retry", "drop"]
@@ -85,7 +84,7 @@ def record_decisions(db: Transaction, task: str, entries: Mapping[str, str], dec
     relation = db.execute("SELECT relation FROM collection WHERE name = ?", (quarantine_name(task),)).get
     if relation is None or not decided_entries(db, task).isdisjoint(entries):
         return False
-    at = wall_clock()
+    at = db.now()
     db.executemany(
         "INSERT INTO decision (relation, id, input, kind, at) VALUES (?, ?, ?, ?, ?)",
         [(relation, identifier, key, decision, at) for identifier, key in entries.items()],

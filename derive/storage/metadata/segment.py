@@ -12,7 +12,6 @@ import orjson
 from derive.storage.capability.table import last_read
 from derive.storage.metadata.transaction import Transaction
 from derive.storage.segments.partition import INGESTED
-from derive.storage.timeline import wall_clock
 from derive.time import END_OF_TIME
 from derive.time.positions import Segment
 
@@ -170,7 +169,7 @@ def replace_segments(db: Transaction, name: str, old: Sequence[Segment], new: Se
     The time of the replacement is not before the acquisition of a present read capability on the collection, even if
     the wall clock was set back, because the holder of the capability may read the old files.
     """
-    now = max(wall_clock(), last_read(db, name))
+    now = max(db.now(), last_read(db, name))
     db.executemany("DELETE FROM segment WHERE path = ?", [(segment.path,) for segment in old])
     db.executemany("INSERT INTO replaced VALUES (?, ?, ?)", [(segment.path, name, now) for segment in old])
     insert_segments(db, name, new)
@@ -263,7 +262,7 @@ def begin_writer(db: Transaction, identifier: str, name: str) -> None:
     """
     db.execute(
         "INSERT INTO writer SELECT ?, name, ? FROM collection WHERE name = ? ON CONFLICT (id) DO NOTHING",
-        (identifier, wall_clock(), name),
+        (identifier, db.now(), name),
     )
 
 

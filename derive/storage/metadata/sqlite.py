@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -50,6 +51,10 @@ class SqliteConnection(apsw.Connection):
     """A connection to a metadata database of SQLite, in which a transaction may be open."""
 
     dialect = SQLITE
+
+    def now(self) -> int:
+        """Return the wall-clock time in microseconds since the Unix epoch."""
+        return time.time_ns() // 1000
 
     def defer_references(self) -> None:
         """Check references to names of collections at the commit, so that a collection can be renamed."""

@@ -37,7 +37,6 @@ from derive.storage.metadata.quarantine import internal_collections
 from derive.storage.metadata.tasks import epoch_of, forget_past, forget_task, insert_definition, read_task, rewind_task
 from derive.storage.metadata.transaction import Transaction
 from derive.storage.metadata.versions import begin_version, describe_version, versions_of
-from derive.storage.timeline import wall_clock
 from derive.time import BEGINNING
 
 
@@ -183,13 +182,13 @@ def _exchange_documents(db: Transaction, shadow: Shadow, at: int) -> None:
     db.execute(
         "INSERT INTO collection (name, key, partitions, since, upper, id, relation, named)"
         " SELECT ?, key, partitions, since, ?, ?, ?, ? FROM collection WHERE name = ?",
-        (former, at, new_identifier(db), relations[name], wall_clock(), name),
+        (former, at, new_identifier(db), relations[name], db.now(), name),
     )
     db.execute(
         "UPDATE collection SET (key, partitions, since, upper) = (SELECT key, partitions,"
         " CASE WHEN since < collection.since THEN collection.since ELSE since END, upper"
         " FROM collection AS other WHERE other.name = ?), relation = ?, named = ? WHERE name = ?",
-        (shadow.name, relations[shadow.name], wall_clock(), name),
+        (shadow.name, relations[shadow.name], db.now(), name),
     )
     for table in ("segment", "replaced"):
         db.execute(f"UPDATE {table} SET collection = ? WHERE collection = ?", (former, name))
@@ -212,7 +211,7 @@ def _exchange_quarantine(db: Transaction, shadow: Shadow) -> None:
         "INSERT INTO collection (name, key, partitions, since, upper, id, relation, named)"
         " SELECT ?, key, partitions, since, upper, ?, ?, ? FROM collection WHERE name = ?"
         " ON CONFLICT (name) DO NOTHING",
-        (own, identifier, identifier, wall_clock(), other),
+        (own, identifier, identifier, db.now(), other),
     )
     db.execute(
         "UPDATE collection SET upper = (SELECT upper FROM collection AS other WHERE other.name = ?) WHERE name = ?",

@@ -35,7 +35,6 @@ from derive.storage.metadata.segment import has_segments, read_segments, replace
 from derive.storage.metadata.tasks import read_task
 from derive.storage.metadata.transaction import Transaction
 from derive.storage.table_types import AppendedRow, RowUpdate, Table, TableColumn, in_order
-from derive.storage.timeline import wall_clock
 from derive.time import BEGINNING, END_OF_TIME
 from derive.time.positions import Segment
 
@@ -104,7 +103,7 @@ def insert_collection(
     db.execute(
         "INSERT INTO collection (name, key, partitions, since, upper, id, columns, relation, named)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (name, key, partitions, frontier, frontier, identifier, columns, identifier, wall_clock()),
+        (name, key, partitions, frontier, frontier, identifier, columns, identifier, db.now()),
     )
     return identifier
 
@@ -218,7 +217,7 @@ def name_of(db: Transaction, identifier: int) -> str | None:
 def rename(db: Transaction, name: str, new_name: str) -> None:
     """Bind a collection to another name, in a write transaction; its files are not moved."""
     db.defer_references()
-    db.execute("UPDATE collection SET name = ?, named = ? WHERE name = ?", (new_name, wall_clock(), name))
+    db.execute("UPDATE collection SET name = ?, named = ? WHERE name = ?", (new_name, db.now(), name))
     for table in _REFERENCES:
         db.execute(f"UPDATE {table} SET collection = ? WHERE collection = ?", (new_name, name))
 

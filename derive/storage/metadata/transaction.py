@@ -63,6 +63,10 @@ class Transaction(Protocol):
         """Return the expressions that the database does not share with others."""
         ...
 
+    def now(self) -> int:
+        """Return the wall-clock time of the database, microseconds since the Unix epoch."""
+        ...
+
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
         """Execute a statement."""
         ...

@@ -18,7 +18,6 @@ from derive.protocol.definition_text import restored_collection
 from derive.protocol.specs import CollectionSpec
 from derive.storage.capability.table import last_read
 from derive.storage.metadata.transaction import Transaction
-from derive.storage.timeline import wall_clock
 from derive.time import BEGINNING
 
 
@@ -125,7 +124,7 @@ def _drop(db: Transaction, name: str, version: Version, *, is_discarded: bool) -
     else:
         db.execute(
             "INSERT INTO replaced SELECT path, ?, ? FROM segment WHERE collection = ?",
-            (name, max(wall_clock(), last_read(db, name)), version.stored),
+            (name, max(db.now(), last_read(db, name)), version.stored),
         )
         db.execute("UPDATE replaced SET collection = ? WHERE collection = ?", (name, version.stored))
     for table in ("discarded", "abandoned", "writer"):
