@@ -56,6 +56,7 @@ SMALL_MODULES = {
     "derive/functions/types/letter_case.py": "leaf: case mappings",
     "derive/materialize/parent_watchdog.py": "entry point: runs without this package",
     "derive/materialize/stages.py": "seam: derivations and materializations",
+    "derive/metrics/exposition.py": "leaf: a text format",
     "derive/recently_used.py": "leaf: bounded caches",
     "derive/spark/release.py": "leaf: the daemon and workers import it before anything that another release may lack",
     "derive/spark/daemon.py": "entry point: the process that forks Spark's Python workers",

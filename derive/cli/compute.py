@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from derive.cli.monitoring import monitoring_options, shown
+
 if TYPE_CHECKING:
     import threading
 
+    from derive.cli.monitoring import Monitoring, Part
     from derive.compute.protocol.messages import Welcome
     from derive.compute.protocol.transport import Security
+    from derive.compute.replica.worker import Worker
+    from derive.storage.store import Store
 
 _FOLDER = "compute"
 
@@ -49,6 +55,7 @@ _FOLDER = "compute"
 @click.option("--tls-certificate", metavar="PEM", help="Certificate of this instance, for mutual TLS.")
 @click.option("--tls-key", metavar="PEM", help="Private key of the certificate.  [default: in the same file]")
 @click.option("--tls-authority", metavar="PEM", help="Certificate of the authority that signs controllers.")
+@monitoring_options("compute")
 def command(
     listen: str,
     data: Path,
@@ -59,6 +66,7 @@ def command(
     tls_authority: str | None,
     *,
     end_with_input: bool,
+    monitoring: Monitoring,
 ) -> None:
     """Serve a compute instance: it maintains views and answers queries for `flowctl sql serve --instance`.
 
@@ -88,14 +96,22 @@ def command(
         signal.signal(number, lambda *_: stopped.set())
     if end_with_input:
         threading.Thread(target=_follow_input, args=(stopped,), daemon=True).start()
-    with locked(place), closing(Store(data)) as store:
-        worker = Worker(store, place, "compute", _report, _report_welcome)
+    reports = _Reports()
+    with monitoring.served() as monitor, locked(place), closing(Store(data)) as store:
+        worker = Worker(store, place, "compute", reports.failed, reports.welcomed)
         server = InstanceServer(worker.reconciler, listen, security)
-        sys.stdout.write(server.address + "\n")
-        sys.stdout.flush()
-        stopped.wait()
+        with shown(monitor, partial(_metrics, store, worker, reports)):
+            sys.stdout.write(server.address + "\n")
+            sys.stdout.flush()
+            stopped.wait()
         server.stop()
         worker.close()
+
+
+def _metrics(store: Store, worker: Worker, reports: _Reports) -> Part:
+    from derive.metrics.sql_server import ComputeMetrics
+
+    return ComputeMetrics(store, worker, reports)
 
 
 def _follow_input(stopped: threading.Event) -> None:
@@ -105,19 +121,33 @@ def _follow_input(stopped: threading.Event) -> None:
     stopped.set()
 
 
-def _report_welcome(welcome: Welcome) -> None:
-    from derive.cli.console import note
+class _Reports:
+    """Prints the reports of a worker, and counts them.
 
-    note(f"a controller (epoch {welcome.epoch}) is connected: {welcome.process} {welcome}")
+    Attributes:
+        sessions: number of sessions of controllers.
+        failures: number of failures of work.
+    """
 
+    def __init__(self) -> None:
+        self.sessions = self.failures = 0
 
-def _report(failure: Exception | None) -> None:
-    from derive.cli.console import note
+    def welcomed(self, welcome: Welcome) -> None:
+        """Report a session of a controller."""
+        from derive.cli.console import note
 
-    if failure is None:
-        note("work has resumed")
-    else:
-        note(f"work failed and is retried: {failure}", level="warn")
+        self.sessions += 1
+        note(f"a controller (epoch {welcome.epoch}) is connected: {welcome.process} {welcome}")
+
+    def failed(self, failure: Exception | None) -> None:
+        """Report a failure, or the end of failures."""
+        from derive.cli.console import note
+
+        if failure is None:
+            note("work has resumed")
+        else:
+            self.failures += 1
+            note(f"work failed and is retried: {failure}", level="warn")
 
 
 def security_of(token_file: Path | None, certificate: str | None, key: str | None, authority: str | None) -> Security:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from derive.cli.monitoring import monitoring_options, traces_option
 from derive.cli.options import catalog_options, data_folder, limit_options, limited_catalog, local_option, open_store
 from derive.cli.prepare import prepare_after
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from derive.catalog.loading import Resources
     from derive.cli.applying import Applying
     from derive.cli.console import Progress
+    from derive.cli.monitoring import Monitoring, ObservedRun
     from derive.cli.shadowing import BindingShadowing, Shadowing
     from derive.engine.inputs import PendingDocuments
     from derive.engine.run import Run
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from derive.engine.transactor import Committed
     from derive.errors import FlowError
     from derive.protocol.specs import CatalogSpec, LambdaLimits
+    from derive.storage.capability.table import Capability
 
 Value = TypeVar("Value")
 
@@ -63,6 +66,8 @@ _HEAL_SECONDS = 10.0
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine's cores]")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark (repeatable).")
 @local_option
+@monitoring_options("run")
+@traces_option
 @click.option("--limits", metavar="JSON", default="{}", hidden=True, help="Limits of transactions: fields of `Limits`.")
 @limit_options
 def command(
@@ -81,6 +86,8 @@ def command(
     watch: bool,
     shadow: bool,
     hold: bool,
+    traces: bool,
+    monitoring: Monitoring,
     lambda_limits: LambdaLimits,
 ) -> None:
     """Run the catalog's derivations and materializations, until stopped with Ctrl-C.
@@ -113,7 +120,7 @@ def command(
       flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
     """
     from derive.catalog.loading import Resources
-    from derive.cli.applying import applying_edits, ask_acceptance, report_accepted, report_new, report_superseded
+    from derive.cli.applying import applying_edits, ask_acceptance
     from derive.cli.console import Progress, note
     from derive.cli.shadowing import choose_catalog, refuse_options, shadowing_of
     from derive.engine.executor import open_executor
@@ -128,8 +135,9 @@ def command(
     catalog = load(resources)
     folder = data_folder(source, data)
     with Progress() as progress, ExitStack() as stack:
-        observer = _Reporter(progress, goes_on=not until_idle)
-        attempt = partial(_attempt, is_patient=not until_idle)
+        reporter = _Reporter(progress, goes_on=not until_idle)
+        observed = stack.enter_context(monitoring.observed(reporter, has_traces=traces))
+        attempt = partial(_attempt, observed, is_patient=not until_idle)
         store = stack.enter_context(closing(attempt(partial(open_store, folder))))
         spark, executor = open_executor(master, folder / "logs" / "spark.log", _settings(conf), local_documents, note)
         stack.callback(prepare_after, spark)
@@ -139,18 +147,26 @@ def command(
         accepted = (*accepted, *attempt(partial(ask_acceptance, store, running, tasks or None, accepted)))
         opening = partial(open_changing_run, running, store, executor, tasks=tasks or None, shards=shards)
         opening = partial(opening, cores=os.cpu_count() or 1, limits=Limits(**json.loads(limits)))
-        run, reconciler = attempt(partial(opening, observer=observer, accepted=accepted))
+        run, reconciler = attempt(partial(opening, observer=observed.observer, accepted=accepted))
         stack.enter_context(closing(run))
-        report_superseded(others)
-        report_new(run.tasks.values())
-        report_accepted(run.tasks.values(), () if group else accepted)  # a swap uses them later
+        stack.enter_context(observed.begun(run, store, spark))
+        _report_begin(run, others, () if group else accepted)  # a swap uses them later
         spare_documents()
         shadowing = shadowing_of(store, run, reconciler, group, catalog, accepted)
         watching = applying_edits(run, reconciler, load, resources, store.changes.wake)
         applying = stack.enter_context(watching) if watch else None
-        has_failed = _carry_on(run, threads, applying, shadowing, until_idle=until_idle)
-    if observer.failures or has_failed:
+        has_failed = _carry_on(run, threads, applying, shadowing, observed, until_idle=until_idle)
+    if reporter.failures or has_failed:
         raise click.exceptions.Exit(1)
+
+
+def _report_begin(run: Run, others: Mapping[str, Capability], accepted: Sequence[str]) -> None:
+    """Report the tasks that a run begins with, and the runs that it has fenced."""
+    from derive.cli.applying import report_accepted, report_new, report_superseded
+
+    report_superseded(others)
+    report_new(run.tasks.values())
+    report_accepted(run.tasks.values(), accepted)
 
 
 def _load(
@@ -169,6 +185,7 @@ def _carry_on(
     threads: int,
     applying: Applying | None,
     shadowing: Shadowing | BindingShadowing | None,
+    observed: ObservedRun,
     *,
     until_idle: bool,
 ) -> bool:
@@ -184,7 +201,7 @@ def _carry_on(
                     waiting = run.until_idle(scheduler.step)
                 _report_waiting(waiting)
             else:
-                _forever(run, scheduler, applying, shadowing)
+                _forever(run, scheduler, applying, shadowing, observed)
     except KeyboardInterrupt:
         note("stopped; the next run repeats uncommitted work")
         raise click.exceptions.Exit(0 if not until_idle else 130) from None
@@ -201,7 +218,11 @@ def _settings(conf: tuple[str, ...]) -> dict[str, str]:
 
 
 def _forever(
-    run: Run, scheduler: Scheduler, applying: Applying | None, shadowing: Shadowing | BindingShadowing | None
+    run: Run,
+    scheduler: Scheduler,
+    applying: Applying | None,
+    shadowing: Shadowing | BindingShadowing | None,
+    observed: ObservedRun,
 ) -> None:
     from derive.cli.console import note
 
@@ -214,17 +235,18 @@ def _forever(
             shadowing.require_shadow()
         if not error.heals:
             raise error
-        _pause(error)
+        _pause(observed, error)
 
     tasks = len(run.tasks)
     note(f"running {tasks} task{'' if tasks == 1 else 's'}; stop with Ctrl-C")
     scheduler.serve(advance=advance, failed=failed)
 
 
-def _attempt(action: Callable[[], Value], *, is_patient: bool) -> Value:
+def _attempt(observed: ObservedRun, action: Callable[[], Value], *, is_patient: bool) -> Value:
     """Return the result of an action; repeat the action while it raises a transient error, if `is_patient`.
 
     Args:
+        observed: the run, as monitoring systems see it.
         action: an action that may fail with a transient error, such as a full disk.
         is_patient: whether to repeat the action.
     """
@@ -236,15 +258,16 @@ def _attempt(action: Callable[[], Value], *, is_patient: bool) -> Value:
         except FlowError as error:
             if not (is_patient and error.heals):
                 raise
-            _pause(error)
+            _pause(observed, error)
 
 
-def _pause(error: FlowError) -> None:
+def _pause(observed: ObservedRun, error: FlowError) -> None:
     """Print a transient error, and wait before the next try."""
     from derive.cli.console import print_repeated
 
     print_repeated(error)
-    time.sleep(_HEAL_SECONDS)
+    with observed.troubled(error.message):
+        time.sleep(_HEAL_SECONDS)
 
 
 def _report_waiting(waiting: list[PendingDocuments]) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from derive.cli.console import visible
+from derive.cli.monitoring import monitoring_options, shown
 from derive.cli.options import catalog_options, data_folder, optional_catalog
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from ssl import SSLContext
 
+    from derive.cli.monitoring import Monitoring, Part
     from derive.sql.backends import Backends
     from derive.sql.coordinator import Coordinator
     from derive.sql.execution.state import User
@@ -113,6 +116,7 @@ _MOST_REPLICAS = 16
 @click.option("--compute-tls-certificate", metavar="PEM", help="Certificate of this server, for mutual TLS with them.")
 @click.option("--compute-tls-key", metavar="PEM", help="Private key of the certificate.  [default: in the same file]")
 @click.option("--compute-tls-authority", metavar="PEM", help="Certificate of the authority that signs instances.")
+@monitoring_options("sql serve")
 @catalog_options
 def command(
     listen: str,
@@ -130,6 +134,7 @@ def command(
     retention: str,
     replicas: int,
     addresses: tuple[str, ...],
+    monitoring: Monitoring,
     **security: Any,
 ) -> None:
     """Serve collections to PostgreSQL's clients.
@@ -149,7 +154,7 @@ def command(
     folder = data_folder(source, data)
     files = _files(folders, [folder, password_file, tls_certificate, tls_key, *security.values()], passwords)
     instances = _instances(folder, replicas, addresses, **security)
-    with _started(folder, instances) as ownership:
+    with monitoring.served() as monitor, _started(folder, instances) as ownership:
         import asyncio
 
         from derive.event_loop import new_event_loop
@@ -174,13 +179,20 @@ def command(
                     login_seconds=login_timeout,
                     on_defect=_report_defect,
                 )
-                await _serve(server, host, port, coordinator.ownership.announce, coordinator.stopped)
+                with shown(monitor, partial(_metrics, coordinator, server)):
+                    await _serve(server, host, port, coordinator.ownership.announce, coordinator.stopped)
                 coordinator.store.fence.check()
             finally:
                 await coordinator.close()
 
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(serve())
+
+
+def _metrics(coordinator: Coordinator, server: Server) -> Part:
+    from derive.metrics.sql_server import SqlMetrics
+
+    return SqlMetrics(coordinator, server)
 
 
 def _clients(
@@ -240,8 +252,6 @@ def _instances(
     Raises:
         UsageError: an address is wrong, or given twice.
     """
-    from functools import partial
-
     from derive.cli.compute import security_of
     from derive.compute.protocol.transport import place_named, place_of
     from derive.errors import UsageError

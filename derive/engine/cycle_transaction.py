@@ -18,7 +18,7 @@ from derive.engine.derivation import Derivation
 from derive.engine.executor import Executor
 from derive.engine.inputs import Inputs
 from derive.engine.task import Task
-from derive.engine.transactor import Committed, Prepared, Transaction
+from derive.engine.transactor import Committed, Phases, Prepared, Transaction
 from derive.errors import EngineLostError, FencedError, FlowError
 from derive.shard.plan import Cycle, Plan
 from derive.shard.progress import Message, Progress
@@ -102,10 +102,9 @@ class CycleTransaction:
         ]
         if not self._is_worthwhile(members):
             return {}
-        begun = time.monotonic()
         for member in members:
             working(member.task.spec.name, 0)
-        return self._try(members, now, partial(working, members[0].task.spec.name), begun)
+        return self._try(members, now, partial(working, members[0].task.spec.name))
 
     def _is_worthwhile(self, members: Sequence[Member]) -> bool:
         """Return whether there are documents to process, and so few that one shard can process all."""
@@ -116,20 +115,23 @@ class CycleTransaction:
             for member, step in steps
         )
 
-    def _try(self, members: Sequence[Member], now: int, progress: Progress, begun: float) -> dict[str, Committed]:
+    def _try(self, members: Sequence[Member], now: int, progress: Progress) -> dict[str, Committed]:
         """Run as many rounds of turns as succeed, and commit them."""
         rounds: int | None = None
         while True:
+            begun = time.monotonic()
             limits = self._prepare(members, now)
             transactions = [
                 member.task.begin(member.inputs, member.task.spec.inputs, now, limits) for member in members
             ]
-            messages = self._execute(self._plan(members, transactions, rounds), progress)
+            plan = self._plan(members, transactions, rounds)
+            planned = time.monotonic()
+            messages = self._execute(plan, progress)
             errors = [message for message in messages if message.error]
             if not errors:
                 if rounds is None:
                     self._patience = 1
-                return self._commit(members, transactions, messages, begun)
+                return self._commit(members, transactions, messages, begun, planned)
             self._apart, self._patience = self._patience, min(2 * self._patience, _MOST_PATIENCE)
             went_well = min(message.rounds for message in errors)
             for message in errors:
@@ -189,8 +191,10 @@ class CycleTransaction:
         transactions: Sequence[Transaction],
         messages: Sequence[Message],
         begun: float,
+        planned: float,
     ) -> dict[str, Committed]:
-        """Commit the prepared work of all tasks."""
+        """Commit the prepared work of all tasks, which was planned from `begun` to `planned`."""
+        executed = time.monotonic()
         prepared = [
             Prepared(message.documents_in, message.segments, message.shards, rejected=message.rejected)
             for message in messages
@@ -206,7 +210,10 @@ class CycleTransaction:
             commit = member.derivation.recorded(transaction, commit, reached.begins)
             moves.append(TaskMove(transaction.capability, commit, member.derivation.updates(ready, reached.upper)))
         capabilities = self._store.commit_tasks(moves)
+        phases = Phases(planned - begun, executed - planned, time.monotonic() - executed)
         return {
-            member.task.spec.name: member.task.moved(capability, checkpoint, ready, begun)
-            for member, capability, checkpoint, ready in zip(members, capabilities, checkpoints, prepared, strict=True)
+            member.task.spec.name: member.task.moved(capability, checkpoint, ready, transaction.reads, phases)
+            for member, capability, checkpoint, ready, transaction in zip(
+                members, capabilities, checkpoints, prepared, transactions, strict=True
+            )
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from derive.engine.edits import reset_command
 from derive.engine.following import way_to
@@ -15,8 +16,8 @@ from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Collection
 from derive.storage.roles import Maintainable, Runnable
 from derive.storage.segments.clocks import count_documents, first_clock
-from derive.time import BEGINNING, END_OF_TIME
-from derive.time.extent import Enough, Limits, Size
+from derive.time import BEGINNING, END_OF_TIME, tick_begin
+from derive.time.extent import Enough, Limits, Size, size_of
 from derive.time.positions import (
     KeptHistory,
     Place,
@@ -236,6 +237,37 @@ def replaced(store: Maintainable | Runnable, task: TaskSpec, spec: InputSpec, re
         position=spec.position,
         hint=again if spec.follows else f"{way}; or {again}",
     )
+
+
+class Waiting(NamedTuple):
+    """The approximate number of documents that wait for a task.
+
+    Attributes:
+        due: documents that the next transactions can read.
+        delayed: documents of the present tick, or that wait for their read delay.
+    """
+
+    due: int
+    delayed: int
+
+
+def estimate_waiting(inputs: Inputs, task: TaskSpec, positions: Mapping[str, int], now: int) -> Waiting:
+    """Return the approximate number of documents that wait for a task; no file is opened.
+
+    Args:
+        inputs: the result of `look`.
+        task: the task.
+        positions: adjusted timestamp before which an input has processed all documents, by `state_key`.
+        now: the present.
+    """
+    due = unread = 0
+    bound = tick_begin(now, task.tick)
+    for spec in task.inputs:
+        position = positions.get(spec.state_key, BEGINNING)
+        later = inputs.left.get(spec.index, Size(0, 0)).documents + inputs.others.get(spec.index, 0)
+        unread += size_of([inputs.read(spec, position, END_OF_TIME)]).documents + later
+        due += size_of([inputs.read(spec, position, max(position, bound))]).documents + later
+    return Waiting(due, unread - due)
 
 
 @dataclass(frozen=True, slots=True)

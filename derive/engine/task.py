@@ -11,15 +11,23 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import orjson
 
 from derive.document.clock import format_rfc3339
 from derive.engine.following import find_switch, remove_switches, way_to, write_switch
-from derive.engine.inputs import Inputs, PendingDocuments, acquire_inputs, find_pending, look
-from derive.engine.transactor import Checkpoint, Committed, Prepared, TaskSpec, Transaction, Transactor
+from derive.engine.inputs import (
+    Inputs,
+    PendingDocuments,
+    Waiting,
+    acquire_inputs,
+    estimate_waiting,
+    find_pending,
+    look,
+)
+from derive.engine.transactor import Checkpoint, Committed, Phases, Prepared, TaskSpec, Transaction, Transactor
 from derive.errors import BusyError, DiskFullError, FlowError, LostError, UnacceptedError
 from derive.protocol.specs import DerivationSpec, InputSpec
 from derive.storage.capability.table import TaskCapability
@@ -91,6 +99,7 @@ class Task:
         self._switched: dict[str, tuple[Segment, ...]] = {}
         self._is_fenced = isinstance(transactor.spec, DerivationSpec)  # the metadata commit fences the output
         self._is_clean = False  # a killed run may have left files
+        self._look_seconds = 0.0  # duration of the last look
         # No run and no transaction has sent rows at or after this adjusted timestamp to an endpoint.
         self._reached = tick_begin(store.timeline.present(), transactor.spec.tick)
         self.spec: TaskSpec = transactor.spec
@@ -116,6 +125,20 @@ class Task:
         """Return the number of shards with the task's state."""
         return self._checkpoint.shards
 
+    @property
+    def upper(self) -> int:
+        """Return the timestamp before which a derivation is final, or before which all inputs are stored."""
+        positions = (self._checkpoint.position(spec) for spec in self.spec.inputs)
+        return self._capability.frontiers.get(self.spec.name, min(positions, default=BEGINNING))
+
+    def estimate_waiting(self, now: int) -> Waiting:
+        """Return the approximate number of documents that wait at a time.
+
+        Raises:
+            SourceReplacedError: a source is another relation than the one read so far.
+        """
+        return estimate_waiting(self.look(), self.spec, self._checkpoint.positions, now)
+
     def look(self, *, is_whole: bool = False) -> Inputs:
         """Return the present inputs: the unread segments, as far as the next transaction may read them.
 
@@ -127,7 +150,11 @@ class Task:
         """
         checkpoint = self._checkpoint
         positions, places = checkpoint.positions, checkpoint.places
-        return look(self._store, self.spec, positions, places, self._switched, None if is_whole else self._pace.most)
+        begun = time.monotonic()
+        most = None if is_whole else self._pace.most
+        inputs = look(self._store, self.spec, positions, places, self._switched, most)
+        self._look_seconds = time.monotonic() - begun
+        return inputs
 
     def follow(self) -> tuple[str, ...]:
         """Move inputs to the relations that now have the names of their sources, if the catalog allows the move.
@@ -188,7 +215,7 @@ class Task:
         number = next(self._numbers)
         token = f"{self._capability.id}.{number}"
         transaction = Transaction(number, token, self._capability, self._checkpoint, (), position, Limits())
-        self._carry_out(transaction, lambda _: None, is_empty=False)
+        self._carry_out(transaction, lambda _: None, time.monotonic(), is_empty=False)
         self._reached = max(self._reached, tick_begin(self._store.timeline.present(), self.spec.tick))
         self._is_fenced = True
 
@@ -302,7 +329,7 @@ class Task:
         Raises:
             FlowError: the transaction failed; nothing was committed.
         """
-        tick, bound = self.spec.tick, step.bound
+        tick, bound, begun = self.spec.tick, step.bound, time.monotonic() - self._look_seconds
         if step.has_documents or self._transactor.has_to_execute:
             self._record_relations(step.behind)
         reads, position = self.reads(inputs, step.behind, bound), min(map(self._checkpoint.position, step.behind))
@@ -319,7 +346,7 @@ class Task:
             transaction = self.begin(inputs, step.behind, end, limits)
             self._reached = max(self._reached, end)
             try:
-                committed = self._carry_out(transaction, progress, is_empty=step.first >= end)
+                committed = self._carry_out(transaction, progress, begun, is_empty=step.first >= end)
             except LostError as error:
                 size = size_of(transaction.reads)
                 self._pace.slow_down(size)
@@ -331,6 +358,7 @@ class Task:
                         hint="; ".join(filter(None, ("give workers more memory, or use a shorter tick", error.hint))),
                     ) from error
                 self._log.write("warn", f"{error}; retrying with half as many documents")
+                begun = time.monotonic()
                 continue
             self._pace.speed_up()
             return committed
@@ -376,14 +404,17 @@ class Task:
             limits=limits,
         )
 
-    def _carry_out(self, transaction: Transaction, progress: Callable[[int], None], *, is_empty: bool) -> Committed:
-        """Execute and commit a transaction; in an empty transaction, only time moves."""
+    def _carry_out(
+        self, transaction: Transaction, progress: Callable[[int], None], planned: float, *, is_empty: bool
+    ) -> Committed:
+        """Execute and commit a transaction that was planned since `planned`; in an empty one, only time moves."""
         begun = time.monotonic()
         prepared = Prepared()
         if not is_empty:
             progress(0)
         if not is_empty or self._transactor.has_to_execute:
             prepared = self._transactor.execute(transaction, progress)
+        executed = time.monotonic()
         taking_part = [self.spec.inputs[read.index] for read in transaction.reads]
         checkpoint = self._checkpoint.after(taking_part, transaction.end, prepared.tokens)
         if prepared.cleared:
@@ -391,7 +422,8 @@ class Task:
         if prepared.stepped_back:
             checkpoint = self._checkpoint.moved(prepared.stepped_back, prepared.tokens)
         capability = self._transactor.commit(transaction, prepared, self.commit_of(checkpoint, prepared))
-        return self.moved(capability, checkpoint, prepared, begun)
+        phases = Phases(begun - planned, executed - begun, time.monotonic() - executed)
+        return self.moved(capability, checkpoint, prepared, transaction.reads, phases)
 
     def commit_of(self, checkpoint: Checkpoint, prepared: Prepared) -> TaskCommit:
         """Return the task's part of a commit of `prepared` at a checkpoint."""
@@ -405,21 +437,31 @@ class Task:
             may_step_back=bool(prepared.stepped_back or prepared.cleared),
         )
 
-    def moved(self, capability: TaskCapability, checkpoint: Checkpoint, prepared: Prepared, begun: float) -> Committed:
+    def moved(
+        self,
+        capability: TaskCapability,
+        checkpoint: Checkpoint,
+        prepared: Prepared,
+        reads: Sequence[SourceRead],
+        phases: Phases,
+    ) -> Committed:
         """Continue from a commit.
 
         Args:
             capability: the new capability to run the task.
             checkpoint: the committed checkpoint.
             prepared: the committed work.
-            begun: monotonic start time, in seconds.
+            reads: the reads of the transaction.
+            phases: duration of each phase.
         """
         self._capability, self._checkpoint = capability, checkpoint
-        committed = Committed(prepared.documents_in, prepared.documents_out, time.monotonic() - begun)
-        if prepared.documents_in:
-            upper = capability.frontiers.get(self.spec.name, max(checkpoint.positions.values()))
-            self._log.write("info", "committed", **asdict(committed), upper=format_rfc3339(upper))
-        return committed
+        documents_in, documents_out, seconds = prepared.documents_in, prepared.documents_out, sum(phases[1:])
+        if not documents_in:
+            return Committed(documents_in, documents_out, seconds, phases=phases)
+        upper = format_rfc3339(capability.frontiers.get(self.spec.name, max(checkpoint.positions.values())))
+        counts = {"documents_in": documents_in, "documents_out": documents_out, "seconds": seconds}
+        self._log.write("info", "committed", **counts, upper=upper)
+        return Committed(documents_in, documents_out, seconds, size_of(reads).bytes, prepared.bytes_out, phases)
 
     def fail(self, error: FlowError) -> None:
         """Record the error that stopped the task.

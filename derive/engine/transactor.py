@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from derive.engine.edits import Unaccepted
 from derive.errors import FlowError
@@ -114,6 +114,28 @@ class Prepared:
         """Return the number of written documents, in segments and in endpoints."""
         return sum(segment.documents for segment in self.segments) + self.stored
 
+    @property
+    def bytes_out(self) -> int:
+        """Return the number of bytes of the written segments."""
+        return sum(segment.bytes for segment in (*self.segments, *self.rejected))
+
+
+class Phases(NamedTuple):
+    """The seconds of each phase of a transaction. Tasks of a cycle share the phases of their transaction.
+
+    Attributes:
+        plan: the look for work, and its division.
+        execute: the work.
+        commit: the commit.
+    """
+
+    plan: float
+    execute: float
+    commit: float
+
+
+NO_PHASES = Phases(0.0, 0.0, 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Committed:
@@ -122,12 +144,18 @@ class Committed:
     Attributes:
         documents_in: number of processed source documents.
         documents_out: number of published documents.
-        seconds: duration.
+        seconds: duration of the work and the commit.
+        bytes_in: approximate number of bytes read, as stored.
+        bytes_out: bytes of the written segments.
+        phases: duration of each phase.
     """
 
     documents_in: int
     documents_out: int
     seconds: float
+    bytes_in: int = 0
+    bytes_out: int = 0
+    phases: Phases = NO_PHASES
 
 
 class TaskSpec(Protocol):

@@ -127,7 +127,7 @@ class Coordinator:
         self.files = files
         self.source_feeder = SourceFeeder(self.store, self.commits, files)
         self.maintenance_thread = MaintenanceThread(self.store, self.capabilities)
-        self.recording = Recording(root, self._instances, self.store.fence.is_superseded)
+        self.recording = Recording(root, self.describe_instances, self.store.fence.is_superseded)
         self.advisory_locks = AdvisoryLocks()
         self.definitions = asyncio.Lock()
         self.temporary: set[str] = set()
@@ -256,7 +256,8 @@ class Coordinator:
             reason = failure if isinstance(failure, FlowError) else "".join(traceback.format_exception(failure))
             log.write("error", f"view maintenance failed; retrying: {reason}")
 
-    def _instances(self) -> list[Described]:
+    def describe_instances(self) -> list[Described]:
+        """Return the status of the instances, as `flowctl status` shows it; any thread may ask."""
         unfit = self.maintenance.unfit
         return [described(state, self.objects.items, unfit) for state in self.computing.replicas()]
 

@@ -1,8 +1,4 @@
-"""Access to the pages: hosts, origins, passwords, and the headers of all responses.
-
-A page of another site can make a browser send requests to this server, also under a name of that site (DNS rebinding).
-So each request must name a host of this server, and a request that another site has caused is refused.
-"""
+"""Access to the pages: hosts, origins, passwords, and the headers of all responses."""
 
 from __future__ import annotations
 
@@ -17,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 from derive.errors import UsageError
 from derive.sql.pgwire.passwords import Passwords, Verifier
+from derive.web_access import Hosts
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -113,7 +110,7 @@ class Guard:
 
     def __init__(self, application: Application, hosts: Collection[str], secret: Secret | None, scheme: str) -> None:
         self._application = application
-        self._hosts = frozenset(hosts)
+        self._hosts = Hosts(frozenset(hosts), "flowctl ui --host")
         self._secret = secret
         self._scheme = scheme
 
@@ -125,7 +122,7 @@ class Guard:
             return
         names = [name.decode("latin-1").lower() for name, _ in scope["headers"]]
         headers = {name: value.decode("latin-1") for name, (_, value) in zip(names, scope["headers"], strict=True)}
-        refusal = self._refusal(scope["method"], headers, names)
+        refusal = self._hosts.refusal(scope["method"], headers, names, self._scheme)
         if refusal is None and not await self._is_accepted(headers.get("authorization", "")):
             refusal = 401, "a user and a password are needed"
         if refusal is not None:
@@ -138,19 +135,6 @@ class Guard:
             await send(message)
 
         await self._application(scope, receive, send_with_headers)
-
-    def _refusal(self, method: str, headers: Mapping[str, str], names: Collection[str]) -> tuple[int, str] | None:
-        """Return the status and the message of a request that another site may have caused; None for others."""
-        host = headers.get("host", "")
-        if list(names).count("host") != 1 or host_of(host) not in self._hosts:
-            return 421, f"this server has no host {host!r}: give its name with flowctl ui --host"
-        origin = headers.get("origin")
-        if origin is not None and origin.lower() != f"{self._scheme}://{host.lower()}":
-            return 403, f"a page of {origin} may not use this server"
-        is_link = method in ("GET", "HEAD") and headers.get("sec-fetch-mode") == "navigate"
-        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_link:
-            return 403, "a page of another site may not use this server"
-        return None
 
     async def _is_accepted(self, authorization: str) -> bool:
         """Return whether a request has the secret: as the password of HTTP Basic, or as a bearer token."""
@@ -169,18 +153,6 @@ class Guard:
             return True
         await asyncio.sleep(_FAILURE_SECONDS)
         return False
-
-
-def host_of(text: str) -> str:
-    """Return the host of `HOST:PORT` in lower case, without the brackets of an IPv6 address.
-
-    >>> host_of("Localhost:8080"), host_of("[::1]:8080"), host_of("example.org")
-    ('localhost', '::1', 'example.org')
-    """
-    host = text.lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
 
 
 def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

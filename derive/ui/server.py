@@ -14,14 +14,13 @@ import uvicorn
 
 from derive.errors import FlowError, UsageError
 from derive.sql.pgwire.passwords import Passwords
-from derive.sql.pgwire.server import is_loopback, tls_context
+from derive.sql.pgwire.server import tls_context
 from derive.ui.access import Application, Secret, Token, Users
 from derive.ui.application import application
 from derive.ui.folder import Folder
 from derive.ui.watcher import Watcher
+from derive.web_access import WILDCARDS, Hosts, is_loopback
 
-_LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-_WILDCARDS = frozenset({"", "0.0.0.0", "::"})
 _END_SECONDS = 2
 """Time that requests have to end after a signal."""
 
@@ -69,7 +68,7 @@ class Address:
                     f"other machines can reach {self.host}, so the pages need TLS",
                     hint="give --tls-certificate; or listen at 127.0.0.1, and forward the port with ssh -L",
                 )
-            if self.host in _WILDCARDS and not self.names:
+            if self.host in WILDCARDS and not self.names:
                 raise UsageError(
                     "--listen at all addresses needs the name that browsers use",
                     hint="for example: --host pages.example.org",
@@ -78,9 +77,7 @@ class Address:
     @property
     def hosts(self) -> frozenset[str]:
         """Return the host names and addresses of requests that the server answers."""
-        named = {name.lower() for name in self.names}
-        own = set() if self.host in _WILDCARDS else {self.host.lower()}
-        return frozenset(named | own | (_LOOPBACK_HOSTS if is_loopback(self.host) else set()))
+        return Hosts.of(self.host, self.names, "--host").names
 
     def secret(self) -> Secret | None:
         """Return the secret that clients must send; None for none.

@@ -10,9 +10,12 @@ from click.testing import CliRunner
 from conftest import write_catalog
 
 from derive.cli.main import flowctl
+from derive.cli.monitoring import ObservedRun
 from derive.cli.options import clock_of, data_folder
 from derive.cli.run import _attempt
+from derive.engine.run import SilentObserver
 from derive.errors import CatalogError, DiskFullError, UsageError
+from derive.metrics.monitor import Monitor, Readiness
 
 
 def test_data_folder_is_beside_the_catalog_by_default() -> None:
@@ -134,16 +137,18 @@ def test_sqlite_timeout_option_limits_endless_sql(tmp_path: Path, monkeypatch: p
 def test_run_starts_once_the_disk_has_space(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr(time, "sleep", pauses.append)
+    pauses: list[Readiness] = []
+    monitor = Monitor("run")
+    monkeypatch.setattr(time, "sleep", lambda _: pauses.append(monitor.readiness()))
 
     def attempt() -> str:
         if len(pauses) < 3:
             raise DiskFullError("no space left on the device while writing x", hint="free some space")
         return "begun"
 
-    assert _attempt(attempt, is_patient=True) == "begun"
-    assert len(pauses) == 3
+    observed = ObservedRun(SilentObserver(), monitor=monitor)
+    assert _attempt(observed, attempt, is_patient=True) == "begun"
+    assert pauses == [Readiness(False, "no space left on the device while writing x")] * 3
     assert capsys.readouterr().err == "error: no space left on the device while writing x\n  = free some space\n"
 
 
@@ -152,7 +157,7 @@ def test_run_does_not_wait_after_permanent_errors() -> None:
         raise UsageError("there is no such task")
 
     with pytest.raises(UsageError):
-        _attempt(attempt, is_patient=True)
+        _attempt(ObservedRun(SilentObserver()), attempt, is_patient=True)
 
 
 def test_a_run_until_idle_does_not_wait() -> None:
@@ -160,4 +165,4 @@ def test_a_run_until_idle_does_not_wait() -> None:
         raise DiskFullError("no space left on the device while writing x")
 
     with pytest.raises(DiskFullError):
-        _attempt(attempt, is_patient=False)
+        _attempt(ObservedRun(SilentObserver()), attempt, is_patient=False)

@@ -137,7 +137,9 @@ async def test_incompatible_views_stay_listed_with_their_error(world: SqlWorld, 
             coordinator.own()
             await client("SELECT n FROM n")
             errors = {row[0]: row[2] for row in await client("SHOW MAINTENANCE")}
-            reported = {row["name"]: row["error"] for one in coordinator._instances() for row in one["dataflows"]}
+            reported = {
+                row["name"]: row["error"] for one in coordinator.describe_instances() for row in one["dataflows"]
+            }
             assert {name for name in reported if reported[name]} == {name for name in errors if errors[name]}
             for name, error in errors.items():
                 if error:

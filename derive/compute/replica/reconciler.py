@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from derive.algebra.relation import Get, GlobalId, Relation
 from derive.algebra.rewrite import with_gets
@@ -78,6 +79,20 @@ _BACKOFF = Backoff(0.5, 30.0)
 """Pauses, in seconds, before a failed dataflow is retried."""
 
 
+class State(NamedTuple):
+    """The state of an instance, for a monitoring system.
+
+    Attributes:
+        is_connected: whether a controller is connected.
+        uppers: reported uppers of dataflows.
+        failed: number of failed dataflows.
+    """
+
+    is_connected: bool
+    uppers: Mapping[GlobalId, int]
+    failed: int
+
+
 class Reconciler:
     """An instance that executes the commands of the latest controller.
 
@@ -134,6 +149,12 @@ class Reconciler:
         self._memory = Memory()
         self._retries: Retries[GlobalId] = Retries(_BACKOFF, clock)
         self.peeks = Peeks(self._instance, self._lock, self._answerable, self._failures.get, run)
+
+    def state(self) -> State:
+        """Return the present state; any thread may ask."""
+        uppers = {identifier: reported.upper for identifier, reported in self._reported.copy().items()}
+        failed = sum(1 for text in self._reported_failures.copy().values() if text)
+        return State(self._session is not None, uppers, failed)
 
     # -- Commands
 

@@ -29,7 +29,7 @@ from derive.sql.pgwire.messages import (
     startup_of,
 )
 from derive.sql.pgwire.passwords import MECHANISM, Exchange, Passwords
-from derive.sql.pgwire.work import Work, sql_error_of
+from derive.sql.pgwire.work import Statistics, Work, sql_error_of
 from derive.sql.results import Session, TransactionStatus
 
 _PASSWORD = b"p"
@@ -165,6 +165,7 @@ class Service:
         backends: returns all sessions, as one connection sees them.
         on_defect: function that takes unexpected errors.
         login_seconds: longest time for login, in seconds.
+        statistics: counts of all connections.
     """
 
     open_session: OpenSession
@@ -175,6 +176,7 @@ class Service:
     backends: Callable[[Connection], Backends]
     on_defect: Callable[[BaseException], None]
     login_seconds: float
+    statistics: Statistics
 
 
 class Connection:
@@ -256,7 +258,7 @@ class Connection:
         self.user = begun["user"]
         self._database = begun.get("database") or self.user
         self._session = self._service.open_session(begun, self._service.backends(self))
-        self._work = Work(self._session, self._service.on_defect)
+        self._work = Work(self._session, self._service.on_defect, self._service.statistics)
         self._conversation = Conversation(self._wire, self._session, self._work)
         self._conversation.report_parameters()
         self._wire.send(messages.key_data(self.process, self.secret))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 import struct
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -254,6 +255,7 @@ class Conversation:
 
     def _answer(self, data: bytes) -> bytes | None:
         """Return the answer on the fast path; None if `go_on` must process the messages."""
+        begun = time.perf_counter()
         try:
             answered = self._exchange.answer(data)
         except Exception as error:  # `go_on` raises it again for the client
@@ -262,6 +264,7 @@ class Conversation:
         if answered is None:
             return None
         statement, answer = answered
+        self._work.statistics.seconds.observe(time.perf_counter() - begun)
         self.text = statement.prepared.text
         return answer
 
@@ -326,6 +329,7 @@ class Conversation:
     # Simple queries
 
     async def _query(self, body: bytes) -> None:
+        begun = time.perf_counter()
         self.text = text = query_of(body)
         self._statements.pop("", None)
         await self._close_portal("")
@@ -335,6 +339,7 @@ class Conversation:
             shape = portal.shape
             end = messages.command_complete(f"SELECT {len(rows)}")
             self._wire.send(b"".join((shape.description, data_rows(rows, shape.encoders), end)))
+            self._work.statistics.seconds.observe(time.perf_counter() - begun)
             return
         split = self._session.split if portal is None else _whole
         statements = split(text) if len(text) <= _SHORT else await asyncio.to_thread(split, text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import struct
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -110,6 +111,12 @@ class Delivery:
         Returns:
             The command tag; None if the portal is suspended.
         """
+        begun = time.perf_counter()
+        tag = await self._carry_out(portal, most, is_described=is_described)
+        self._work.statistics.seconds.observe(time.perf_counter() - begun)
+        return tag
+
+    async def _carry_out(self, portal: Portal, most: int, *, is_described: bool) -> str | None:
         result = await portal.begin(self._session)
         for said in result.notices:
             self._wire.send(messages.notice(said))

@@ -6,10 +6,8 @@ import asyncio
 import hmac
 import itertools
 import resource
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from ipaddress import ip_address
 from ssl import PROTOCOL_TLS_SERVER, SSLContext, SSLError
 
 from derive.errors import FlowError, SqlError, UsageError
@@ -17,6 +15,8 @@ from derive.sql.backends import Backend, Backends
 from derive.sql.pgwire.connection import LOGIN_SECONDS, Cancellation, Connection, OpenSession, Service
 from derive.sql.pgwire.messages import Wire
 from derive.sql.pgwire.passwords import Passwords
+from derive.sql.pgwire.work import Statistics
+from derive.web_access import is_loopback
 
 MOST_CONNECTIONS, MOST_WAITING = 400, 100
 """Greatest number of clients, and of other connections before login."""
@@ -28,7 +28,11 @@ _HIDDEN = "<insufficient privilege>"
 
 
 class Server:
-    """A server for PostgreSQL clients. All methods are called in one event loop."""
+    """A server for PostgreSQL clients. All methods are called in one event loop.
+
+    Attributes:
+        statistics: counts of all connections.
+    """
 
     def __init__(
         self,
@@ -52,8 +56,10 @@ class Server:
             login_seconds: longest time for login, in seconds.
             on_defect: function that takes unexpected errors.
         """
+        self.statistics = Statistics()
         self._service = Service(
-            *(open_session, passwords, tls, self._admit, self._cancel, self._backends, on_defect, login_seconds)
+            *(open_session, passwords, tls, self._admit, self._cancel, self._backends, on_defect, login_seconds),
+            self.statistics,
         )
         self._most_connections, self._most_waiting = most_connections, most_waiting
         self._processes = itertools.count(1)
@@ -121,7 +127,19 @@ class Server:
         """Return the number of connections before login."""
         return len(self._waiting)
 
+    @property
+    def is_listening(self) -> bool:
+        """Return whether clients can connect."""
+        return self._listeners is not None
+
+    @property
+    def states(self) -> list[str]:
+        """Return the state of each session; any thread may ask."""
+        backends = (connection.backend for connection in list(self._connections.values()))
+        return [backend.state for backend in backends if backend is not None]
+
     def _connected(self, wire: Wire) -> None:
+        self.statistics.connections += 1
         connection = Connection(wire, self._service, next(self._processes))
         self._connections[connection.process] = connection
         while len(self._waiting) >= self._most_waiting:
@@ -215,15 +233,6 @@ def tls_context(certificate: str, key: str | None) -> SSLContext:
     except (OSError, SSLError) as exc:
         raise UsageError(f"the certificate {certificate} cannot be used: {exc}", hint="PEM is expected") from exc
     return context
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is a loopback address of this machine."""
-    try:
-        addresses = {info[4][0] for info in socket.getaddrinfo(host, None)} if host else set()
-    except OSError:
-        return True  # a later call fails with a better message
-    return bool(addresses) and all(ip_address(str(address).partition("%")[0]).is_loopback for address in addresses)
 
 
 _RESERVED = 384

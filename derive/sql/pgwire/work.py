@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import TracebackType
 
 import apsw
 
 from derive.errors import DiskFullError, FlowError, InternalError, SqlError
+from derive.instruments import Histogram
 from derive.sql.pgwire.messages import ConnectionEnded
 from derive.sql.results import Session
 
@@ -96,6 +99,21 @@ def _of_system(error: BaseException) -> tuple[str, str, str] | None:
 _PATIENCE_SECONDS = 5.0
 
 
+@dataclass(slots=True)
+class Statistics:
+    """Counts of all connections of a server; the event loop changes them.
+
+    Attributes:
+        connections: number of accepted connections.
+        seconds: durations of statements, from their execution to their last row.
+        errors: number of failed requests, by the class of the SQLSTATE.
+    """
+
+    connections: int = 0
+    seconds: Histogram = field(default_factory=Histogram)
+    errors: Counter[str] = field(default_factory=Counter)
+
+
 class Work:
     """Cancellable operations, one after the other, each in a `with` block of the creating task.
 
@@ -104,9 +122,12 @@ class Work:
 
     Attributes:
         failure: error of the last block, for the client; None after success.
+        statistics: counts of all connections.
     """
 
-    def __init__(self, session: Session, on_defect: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, session: Session, on_defect: Callable[[BaseException], None], statistics: Statistics | None = None
+    ) -> None:
         task = asyncio.current_task()
         assert task
         self._task = task
@@ -118,6 +139,7 @@ class Work:
         self._is_settled = False
         self._number = 0
         self.failure: SqlError | None = None
+        self.statistics = statistics or Statistics()
 
     def __enter__(self) -> None:
         """Begin an operation that may fail or be cancelled.
@@ -138,7 +160,10 @@ class Work:
         elif isinstance(error, Exception) and not isinstance(error, ConnectionEnded):
             # Any error of a statement is reported to the client, which may continue.
             self.failure = sql_error_of(error, self._on_defect)
-        return self.failure is not None
+        if self.failure is None:
+            return False
+        self.statistics.errors[self.failure.sqlstate[:2]] += 1
+        return True
 
     def note(self, error: Exception) -> None:
         """Report an unexpected error of an operation that will be attempted again."""

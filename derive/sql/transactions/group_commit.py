@@ -8,12 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import starmap
+from time import perf_counter
 from typing import Protocol, TypeAlias
 
 from derive.algebra.bounds import Bounds
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
+from derive.instruments import Histogram
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation
 from derive.sql.transactions.key_index import KeyChanges, KeyIndexes
 from derive.sql.transactions.resident_tables import ResidentTables, TableQuery
@@ -146,6 +148,7 @@ class GroupCommit:
     Attributes:
         residents: copies of small tables.
         keys: indexes of the keys of all tables.
+        seconds: times for which transactions have waited for their commits.
     """
 
     def __init__(
@@ -166,6 +169,7 @@ class GroupCommit:
         self._applying: set[GlobalId] = set()  # tables with durable writes that are not in the index yet
         self._in_flight: frozenset[GlobalId] = frozenset()  # tables whose writes may be durable, and are not noted
         self._before = 0  # a time before the writes in flight
+        self.seconds = Histogram()
 
     async def commit(
         self,
@@ -200,7 +204,7 @@ class GroupCommit:
         return await self._settled(waiting)
 
     async def _settled(self, waiting: _PendingCommit) -> int:
-        is_cancelled = False
+        begun, is_cancelled = perf_counter(), False
         while not waiting.done.done():
             try:
                 await asyncio.wait([waiting.done])
@@ -211,6 +215,7 @@ class GroupCommit:
                 is_cancelled = True
         if is_cancelled and waiting.done.exception():
             raise asyncio.CancelledError from waiting.done.exception()
+        self.seconds.observe(perf_counter() - begun)
         return waiting.done.result()
 
     @asynccontextmanager
