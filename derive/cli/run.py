@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from derive.cli.console import Progress
     from derive.cli.monitoring import Monitoring, ObservedRun
     from derive.cli.shadowing import BindingShadowing, Shadowing
+    from derive.engine.auto_split import AutoSplit
     from derive.engine.inputs import PendingDocuments
     from derive.engine.run import Run
     from derive.engine.scheduler import Scheduler
+    from derive.engine.task_reconciler import TaskReconciler
     from derive.engine.transactor import Committed
     from derive.errors import FlowError
     from derive.protocol.specs import CatalogSpec, LambdaLimits
     from derive.storage.capability.table import Capability
+    from derive.storage.store import Store
 
 Value = TypeVar("Value")
 
@@ -56,6 +59,12 @@ _HEAL_SECONDS = 10.0
     help="Accept the pending edits of this task (repeatable).",
 )
 @click.option("--shards", type=click.IntRange(1, 1024), help="Number of shards of tasks that run for the first time.")
+@click.option(
+    "--auto-split",
+    type=click.IntRange(2, 1024),
+    metavar="N",
+    help="Double the shards of derivations that stay minutes behind, up to N shards.",
+)
 @click.option(
     "--threads",
     type=click.IntRange(1, 256),
@@ -86,6 +95,7 @@ def command(
     watch: bool,
     shadow: bool,
     hold: bool,
+    auto_split: int | None,
     traces: bool,
     monitoring: Monitoring,
     lambda_limits: LambdaLimits,
@@ -110,29 +120,31 @@ def command(
     the same way, a binding with a raised `backfill` fills a second table, whose rows then replace those of its table.
     `flowctl diff` shows what will differ, and `flowctl shadow drop` gives the shadows up.
 
+    With --auto-split, a derivation that would need more than two minutes for its due documents, for a minute or longer,
+    gets twice as many shards, as by `flowctl split`. The run reports each split. A split cannot be undone.
+
     \b
     Examples:
       flowctl run --until-idle
       flowctl run --shadow --until-idle
       flowctl run --shadow --hold
       flowctl run --accept acmeBank/balances
-      flowctl run --watch
+      flowctl run --watch --auto-split 16
       flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
     """
     from derive.catalog.loading import Resources
     from derive.cli.applying import applying_edits, ask_acceptance
     from derive.cli.console import Progress, note
-    from derive.cli.shadowing import choose_catalog, refuse_options, shadowing_of
+    from derive.cli.shadowing import choose_catalog, shadowing_of
     from derive.engine.executor import open_executor
     from derive.engine.task_reconciler import open_changing_run
     from derive.shard.worker import spare_documents
     from derive.time.extent import Limits
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # supervisors send SIGTERM: treat it as Ctrl-C
-    refuse_options(shadow=shadow, hold=hold, watch=watch, until_idle=until_idle, has_tasks=bool(tasks))
+    _refuse(auto_split, shadow=shadow, hold=hold, watch=watch, until_idle=until_idle, has_tasks=bool(tasks))
     load = partial(_load, source, lambda_limits, tasks or None)
-    resources = Resources()
-    catalog = load(resources)
+    catalog = load(resources := Resources())
     folder = data_folder(source, data)
     with Progress() as progress, ExitStack() as stack:
         reporter = _Reporter(progress, goes_on=not until_idle)
@@ -153,9 +165,10 @@ def command(
         _report_begin(run, others, () if group else accepted)  # a swap uses them later
         spare_documents()
         shadowing = shadowing_of(store, run, reconciler, group, catalog, accepted)
-        watching = applying_edits(run, reconciler, load, resources, store.changes.wake)
-        applying = stack.enter_context(watching) if watch else None
-        has_failed = _carry_on(run, threads, applying, shadowing, observed, until_idle=until_idle)
+        watching = applying_edits(run, reconciler, load, resources, store.changes.wake) if watch else nullcontext()
+        splitting = _splitting(run, store, reconciler, auto_split)
+        advance = partial(_advance, stack.enter_context(watching), shadowing, splitting)
+        has_failed = _carry_on(run, threads, advance, shadowing, observed, until_idle=until_idle)
     if reporter.failures or has_failed:
         raise click.exceptions.Exit(1)
 
@@ -183,7 +196,7 @@ def _load(
 def _carry_on(
     run: Run,
     threads: int,
-    applying: Applying | None,
+    advance: Callable[[Scheduler], bool],
     shadowing: Shadowing | BindingShadowing | None,
     observed: ObservedRun,
     *,
@@ -201,7 +214,7 @@ def _carry_on(
                     waiting = run.until_idle(scheduler.step)
                 _report_waiting(waiting)
             else:
-                _forever(run, scheduler, applying, shadowing, observed)
+                _forever(run, scheduler, advance, shadowing, observed)
     except KeyboardInterrupt:
         note("stopped; the next run repeats uncommitted work")
         raise click.exceptions.Exit(0 if not until_idle else 130) from None
@@ -220,15 +233,11 @@ def _settings(conf: tuple[str, ...]) -> dict[str, str]:
 def _forever(
     run: Run,
     scheduler: Scheduler,
-    applying: Applying | None,
+    advance: Callable[[Scheduler], bool],
     shadowing: Shadowing | BindingShadowing | None,
     observed: ObservedRun,
 ) -> None:
     from derive.cli.console import note
-
-    def advance() -> bool:
-        is_applying = applying is not None and applying.advance(scheduler)
-        return (shadowing is not None and shadowing.advance(scheduler)) or is_applying
 
     def failed(error: FlowError) -> None:
         if shadowing is not None:
@@ -239,7 +248,38 @@ def _forever(
 
     tasks = len(run.tasks)
     note(f"running {tasks} task{'' if tasks == 1 else 's'}; stop with Ctrl-C")
-    scheduler.serve(advance=advance, failed=failed)
+    scheduler.serve(advance=partial(advance, scheduler), failed=failed)
+
+
+def _splitting(run: Run, store: Store, reconciler: TaskReconciler, most: int | None) -> AutoSplit | None:
+    from derive.cli.console import note
+    from derive.engine.auto_split import AutoSplit
+
+    return None if most is None else AutoSplit(run, store, reconciler, most, note)
+
+
+def _advance(
+    applying: Applying | None,
+    shadowing: Shadowing | BindingShadowing | None,
+    splitting: AutoSplit | None,
+    scheduler: Scheduler,
+) -> bool:
+    """Apply edits, bring shadows into force and split tasks; return whether to call this again soon."""
+    is_applying = applying is not None and applying.advance(scheduler)
+    if splitting is not None and not is_applying:  # an edit that waits for transactions holds other tasks
+        is_applying = splitting.advance(scheduler)
+    return (shadowing is not None and shadowing.advance(scheduler)) or is_applying
+
+
+def _refuse(auto_split: int | None, *, shadow: bool, until_idle: bool, **options: bool) -> None:
+    """Raise an error for options that exclude each other."""
+    from derive.cli.shadowing import refuse_options
+    from derive.errors import UsageError
+
+    refuse_options(shadow=shadow, until_idle=until_idle, **options)
+    other = "--until-idle" if until_idle else "--shadow" if shadow else None
+    if auto_split and other:  # a run that ends would be over before a split pays; a swap keeps the number of shards
+        raise UsageError(f"--auto-split and {other} exclude each other", hint="split with: flowctl split --task NAME")
 
 
 def _attempt(observed: ObservedRun, action: Callable[[], Value], *, is_patient: bool) -> Value:

@@ -102,8 +102,9 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
 
     JSON has more: `waiting for` (per transform: number of waiting documents, and the time when the first is due),
     `unaccepted` (edits to accept), `edit waits for` (transactions that must end before `flowctl run --watch` applies an
-    edit to the task, and since when), and `quarantine` (number of documents that each transform has put aside). Edits
-    made after documents were published are listed below the table.
+    edit to the task, and since when), `quarantine` (number of documents that each transform has put aside), and
+    `advice` (more shards for a derivation that is minutes behind). Edits made after documents were published, and the
+    advice, are listed below the table.
     While a shadow is derived, `NAME@N` is the shadow of task NAME.
 
     Compute instances of `flowctl sql serve` follow, then views and indexes as of the instance with the highest upper.
@@ -171,6 +172,8 @@ def _report_tasks(rows: Sequence[tuple[dict[str, Any], FlowError | None]]) -> No
             note(f"{row['task']}: {edit['message']}, {_since(edit['at'])} ({edit['hint']})", task=row["task"])
         if error and row["state"] in ("failed", "waiting"):
             print_error(error)
+        if row["advice"]:
+            note(row["advice"], task=row["task"])
 
 
 def _report_shadows(shadows: Sequence[Shadow], uppers: Mapping[str, int]) -> None:

@@ -285,15 +285,20 @@ def split(store: Runnable, name: str, *, is_materialized: bool = False, connecto
         raise TaskError(f"'{name}' has {before.shards} shards, and at most {_MOST_SHARDS} are possible")
     capability, state = store.acquire_task(name, before.shards, () if is_materialized else [name], purpose=SPLIT)
     count = 2 * state.shards
-    with publish_epoch(store.root, state.folder, capability.epoch):
-        remove_shards(store.root, state.folder, state.shards)
-    attempt = Attempt(capability.epoch)
-    tokens = _divide_kept(store, state, attempt) if is_materialized else _divide_state(store, state, attempt, connector)
-    store.note_task(capability, Divided(count, tokens))
-    reach("split.committed")
-    with suppress(FencedError), publish_epoch(store.root, state.folder, capability.epoch):
-        remove_shards(store.root, state.folder, count)  # otherwise a newer run removes them
-    store.release_task(capability)
+    try:
+        with publish_epoch(store.root, state.folder, capability.epoch):
+            remove_shards(store.root, state.folder, state.shards)
+        attempt = Attempt(capability.epoch)
+        if is_materialized:
+            tokens = _divide_kept(store, state, attempt)
+        else:
+            tokens = _divide_state(store, state, attempt, connector)
+        store.note_task(capability, Divided(count, tokens))
+        reach("split.committed")
+        with suppress(FencedError), publish_epoch(store.root, state.folder, capability.epoch):
+            remove_shards(store.root, state.folder, count)  # otherwise a newer run removes them
+    finally:
+        store.release_task(capability)
     return count
 
 

@@ -239,6 +239,20 @@ class TaskReconciler:
         self._superseded = frozenset(done)
         return done
 
+    def reopen(self, run: Run) -> bool:
+        """Open the superseded tasks of a run again, with the present catalog; no thread runs their cycles.
+
+        Returns:
+            False while another process still resets or splits a task of the run; nothing was done.
+
+        Raises:
+            FencedError: another run has fenced a task of the run.
+        """
+        done = self.find_superseded(run)
+        if done:
+            self.apply(run, run.task_graph.catalog)
+        return done is not None
+
     def leave(self, run: Run, catalog: CatalogSpec) -> Mapping[str, str]:
         """Return the new tasks of a catalog that another process runs, each with this process; the tasks stay there."""
         self._left = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,9 @@ import orjson
 
 from derive.document.clock import format_duration, format_rfc3339
 from derive.engine.edits import Unaccepted, find_wait, refusal_of, reset_command
-from derive.engine.inputs import PendingDocuments, find_pending
+from derive.engine.inputs import PendingDocuments, estimate_waiting, find_pending, look
 from derive.engine.shadow import running_catalog, with_shadows
+from derive.engine.shard_advice import advise, can_be_split
 from derive.errors import FlowError, SourceReplacedError, StorageError, UsageError
 from derive.materialize.restarts import read_refills
 from derive.planning.plan import find_edits, find_unaccepted, measured_rate, present_positions, present_state
@@ -20,6 +22,7 @@ from derive.storage.metadata.descriptions import Edit, TaskState
 from derive.storage.metadata.swap import BindingShadow, Shadow
 from derive.storage.roles import Maintainable, View
 from derive.time import BEGINNING
+from derive.time.extent import Limits
 from derive.time.positions import Place
 
 
@@ -51,12 +54,14 @@ def _described(
     task, reset = present_state(store, spec), reset_command(store, spec.name)
     error = FlowError.from_json(orjson.loads(task.error)) if task and task.error else None
     waiting: list[PendingDocuments] = []
-    unreadable = None
+    unreadable = advice = None
+    rate = measured_rate(store.root, spec.name)
     unaccepted: tuple[Unaccepted, ...] = ()
     positions: Mapping[str, int] = {}
     try:
         positions = present_positions(store, spec, task)
         waiting = find_pending(store, spec, positions, _places(spec.inputs, positions, task))
+        advice = _advice(store, spec, task, rate) if waiting else None
         unaccepted = find_unaccepted(store, spec, task)
         error = refusal_of(spec.name, unaccepted, reset) or error
     except (StorageError, SourceReplacedError) as exc:
@@ -68,7 +73,7 @@ def _described(
         "task": spec.name,
         "state": "waiting" if unaccepted and not spec.disabled else state,
         **_counts(task),
-        "rate": measured_rate(store.root, spec.name),
+        "rate": rate,
         "waiting": None if unreadable else sum(wait.documents for wait in waiting),
         "lag": None if upper is None else format_duration(whole_seconds(store.timeline.present() - upper)),
         "upper": None if upper is None else format_rfc3339(upper),
@@ -77,8 +82,21 @@ def _described(
         "unaccepted": [{"message": edit.message, "hint": edit.hint} for edit in unaccepted],
         "edits": list(map(_describe_edit, find_edits(spec, task, reset, unaccepted))),
         "refills": _describe_refills(store, spec, positions),
+        "advice": None if error else advice,
         "error": error.message if error else None,
     }, error
+
+
+def _advice(
+    store: Maintainable, spec: DerivationSpec | MaterializationSpec, task: TaskState | None, rate: float | None
+) -> str | None:
+    """Return the advice to split a task that is far behind; None for other tasks."""
+    cores = os.cpu_count() or 1
+    if task is None or not can_be_split(spec, task.shards, cores):
+        return None
+    inputs = look(store, spec, task.positions, limits=Limits())
+    due = estimate_waiting(inputs, spec, task.positions, store.timeline.present()).due
+    return advise(spec.name, task.shards, cores, due, rate)
 
 
 def _describe_quarantine(store: View, spec: DerivationSpec | MaterializationSpec) -> dict[str, Any]:

@@ -137,10 +137,11 @@ def test_compute_instance_shows_its_dataflows(tmp_path: Path) -> None:
         (["--metrics", "here"], "--metrics takes a port or HOST:PORT, not here"),
         (["--metrics", "127.0.0.1:99999"], "--metrics takes a port or HOST:PORT, not 127.0.0.1:99999"),
         (["--metrics-host", "driver.example"], "--metrics-host needs an address"),
+        (["--auto-split", "4"], "--auto-split and --until-idle exclude each other"),
         (["--metrics", "no.such.host.invalid:0"], "--metrics cannot listen at no.such.host.invalid:0"),
     ],
 )
-def test_run_refuses_wrong_addresses_of_metrics(tmp_path: Path, options: list[str], error: str) -> None:
+def test_run_refuses_wrong_options_of_monitoring(tmp_path: Path, options: list[str], error: str) -> None:
     write_catalog(tmp_path, CATALOG)
 
     status, out, err = flowctl(tmp_path, "run", "--until-idle", *options)

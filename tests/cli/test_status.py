@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from conftest import write_catalog
 from forked_flowctl import flowctl
 
+from derive.catalog import load
 from derive.engine.edits import begin_wait, end_wait
+from derive.planning.status import task_row
 from derive.storage.metadata.process import this_process
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog, log_file
@@ -118,3 +122,25 @@ def gone() -> str:
     with subprocess.Popen(["true"]) as process:
         pass
     return ":".join([host, str(process.pid), *rest])
+
+
+def test_status_advises_more_shards_for_tasks_that_are_far_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_catalog(tmp_path, DERIVED)
+    (tmp_path / "events.jsonl").write_text("".join(f'{{"id": {number}}}\n' for number in range(300)))
+    assert flowctl(tmp_path, "run", "--until-idle", "--shards", "1")[0] == 0
+    assert flowctl(tmp_path, "ingest", "--collection", "s/events", "events.jsonl")[0] == 0
+    TaskLog(tmp_path / ".flow", "s/copies").write("info", "a transaction", documents_in=4, seconds=2.0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    store = Store(tmp_path / ".flow", wall=lambda: wall_clock() + 2_000_000)  # a tick later, all are due
+    row, _ = task_row(store, load(tmp_path / "flow.yaml").derivations["s/copies"])
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    alone, _ = task_row(store, load(tmp_path / "flow.yaml").derivations["s/copies"])
+    store.close()
+
+    assert row["advice"] == (
+        "s/copies needs about 2m 30s for 300 due documents with its 1 shard, and this machine has 8 cores: more shards"
+        " may help: flowctl split --task s/copies --shards 2"
+    )
+    assert alone["advice"] is None
