@@ -273,6 +273,11 @@ class Instance:
         return tuple(self._dataflows.progress())
 
     @property
+    def is_hydrating(self) -> bool:
+        """Return whether another process computes first rows, which may end at any moment."""
+        return self._dataflows.is_hydrating
+
+    @property
     def running(self) -> int:
         """Return the clock at which the running operator has begun; 0 if none runs."""
         return self._watch.running

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import wait
 from pathlib import Path
 from random import Random
@@ -27,10 +27,11 @@ from relations_sample import ORDERS, aggregate, call, column, number, shown
 from derive.algebra.expression import Column
 from derive.algebra.relation import Distinct, Get, Join, Project, Reduce, Relation, UnionAll
 from derive.algebra.types import Row, Type
+from derive.compute.dataflow import hydration, staging
 from derive.compute.dataflow.staging import Order, Staged, carry_out
 from derive.compute.instance import Instance
 from derive.compute.oneshot import evaluate
-from derive.errors import FrontierError, SqlError
+from derive.errors import FlowError, FrontierError, SqlError
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "8"))
 COUNTS = Reduce(ORDERS, (column(ORDERS, 1),), (aggregate("count"),))
@@ -44,11 +45,9 @@ class Later:
         self.rows = self.running = 0
         self._order, self._looks = order, looks
 
-    def is_over(self) -> bool:
+    def outcome(self) -> Mapping[int, FlowError] | None:
         self._looks -= 1
-        if self._looks < 0:
-            carry_out(self._order)
-        return self._looks < 0
+        return carry_out(self._order) if self._looks < 0 else None
 
     def stop(self) -> None:
         """There is nothing to end."""
@@ -217,25 +216,32 @@ def rows_of(instance: Instance, relation: Relation) -> Counter[Row]:
     return Counter(row for batch in instance.peek(relation) for row in batch)
 
 
-def children() -> list[int]:
-    """Processes that hydrate for this one."""
-    return [process.pid for process in multiprocessing.active_children() if process.pid is not None]
+def children() -> set[int]:
+    """Processes that hydrate for this one, or wait to do so."""
+    return {process.pid for process in multiprocessing.active_children() if process.pid is not None}
+
+
+@pytest.fixture(autouse=True)
+def _no_idle_processes() -> None:
+    """End the processes of earlier tests."""
+    for worker in staging._IDLE:
+        worker.end()
+    staging._IDLE.clear()
 
 
 def test_other_views_advance_during_a_hydration() -> None:
-    """Ticks of others are not waited for, progress is told, and one begins after the other."""
+    """Ticks of others are not waited for, and progress is reported."""
     orders, few = many(), Changing((Type.BIGINT,))
     few.seal(2)
     instance = Instance(most_here=1_000)
     instance.maintain(20, Get(2, few.types), 1, {2: few.since(1)})
     instance.maintain(9, COUNTS, 4, {1: orders.movable(4, keeps=True)})
-    instance.maintain(10, Get(1, ORDERS.types), 4, {1: orders.movable(4)})
+    instance.maintain(10, Get(1, ORDERS.types), 4, {1: orders.movable(4, keeps=True)})
     instance.step()
     instance.step()
-    assert [(one.identifier, one.stage) for one in instance.hydrations()] == [(9, "reading"), (10, "waiting")]
+    assert [(one.identifier, one.stage) for one in instance.hydrations()] == [(9, "reading"), (10, "reading")]
     ticks = 0
     while not is_known(instance, 9):
-        assert not is_known(instance, 10)
         ticks += 1
         few.change(few.frontier, [((ticks,), 1)])
         few.seal(few.frontier + 1)
@@ -251,6 +257,117 @@ def test_other_views_advance_during_a_hydration() -> None:
     until(instance, lambda: instance.frontiers(9)[1] == instance.frontiers(10)[1] == 8)
     assert rows_of(instance, Get(9, COUNTS.types))["customer 0", 428] == 1
     assert sum(rows_of(instance, Get(10, ORDERS.types)).values()) == 2_999
+    instance.close()
+
+
+class Stages:
+    """Tasks that are executed in this process when the test lets them."""
+
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+        self.is_open = True
+
+    def __call__(self, order: Order) -> Staged:
+        self.orders.append(order)
+        return _Stage(self, order)
+
+    @property
+    def batches(self) -> list[list[int]]:
+        return [[first.identifier for first in order.dataflows] for order in self.orders]
+
+
+class _Stage:
+    rows = running = 0
+
+    def __init__(self, stages: Stages, order: Order) -> None:
+        self._stages, self._order = stages, order
+
+    def outcome(self) -> Mapping[int, FlowError] | None:
+        return carry_out(self._order) if self._stages.is_open else None
+
+    def stop(self) -> None: ...
+
+
+def steps(instance: Instance) -> None:
+    while instance.step():
+        pass
+
+
+def doubled() -> Relation:
+    """A view that looks up its input, which is therefore stored."""
+    return Join((ORDERS, ORDERS), (call("=", column(ORDERS, 0), Column(4, Type.BIGINT)),))
+
+
+def test_large_views_hydrate_together_and_share_arrangements(tmp_path: Path) -> None:
+    """They begin with the cheapest, and continue as one group."""
+    orders, stages = many(), Stages()
+    instance = Instance(tmp_path, most_here=0, stage=stages)
+    wide = Project(doubled(), (column(ORDERS, 0), Column(4, Type.BIGINT)))
+    for identifier, relation in ((9, doubled()), (10, Get(1, ORDERS.types)), (11, wide)):
+        instance.maintain(identifier, relation, 4, {1: orders.movable(4, keeps=True)})
+    steps(instance)
+    assert stages.batches == [[10, 9, 11]]
+    assert len({first.group for first in stages.orders[0].dataflows}) == 1
+    assert [instance.frontiers(identifier) for identifier in (9, 10, 11)] == [(4, 5)] * 3
+    assert sorted(name for (name,) in tables(tmp_path) if name.startswith("a")) == ["a1", "a2", "a4"]
+    orders.change(6, [((0, "customer 0", 0, 0.5), -1)])
+    orders.seal(8)
+    steps(instance)
+    assert [sum(rows_of(instance, Get(9, doubled().types)).values()), instance.frontiers(11)[1]] == [2_999, 8]
+    instance.close()
+
+
+def test_slow_view_is_tried_alone_after_others_have_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "MOST_STAGED_SECONDS", 0.05)
+    orders, stages = many(), Stages()
+    instance = Instance(most_here=0, stage=stages, is_limited=True)
+    pairs = Reduce(Join((ORDERS, ORDERS, ORDERS), ()), (), (aggregate("count"),))
+    instance.maintain(8, pairs, 4, {1: orders.movable(4)})
+    instance.maintain(9, COUNTS, 4, {1: orders.movable(4)})
+    steps(instance)
+    assert stages.batches == [[9, 8], [8]]
+    assert is_known(instance, 9)
+    assert instance.take_slow() == {8}
+    instance.close()
+
+
+@pytest.mark.parametrize("dropped", [[9], [10], [9, 10]])
+def test_view_that_is_dropped_beside_others_leaves_no_tables(tmp_path: Path, dropped: list[int]) -> None:
+    orders, stages = many(), Stages()
+    stages.is_open = False
+    instance = Instance(tmp_path, most_here=0, stage=stages)
+    for identifier, relation in ((9, COUNTS), (10, doubled())):
+        instance.maintain(identifier, relation, 4, {1: orders.movable(4)})
+    steps(instance)
+    assert stages.batches == [[9, 10]]
+    for identifier in dropped:
+        instance.drop(identifier)
+    stages.is_open = True
+    steps(instance)
+    for identifier in {9, 10} - set(dropped):
+        assert is_known(instance, identifier)
+        instance.drop(identifier)
+    steps(instance)
+    assert tables(tmp_path) == []
+    instance.close()
+
+
+def test_hydration_reads_a_limited_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second process takes the next views meanwhile, and the others wait."""
+    monkeypatch.setattr(hydration, "MOST_TOGETHER", 6_000)
+    stages = Stages()
+    stages.is_open = False
+    orders = [many() for _ in range(6)]
+    instance = Instance(most_here=0, stage=stages)
+    for index, collection in enumerate(orders):
+        instance.maintain(10 + index, COUNTS, 4, {1: collection.movable(4)})
+    steps(instance)
+    assert stages.batches == [[10, 11], [12, 13]]
+    assert [one.stage for one in instance.hydrations()] == ["reading"] * 4 + ["waiting"] * 2
+    stages.is_open = True
+    steps(instance)
+    assert stages.batches == [[10, 11], [12, 13], [14, 15]]
+    assert all(is_known(instance, 10 + index) for index in range(6))
     instance.close()
 
 
@@ -270,7 +387,8 @@ def test_a_dropped_view_is_not_hydrated() -> None:
     instance.close()
 
 
-def test_hydration_processes_have_low_priority() -> None:
+def test_hydration_of_very_many_rows_has_low_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hydration, "MOST_TOGETHER", 1_000)
     instance = Instance(most_here=1_000)
     instance.maintain(9, COUNTS, 4, {1: many().movable(4)})
     instance.step()
@@ -280,6 +398,23 @@ def test_hydration_processes_have_low_priority() -> None:
         assert time.monotonic() < deadline
         time.sleep(0.002)
     assert os.getpriority(os.PRIO_PROCESS, process) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 15)
+    instance.close()
+
+
+def test_hydration_process_takes_the_next_view() -> None:
+    """A process that has ended meanwhile is replaced."""
+    orders = many()
+    instance = Instance(most_here=1_000)
+    instance.maintain(9, COUNTS, 4, {1: orders.movable(4)})
+    until(instance, lambda: is_known(instance, 9))
+    (first,) = children()
+    for identifier in (10, 11):
+        instance.maintain(identifier, COUNTS, 4, {1: orders.movable(4)})
+        until(instance, lambda: is_known(instance, identifier))  # noqa: B023 - called at once
+        if identifier == 10:
+            assert children() == {first}
+            os.kill(first, signal.SIGKILL)
+    assert first not in children()
     instance.close()
 
 

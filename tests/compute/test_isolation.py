@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from threading import Event, Thread
 
@@ -20,6 +20,7 @@ from derive.compute.dataflow.hydration import ISOLATED
 from derive.compute.dataflow.staging import Order, carry_out
 from derive.compute.instance import Instance
 from derive.compute.replica.isolation import Instances
+from derive.errors import FlowError
 
 _NUMBERS = Get(1, (Type.BIGINT,))
 _SWITCH = Get(2, (Type.BIGINT,))
@@ -129,9 +130,8 @@ class Stage:
     def __init__(self, order: Order) -> None:
         self._order = order
 
-    def is_over(self) -> bool:
-        carry_out(self._order)
-        return True
+    def outcome(self) -> Mapping[int, FlowError]:
+        return carry_out(self._order)
 
     def stop(self) -> None: ...
 

@@ -309,6 +309,10 @@ class DataflowGroup:
     def remove(self, identifier: GlobalId) -> None:
         """Drop a dataflow, and all operators that no other dataflow needs."""
         del self.roots[identifier]
+        self.drop_unread()
+
+    def drop_unread(self) -> None:
+        """Drop all operators that no dataflow needs, and close the inputs that no operator reads."""
         kept = reachable(self.roots.values())
         for operator in [operator for operator in self.operators if operator not in kept]:
             operator.drop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import apsw
 
@@ -15,16 +16,16 @@ from derive.compute.dataflow.database import unpacked
 from derive.compute.dataflow.dataflow_group import ChainedInput, DataflowGroup, reachable
 from derive.compute.dataflow.hydration import (
     MOST_HERE,
+    Candidate,
     Hydration,
     Hydrations,
     Progress,
     clear,
     operators_of,
-    sources_of,
 )
 from derive.compute.dataflow.input import Input, MovableInput
 from derive.compute.dataflow.peek import DataflowPlace
-from derive.compute.dataflow.staging import FirstDataflow, Stage, Staging, as_failure, drop_unnamed
+from derive.compute.dataflow.staging import Stage, Staging, as_failure, drop_unnamed, sources_of
 from derive.compute.dataflow.watch import Watch
 from derive.compute.plans.plan import Plan
 from derive.errors import FlowError, FrontierError, SlowViewError
@@ -181,11 +182,12 @@ class Dataflows:
 
     def step(self) -> bool:
         """Start requested dataflows, and advance groups; return whether more work can be done now."""
-        happened = self._hydrations.step(
-            self._hydrated, lambda first, failure: self._fail(first.identifier, failure), self._refilled
-        )
+        happened = self._hydrations.step(self._hydrated, self._fail, self._refilled)
+        large: dict[GlobalId, int] = {}
         for identifier, request in list(self.requests.items()):
-            happened |= self._fulfil(identifier, request)
+            happened |= self._fulfil(identifier, request, large)
+        while large and self._hydrations.is_free() and self._hydrate(large):
+            happened = True
         went_on = False
         for group in list(self._groups.values()):
             went_on |= self._failures.advance(group)
@@ -221,6 +223,10 @@ class Dataflows:
                 "SELECT id, operator, relation, since FROM dataflows WHERE cohort = ?", (group.id,)
             ).fetchall()
             group.restore((integer(row[0]), integer(row[1])) for row in rows)
+            if not rows:  # all were dropped while they hydrated
+                self._end(group)
+                continue
+            group.drop_unread()
             self._groups[group.id] = group
             for number, _, relation, since in rows:
                 self.maintained[integer(number)] = Dataflow(unpacked(relation), group, integer(since))
@@ -294,8 +300,11 @@ class Dataflows:
                 sources |= self.maintained[get.id].group.sources
         return frozenset(sources)
 
-    def _fulfil(self, identifier: GlobalId, request: DataflowRequest) -> bool:
-        """Start a requested dataflow if its inputs are ready; return whether it has started or failed."""
+    def _fulfil(self, identifier: GlobalId, request: DataflowRequest, large: dict[GlobalId, int]) -> bool:
+        """Start a requested dataflow if its inputs are ready; return whether it has started or failed.
+
+        A dataflow of many rows is added to `large`, with the time of its first rows.
+        """
         upstream = [self.maintained.get(get.id) for get in gets_of(request.relation) if get.id not in request.inputs]
         if None in upstream or self._hydrations.begins(identifier):
             return False
@@ -308,7 +317,9 @@ class Dataflows:
         except FlowError as failure:  # perhaps a collection was reset
             self._fail(identifier, failure)
         if is_large or is_large is None:
-            return bool(is_large) and self._hydrations.is_free() and self._hydrate(identifier, request, time)
+            if is_large:
+                large[identifier] = time
+            return False
         group = self._group_for(sources, known)
         if group is not None:
             # A failed group that resumes later would process times again that the first rows of the new dataflow
@@ -374,6 +385,11 @@ class Dataflows:
 
     # -- Hydration
 
+    @property
+    def is_hydrating(self) -> bool:
+        """Return whether another process computes first rows, which may end at any moment."""
+        return self._hydrations.is_running
+
     def progress(self) -> Iterator[Progress]:
         """Return the progress of large dataflows that have not started yet."""
         return self._hydrations.progress()
@@ -387,40 +403,84 @@ class Dataflows:
         except FrontierError:
             return None
 
-    def _hydrate(self, identifier: GlobalId, request: DataflowRequest, time: int) -> bool:
-        """Start the hydration of a dataflow in another process; return False if that is impossible."""
-        chained = self._chained(request, time, None)
-        if chained is None:
+    def _hydrate(self, large: dict[GlobalId, int]) -> bool:
+        """Start the hydration of some large dataflows in another process, and remove them from `large`.
+
+        Args:
+            large: dataflows that do not hydrate, with the times from which on their rows are requested.
+
+        Returns:
+            Whether a hydration has started.
+        """
+        for time in sorted(set(large.values()), reverse=True):
+            known = [self._candidate(identifier, time, large[identifier]) for identifier in large]
+            candidates = [candidate for candidate in known if candidate is not None]
+            if candidates:
+                break
+        else:
             return False
-        read = sources_of(request.plan)
-        inputs = {**request.inputs, **chained}
-        movable = {one: source for one, source in inputs.items() if one in read and isinstance(source, MovableInput)}
-        indexes = tuple(self._indexes.get(identifier, ()))
-        first = FirstDataflow(
-            identifier,
-            request.relation,
-            request.plan,
-            self._sources(request),
-            self._next_group,
-            self._next_operator,
-            indexes,
+        self._next_group, self._next_operator = self._hydrations.begin(
+            time, candidates, self._next_group, self._next_operator
         )
-        self._next_group += 1
-        self._next_operator += operators_of(request.plan)
-        self._hydrations.begin(time, movable, first)
+        for identifier in [identifier for identifier in large if self._hydrations.begins(identifier)]:
+            del large[identifier]
         return True
 
-    def _hydrated(self, first: FirstDataflow, hydration: Hydration) -> None:
-        """Continue a hydrated dataflow from its time."""
-        group = DataflowGroup(self._connection, first.group, first.sources, hydration.time + 1, self._watch)
-        root = integer(self._connection.execute("SELECT operator FROM dataflows WHERE id = ?", (first.identifier,)).get)
-        group.restore([(first.identifier, root)])
-        for identifier, movable in hydration.inputs.items():
-            group.feed(identifier, movable, movable.since + 1)
-        request = self.requests.pop(first.identifier)
-        _close({one: source for one, source in request.inputs.items() if one not in hydration.inputs})
+    def _candidate(self, identifier: GlobalId, time: int, since: int) -> Candidate | None:
+        """Return a dataflow that is requested from `since` on as a candidate; None if it cannot begin at a time."""
+        request = self.requests[identifier]
+        inputs = self._inputs_at(request, time)
+        if inputs is None or time < since:
+            return None
+        read = sources_of([request.plan])
+        movable = {one: source for one, source in inputs.items() if one in read and isinstance(source, MovableInput)}
+        try:
+            rows = sum(source.count(time) for source in movable.values())
+        except FlowError:
+            if time > since:
+                return None
+            rows = 0  # a collection was reset meanwhile: the hydration reports the error
+        indexes = tuple(self._indexes.get(identifier, ()))
+        return Candidate(identifier, request.relation, request.plan, self._sources(request), movable, rows, indexes)
+
+    def _inputs_at(self, request: DataflowRequest, time: int) -> dict[GlobalId, Input] | None:
+        """Return all inputs of a dataflow that begins a group at a time; None if rows of an input are unknown then."""
+        chained = self._chained(request, time, None)
+        return None if chained is None else {**request.inputs, **chained}
+
+    def _hydrated(self, hydration: Hydration) -> None:
+        """Continue hydrated dataflows from their time."""
+        for number, sources in {first.group: first.sources for first in hydration.order.dataflows}.items():
+            upper = hydration.order.time + 1
+            self._take_over(DataflowGroup(self._connection, number, sources, upper, self._watch), hydration)
+        for identifier, failure in hydration.failures.items():
+            if identifier not in hydration.wanted:
+                continue
+            is_alone = len(hydration.order.dataflows) == 1
+            if is_alone or not isinstance(failure, SlowViewError) or not self._hydrations.try_alone(identifier):
+                self._fail(identifier, failure)
+
+    def _take_over(self, group: DataflowGroup, hydration: Hydration) -> None:
+        """Continue the hydrated dataflows of a new group."""
+        rows = self._connection.execute("SELECT id, operator FROM dataflows WHERE cohort = ?", (group.id,)).fetchall()
+        group.restore((integer(row[0]), integer(row[1])) for row in rows)
+        if not group.roots:  # all failed, or were dropped
+            self._end(group)
+            return
+        group.drop_unread()
+        requests = {identifier: self.requests.pop(identifier) for identifier in group.roots}
+        for request in requests.values():
+            inputs = self._inputs_at(request, hydration.order.time)
+            assert inputs is not None, "the hydration holds the time of its inputs"
+            for one, source in inputs.items():
+                if one in group.required() - group.feeds.keys() and isinstance(source, MovableInput):
+                    source.adopt(hydration.order.time, hydration.place(one))
+                    group.feed(one, source, source.since + 1)
+                else:
+                    source.close()
         group.partner = next((other for other in self._groups.values() if self._may_join(group, other)), None)
-        self._show(first.identifier, request, group, hydration.time)
+        for identifier, request in requests.items():
+            self._show(identifier, request, group, hydration.order.time)
 
     def _fail(self, identifier: GlobalId, failure: FlowError) -> None:
         self._hydrations.forget(identifier)
@@ -430,10 +490,13 @@ class Dataflows:
             self.failures[identifier] = failure
         _close(self.requests.pop(identifier).inputs)
 
-    def _refilled(self, group: DataflowGroup, identifier: GlobalId, source: Input, failure: FlowError | None) -> None:
+    def _refilled(
+        self, group: DataflowGroup, identifier: GlobalId, source: MovableInput, place: Path, failure: FlowError | None
+    ) -> None:
         if failure is not None:
             self._failures.fail(group, failure)
         if failure is None and identifier in group.required():
+            source.adopt(source.since, place)
             group.feed(identifier, source, source.since + 1)
         else:
             source.close()
@@ -490,11 +553,16 @@ class Dataflows:
         group.remove(identifier)
         self._connection.execute("DELETE FROM dataflows WHERE id = ?", (identifier,))
         if not group.roots:
-            group.close()
-            del self._groups[group.id]
-            self._failures.forget(group)
-            self._connection.execute("DELETE FROM cohorts WHERE id = ?", (group.id,))
+            self._end(group)
         self._place()
+
+    def _end(self, group: DataflowGroup) -> None:
+        """End a group without dataflows."""
+        group.drop_unread()
+        group.close()
+        self._groups.pop(group.id, None)
+        self._failures.forget(group)
+        self._connection.execute("DELETE FROM cohorts WHERE id = ?", (group.id,))
 
     def allow_compaction(self, identifier: GlobalId, since: int) -> None:
         """Compact times before `since`, as far as no reader needs them."""
@@ -502,9 +570,7 @@ class Dataflows:
         if dataflow is None:
             return
         held = [other.upper - 1 for other in self._groups.values() if other.is_chained_to(identifier)]
-        if (time := self._hydrations.time_held(identifier)) is not None:
-            held.append(time)
-        since = min([since, dataflow.group.upper - 1, *held])
+        since = min([since, dataflow.group.upper - 1, *held, *self._hydrations.times_held(identifier)])
         if since <= dataflow.since:
             return
         execute = self._connection.execute

@@ -1,22 +1,23 @@
-"""Hydration: computes the first rows of dataflows, one dataflow after the other, in steps that block no other work."""
+"""Hydration: computes the first rows of dataflows, some at a time, in steps that block no other work."""
 
 from __future__ import annotations
 
 import shutil
 import time as clock
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
-from derive.algebra.relation import GlobalId
+from derive.algebra.expression import Expression
+from derive.algebra.relation import GlobalId, Relation
 from derive.compute.dataflow.database import folder_of
 from derive.compute.dataflow.dataflow_group import DataflowGroup
 from derive.compute.dataflow.input import Input, MovableInput
-from derive.compute.dataflow.staging import Adoption, FirstDataflow, Order, Stage, as_failure
-from derive.compute.plans.plan import Plan, Source, inputs_of
+from derive.compute.dataflow.staging import Adoption, FirstDataflow, Order, Stage, as_failure, sources_of
+from derive.compute.plans.plan import Linear, Plan, inputs_of
 from derive.errors import FlowError
 from derive.failpoint import reach
 
@@ -49,54 +50,40 @@ class Progress:
         return self.stage != ISOLATED
 
 
+_LOADING_SECONDS = 0.02
+"""Seconds for which rows of a prompt hydration are copied, while other dataflows wait."""
+
+
 class Hydration:
-    """The computation of one dataflow's first rows. At most one hydration runs at a time.
+    """The computation of the first rows of some dataflows.
 
     Args:
         connection: writing connection of the instance's database.
-        time: time of the rows.
-        inputs: inputs; the caller holds the capability to read them.
-        dataflow: the dataflow to hydrate; None to hydrate only inputs.
+        order: the task.
         stage: computes rows in another process.
-        is_limited: whether a slow dataflow is refused.
 
     Attributes:
+        order: the task.
+        wanted: its dataflows that were not dropped meanwhile.
+        failures: errors of dataflows, once the rows are computed.
         is_complete: whether the hydration is complete, so that the inputs can be polled.
         is_unwanted: whether the hydration was cancelled.
     """
 
-    def __init__(
-        self,
-        connection: apsw.Connection,
-        time: int,
-        inputs: Mapping[GlobalId, MovableInput],
-        dataflow: FirstDataflow | None,
-        stage: Stage,
-        *,
-        is_limited: bool,
-    ) -> None:
-        self.time = time
-        self.inputs = inputs
-        self.dataflow = dataflow
+    def __init__(self, connection: apsw.Connection, order: Order, stage: Stage) -> None:
+        self.order = order
+        self.wanted = {first.identifier for first in order.dataflows}
+        self.failures: Mapping[GlobalId, FlowError] = {}
         self._connection = connection
-        self._folder = clear(connection)
-        self._folder.mkdir()
-        columns = sources_of(dataflow.plan) if dataflow else {}
-        openers = {
-            identifier: source.opener(time, columns.get(identifier, ()), self._place(identifier))
-            for identifier, source in inputs.items()
-        }
-        self._staging = stage(Order(self._folder, time, openers, dataflow, is_limited))
+        order.folder.mkdir(parents=True)
+        self._staging = stage(order)
         self._adoption: Adoption | None = None
         self.is_complete = False
         self.is_unwanted = False
 
-    def _place(self, identifier: GlobalId) -> Path:
-        return self._folder / f"input-{identifier}"
-
-    def begins(self, identifier: GlobalId) -> bool:
-        """Return whether the hydration computes the rows of this dataflow."""
-        return self.dataflow is not None and self.dataflow.identifier == identifier
+    def place(self, identifier: GlobalId) -> Path:
+        """Return the file of the stored snapshot of an input."""
+        return place_of(self.order.folder, identifier)
 
     @property
     def stage(self) -> str:
@@ -117,46 +104,49 @@ class Hydration:
         """Advance by a batch; return whether the hydration has advanced.
 
         Raises:
-            FlowError: the dataflow cannot start.
+            FlowError: no dataflow can start.
         """
         if self._adoption is None:
-            if not self._staging.is_over():
+            failures = self._staging.outcome()
+            if failures is None:
                 return False
+            self.failures = failures
             reach("hydration.staged")
-            if self.dataflow is None:
-                self._end()
+            if self.order.dataflows:
+                self._adoption = Adoption(self._connection, self.order)
             else:
-                self._adoption = Adoption(self._connection, self._folder)
+                self.is_complete = True
             return True
         if self._adoption.load():
             reach("hydration.loaded")
+            deadline = clock.monotonic() + _LOADING_SECONDS if self.order.is_prompt else 0.0
+            while clock.monotonic() < deadline and self._adoption.load():
+                pass
             return True
         reach("hydration.completing")
-        self._adoption.complete()
+        self._adoption.complete({first.identifier for first in self.order.dataflows} - self.wanted)
         reach("hydration.completed")
         self._adoption = None
-        self._end()
+        self.is_complete = True
         return True
 
-    def _end(self) -> None:
-        for identifier, source in self.inputs.items():
-            source.adopt(self.time, self._place(identifier))
-        clear(self._connection)
-        self.is_complete = True
-
-    def cancel(self) -> None:
-        """Cancel the hydration."""
-        self._staging.stop()
+    def close(self) -> None:
+        """Cancel the hydration unless it is complete, and remove its files."""
+        if not self.is_complete:
+            self._staging.stop()
         if self._adoption is not None:
             self._adoption.cancel()
-        clear(self._connection)
+        shutil.rmtree(self.order.folder, ignore_errors=True)
 
 
-def clear(connection: apsw.Connection) -> Path:
-    """Remove the files of a hydration; return the path of the folder, which no longer exists."""
-    folder = folder_of(connection) / FOLDER
-    shutil.rmtree(folder, ignore_errors=True)
-    return folder
+def place_of(folder: Path, identifier: GlobalId) -> Path:
+    """Return the file in the folder of a hydration that stores the snapshot of an input."""
+    return folder / f"input-{identifier}"
+
+
+def clear(connection: apsw.Connection) -> None:
+    """Remove the files of all hydrations."""
+    shutil.rmtree(folder_of(connection) / FOLDER, ignore_errors=True)
 
 
 def operators_of(plan: Plan) -> int:
@@ -164,16 +154,68 @@ def operators_of(plan: Plan) -> int:
     return 1 + sum(map(operators_of, inputs_of(plan)))
 
 
-def sources_of(plan: Plan) -> dict[GlobalId, tuple[int, ...] | None]:
-    """Return the sources of a plan, each with the columns that are read; None for all columns."""
-    read: dict[GlobalId, tuple[int, ...] | None] = {}
-    if isinstance(plan, Source):
-        read[plan.id] = plan.columns
-    for source in inputs_of(plan):
-        for identifier, columns in sources_of(source).items():
-            known = read.get(identifier, ())
-            read[identifier] = None if known is None or columns is None else (*known, *columns)
-    return read
+def _weight(plan: Plan) -> int:
+    """Return the number of operators of a plan, where each further input of a join counts as one, too."""
+    joined = sum(len(term.leaves) - 1 for term in plan.terms) if isinstance(plan, Linear) else 0
+    return 1 + joined + sum(map(_weight, inputs_of(plan)))
+
+
+MOST_AT_ONCE = 2
+"""Maximum number of hydrations that run at once."""
+MOST_TOGETHER = 250_000
+"""Maximum number of rows that the dataflows of a hydration read together; a dataflow alone may read more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A large dataflow that may hydrate now.
+
+    Attributes:
+        identifier: identifier of the dataflow.
+        relation: its relation.
+        plan: its plan.
+        sources: collections from which the dataflow derives.
+        inputs: the inputs that its plan reads.
+        rows: approximate number of rows of the inputs.
+        indexes: expressions by which its rows are looked up.
+    """
+
+    identifier: GlobalId
+    relation: Relation
+    plan: Plan
+    sources: frozenset[GlobalId]
+    inputs: Mapping[GlobalId, MovableInput]
+    rows: int
+    indexes: tuple[tuple[Expression, ...], ...]
+
+    @property
+    def cost(self) -> int:
+        """Return a number that grows with the expected work."""
+        return self.rows * _weight(self.plan)
+
+    @property
+    def group(self) -> tuple[frozenset[GlobalId], frozenset[GlobalId]]:
+        """Return the sources, and the inputs from other groups; dataflows that have both in common share a group."""
+        return self.sources, frozenset(self.inputs.keys() - self.sources)
+
+    @property
+    def stored(self) -> set[GlobalId]:
+        """Return the inputs whose snapshots are stored; dataflows of one group share a stored snapshot."""
+        return {identifier for identifier, source in self.inputs.items() if source.keeps}
+
+
+def together(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return dataflows that hydrate in one process, the cheapest first."""
+    chosen: list[Candidate] = []
+    rows = 0
+    stored: dict[GlobalId, object] = {}
+    for one in sorted(candidates, key=lambda one: (one.cost, one.identifier)):
+        is_shared = all(stored.get(identifier, one.group) == one.group for identifier in one.stored)
+        if not chosen or (is_shared and rows + one.rows <= MOST_TOGETHER):
+            chosen.append(one)
+            rows += one.rows
+            stored |= dict.fromkeys(one.stored, one.group)
+    return chosen
 
 
 MOST_HERE = 20_000
@@ -196,14 +238,17 @@ class Hydrations:
         self._is_limited = is_limited
         self._since: dict[GlobalId, int] = {}
         self._most_here = most_here
-        self._current: Hydration | None = None
+        self._running: list[Hydration] = []
+        self._begun = 0
+        self._refilling: Hydration | None = None
         self._refills: deque[tuple[DataflowGroup, GlobalId, MovableInput]] = deque()
         self._large: dict[GlobalId, bool] = {}
+        self._alone: set[GlobalId] = set()
 
     def close(self) -> None:
-        """Cancel the running hydration, and close waiting inputs."""
-        if self._current is not None:
-            self._current.cancel()
+        """Cancel the running hydrations, and close waiting inputs."""
+        for current in self._running:
+            current.close()
         for _, _, source in self._refills:
             source.close()
 
@@ -231,33 +276,74 @@ class Hydrations:
 
     def progress(self) -> Iterator[Progress]:
         """Yield the progress of large dataflows that have not started."""
-        current = self._current
         for identifier in [identifier for identifier, is_large in list(self._large.items()) if is_large]:
             since = self._since.get(identifier, 0)
-            if current is not None and current.begins(identifier):
+            current = next((one for one in list(self._running) if identifier in one.wanted), None)
+            if current is not None:
                 yield Progress(identifier, current.stage, current.rows, since, current.running)
             else:
                 yield Progress(identifier, "waiting", 0, since)
 
     # -- Hydrations
 
+    @property
+    def is_running(self) -> bool:
+        """Return whether a hydration runs, which may end at any moment."""
+        return bool(self._running)
+
     def is_free(self) -> bool:
         """Return whether a hydration may start now."""
-        return self._current is None and not self._refills
+        return len(self._running) < MOST_AT_ONCE and not self._refills
 
     def begins(self, identifier: GlobalId) -> bool:
         """Return whether this dataflow hydrates."""
-        return self._current is not None and self._current.begins(identifier)
+        return any(identifier in current.wanted for current in self._running)
 
-    def begin(self, time: int, inputs: Mapping[GlobalId, MovableInput], dataflow: FirstDataflow) -> None:
-        """Start the hydration of a dataflow.
+    def begin(self, time: int, candidates: Sequence[Candidate], group: int, operator: int) -> tuple[int, int]:
+        """Start a hydration of some of the candidates, all at one time.
 
         Args:
-            time: time of its first rows.
-            inputs: its inputs.
-            dataflow: the new dataflow.
+            time: time of the first rows.
+            candidates: at least one dataflow that does not hydrate; its inputs are known at that time.
+            group: number of the first new group.
+            operator: number of the first new operator.
+
+        Returns:
+            The next free numbers of a group and of an operator.
         """
-        self._current = Hydration(self._connection, time, inputs, dataflow, self._stage, is_limited=self._is_limited)
+        company = [one for one in candidates if one.identifier not in self._alone]
+        chosen = together(company) if company else [candidates[0]]
+        groups: dict[object, int] = {}
+        dataflows = []
+        for one in chosen:
+            number = groups.setdefault(one.group, group + len(groups))
+            dataflows.append(
+                FirstDataflow(one.identifier, one.relation, one.plan, one.sources, number, operator, one.indexes)
+            )
+            operator += operators_of(one.plan)
+        pairs = [pair for one in chosen for pair in one.inputs.items()]
+        inputs = dict(sorted(pairs, key=lambda pair: pair[1].keeps))  # a stored snapshot serves all
+        is_prompt = sum(one.rows for one in chosen) <= MOST_TOGETHER
+        self._running.append(self._hydration(time, inputs, tuple(dataflows), is_prompt=is_prompt))
+        return group + len(groups), operator
+
+    def _hydration(
+        self,
+        time: int,
+        inputs: Mapping[GlobalId, MovableInput],
+        dataflows: tuple[FirstDataflow, ...],
+        *,
+        is_prompt: bool,
+    ) -> Hydration:
+        self._begun += 1
+        folder = folder_of(self._connection) / FOLDER / str(self._begun)
+        columns = sources_of(first.plan for first in dataflows)
+        openers = {
+            identifier: source.opener(time, columns.get(identifier, ()), place_of(folder, identifier))
+            for identifier, source in inputs.items()
+        }
+        order = Order(folder, time, openers, dataflows, self._is_limited and bool(dataflows), is_prompt)
+        return Hydration(self._connection, order, self._stage)
 
     def refill(self, group: DataflowGroup, identifier: GlobalId, source: Input) -> bool:
         """Queue the hydration of an existing group's input from a snapshot; return False if the input is small."""
@@ -269,55 +355,68 @@ class Hydrations:
             self._refills.append((group, identifier, source))
         return True
 
+    def try_alone(self, identifier: GlobalId) -> bool:
+        """Let a dataflow that was slow beside others hydrate again, alone; return False if that was tried."""
+        if identifier in self._alone:
+            return False
+        self._alone.add(identifier)
+        return True
+
     def forget(self, identifier: GlobalId) -> None:
-        """Cancel the hydration of a dataflow, or of a dataflow that reads it."""
+        """Cancel the hydration of a dataflow, and of dataflows that read it."""
         self._large.pop(identifier, None)
         self._since.pop(identifier, None)
-        if self._current is not None and (self._current.begins(identifier) or identifier in self._current.inputs):
-            self._current.is_unwanted = True
+        self._alone.discard(identifier)
+        for current in self._running:
+            is_last = current.wanted == {identifier}
+            current.wanted.discard(identifier)
+            current.is_unwanted |= is_last or identifier in current.order.inputs
 
-    def time_held(self, identifier: GlobalId) -> int | None:
-        """Return the time at which the running hydration reads a dataflow; None if it does not read the dataflow."""
-        return self._current.time if self._current is not None and identifier in self._current.inputs else None
+    def times_held(self, identifier: GlobalId) -> list[int]:
+        """Return the times at which running hydrations read a dataflow."""
+        return [current.order.time for current in self._running if identifier in current.order.inputs]
 
     def step(
         self,
-        is_begun: Callable[[FirstDataflow, Hydration], None],
-        is_failed: Callable[[FirstDataflow, FlowError], None],
-        is_refilled: Callable[[DataflowGroup, GlobalId, MovableInput, FlowError | None], None],
+        is_over: Callable[[Hydration], None],
+        is_failed: Callable[[GlobalId, FlowError], None],
+        is_refilled: Callable[[DataflowGroup, GlobalId, MovableInput, Path, FlowError | None], None],
     ) -> bool:
-        """Advance the running hydration.
+        """Advance the running hydrations.
 
         Args:
-            is_begun: called with a dataflow that is in the database.
+            is_over: called with a hydration whose dataflows are in the database.
             is_failed: called with a dataflow that cannot start.
-            is_refilled: called with an input that can be polled, or its error.
+            is_refilled: called with an input, the file of its snapshot, and its error if it cannot be polled.
 
         Returns:
-            Whether the hydration has advanced.
+            Whether a hydration has advanced.
         """
-        current, failure = self._current, None
-        if current is None:
-            if self._refills:
-                _, identifier, source = self._refills[0]
-                self._current = Hydration(
-                    self._connection, source.since, {identifier: source}, None, self._stage, is_limited=False
-                )
-            return self._current is not None
-        try:
-            if not current.is_unwanted and not current.step():
-                return False
-        except Exception as exc:
-            failure = as_failure(exc)
-        if not (failure or current.is_unwanted or current.is_complete):
-            return True
-        self._current = None
-        if not current.is_complete:
-            current.cancel()
-        if current.dataflow is None:
-            is_refilled(*self._refills.popleft(), failure)
-        elif failure is not None:
-            is_failed(current.dataflow, failure)
-        elif current.is_complete:
-            is_begun(current.dataflow, current)
-        return True
+        happened = False
+        for current in list(self._running):
+            failure = None
+            try:
+                if not current.is_unwanted and not current.step():
+                    continue
+            except Exception as exc:
+                failure = as_failure(exc)
+            happened = True
+            if not (failure or current.is_unwanted or current.is_complete):
+                continue
+            self._running.remove(current)
+            if current is self._refilling:
+                group, identifier, source = self._refills.popleft()
+                self._refilling = None
+                is_refilled(group, identifier, source, current.place(identifier), failure)
+            elif failure is not None:
+                for identifier in sorted(current.wanted):
+                    is_failed(identifier, failure)
+            elif current.is_complete:
+                is_over(current)
+            current.close()
+        if self._refills and self._refilling is None and len(self._running) < MOST_AT_ONCE:
+            _, identifier, source = self._refills[0]
+            self._refilling = self._hydration(source.since, {identifier: source}, (), is_prompt=False)
+            self._running.append(self._refilling)
+            happened = True
+        return happened

@@ -1,9 +1,9 @@
-"""Staging: another process computes the first rows of a dataflow in its own database.
+"""Staging: another process computes the first rows of some dataflows in its own database.
 
 Then the instance adopts the rows.
 
-The process reads the inputs, and computes the rows of all operators at one time. The process has a low priority, and
-ends with its parent.
+The process reads the inputs, and computes the rows of all operators at one time, one dataflow after the other. A
+process with very many rows has a low priority. Every process ends with its parent.
 
 A low priority is not enough, because background work also empties the caches of a shared processor. So the process
 pauses for as long as it has run, whenever it had to wait for a processor. Linux reports this waiting time; on other
@@ -23,7 +23,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from ctypes import c_longlong
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ from derive.compute.dataflow.database import NAME, open_staging
 from derive.compute.dataflow.dataflow_group import DataflowGroup
 from derive.compute.dataflow.input import Input, Opener
 from derive.compute.dataflow.watch import MOST_STAGED_SECONDS, Watch
-from derive.compute.plans.plan import Plan
+from derive.compute.plans.plan import Plan, Source, inputs_of
 from derive.compute.sqlite import sqlite_error, translated
 from derive.errors import FlowError, SlowViewError, SqlError
 
@@ -96,13 +96,15 @@ _WORK_SECONDS = 0.02
 """Approximate seconds of work before a pause, if other threads wait for processors."""
 _STEPS = 50_000
 """Number of SQLite steps between two checks for a pause, about a millisecond."""
+_IDLE_SECONDS = 20.0
+"""Seconds for which a process waits for its next task."""
 _MOST_TRIES = 3
 """Maximum number of starts of a process that is killed, for example for lack of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstDataflow:
-    """The dataflow of a new group.
+    """A dataflow of a new group.
 
     Attributes:
         identifier: identifier of the dataflow.
@@ -131,15 +133,17 @@ class Order:
         folder: existing folder for its database, and for stored snapshots.
         time: time of the rows.
         inputs: functions that open the inputs at that time.
-        dataflow: dataflow to compute; None to store only snapshots of inputs.
-        is_limited: whether the work ends with a `SlowViewError` if an operator takes too long.
+        dataflows: dataflows to compute, in this order; none to store only snapshots of inputs.
+        is_limited: whether a dataflow fails with a `SlowViewError` if an operator takes too long.
+        is_prompt: whether the work has the priority of this process.
     """
 
     folder: Path
     time: int
     inputs: Mapping[GlobalId, Opener]
-    dataflow: FirstDataflow | None
+    dataflows: tuple[FirstDataflow, ...]
     is_limited: bool = False
+    is_prompt: bool = False
 
 
 class Staged(Protocol):
@@ -153,8 +157,8 @@ class Staged(Protocol):
     def running(self) -> int:
         """Return the clock at which the running operator has begun; 0 if none runs."""
 
-    def is_over(self) -> bool:
-        """Return whether the task is done. Raise a FlowError if the task has failed."""
+    def outcome(self) -> Mapping[GlobalId, FlowError] | None:
+        """Return the errors of dataflows; None until the task is done. Raise a FlowError if the whole task fails."""
 
     def stop(self) -> None:
         """Stop the task if it runs."""
@@ -167,6 +171,8 @@ Stage: TypeAlias = Callable[[Order], Staged]
 class Staging:
     """A process that executes a task.
 
+    A process waits for later tasks, because its start takes longer than the first rows of most views.
+
     Args:
         order: the task.
     """
@@ -177,74 +183,137 @@ class Staging:
         self._begin()
 
     def _begin(self) -> None:
-        context = multiprocessing.get_context("spawn")
         self._tries += 1
-        self._progress = context.RawArray(c_longlong, 2)
-        self._answer, answer = context.Pipe(duplex=False)
-        what = (self._order, self._progress, answer)
-        self._process = context.Process(target=_carry_out, args=what, name="flowctl-hydration", daemon=True)
-        self._process.start()
-        answer.close()
+        self._worker = _taken() if self._order.is_prompt else _Worker()
+        self._worker.begin(self._order)
 
     @property
     def rows(self) -> int:
         """Return the number of rows read from inputs so far."""
-        return int(self._progress[0])
+        return int(self._worker.progress[0])
 
     @property
     def running(self) -> int:
         """Return the clock at which the running operator has begun; 0 if none runs."""
-        return int(self._progress[1])
+        return int(self._worker.progress[1])
 
-    def is_over(self) -> bool:
-        """Return whether the process has done its work.
+    def outcome(self) -> Mapping[GlobalId, FlowError] | None:
+        """Return the errors of dataflows; None until the process has done its work.
 
         Raises:
             FlowError: the task cannot be done.
         """
-        if self._process.is_alive():
-            return False
-        code, failure = self._process.exitcode, None
-        with suppress(EOFError):  # the process sent no error
-            failure = FlowError.from_json(self._answer.recv())
-        self.stop()
+        worker, answer = self._worker, None
+        with suppress(EOFError, OSError):  # the process has ended
+            answer = worker.answers.recv() if worker.answers.poll() else None
+        if answer is None:
+            if not worker.process.is_alive():
+                self._try_again()
+            return None
+        if self._order.is_prompt:
+            _IDLE.append(worker)
+        else:
+            worker.end()
+        failure, failures = answer
         if failure is not None:
-            raise failure
-        if code == 0:
-            return True
+            raise FlowError.from_json(failure)
+        return {identifier: FlowError.from_json(failure) for identifier, failure in failures.items()}
+
+    def _try_again(self) -> None:
+        """Execute the task in another process."""
+        code = self._worker.process.exitcode
+        self._worker.end()
         if self._tries >= _MOST_TRIES:
             raise SqlError("XX000", f"the process that computes the first rows of a view ended with exit code {code}")
         for path in self._order.folder.iterdir():
             path.unlink()
         self._begin()
-        return False
 
     def stop(self) -> None:
-        """Kill the process, if it runs."""
-        self._process.kill()
-        self._process.join()
-        self._answer.close()
+        """Kill the process."""
+        self._worker.end()
 
 
-def _carry_out(order: Order, progress: Any, answer: Connection) -> None:
-    """Execute a task, in a process of its own."""
+class _Worker:
+    """A process that executes one task after the other, and its ends of pipes.
+
+    Attributes:
+        process: the process.
+        progress: number of rows read, and the clock at which the running operator has begun.
+        answers: for each task, its error or None, and the errors of its dataflows by identifier.
+    """
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.progress = context.RawArray(c_longlong, 2)
+        orders, self._orders = context.Pipe(duplex=False)
+        self.answers, answers = context.Pipe(duplex=False)
+        arguments = (orders, answers, self.progress)
+        self.process = context.Process(target=_carry_out_all, args=arguments, name="flowctl-hydration", daemon=True)
+        self.process.start()
+        orders.close()
+        answers.close()
+
+    def begin(self, order: Order) -> None:
+        """Send a task to the process."""
+        self.progress[:] = [0, 0]
+        with suppress(OSError):  # the process has ended, as its owner will notice
+            self._orders.send(order)
+
+    def end(self) -> None:
+        """Kill the process."""
+        self.process.kill()
+        self.process.join()
+        self._orders.close()
+        self.answers.close()
+
+
+_Json: TypeAlias = dict[str, Any]
+_IDLE: list[_Worker] = []
+"""Processes that wait for a task; each ends after some seconds."""
+
+
+def _taken() -> _Worker:
+    """Return an idle process, or a new one."""
+    while _IDLE:
+        worker = _IDLE.pop()
+        if worker.process.is_alive():
+            return worker
+        worker.end()
+    return _Worker()
+
+
+def _carry_out_all(orders: Connection, answers: Connection, progress: Any) -> None:
+    """Execute tasks, in a process of its own, until there is none for some seconds."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.nice(_NICE)
+    while orders.poll(_IDLE_SECONDS):
+        answers.send(_carry_out(orders.recv(), progress))
 
-    throttle = Throttle(_WORK_SECONDS)
+
+def _carry_out(order: Order, progress: Any) -> tuple[_Json | None, Mapping[GlobalId, _Json]]:
+    """Execute a task; return its error, and the errors of its dataflows."""
+    pause = _go_on
+    if not order.is_prompt:
+        os.nice(_NICE)
+        pause = Throttle(_WORK_SECONDS).pause
 
     def count(more: int) -> None:
         progress[0] += more
-        throttle.pause()
+        pause()
 
     def note(running: int) -> None:
         progress[1] = running
 
     try:
-        carry_out(order, count, throttle.pause, note)
+        failures = carry_out(order, count, pause, note)
     except Exception as exc:
-        answer.send(as_failure(exc).to_json())
+        return as_failure(exc).to_json(), {}
+    return None, {identifier: failure.to_json() for identifier, failure in failures.items()}
+
+
+def _go_on() -> None:
+    """Do not pause."""
 
 
 def _end_with_parent() -> None:
@@ -257,10 +326,10 @@ def _end_with_parent() -> None:
 def carry_out(
     order: Order,
     count: Callable[[int], None] = lambda more: None,
-    pause: Callable[[], None] = lambda: None,
+    pause: Callable[[], None] = _go_on,
     note: Callable[[int], None] = lambda running: None,
-) -> None:
-    """Execute a task.
+) -> dict[GlobalId, FlowError]:
+    """Execute a task; return the errors of its dataflows.
 
     Args:
         order: the task.
@@ -268,27 +337,22 @@ def carry_out(
         pause: called often; may sleep.
         note: called with the clock at which an operator begins, and with 0 when it ends.
     """
-    inputs = {identifier: _Counting(opener(), count) for identifier, opener in order.inputs.items()}
+    inputs = _Inputs(order, count)
     try:
         with translated():
-            if order.dataflow is None:
-                for source in inputs.values():
-                    for _ in source.snapshot(order.time):
-                        pass
-            else:
-                _work_out(order, order.dataflow, inputs, pause, note)
+            if order.dataflows:
+                return _work_out(order, inputs, pause, note)
+            for identifier in order.inputs:
+                for _ in inputs.of([identifier])[identifier].snapshot(order.time):
+                    pass
     finally:
-        for source in inputs.values():
-            source.close()
+        inputs.close()
+    return {}
 
 
 def _work_out(
-    order: Order,
-    first: FirstDataflow,
-    inputs: Mapping[GlobalId, Input],
-    pause: Callable[[], None],
-    note: Callable[[int], None],
-) -> None:
+    order: Order, inputs: _Inputs, pause: Callable[[], None], note: Callable[[int], None]
+) -> dict[GlobalId, FlowError]:
     def go_on() -> bool:
         pause()
         return False
@@ -296,33 +360,103 @@ def _work_out(
     connection = open_staging(order.folder)
     connection.set_progress_handler(go_on, _STEPS)
     watch = Watch(connection, seconds=MOST_STAGED_SECONDS if order.is_limited else None, on_begin=note)
-    try:
-        with connection:
-            group = DataflowGroup(connection, first.group, first.sources, order.time + 1, watch)
-            group.record()
-            group.begin(first.identifier, first.relation, first.plan, inputs, first.operator, first.indexes)
-    except apsw.Error:
-        if watch.take() is None:
-            raise
-        raise SlowViewError("the hydration of the view takes too long beside other views") from None
+    groups: dict[int, DataflowGroup] = {}
+    failures: dict[GlobalId, FlowError] = {}
+    for first in order.dataflows:
+        known = groups.get(first.group)
+        try:
+            with connection:
+                group = known or DataflowGroup(connection, first.group, first.sources, order.time + 1, watch)
+                if known is None:
+                    group.record()
+                read = inputs.of(sources_of([first.plan]))
+                group.begin(first.identifier, first.relation, first.plan, read, first.operator, first.indexes)
+            groups[first.group] = group
+        except Exception as exc:  # other dataflows begin
+            failures[first.identifier] = _TOO_SLOW if watch.take() is not None else as_failure(exc)
     connection.close()
+    return failures
 
 
-class _Counting:
-    """An input that counts the read rows; only its owner closes it."""
+_TOO_SLOW = SlowViewError("the hydration of the view takes too long beside other views")
+
+
+def sources_of(plans: Iterable[Plan]) -> dict[GlobalId, tuple[int, ...] | None]:
+    """Return the sources of plans, each with the columns that are read; None for all columns."""
+    read: dict[GlobalId, tuple[int, ...] | None] = {}
+    for plan in plans:
+        if isinstance(plan, Source):
+            read[plan.id] = plan.columns
+        for identifier, columns in sources_of(inputs_of(plan)).items():
+            known = read.get(identifier, ())
+            read[identifier] = None if known is None or columns is None else (*known, *columns)
+    return read
+
+
+_MOST_KEPT = 100_000
+"""Maximum number of rows of an input that are kept in memory for later readers."""
+
+
+class _Inputs:
+    """The inputs of a task; an input that several dataflows read is opened and read once.
+
+    Args:
+        order: the task.
+        count: called with numbers of read rows.
+    """
+
+    def __init__(self, order: Order, count: Callable[[int], None]) -> None:
+        self._openers = order.inputs
+        self._count = count
+        self._is_shared = len(order.dataflows) > 1
+        self._opened: dict[GlobalId, _Shared] = {}
+
+    def of(self, identifiers: Iterable[GlobalId]) -> dict[GlobalId, Input]:
+        """Return open inputs."""
+        known = [identifier for identifier in identifiers if identifier in self._openers]
+        for identifier in known:
+            if identifier not in self._opened:
+                source = self._openers[identifier]()
+                self._opened[identifier] = _Shared(source, self._count, is_shared=self._is_shared)
+        return {identifier: self._opened[identifier] for identifier in known}
+
+    def close(self) -> None:
+        """Close all inputs."""
+        for source in self._opened.values():
+            source.source.close()
+
+
+class _Shared:
+    """An input whose rows are counted, and kept for later readers; only its owner closes it."""
 
     has_more = False
 
-    def __init__(self, source: Input, count: Callable[[int], None]) -> None:
-        self._source = source
+    def __init__(self, source: Input, count: Callable[[int], None], *, is_shared: bool) -> None:
+        self.source = source
         self._count = count
-        self.types, self.since, self.poll, self.close = source.types, source.since, source.poll, source.close
+        self._kept: list[list[Row]] | None = None
+        self._is_shared = is_shared
+        self.types, self.since, self.poll = source.types, source.since, source.poll
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
-        """Yield the rows of the input, and count them."""
-        for rows in self._source.snapshot(as_of):
+        """Yield the rows of the input."""
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept: list[list[Row]] | None = [] if self._is_shared else None
+        number = 0
+        for rows in self.source.snapshot(as_of):
             self._count(len(rows))
+            number += len(rows)
+            if number > _MOST_KEPT:
+                kept = None
+            if kept is not None:
+                kept.append(rows)
             yield rows
+        self._kept = kept
+
+    def close(self) -> None:
+        """Do nothing: other dataflows may read the input."""
 
 
 def as_failure(exc: Exception) -> FlowError:
@@ -346,16 +480,18 @@ class Adoption:
 
     Args:
         connection: writing connection of the target database.
-        folder: folder of the source database.
+        order: the task that has filled the source database.
     """
 
-    def __init__(self, connection: apsw.Connection, folder: Path) -> None:
+    def __init__(self, connection: apsw.Connection, order: Order) -> None:
         self._connection = connection
         self._rows = 1_000
         self._last: Any = None
-        self._throttle = Throttle(_BATCH_SECONDS)
+        self._pause = _go_on if order.is_prompt else Throttle(_BATCH_SECONDS).pause
+        self._columns: tuple[Sequence[str], Sequence[str]] | None = None
         self.loaded = 0
-        connection.execute("ATTACH ? AS staged", (str(folder / NAME),))
+        self._staged = f"staged{order.folder.name}"
+        connection.execute(f"ATTACH ? AS {self._staged}", (str(order.folder / NAME),))
         self._tables: deque[str] = deque()
         with connection:
             for name, text in self._schema("table"):
@@ -367,7 +503,9 @@ class Adoption:
         self._made = tuple(self._tables)
 
     def _schema(self, kind: str) -> list[tuple[str, str]]:
-        of_operators = "SELECT name, sql FROM staged.sqlite_schema WHERE type = ? AND sql IS NOT NULL AND tbl_name GLOB"
+        of_operators = (
+            f"SELECT name, sql FROM {self._staged}.sqlite_schema WHERE type = ? AND sql IS NOT NULL AND tbl_name GLOB"
+        )
         rows: Any = self._connection.execute(f"{of_operators} '[aghmq][0-9]*'", (kind,)).fetchall()
         return list(rows)
 
@@ -375,14 +513,14 @@ class Adoption:
         """Copy a batch; return whether there are more."""
         if not self._tables:
             return False
-        self._throttle.pause()
+        self._pause()
         begin = time.monotonic()
         with self._connection:
             count = self._copy(self._tables[0])
         self.loaded += count
         if count < self._rows:
             self._tables.popleft()
-            self._last = None
+            self._last = self._columns = None
         elif time.monotonic() - begin > _BATCH_SECONDS:
             self._rows = max(_FEWEST_ROWS, self._rows // 2)
         elif time.monotonic() - begin < _BATCH_SECONDS / 2:
@@ -392,31 +530,34 @@ class Adoption:
     def _copy(self, table: str) -> int:
         """Copy the next rows of a table in the order of its key; return their number."""
         execute = self._connection.execute
-        columns = [str(row[1]) for row in execute(f"PRAGMA staged.table_info({table})")]
-        key = [str(row[1]) for row in execute(f"PRAGMA staged.table_info({table})") if row[5]] or ["rowid"]
-        names = ", ".join(dict.fromkeys([*key, *columns]))
-        order = ", ".join(key)
-        after = "" if self._last is None else f"WHERE ({order}) > ({', '.join('?' * len(key))})"
+        if self._columns is None:
+            described: Any = execute(f"PRAGMA {self._staged}.table_info({table})").fetchall()
+            key = [str(row[1]) for row in described if row[5]] or ["rowid"]
+            self._columns = [str(row[1]) for row in described], key
+        names = ", ".join(dict.fromkeys([*self._columns[1], *self._columns[0]]))
+        order = ", ".join(self._columns[1])
+        after = "" if self._last is None else f"WHERE ({order}) > ({', '.join('?' * len(self._last))})"
         execute(
-            f"INSERT INTO main.{table}({names}) SELECT {names} FROM staged.{table} {after} ORDER BY {order} LIMIT ?",
+            f"INSERT INTO main.{table}({names}) SELECT {names} FROM {self._staged}.{table} {after}"
+            f" ORDER BY {order} LIMIT ?",
             (*(self._last or ()), self._rows),
         )
         count = self._connection.changes()
-        self._last = execute(
-            f"SELECT {order} FROM main.{table} ORDER BY {', '.join(f'{name} DESC' for name in key)} LIMIT 1"
-        ).fetchone()
+        falling = ", ".join(f"{name} DESC" for name in self._columns[1])
+        self._last = execute(f"SELECT {order} FROM main.{table} ORDER BY {falling} LIMIT 1").fetchone()
         return count
 
-    def complete(self) -> None:
-        """Register the copied tables in one transaction."""
+    def complete(self, unwanted: Collection[GlobalId]) -> None:
+        """Register the copied tables in one transaction; `unwanted` dataflows are not registered."""
         with self._connection:
             for table in _NAMED:
-                self._connection.execute(f"INSERT INTO main.{table} SELECT * FROM staged.{table}")
-        self._connection.execute("DETACH staged")
+                wanted = f" WHERE id NOT IN ({', '.join(map(str, unwanted))})" if table == "dataflows" else ""
+                self._connection.execute(f"INSERT INTO main.{table} SELECT * FROM {self._staged}.{table}{wanted}")
+        self._connection.execute(f"DETACH {self._staged}")
 
     def cancel(self) -> None:
         """Remove the copied tables."""
-        self._connection.execute("DETACH staged")
+        self._connection.execute(f"DETACH {self._staged}")
         with self._connection:
             drop_tables(self._connection, self._made)
 

@@ -243,6 +243,11 @@ class Instances:
         """Return the progress of large relations that hydrate, and of isolated views."""
         return (*self.main.hydrations(), *(view.progress(identifier) for identifier, view in self._slow.items()))
 
+    @property
+    def is_hydrating(self) -> bool:
+        """Return whether another process computes first rows of the main instance, which may end at any moment."""
+        return self.main.is_hydrating
+
     # -- Reading
 
     def prepare(self, relation: Relation, finishing: Finishing) -> PreparedPeek:

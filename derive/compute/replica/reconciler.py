@@ -247,6 +247,11 @@ class Reconciler:
                 self._run(partial(self._work_on, tail))
         return has_more
 
+    @property
+    def is_hydrating(self) -> bool:
+        """Return whether another process computes first rows, so that there may be work at any moment."""
+        return self._instance.is_hydrating
+
     def stop(self) -> None:
         """Interrupt the running work; called by any thread, before `close`."""
         self._instance.stop()

@@ -92,6 +92,8 @@ def _lock(descriptor: int) -> bool:
 
 _SECONDS = 0.5
 """Seconds without a commit after which the worker looks for work again."""
+_HYDRATING_SECONDS = 0.05
+"""The same, while another process computes the first rows of a view."""
 
 _BACKOFF = Backoff(0.1, 10.0)
 """Pauses, in seconds, before failed work is retried."""
@@ -184,7 +186,7 @@ class Worker:
                 failures = 0
                 self._report(None)
             if not has_more:
-                self._store.changes.wait(mark, _SECONDS)
+                self._store.changes.wait(mark, _HYDRATING_SECONDS if self.reconciler.is_hydrating else _SECONDS)
 
 
 T = TypeVar("T")

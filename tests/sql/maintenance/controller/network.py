@@ -213,11 +213,9 @@ class Later:
     def __init__(self, order: Order) -> None:
         self._order, self._looks = order, 2
 
-    def is_over(self) -> bool:
+    def outcome(self) -> Mapping[GlobalId, FlowError] | None:
         self._looks -= 1
-        if self._looks < 0:
-            carry_out(self._order)
-        return self._looks < 0
+        return carry_out(self._order) if self._looks < 0 else None
 
     def stop(self) -> None: ...
 

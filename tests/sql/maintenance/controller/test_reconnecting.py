@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from derive.compute.instance import Instance
 from derive.compute.protocol.messages import Dataflow, Import, Index, Welcome
 from derive.compute.replica.reconciler import Reconciler
 from derive.compute.replica.session import Identity
+from derive.errors import FlowError
 from derive.sql.maintenance.controller.controller import Controller
 
 TYPES = (Type.BIGINT, Type.BIGINT)
@@ -40,10 +41,8 @@ class Slow:
 
     rows = running = 0
 
-    def is_over(self) -> bool:
-        if self.is_done:
-            carry_out(self.orders[-1])
-        return self.is_done
+    def outcome(self) -> Mapping[int, FlowError] | None:
+        return carry_out(self.orders[-1]) if self.is_done else None
 
     def stop(self) -> None:
         self.stopped += 1
