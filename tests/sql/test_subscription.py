@@ -294,3 +294,19 @@ async def test_subscription_to_a_view_that_no_server_maintains_ends_or_is_refuse
         coordinator.own()
         rows = await reader(f"SUBSCRIBE m AS OF {upper - 1} UP TO {upper + 1}")
         assert [row[1:] for row in rows] == [("1", "1")]
+
+
+async def test_subscription_ends_with_the_server_that_maintains_its_view(world: SqlWorld) -> None:
+    async with world.served() as (_, reader):
+        async with world.served() as (server, client):
+            await client.script("CREATE TABLE t (a int)", "CREATE MATERIALIZED VIEW m AS SELECT a FROM t")
+            await client.script("INSERT INTO t VALUES (1)")
+            await until_maintained(server, "m")
+            await reader("BEGIN")
+            await reader("DECLARE c CURSOR FOR SUBSCRIBE m")
+            assert [row[1:] for row in await reader("FETCH 1 c")] == [("1", "1")]
+        error = await reader.error("FETCH 1 c")
+        assert (error.sqlstate, error.message) == (
+            "55000",
+            "the subscription cannot advance, because no server maintains 'm'",
+        )

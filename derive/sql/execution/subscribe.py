@@ -254,16 +254,18 @@ class _Stream:
         raise StopAsyncIteration
 
     def _require_sources(self) -> None:
-        """Check that the sources exist; called after a pause without updates.
+        """Check that the sources exist and are maintained; called after a pause without updates.
 
         Raises:
-            SqlError: a source was dropped (55000).
+            SqlError: a source was dropped, or the server that maintained it has ended (55000).
         """
         objects = self._state.coordinator.refresh()
         if not self._ids <= objects.items.keys() | objects.collections.keys():
             raise _as_sql(
                 FencedError("a relation that the subscription reads was dropped; all earlier changes were sent")
             )
+        end = END_OF_TIME if self._subscription.up_to is None else self._subscription.up_to
+        self._state.coordinator.storage_clock.require_maintained(self._ids, self._subscription.frontier, end)
 
     async def aclose(self) -> None:
         """Close the subscription."""
