@@ -44,6 +44,9 @@ Modifiers: TypeAlias = tuple[TypeModifier | None, ...]
 FIT, CUT = "fit_", "cut_"
 """Prefixes of functions that fit a value to a modifier on storage, or in an explicit cast; see `scalar.fitting`."""
 
+RECORD = "record"
+"""Function of the texts of a row's columns, whose value is shown as a row."""
+
 _VOID = ("pg_sleep", "pg_notify", "pg_advisory_lock", "pg_advisory_xact_lock", "pg_advisory_unlock_all")
 """Prefixes of functions without a value."""
 _OF_ANY = {"min", "max", "any_value"}
@@ -158,8 +161,8 @@ def modifier_of(expression: Expression, own: Modifiers, outer: tuple[Modifiers, 
             return outer[depth - 1][index] if depth <= len(outer) else None
         case Literal():
             return None if expression.scale is None else number(expression.scale)
-        case Call(function) if function.startswith(_VOID):
-            return TypeModifier(ModifiedType.VOID, 0)
+        case Call(function) if function.startswith(_VOID) or function == RECORD:
+            return TypeModifier(ModifiedType.RECORD if function == RECORD else ModifiedType.VOID, 0)
         case Call():
             return _of_call(expression, own, outer)
         case Case(branches, otherwise):

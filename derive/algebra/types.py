@@ -133,6 +133,7 @@ class ModifiedType(Enum):
     INT2VECTOR = "int2vector"
     OIDVECTOR = "oidvector"
     VOID = "void"
+    RECORD = "record"
     TIMESTAMP = "timestamp without time zone"
     TIMESTAMPTZ = "timestamp with time zone"
     TIME = "time without time zone"

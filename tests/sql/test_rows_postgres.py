@@ -35,6 +35,18 @@ SCRIPTS = {
         "SELECT (a, b) = (1, 1.25), (a, b) < (2, 0), (a, b) IN ((1, 1.25), (3, 4)), (a, b) IN (SELECT 3, 3.25) FROM t",
         "UPDATE t SET (a, b) = (SELECT 7, 8.25) WHERE a = 1 RETURNING t::text, to_jsonb(t)",
     ),
+    "results": (
+        *TABLES,
+        "SELECT t FROM t ORDER BY a",
+        "SELECT t, t.a + 1, u FROM t LEFT JOIN u ON t.a = u.a ORDER BY t.a",
+        "SELECT ROW(1, 2), (1, 'a b', NULL), ROW(NULL), ROW('')",
+        "SELECT ROW(t.*, u.g) AS both FROM t JOIN u USING (a) ORDER BY both IS NULL, g",
+        "SELECT (a, count(*)) FROM u GROUP BY a ORDER BY a",
+        "SELECT t FROM t WHERE a > 1 ORDER BY a LIMIT 1",
+        "WITH w AS (SELECT a, b FROM t) SELECT w FROM w ORDER BY a",
+        "SELECT t.f FROM (SELECT ROW(1, 2)::text AS f) t",
+        "SELECT v FROM (VALUES (1, 'a'), (2, NULL)) AS v ORDER BY column1",
+    ),
     "repeated conflicts": (
         "CREATE TABLE k (id int PRIMARY KEY, n int)",
         "INSERT INTO k VALUES (1, 1), (2, 2)",

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 
+from derive.algebra.modifier_inference import RECORD
 from derive.algebra.types import Datum, Type
 from derive.errors import SqlError
 from derive.functions.function import Function, Functions, registered_name, word_of
@@ -29,9 +30,26 @@ def _record_part(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '""') + '"'
 
 
-FUNCTIONS.add(
-    Function("record_text", "record_text()", (Type.TEXT,), Type.TEXT, _record_text, can_fail=False, is_variadic=True)
-)
+_FIELD = re.compile(r'[(,](?:"((?:[^"\\]|""|\\\\)*)"|([^,()"\\]*))')
+_DOUBLED = re.compile(r'""|\\\\')
+
+
+def fields_of_record(text: str) -> list[str | None]:
+    """Return the texts of a row's columns, given the text of the row; None for NULL.
+
+    >>> fields_of_record('(1,"a b",,"")')
+    ['1', 'a b', None, '']
+    """
+    return [
+        (plain or None) if quoted is None else _DOUBLED.sub(lambda match: match[0][0], quoted)
+        for quoted, plain in ((match[1], match[2]) for match in _FIELD.finditer(text))
+    ]
+
+
+for _name in ("record_text", RECORD):
+    FUNCTIONS.add(
+        Function(_name, f"{_name}()", (Type.TEXT,), Type.TEXT, _record_text, can_fail=False, is_variadic=True)
+    )
 
 _T, _I, _L, _B = Type.TEXT, Type.INTEGER, Type.BIGINT, Type.BOOLEAN
 

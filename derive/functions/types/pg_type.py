@@ -162,6 +162,7 @@ _MODIFIED_OIDS = {
     ModifiedType.INT2VECTOR: 22,
     ModifiedType.OIDVECTOR: 30,
     ModifiedType.VOID: 2278,
+    ModifiedType.RECORD: 2249,
     ModifiedType.TIMESTAMP: 1114,
     ModifiedType.TIMESTAMPTZ: 1184,
     ModifiedType.TIME: 1083,

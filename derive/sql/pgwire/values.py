@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
+from derive.functions.scalar.text import fields_of_record
 from derive.functions.types.array import literal_of_texts, texts_of_literal
 from derive.functions.types.encodings import CLIENT
 from derive.functions.types.numbers import text_of_double
@@ -30,7 +31,7 @@ Encoder: TypeAlias = Callable[[Datum], bytes]
 """A function that encodes a datum; the datum is not NULL."""
 
 _NULL = b"\xff\xff\xff\xff"
-_OID, _JSON = 26, 114
+_OID, _JSON, _TEXT, _RECORD = 26, 114, 25, 2249
 _length, _count = struct.Struct("!i").pack, struct.Struct("!h").pack
 _unsigned = struct.Struct("!I")
 
@@ -53,8 +54,8 @@ def encoder_of(column: ResultColumn, form: int) -> Encoder:
     encoding = CLIENT.get()
     if encoding.is_utf8 or column.type in _PLAIN_INTEGERS or column.type is Type.DOUBLE:
         return encode
-    if form and column.type.element is Type.TEXT:
-        what = f"arrays of texts in binary are not supported with the client encoding {encoding.name}"
+    if form and (column.type.element is Type.TEXT or column.oid == _RECORD):
+        what = f"arrays of texts and rows in binary are not supported with the client encoding {encoding.name}"
         raise SqlError("0A000", what, hint="Ask for texts, or SET client_encoding = 'UTF8'.")
     is_text = not form or INFO_OF[column.type].is_text or column.oid == _JSON
     return (lambda datum: encoding.recode(encode(datum))) if is_text else encode
@@ -142,6 +143,8 @@ def _binary_encoder(column: ResultColumn) -> Encoder:
         return _unsigned.pack
     if oid == _JSON:
         return _utf8
+    if oid == _RECORD:
+        return _record
     # The client's type may be narrower than the data's type: for example `integer` for a bigint.
     told = pg_type.type if pg_type and kind in _PLAIN_INTEGERS and pg_type.type in _PLAIN_INTEGERS else kind
     return binary_function(told, column.modifier)
@@ -168,6 +171,16 @@ def _double(datum: Datum) -> bytes:
 
 def _utf8(datum: Datum) -> bytes:
     return str(datum).encode()
+
+
+def _record(datum: Datum) -> bytes:
+    """Return a row, which is its text here, with its columns as texts."""
+    fields = fields_of_record(str(datum))
+    parts = [struct.pack("!i", len(fields))]
+    for field in fields:
+        data = None if field is None else field.encode()
+        parts += (_unsigned.pack(_TEXT), *((_NULL,) if data is None else (_length(len(data)), data)))
+    return b"".join(parts)
 
 
 # Arrays of types that only pg_catalog has; these data are texts such as {1,2}.

@@ -38,7 +38,7 @@ def plan_query(query: Query, names: Names, types: Sequence[Type | None] = ()) ->
     """
     parameters = ParameterTypes(types)
     try:
-        body = QueryPlanner(names, parameters).plan(query, None)
+        body = QueryPlanner(names, parameters).plan(query, None, has_rows=True)
         return finished(body, parameters.finish())
     except RecursionError:
         raise too_complex() from None

@@ -330,18 +330,19 @@ class QueryPlanner:
         """Plan a subquery of an expression."""
         return self.plan(query, frame).settled()
 
-    def plan(self, query: Query, parent: Frame | None, *, keeps_unknown: bool = False) -> Body:
+    def plan(self, query: Query, parent: Frame | None, *, keeps_unknown: bool = False, has_rows: bool = False) -> Body:
         """Plan a query.
 
         Args:
             query: the query.
             parent: the outer query to which expressions may refer; None if missing.
             keeps_unknown: whether untyped literals keep no type, because the caller casts them.
+            has_rows: whether columns may be rows, because only the client reads them.
         """
         outside = self.common
         try:
             self.define(With(query.common_tables, query.is_recursive), parent)
-            return self._ordered(query, parent, keeps_unknown)
+            return self._ordered(query, parent, keeps_unknown, has_rows=has_rows)
         finally:
             self.common = outside
 
@@ -361,10 +362,11 @@ class QueryPlanner:
             columns = renamed(body.names, table.columns, f'WITH query "{table.name}"', table.offset)
             self.common = {**self.common, table.name: CommonRelation(body.settled(), columns, level)}
 
-    def _ordered(self, query: Query, parent: Frame | None, keeps_unknown: bool) -> Body:
+    def _ordered(self, query: Query, parent: Frame | None, keeps_unknown: bool, *, has_rows: bool) -> Body:
         keeps_unknown = keeps_unknown and not (query.order or query.limit or query.limit_offset)
         if isinstance(query.body, Select):
-            body = SelectPlanner(self, query.body, parent).plan(query.order, keeps_unknown=keeps_unknown)
+            select = SelectPlanner(self, query.body, parent, has_rows=has_rows)
+            body = select.plan(query.order, keeps_unknown=keeps_unknown)
         else:
             body = self.unordered(query.body, parent, keeps_unknown)
             if query.order:

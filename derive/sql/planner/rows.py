@@ -146,8 +146,8 @@ def without_rows(node: FunctionCall, frame: Frame) -> SyntaxNode:
     return replace(node, arguments=tuple(argument if row is None else row.as_object() for argument, row in pairs))
 
 
-def row_text(row: Row, expressions: Expressions, frame: Frame) -> Expression:
-    """Return a row as PostgreSQL shows it: `(1,"a b",)`."""
+def row_text(row: Row, expressions: Expressions, frame: Frame, function: str = "record_text") -> Expression:
+    """Return a row as PostgreSQL shows it: `(1,"a b",)`; the function is `RECORD` for a row of a result."""
 
     def planned(item: SyntaxNode) -> Expression:
         value = expressions.plan(item)
@@ -158,7 +158,7 @@ def row_text(row: Row, expressions: Expressions, frame: Frame) -> Expression:
         padded = with_spaces(value, frame)
         return padded if padded is not value else expressions.plan(_as_text(item))
 
-    text: Expression = Call("record_text", tuple(map(planned, row.items)), Type.TEXT)
+    text: Expression = Call(function, tuple(map(planned, row.items)), Type.TEXT)
     if not row.may_be_null:
         return text
     return Case(((expressions.plan(row.is_null), Literal(None, Type.TEXT)),), text, Type.TEXT)

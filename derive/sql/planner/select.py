@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.expression import Call, Column, Expression, Literal, OuterColumn
+from derive.algebra.modifier_inference import RECORD
 from derive.algebra.relation import Aggregate, Filter, Order, Project, Relation, TopK, UnionAll
 from derive.algebra.rewrite import deepened, rewritten, rewritten_window, with_columns
 from derive.algebra.types import Type
@@ -19,6 +20,7 @@ from derive.sql.planner.equal_values import compared, distinct_rows, grouped
 from derive.sql.planner.from_clause import TablePlanner
 from derive.sql.planner.interfaces import Body, Queries
 from derive.sql.planner.output import name_of, ordinal_of, output_named, start_of
+from derive.sql.planner.rows import row_of, row_text
 from derive.sql.planner.scope import AGGREGATES, GROUPINGS, ROWS, SELECT, WHERE, WINDOWS, Clause, Frame
 from derive.sql.planner.set_returning import replaced_rows, rows_within, with_rows
 from derive.sql.planner.windows import windowed
@@ -183,20 +185,29 @@ DISTINCT_ON = Clause("DISTINCT ON", has_aggregates=True, has_windows=True, has_r
 
 @dataclass(slots=True)
 class Target:
-    """A column of a projection: its name, its expression, the references in the expression, and its offset."""
+    """A column of a projection: its name, expression, references in the expression, offset, and whether it is a row."""
 
     name: str
     expression: Expression
     references: list[tuple[Expression, int, str]]
     offset: int
+    is_row: bool = False
 
 
 class SelectPlanner:
-    """Planner of one SELECT."""
+    """Planner of one SELECT.
 
-    def __init__(self, queries: Queries, select: Select, parent: Frame | None) -> None:
+    Args:
+        queries: planner of queries.
+        select: the SELECT.
+        parent: the outer query; None for none.
+        has_rows: whether columns may be rows, because only the client reads them.
+    """
+
+    def __init__(self, queries: Queries, select: Select, parent: Frame | None, *, has_rows: bool = False) -> None:
         self._queries = queries
         self._select = select
+        self._has_rows = has_rows and not select.is_distinct
         source = TablePlanner(queries).source(select.tables, parent)
         self._frame = Frame(source, parent)
         self._expressions = queries.expressions(self._frame)
@@ -242,11 +253,16 @@ class SelectPlanner:
             self._add_star(item.expression)
             return
         begin = len(self._frame.references)
-        expression = self._expressions.plan(item.expression)
+        row = row_of(item.expression, self._frame) if self._has_rows else None
+        if row is None:
+            expression = self._expressions.plan(item.expression)
+        else:
+            expression = row_text(row, self._expressions, self._frame, RECORD)
         if not keeps_unknown:
             expression = self._queries.coercion.known(expression, start_of(item.expression))
         name = item.name or name_of(item.expression)
-        self._targets.append(Target(name, expression, self._frame.references[begin:], item.offset))
+        references = self._frame.references[begin:]
+        self._targets.append(Target(name, expression, references, item.offset, is_row=row is not None))
 
     def _add_star(self, star: Star) -> None:
         if not star.qualifier and not self._select.tables:
@@ -271,6 +287,9 @@ class SelectPlanner:
             is_input = any(column.name == node.parts[0] for column in self._frame.source.columns)
             if not (prefers_input and is_input):
                 index = output_named(node, [(target.name, target.expression) for target in shown], clause.name)
+        if index is not None and shown[index].is_row:
+            hint = "Write its columns one by one."
+            raise SqlError("0A000", f"{clause.name} of a row is not supported", offset=start_of(node), hint=hint)
         return self._planned(node, clause) if index is None else index
 
     def _sorts(self, order: Sequence[SortItem]) -> list[int]:

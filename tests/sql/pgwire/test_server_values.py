@@ -38,6 +38,13 @@ from derive.sql.results import ResultColumn
             struct.pack("!iiIii", 1, 1, 23, 2, 1) + b"\0\0\0\4\0\0\0\1\xff\xff\xff\xff",
         ),
         (Type.TEXT, 1009, '{a,"b c"}', b'{a,"b c"}', struct.pack("!iiIii", 1, 0, 25, 2, 1) + b"\0\0\0\1a\0\0\0\3b c"),
+        (
+            Type.TEXT,
+            2249,
+            '(1,,"b ""c""")',
+            b'(1,,"b ""c""")',
+            struct.pack("!iIi", 3, 25, 1) + b"1" + struct.pack("!IiIi", 25, -1, 25, 5) + b'b "c"',
+        ),
     ],
 )
 def test_results_have_two_formats(kind: Type, oid: int, datum: Datum, text: bytes, binary: bytes) -> None:
