@@ -145,3 +145,28 @@ def test_reset_of_an_input_ends_all_capabilities_of_the_run(world: World) -> Non
     assert world.store.write_frontier("t/one") is None
     with pytest.raises(FencedError):
         world.store.commit_task(capability, commit_of(5_000_000))
+
+
+@pytest.mark.parametrize("count", [0, 1, 511, 512, 1_025])
+def test_commit_of_many_segments_and_shards_stores_all(world: World, count: int) -> None:
+    capability, _ = world.store.acquire_task(TASK, 2_000, ["t/one"])
+    for position in (1, 2):  # the second commit replaces the token of each shard
+        segments = [
+            Segment("t/one", f"{position}/{n}.parquet", (), position * 10_000 + n, position * 10_000 + n, 1, 7, "c")
+            for n in range(count)
+        ]
+        tokens = {n: f"at-{position}-{n}" for n in range(count)}
+        commit = TaskCommit({"read": position}, PLACES, tokens, count, count, {"read": position})
+        update = CollectionUpdate("t/one", segments, (position + 1) * 10_000)
+        capability = world.store.commit_task(capability, commit, [update])
+
+        stored = world.store.segments(world.catalog.collections["t/one"], None, position * 10_000)
+        assert stored == segments
+        assert world.task(TASK).tokens == tokens
+        known = world.store.collection("t/one")
+        assert known is not None
+        assert (known.segments, known.documents, known.bytes) == (
+            position * count,
+            position * count,
+            position * count * 7,
+        )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from derive.storage.capability.table import last_read
-from derive.storage.metadata.transaction import Transaction
+from derive.storage.metadata.transaction import Transaction, insert_rows
 from derive.storage.segments.partition import INGESTED
 from derive.time import END_OF_TIME
 from derive.time.positions import Segment
@@ -140,23 +140,9 @@ def _after(db: Transaction, *, is_small: int) -> str:
 
 def insert_segments(db: Transaction, name: str, segments: Sequence[Segment]) -> None:
     """Add segments to a collection."""
-    db.executemany(
-        "INSERT INTO segment (collection, path, partition, clock_min, clock_max, documents, bytes, checksum)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                name,
-                s.path,
-                orjson.dumps(s.partition).decode(),
-                s.clock_min,
-                s.clock_max,
-                s.documents,
-                s.bytes,
-                s.checksum,
-            )
-            for s in segments
-        ],
-    )
+    rows = [(name, s.path, _label(s), s.clock_min, s.clock_max, s.documents, s.bytes, s.checksum) for s in segments]
+    columns = "collection, path, partition, clock_min, clock_max, documents, bytes, checksum"
+    insert_rows(db, f"segment ({columns})", rows)
 
 
 def _label(segment: Segment) -> str:

@@ -36,7 +36,7 @@ from derive.storage.metadata.descriptions import (
     TaskState,
 )
 from derive.storage.metadata.segment import insert_segments, last_clock
-from derive.storage.metadata.transaction import Transaction
+from derive.storage.metadata.transaction import Transaction, insert_rows
 from derive.time.positions import Place
 
 
@@ -247,7 +247,7 @@ def write_note(db: Transaction, name: str, note: TaskNote) -> None:
             db.execute("UPDATE task SET shards = ? WHERE name = ?", (shards, name))
             db.execute("DELETE FROM shard WHERE task = ?", (name,))
             rows = [(name, number, token) for number, token in tokens.items()]
-            db.executemany("INSERT INTO shard VALUES (?, ?, ?)", rows)
+            insert_rows(db, "shard", rows)
 
 
 def _rename(db: Transaction, name: str, keys: Mapping[str, str]) -> None:
@@ -316,10 +316,8 @@ def advance_task(db: Transaction, name: str, commit: TaskCommit) -> None:
             name,
         ),
     )
-    db.executemany(
-        "INSERT INTO shard VALUES (?, ?, ?) ON CONFLICT (task, number) DO UPDATE SET token = excluded.token",
-        [(name, number, token) for number, token in commit.shards.items()],
-    )
+    tokens = [(name, number, token) for number, token in commit.shards.items()]
+    insert_rows(db, "shard", tokens, "ON CONFLICT (task, number) DO UPDATE SET token = excluded.token")
     downgrade_inputs(db, name, commit.needs, may_step_back=commit.may_step_back)
 
 
