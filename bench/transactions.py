@@ -69,7 +69,7 @@ class Bench:
         """Run one transaction of a task: write a durable segment, and commit it."""
         documents = self._documents()
         first = self.store.timeline.assign(self._size)
-        writer = SegmentWriter(self.store.root, self.spec, f"bench-{self._count}")
+        writer = SegmentWriter(self.store.location, self.spec, f"bench-{self._count}")
         clocks = range(first, first + self._size)
         labels = [NO_PARTITION] * self._size
         writer.write(WrittenRows.sorted_of(clocks, [0] * self._size, self._keys(documents), documents, labels))

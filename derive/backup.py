@@ -11,8 +11,9 @@ The files that a materialization stores in the data folder may belong to a later
 a crash.
 
 Metadata and states are copied as of one time. Segments do not change, so a backup on the same file system has hard
-links to them; a backup on another file system has copies. Read capabilities protect segments from removal during the
-backup. If a reset removes segments in spite of this, metadata and states are copied again.
+links to them. A backup on another file system has copies, and so has a backup of segments in an object store. Read
+capabilities protect segments from removal during the backup. If a reset removes segments in spite of this, metadata and
+states are copied again.
 
 Other processes may work during a verification, so a finding is checked against the metadata again before it is
 reported.
@@ -56,10 +57,13 @@ from derive.shard.state import (
     task_folder,
 )
 from derive.storage.blobs import translated
+from derive.storage.folder_id import FILE as FOLDER_ID
 from derive.storage.folder_id import RESTORED, write_folder_id
 from derive.storage.folder_id import identity_of as folder_identity
+from derive.storage.location import Location, ObjectFolder, blobs_of, claim, fetch
 from derive.storage.metadata.descriptions import TaskState
 from derive.storage.metadata.identity import COMMITS, RESTORING, identity_of, read_commits
+from derive.storage.metadata.location import record_location
 from derive.storage.metadata.opening import PRIVATE
 from derive.storage.metadata.segment import every_segment, is_segment
 from derive.storage.metadata.sqlite import SqliteConnection, SqliteMetadata
@@ -344,7 +348,7 @@ def back_up(store: Store, folder: Path, options: Options | None = None) -> Backu
         raise UsageError(f"{folder} lies in the data folder {store.root}", hint="name a folder elsewhere")
     if options.base is not None and not (options.base / MANIFEST).exists():
         raise UsageError(f"{options.base} is not a backup: it has no {MANIFEST}")
-    taking = _Taking(store.root, folder, options)
+    taking = _Taking(store.root, store.location, folder, options)
     with translated(folder), store.capabilities.keep_all():
         make_folders(folder.absolute(), PRIVATE)
         reach("backup.begun")
@@ -354,8 +358,8 @@ def back_up(store: Store, folder: Path, options: Options | None = None) -> Backu
 class _Taking:
     """A backup in progress."""
 
-    def __init__(self, root: Path, folder: Path, options: Options) -> None:
-        self._root, self._folder, self._options = root, folder, options
+    def __init__(self, root: Path, location: Location, folder: Path, options: Options) -> None:
+        self._root, self._location, self._folder, self._options = root, location, folder, options
         self._segments: dict[str, StoredFile] = {}
         self._linked: set[str] = set()
 
@@ -390,11 +394,11 @@ class _Taking:
         return {row[0] for row in rows}
 
     def _copy(self, path: str, size: int, checksum: str) -> StoredFile:
-        source, target = self._root / path, self._folder / path
+        target = self._folder / path
         make_folders(target.parent)
         if not self._link(path, target):
             try:
-                clone(source, target)
+                fetch(self._location, path, target)
             except FileNotFoundError:
                 raise _Gone(path) from None
         is_known = path in self._linked and checksum and target.stat().st_size == size
@@ -412,8 +416,8 @@ class _Taking:
         Return true if linked.
         """
         sources = [self._options.base / path] if self._options.base else []
-        if not self._options.copies:
-            sources.append(self._root / path)
+        if not self._options.copies and isinstance(self._location, Path):
+            sources.append(self._location / path)
         for source in sources:
             with suppress(OSError):
                 os.link(source, target)
@@ -484,11 +488,12 @@ class Verification:
 
     Args:
         root: the data folder, which has a metadata database.
+        location: location of its segments.
         unknown: returns the paths of files without a known writer.
     """
 
-    def __init__(self, root: Path, unknown: Callable[[], list[str]]) -> None:
-        self._root, self._unknown = root, unknown
+    def __init__(self, root: Path, location: Location, unknown: Callable[[], list[str]]) -> None:
+        self._root, self._location, self._unknown = root, location, unknown
 
     def run(self, progress: Progress = lambda _: None) -> Iterator[Finding]:
         """Yield the findings one after the other.
@@ -526,10 +531,13 @@ class Verification:
             yield Finding("older", METADATA, what)
 
     def _segment(self, segment: Segment) -> Finding | None:
-        finding = _compare(self._root, segment.path, segment.bytes, segment.checksum, segment.collection)
+        if isinstance(self._location, Path):
+            finding = _compare(self._root, segment.path, segment.bytes, segment.checksum, segment.collection)
+        else:
+            finding = _compare_object(self._location, segment)
         if finding is None and not segment.checksum:  # segments of an old version have no checksum; their pages have
             try:
-                check_segments(self._root, [segment])
+                check_segments(self._location, [segment])
             except FlowError as error:
                 return Finding("damaged", segment.path, error.message, segment.collection)
         return finding
@@ -580,17 +588,39 @@ def _compare(root: Path, path: str, size: int, checksum: str, collection: str | 
     return None
 
 
+def _compare_object(location: Location, segment: Segment) -> Finding | None:
+    path, size, collection = segment.path, segment.bytes, segment.collection
+    try:
+        data = blobs_of(location).get(path)
+    except FileNotFoundError:
+        return Finding("missing", path, "the object is missing", collection)
+    if len(data) != size:
+        kind = "truncated" if len(data) < size else "changed"
+        return Finding(kind, path, f"the object has {len(data):,} bytes instead of {size:,}", collection)
+    if segment.checksum and hashlib.sha256(data).hexdigest() != segment.checksum:
+        return Finding("changed", path, "the checksum differs from the recorded one", collection)
+    return None
+
+
 _EPOCHS = 1 << 20
 """Number that is added to the epochs of restored tasks; later runs of the original folder do not reach these epochs."""
 
 
-def restore(backup: Path, root: Path, *, copies: bool = False, progress: Callable[[int], None] = lambda _: None) -> int:
+def restore(
+    backup: Path,
+    root: Path,
+    *,
+    copies: bool = False,
+    segments: ObjectFolder | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> int:
     """Restore a backup into an empty folder, and compare each file with its checksum.
 
     Args:
         backup: folder of a complete backup.
         root: the data folder; created if missing.
         copies: whether to copy segments, and not to link them to files of the backup.
+        segments: location of the segments of the restored data folder; None for the folder itself.
         progress: called with the number of restored files.
 
     Returns:
@@ -613,14 +643,21 @@ def restore(backup: Path, root: Path, *, copies: bool = False, progress: Callabl
         sync(root)
         reach("restore.begun")
         _clear(root)
+        identifier = write_folder_id(root, str(uuid4()))
+        if segments is not None:
+            claim(segments, identifier)
         for count, (path, file) in enumerate(sorted(manifest.files.items()), start=1):
             name = f"{METADATA}.new" if path == METADATA else path
-            _restore_file(backup / path, root / name, file, is_linked=path.startswith(f"{FOLDER}/") and not copies)
+            is_segment = path.startswith(f"{FOLDER}/")
+            if is_segment and segments is not None:
+                _restore_object(backup / path, segments, path, file)
+            else:
+                _restore_file(backup / path, root / name, file, is_linked=is_segment and not copies)
             reach("restore.file")
             progress(count)
         for folder in (root, *(entry for entry in root.rglob("*") if entry.is_dir())):
             sync(folder)
-        _replace_identity(root, manifest)
+        _replace_identity(root, manifest, identifier, segments)
         reach("restore.completing")
         (root / f"{METADATA}.new").replace(root / METADATA)
         sync(root)
@@ -631,9 +668,9 @@ def restore(backup: Path, root: Path, *, copies: bool = False, progress: Callabl
 
 
 def _clear(root: Path) -> None:
-    """Remove the files of an interrupted restore."""
+    """Remove the files of an interrupted restore, except its identifier, with which it has claimed a location."""
     for entry in list(root.iterdir()):
-        if entry.name == RESTORING:
+        if entry.name in {RESTORING, FOLDER_ID}:
             continue
         if entry.is_dir():
             shutil.rmtree(entry)
@@ -659,14 +696,27 @@ def _restore_file(source: Path, target: Path, file: StoredFile, *, is_linked: bo
         )
 
 
-def _replace_identity(root: Path, manifest: Manifest) -> None:
-    """Give a restored folder its own identity, and end the capabilities of the original."""
-    identifier = str(uuid4())
+def _restore_object(source: Path, location: ObjectFolder, path: str, file: StoredFile) -> None:
+    """Store a segment of a backup in an object store; a repeated restore finds it there."""
+    try:
+        data = source.read_bytes()
+    except FileNotFoundError as exc:
+        raise StorageError(f"{source} is missing in the backup", hint="use another backup") from exc
+    if hashlib.sha256(data).hexdigest() != file.checksum:
+        raise StorageError(
+            f"{source} is damaged: its checksum differs from the recorded one", hint="use another backup"
+        )
+    blobs_of(location).put(path, data)
+
+
+def _replace_identity(root: Path, manifest: Manifest, identifier: str, segments: ObjectFolder | None) -> None:
+    """Give a restored folder its own identity and location, and end the capabilities of the original."""
     path = root / f"{METADATA}.new"
     metadata = SqliteMetadata(path)  # opening upgrades the database to the current format
     try:
         with metadata.transaction() as db:
             db.execute("UPDATE folder SET id = ?", (identifier,))
+            record_location(db, segments)
             db.execute("UPDATE task SET epoch = epoch + ?", (_EPOCHS,))
             db.execute("DELETE FROM capability WHERE task IS NULL OR kind <> 'read'")
             db.execute("UPDATE capability SET at = NULL")  # processes of the original read no files of this folder
@@ -683,4 +733,3 @@ def _replace_identity(root: Path, manifest: Manifest) -> None:
     (root / RESTORED).write_bytes(orjson.dumps({"folders": folders, "at": manifest.at}))
     sync(root / RESTORED)
     sync(path)
-    write_folder_id(root, identifier)

@@ -20,6 +20,8 @@ defect of this project.
     │   ├── BusyError           other processes locked the metadata database for too long
     │   ├── HeldError           another process holds the resource
     │   ├── OwnedError          the collection belongs to another writer
+    │   ├── ObjectStoreError    an object store refuses a request
+    │   │   └── UnreachableError    an object store does not answer, or is overloaded
     │   └── DiskFullError       no space left
     ├── EndpointError       the endpoint of a materialization refuses a request
     │   ├── EndpointGoneError   the endpoint cannot be reached
@@ -232,6 +234,16 @@ class HeldError(StorageError):
 
 class OwnedError(StorageError):
     """A collection belongs to another writer, so this writer cannot write it."""
+
+
+class ObjectStoreError(StorageError):
+    """An object store refuses a request; the cause may be corrected there."""
+
+    heals = True
+
+
+class UnreachableError(ObjectStoreError):
+    """An object store does not answer, or is overloaded."""
 
 
 class DiskFullError(StorageError):

@@ -50,8 +50,11 @@ class DataFolder:
 
     def __init__(self, data: str | Path | None, source: str | Path) -> None:
         from derive.catalog import load_without_tests
+        from derive.storage.location import require_folder
         from derive.storage.metadata.opening import is_data_folder
 
+        if data is not None:
+            require_folder(data)
         self.source = Path(source)
         self.path = (Path(data) if data is not None else self.source.parent / ".flow").absolute()
         self.catalog = load_without_tests(self.source) if self.source.is_file() else None

@@ -43,6 +43,7 @@ from derive.time.extent import Limits
 if TYPE_CHECKING:
     import psycopg
     from crash_client import CrashServer
+    from object_server import ObjectServer
     from sql_world import Client, SqlWorld
     from toy_server import ToyServer
 
@@ -193,6 +194,21 @@ def toy() -> Iterator[ToyServer]:
 
     with toy_server() as server:
         yield server
+
+
+@pytest.fixture
+def object_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    """An object server that this process and its children reach by their environment."""
+    from object_server import serving
+
+    from derive.storage.location import connected
+
+    with serving() as store:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        connected.cache_clear()
+        yield store
+        connected.cache_clear()
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,6 @@ FORBIDDEN_TERMS = {
 SMALL_MODULES = {
     "connectors/derive_sqlite/measured.py": "only measured runs import it",
     "connectors/module_kit/projects.py": "leaf: shared by languages",
-    "derive/cli/backup.py": "two commands",
     "derive/cli/pipes.py": "leaf: loaded by every command",
     "derive/cli/prepare.py": "a command",
     "derive/compute/row_values.py": "seam: SQL must not know SQLite",

@@ -58,7 +58,13 @@ def command(folder: Path, source: Path, data: Path | None, base: Path | None, *,
 @click.argument("backup", type=click.Path(path_type=Path, file_okay=False, exists=True))
 @catalog_options
 @click.option("--copy", "copies", is_flag=True, help="Copy files of collections even on the same file system.")
-def restore_command(backup: Path, source: Path, data: Path | None, *, copies: bool) -> None:
+@click.option(
+    "--segments",
+    envvar="FLOW_SEGMENTS",
+    metavar="URL",
+    help="Where the restored folder keeps its segments, such as s3://bucket/prefix.  [default: in the data folder]",
+)
+def restore_command(backup: Path, source: Path, data: Path | None, segments: str | None, *, copies: bool) -> None:
     """Restore BACKUP into a data folder that is new or empty, and compare every file with its checksum.
 
     A run over the new folder resumes at the time of the backup. If an
@@ -68,12 +74,15 @@ def restore_command(backup: Path, source: Path, data: Path | None, *, copies: bo
     Examples:
       flowctl restore /backups/tuesday
       flowctl restore /backups/tuesday --data /elsewhere/.flow
+      flowctl restore /backups/tuesday --data moved --segments s3://bucket/moved
     """
     from derive.backup import restore
     from derive.cli.console import Progress, note
+    from derive.storage.location import ObjectFolder
 
-    folder = data_folder(source, data)
+    folder, location = data_folder(source, data), None if segments is None else ObjectFolder.of(segments)
     with Progress("files") as progress:
-        count = restore(backup, folder, copies=copies, progress=lambda count: progress.show("restore", count))
+        show = lambda count: progress.show("restore", count)  # noqa: E731
+        count = restore(backup, folder, copies=copies, segments=location, progress=show)
         progress.stop("restore")
     note(f"restored {count:,} files into {folder}", folder=str(folder), files=count)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from derive.protocol.specs import CatalogSpec, CollectionSpec, SelectorSpec
     from derive.sql.row_filter import DocumentFilter
     from derive.storage.capability.table import Capability
+    from derive.storage.location import Location
     from derive.storage.roles import Maintainable, Readable
     from derive.storage.segments.rows import ContentRows, ReadRows
     from derive.storage.store import Store
@@ -508,21 +509,21 @@ def _reduced(
     with TemporaryDirectory(prefix="flowctl-") as elsewhere:
         folder = store.root if os.access(store.root, os.W_OK) else Path(elsewhere)
 
-        def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
+        def reduced(location: Location, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
             if options.keys is not None or is_little(read, local_documents, cores, start_seconds(master)):
-                return reduced_locally(root, spec, read, folder, conditions=options.conditions)
-            return _reduced_on_spark(root, spec, read, master, folder / "logs" / "spark.log")
+                return reduced_locally(location, spec, read, folder, conditions=options.conditions)
+            return _reduced_on_spark(location, spec, read, master, folder / "logs" / "spark.log")
 
         yield from read_reduced(store, spec, options, reduced)
 
 
 def _reduced_on_spark(
-    root: Path, spec: CollectionSpec, read: SourceRead, master: str | None, log: Path
+    location: Location, spec: CollectionSpec, read: SourceRead, master: str | None, log: Path
 ) -> Iterator[ContentRows]:
     from derive.spark.executor import SparkExecutor, reduced_on_spark
 
     with closing(SparkExecutor(master, log)) as executor:
-        yield from reduced_on_spark(executor, root, spec, read)
+        yield from reduced_on_spark(executor, location, spec, read)
 
 
 def _published(

@@ -28,6 +28,7 @@ from derive.cli.options import (
     open_store,
     optional_catalog,
     output_option,
+    segments_option,
     stored_folder,
     wide_option,
 )
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @catalog_options
+@segments_option
 @click.option("--collection", required=True, help="The collection to load into.")
 @click.option(
     "--clock",

@@ -24,10 +24,24 @@ source_option = click.option(
     type=click.Path(path_type=Path),
     help="The catalog's root file.",
 )
+
+
+class _DataFolder(click.Path):
+    """A parameter that is the path of a data folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; a URL is an error."""
+        if ":/" in str(value):
+            from derive.storage.location import require_folder
+
+            require_folder(value)
+        return super().convert(value, param, ctx)
+
+
 data_option = click.option(
     "--data",
     envvar="FLOW_DATA",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=_DataFolder(path_type=Path, file_okay=False),
     help="The data folder.  [default: .flow beside the source; env FLOW_DATA]",
 )
 output_option = click.option(
@@ -166,6 +180,27 @@ def catalog_options(command: Command) -> Command:
 def data_folder(source: Path, data: Path | None) -> Path:
     """Return the absolute path of the data folder to use."""
     return (data or source.parent / ".flow").absolute()
+
+
+def segments_option(command: Command) -> Command:
+    """Add the option `--segments`, which chooses the location of the segments of a new data folder."""
+
+    @wraps(command)
+    def chosen(*args: Any, segments: str | None, source: Path, data: Path | None, **others: Any) -> None:
+        if segments is not None:
+            from derive.storage.location import ObjectFolder
+            from derive.storage.metadata.location import choose_location
+
+            choose_location(data_folder(source, data), ObjectFolder.of(segments))
+        command(*args, source=source, data=data, **others)
+
+    option = click.option(
+        "--segments",
+        envvar="FLOW_SEGMENTS",
+        metavar="URL",
+        help="Where a new data folder keeps its segments, such as s3://bucket/prefix.  [default: in the data folder]",
+    )
+    return option(chosen)  # type: ignore[return-value]
 
 
 def optional_catalog(source: Path, data: Path | None) -> CatalogSpec | None:

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from derive.cli.monitoring import monitoring_options, traces_option
-from derive.cli.options import catalog_options, data_folder, limit_options, limited_catalog, local_option, open_store
+from derive.cli.options import (
+    catalog_options,
+    data_folder,
+    limit_options,
+    limited_catalog,
+    local_option,
+    open_store,
+    segments_option,
+)
 from derive.cli.prepare import prepare_after
 
 if TYPE_CHECKING:
@@ -42,6 +50,7 @@ _HEAL_SECONDS = 10.0
 
 @click.command()
 @catalog_options
+@segments_option
 @click.option("--until-idle", is_flag=True, help="Stop once everything ingested so far is processed.")
 @click.option("--watch", is_flag=True, help="Apply edits of the catalog while the run continues.")
 @click.option(

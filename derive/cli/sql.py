@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from derive.cli.console import visible_line
-from derive.cli.options import catalog_options, data_folder, optional_catalog
+from derive.cli.options import catalog_options, data_folder, optional_catalog, segments_option
 
 if TYPE_CHECKING:
     from derive.algebra.types import Row
@@ -43,6 +43,7 @@ class _SqlGroup(click.Group):
     "-f", "--file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A file of statements to run."
 )
 @catalog_options
+@segments_option
 @click.option(
     "-o",
     "--output",

@@ -13,7 +13,7 @@ import click
 
 from derive.cli.console import visible
 from derive.cli.monitoring import monitoring_options, shown
-from derive.cli.options import catalog_options, data_folder, optional_catalog
+from derive.cli.options import catalog_options, data_folder, optional_catalog, segments_option
 
 if TYPE_CHECKING:
     import asyncio
@@ -118,6 +118,7 @@ _MOST_REPLICAS = 16
 @click.option("--compute-tls-authority", metavar="PEM", help="Certificate of the authority that signs instances.")
 @monitoring_options("sql serve")
 @catalog_options
+@segments_option
 def command(
     listen: str,
     password_file: Path | None,

@@ -118,7 +118,7 @@ def _verify(folder: Path, show: Progress, *, accept_older: bool) -> list[Finding
     if not is_data_folder(folder):
         raise UsageError(f"nothing is stored in {folder} yet", hint="name the data folder: --data FOLDER")
     with closing(Store(folder, reading=not accept_older, accept_older=True)) as store:
-        findings = list(Verification(folder, store.garbage.unknown).run(show))
+        findings = list(Verification(folder, store.location, store.garbage.unknown).run(show))
         if accept_older and any(finding.kind == "older" for finding in findings):
             store.accept_metadata()
             note("this metadata.db is now the latest one; files that it does not name stay", level="warn")

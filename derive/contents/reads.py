@@ -209,7 +209,7 @@ def read_rows(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Ge
         FrontierError: the requested time is compacted, or not final yet.
     """
     with reading(store, spec, options) as versioned:
-        yield from read_sorted(store.root, [versioned.read], conditions=options.conditions)
+        yield from read_sorted(store.location, [versioned.read], conditions=options.conditions)
 
 
 _IDLE_SECONDS = 0.2
@@ -261,7 +261,7 @@ def subscribe_at(
             store.changes.settle()
             read = read_between(store, spec, options.selector, frontier, upper, relation)
             try:
-                yield from read_sorted(store.root, [read], conditions=options.conditions)
+                yield from read_sorted(store.location, [read], conditions=options.conditions)
             except SegmentMissingError as exc:
                 if store.is_missing(exc.path):
                     raise

@@ -29,6 +29,7 @@ from derive.document.pointer import JSON, MISSING, parse_pointer
 from derive.errors import ReductionError, UsageError
 from derive.protocol.specs import CollectionSpec, Document
 from derive.reduce.combiner import Combiner, key_failure
+from derive.storage.location import Location
 from derive.storage.roles import Readable
 from derive.storage.segments.partition import NO_PARTITION
 from derive.storage.segments.reader import Condition, read_segment
@@ -252,8 +253,8 @@ _BATCH = 10_000
 _SPARK_SECONDS, _LOCAL_SECONDS = 9e-6, 6e-6
 """Measured seconds per document: on one core of Spark, and in this process."""
 
-Reduced: TypeAlias = Callable[[Path, CollectionSpec, SourceRead], Iterator[ContentRows]]
-"""Function from a data folder, a collection and a read to the reduced documents, in the order of keys."""
+Reduced: TypeAlias = Callable[[Location, CollectionSpec, SourceRead], Iterator[ContentRows]]
+"""Function from a location, a collection and a read to the reduced documents, in the order of keys."""
 
 
 def read_reduced(
@@ -273,15 +274,15 @@ def read_reduced(
     spec = store.tables.as_stored(spec)
     with reading(store, spec, options) as versioned:
         if versioned.read.segments:
-            yield from reduced(store.root, versioned.spec, versioned.read)
+            yield from reduced(store.location, versioned.spec, versioned.read)
 
 
 def reduced_documents(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ContentRows]:
     """Yield documents like `read_reduced`, evaluated in this process."""
     with TemporaryDirectory(prefix="flowctl-") as scratch:
 
-        def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
-            return reduced_locally(root, spec, read, Path(scratch), conditions=options.conditions)
+        def reduced(location: Location, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
+            return reduced_locally(location, spec, read, Path(scratch), conditions=options.conditions)
 
         yield from read_reduced(store, spec, options, reduced)
 
@@ -388,7 +389,7 @@ def is_little(read: SourceRead, most: int | None, cores: int | None, start_secon
 
 
 def reduced_locally(
-    root: Path,
+    location: Location,
     spec: CollectionSpec,
     read: SourceRead,
     scratch: Path,
@@ -400,7 +401,7 @@ def reduced_locally(
     """Evaluate a read in this process, with constant memory.
 
     Args:
-        root: the data folder.
+        location: location of the segments.
         spec: the collection.
         read: segments and timestamps of the read.
         scratch: folder for spilled rows.
@@ -413,7 +414,7 @@ def reduced_locally(
     with Spill(scratch, memory) as spill:
         sorter = Sorter(StoredRows.SCHEMA, PER_KEY, spill)
         for segment in read.segments:
-            for rows in read_segment(root, read, segment, conditions=conditions):
+            for rows in read_segment(location, read, segment, conditions=conditions):
                 if count > 1:
                     rows = rows.filter([crc32(key) % count == number for key in rows.keys.to_pylist()])  # noqa: PLW2901
                 sorter.add(rows.written(NO_PARTITION).stored().batch)

@@ -217,7 +217,7 @@ class ReducedInput:
         read = read_between(self._store, self._spec, SelectorSpec(), self._frontier, upper, self._capability.relation)
         pending: list[_Published] = []
         try:
-            for rows in read_sorted(self._store.root, [read]):
+            for rows in read_sorted(self._store.location, [read]):
                 pending += [(clock, key, text) for clock, _, key, text in rows.tuples()]
                 last = pending[-1][0]  # more documents of this time may follow
                 count = bisect_left(pending, last, key=itemgetter(0))

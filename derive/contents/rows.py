@@ -28,6 +28,7 @@ from derive.protocol.specs import CollectionSpec
 from derive.relations.columns import Source, columns_of, compile_rows
 from derive.relations.table_rows import TableRows, rows_of
 from derive.schema.projection import UUID_POINTER
+from derive.storage.location import Location
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ContentRows, ReadRows
@@ -81,10 +82,10 @@ def unordered_at(
     with _kept(store, table, as_of):
         known = store.tables.read(table.id, BEGINNING, as_of + 1)
         with _dropped(table):
-            if not is_added_to(store.root, known.segments, known.appended):
+            if not is_added_to(store.location, known.segments, known.appended):
                 yield from _batches(store, table, as_of)
                 return
-            additions = TableAdditions(store.root, table, requested)
+            additions = TableAdditions(store.location, table, requested)
             yield from additions.read(SourceRead(0, 0, BEGINNING, as_of + 1, known.segments), known.appended)
 
 
@@ -128,7 +129,7 @@ def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOU
     appended = StoredRows.from_columns(*columns)
     with _dropped(table), TemporaryDirectory(prefix="flowctl-") as scratch:
         parts = reduced_locally(
-            store.root, table.spec, read, Path(scratch), conditions=conditions.filters, appended=appended
+            store.location, table.spec, read, Path(scratch), conditions=conditions.filters, appended=appended
         )
         for batch in batches_of(parts):
             yield rows.rows(batch.texts.to_pylist())
@@ -214,7 +215,7 @@ def _read_with_conditions(
     while True:
         conditions = _TableConditions(table, bounds, typed)
         known = store.tables.read(table.id, BEGINNING, as_of + 1, conditions.within_texts())
-        held = typed.intersection(*(columns_in(store.root, segment) for segment in known.segments if typed))
+        held = typed.intersection(*(columns_in(store.location, segment) for segment in known.segments if typed))
         if held == typed:
             return conditions, known
         typed = held
@@ -234,32 +235,32 @@ def present_name(store: Readable, table: Table) -> str:
     return store.tables.name_of(table.id) or table.name
 
 
-def is_added_to(root: Path, segments: Sequence[Segment], appended: Sequence[AppendedRow]) -> bool:
+def is_added_to(location: Location, segments: Sequence[Segment], appended: Sequence[AppendedRow]) -> bool:
     """Return whether a table has no deletions, according to the statistics of its files.
 
     Args:
-        root: the data folder.
+        location: location of the segments.
         segments: segments of the table.
         appended: updates that are in no segment yet.
     """
     from derive.storage.segments.segment_file import only_adds
 
-    return all(diff > 0 for _, _, diff, _, _ in appended) and all(only_adds(root, segment) for segment in segments)
+    return all(diff > 0 for _, _, diff, _, _ in appended) and all(only_adds(location, segment) for segment in segments)
 
 
 class TableAdditions:
     """A reader of a table for which `is_added_to` is true.
 
     Args:
-        root: the data folder.
+        location: location of the segments.
         table: the table.
         requested: indexes of the needed columns, others may be NULL; None for all.
     """
 
-    def __init__(self, root: Path, table: Table, requested: Collection[int] | None) -> None:
+    def __init__(self, location: Location, table: Table, requested: Collection[int] | None) -> None:
         from derive.storage.segments.columns import typed_columns
 
-        self._root = root
+        self._location = location
         self._rows: TableRows = rows_of(table)
         self._width = len(table.columns)
         self._requested = range(self._width) if requested is None else sorted(set(requested))
@@ -281,7 +282,7 @@ class TableAdditions:
             kinds = tuple(column.kind for column in self._columns)
             selection = Selection(kinds, {read.index: self._columns}, has_documents=False, marks_deletions=True)
         for segment in read.segments:
-            for rows in read_segment(self._root, read, segment, selection):
+            for rows in read_segment(self._location, read, segment, selection):
                 for begin in range(0, len(rows), _BATCH):
                     yield self._of(rows.slice(begin, _BATCH))
         texts = [text for _, _, diff, _, text in appended for _ in range(diff)]
@@ -379,7 +380,7 @@ class Share:
     """A share of a read of a collection.
 
     Attributes:
-        root: the data folder, which every reading process must see.
+        location: location of the segments, which every reading process must reach.
         source: the collection.
         read: segments and timestamps of the read.
         spec: the collection as the documents of the read version are defined.
@@ -387,7 +388,7 @@ class Share:
         count: number of shares.
     """
 
-    root: Path
+    location: Location
     source: Source
     read: SourceRead
     spec: CollectionSpec
@@ -409,7 +410,7 @@ def shares_at(store: Readable, source: Source, as_of: int) -> list[Share]:
     table = source.id if isinstance(source, Table) else None
     with reading(store, spec_of(source), ReadOptions(as_of=as_of), table) as versioned:
         count = min(MOST_SHARES, max(1, size_of([versioned.read]).documents // _SHARE_DOCUMENTS))
-        return [Share(store.root, source, versioned.read, versioned.spec, number, count) for number in range(count)]
+        return [Share(store.location, source, versioned.read, versioned.spec, number, count) for number in range(count)]
 
 
 def rows_of_share(share: Share) -> Iterator[list[Row]]:
@@ -422,7 +423,9 @@ def rows_of_share(share: Share) -> Iterator[list[Row]]:
     """
     make = _maker(share.source)
     with TemporaryDirectory(prefix="flow-") as scratch:
-        parts = reduced_locally(share.root, share.spec, share.read, Path(scratch), share=(share.number, share.count))
+        parts = reduced_locally(
+            share.location, share.spec, share.read, Path(scratch), share=(share.number, share.count)
+        )
         for batch in batches_of(parts):
             yield make(batch, batch.clocks())
 
@@ -435,7 +438,7 @@ def shares_between(store: Readable, source: Source, begin: int, end: int, relati
     spec = spec_of(source)
     spec = spec if isinstance(source, Table) else store.read_as(spec)
     read = read_between(store, spec, ReadOptions().selector, begin, end, relation)
-    return [Share(store.root, source, replace(read, segments=(segment,)), spec) for segment in read.segments]
+    return [Share(store.location, source, replace(read, segments=(segment,)), spec) for segment in read.segments]
 
 
 def updates_of_share(share: Share) -> Iterator[list[tuple[Row, int]]]:
@@ -446,7 +449,7 @@ def updates_of_share(share: Share) -> Iterator[list[tuple[Row, int]]]:
         SqlError: a document has a value that its column cannot hold.
     """
     make = _maker(share.source)
-    for part in read_sorted(share.root, [share.read]):
+    for part in read_sorted(share.location, [share.read]):
         yield list(zip(make(part, part.adjusted.tolist()), part.diffs.tolist(), strict=True))
 
 

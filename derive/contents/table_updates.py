@@ -45,7 +45,7 @@ def _in_segments(store: Readable, read: SourceRead) -> Iterator[RowUpdate]:
         return
     from derive.storage.segments.reader import read_sorted
 
-    for rows in read_sorted(store.root, [read]):
+    for rows in read_sorted(store.location, [read]):
         columns = (rows.adjusted.tolist(), rows.texts.to_pylist(), rows.keys.to_pylist(), rows.diffs.tolist())
         yield from map(RowUpdate, *columns)
 

@@ -189,6 +189,7 @@ class Derivation:
         return Plan(
             spec=self.spec,
             root=self.store.root,
+            location=self.store.location,
             token=transaction.token,
             epoch=transaction.capability.epoch,
             transaction=transaction.number,

@@ -25,6 +25,7 @@ from derive.engine.transactor import TaskSpec
 from derive.failpoint import reach
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, InputSpec
+from derive.storage.location import Location, blobs_of
 from derive.storage.roles import Readable
 from derive.storage.segments.partition import INGESTED, NO_PARTITION, collection_folder
 from derive.storage.table_types import GlobalId, RowUpdate, Table, in_order
@@ -138,7 +139,7 @@ def write_switch(
     shape = other or former
     segments: tuple[Segment, ...] = ()
     if shape is not None and updates:
-        segments = _written(store.root, _collection_of(task.name, epoch), shape, updates)
+        segments = _written(store.location, _collection_of(task.name, epoch), shape, updates)
     reach("switch.written")
     return segments
 
@@ -151,12 +152,12 @@ def _documents_of(store: Readable, table: GlobalId, spec: InputSpec, end: int) -
     return counts
 
 
-def _written(root: Path, name: str, shape: Table, updates: list[RowUpdate]) -> tuple[Segment, ...]:
+def _written(location: Location, name: str, shape: Table, updates: list[RowUpdate]) -> tuple[Segment, ...]:
     from derive.storage.segments.rows import WrittenRows  # imports NumPy
     from derive.storage.segments.writer import SegmentWriter
 
     spec = replace(shape.spec, name=name)
-    writer = SegmentWriter(root, spec, f"{INGESTED}{uuid.uuid4()}", is_valid=True)
+    writer = SegmentWriter(location, spec, f"{INGESTED}{uuid.uuid4()}", is_valid=True)
     try:
         clocks, seqs, diffs, keys, texts = zip(*pieces_of(appended_rows(in_order(updates), 0)), strict=True)
         writer.write(WrittenRows.from_columns(clocks, seqs, diffs, keys, texts, [NO_PARTITION] * len(clocks)))
@@ -166,14 +167,20 @@ def _written(root: Path, name: str, shape: Table, updates: list[RowUpdate]) -> t
         raise
 
 
-def remove_switches(root: Path, task: str, epoch: int) -> None:
+def remove_switches(location: Location, task: str, epoch: int) -> None:
     """Remove the files of a task's switches, except of a switch in progress and of runs with a later epoch."""
-    folder = (root / collection_folder(_collection_of(task, epoch))).parent
-    for epochs in folder.glob("*"):
-        if int(epochs.name.rstrip("@")) <= epoch:
-            shutil.rmtree(epochs, ignore_errors=True)
-    with suppress(OSError):
-        folder.rmdir()
+    above = collection_folder(_collection_of(task, epoch)).rpartition("/")[0]
+    if isinstance(location, Path):
+        folder = location / above
+        for epochs in folder.glob("*"):
+            if int(epochs.name.rstrip("@")) <= epoch:
+                shutil.rmtree(epochs, ignore_errors=True)
+        with suppress(OSError):
+            folder.rmdir()
+    else:
+        blobs = blobs_of(location)
+        paths = blobs.list(above, "*/*.parquet")
+        blobs.delete(path for path in paths if int(path.split("/")[-2].rstrip("@")) <= epoch)
     reach("switch.removed")
 
 

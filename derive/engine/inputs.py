@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from derive.engine.edits import reset_command
@@ -13,6 +12,7 @@ from derive.engine.transactor import TaskSpec
 from derive.errors import SegmentMissingError, SourceReplacedError, ViewError
 from derive.protocol.specs import CatalogSpec, DerivationSpec, InputSpec
 from derive.storage.capability.table import TaskCapability
+from derive.storage.location import Location
 from derive.storage.metadata.descriptions import Collection
 from derive.storage.roles import Maintainable, Runnable
 from derive.storage.segments.clocks import count_documents, first_clock
@@ -91,7 +91,7 @@ class Inputs:
     """The unread segments of a task's inputs at one time.
 
     Attributes:
-        root: the data folder.
+        location: location of the segments.
         tick: length of the task's ticks, microseconds.
         uppers: uppers of its sources, by name.
         segments: for each input (by index), segments with unread documents.
@@ -101,7 +101,7 @@ class Inputs:
         left: for inputs (by index), the approximate size of later segments that were left out.
     """
 
-    root: Path
+    location: Location
     tick: int
     uppers: Mapping[str, int]
     segments: Mapping[int, tuple[Segment, ...]]
@@ -120,7 +120,7 @@ class Inputs:
             SegmentError: a file of the source cannot be read.
         """
         read = self.read(spec, begin, END_OF_TIME)
-        clock = first_clock(self.root, read)
+        clock = first_clock(self.location, read)
         return None if clock is None else clock + read.offset
 
     def pending(self, spec: InputSpec, begin: int) -> int:
@@ -129,7 +129,7 @@ class Inputs:
         Raises:
             SegmentError: a file of the source cannot be read.
         """
-        return count_documents(self.root, self.read(spec, begin, END_OF_TIME))
+        return count_documents(self.location, self.read(spec, begin, END_OF_TIME))
 
 
 def look(
@@ -189,7 +189,7 @@ def look(
         segments[index] += retried.segments
         if retried.frontier is not None:
             uppers[source.name] = min(uppers[source.name], retried.frontier)
-    return Inputs(store.root, task.tick, uppers, segments, failures, others, left)
+    return Inputs(store.location, task.tick, uppers, segments, failures, others, left)
 
 
 def _unread(

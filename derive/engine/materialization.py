@@ -369,6 +369,7 @@ class Materialization:
         return StorePlan(
             spec=_for_workers(self.spec),
             root=self._store.root,
+            location=self._store.location,
             token=transaction.token,
             epoch=transaction.capability.epoch,
             transaction=transaction.number,

@@ -124,7 +124,7 @@ def _retry(store: Decidable, spec: DerivationSpec, transform: TransformSpec, ent
     store.create(target)
     store.garbage.collect_abandoned(target.name)
     capability = store.acquire_write(target.name)
-    writer = SegmentWriter(store.root, target, f"{INGESTED}{capability.id}")  # invalid documents are read as such
+    writer = SegmentWriter(store.location, target, f"{INGESTED}{capability.id}")  # invalid documents are read as such
     retried: dict[str, str] = {}
     left, last, is_ended = chain([first], entries), capability.frontier, False
     try:

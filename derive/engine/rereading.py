@@ -290,7 +290,7 @@ def _unaccepted(store: View, spec: DerivationSpec, transform: TransformSpec, spa
         begin = max(span.begin, BEGINNING)
         segments = store.segments(spec.sources[name], transform.input.selector, begin)
         read = read_input(transform.input, spec.tick, segments, begin + offset, span.end + offset)
-        documents, first = count_documents(store.root, read), first_clock(store.root, read)
+        documents, first = count_documents(store.location, read), first_clock(store.location, read)
         if first is None:
             return
         what = f"{documents:,} document{'' if documents == 1 else 's'} of '{name}' (from {format_rfc3339(first)} on)"

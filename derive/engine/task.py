@@ -181,7 +181,7 @@ class Task:
             self._record()
             self._switched, self._is_clean = {}, False
         if not self._is_clean and not self._switched:
-            remove_switches(self._store.root, self.spec.name, self._capability.epoch)
+            remove_switches(self._store.location, self.spec.name, self._capability.epoch)
             self._is_clean = True
         for spec in self.spec.inputs:
             key, place = spec.state_key, places[spec.state_key]

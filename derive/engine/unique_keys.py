@@ -97,7 +97,7 @@ class UniqueKeys:
 
         def rows() -> Iterator[tuple[bytes, int]]:
             nonlocal last
-            for part in read_sorted(self._store.root, [read], selection=_KEYS_ONLY):
+            for part in read_sorted(self._store.location, [read], selection=_KEYS_ONLY):
                 for key, diff, clock in zip(
                     part.keys.to_pylist(), part.diffs.tolist(), part.adjusted.tolist(), strict=True
                 ):

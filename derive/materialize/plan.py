@@ -17,6 +17,7 @@ from derive.materialize.restarts import ResetMarker
 from derive.materialize.stream import ShardStream
 from derive.protocol.materialization import MaterializationSpec
 from derive.shard.plan import Attempt, Shape
+from derive.storage.location import Location
 from derive.storage.segments.rows import ReadRows, concat
 from derive.time import END_OF_TIME
 from derive.time.positions import SourceRead
@@ -149,6 +150,7 @@ class StorePlan:
     Attributes:
         spec: the materialization.
         root: the data folder.
+        location: location of the segments.
         token: token of this transaction; it begins with the identifier of the run's capability.
         epoch: epoch of the run; workers of an older epoch are fenced.
         transaction: number of transactions that the run has begun for this task.
@@ -170,6 +172,7 @@ class StorePlan:
 
     spec: MaterializationSpec
     root: Path
+    location: Location
     token: str
     epoch: int
     transaction: int

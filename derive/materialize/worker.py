@@ -363,7 +363,7 @@ def run_store(plan: StorePlan, number: int, packets: Iterator[pa.RecordBatch], a
 def _read(plan: StorePlan, span: tuple[int, int]) -> Iterator[ReadRows]:
     """Return the rows of a transaction between two adjusted timestamps."""
     reads = [read.within(*span) for read in plan.reads]
-    return read_sorted(plan.root, reads, selection=reading_of(plan.bindings).selection)
+    return read_sorted(plan.location, reads, selection=reading_of(plan.bindings).selection)
 
 
 def _store(plan: StorePlan, number: int, rows: Iterator[ReadRows], attempt: int) -> Message:

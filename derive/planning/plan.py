@@ -257,7 +257,7 @@ def count_stored(store: Maintainable, spec: DerivationSpec | MaterializationSpec
         SegmentError: a file of the source cannot be read.
     """
     segments = store.segments(spec.sources[item.source], item.selector, BEGINNING)
-    return count_documents(store.root, read_input(item, spec.tick, segments, BEGINNING, END_OF_TIME))
+    return count_documents(store.location, read_input(item, spec.tick, segments, BEGINNING, END_OF_TIME))
 
 
 def _added(

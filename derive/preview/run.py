@@ -104,7 +104,7 @@ def copy_sources(store: Readable, target: Store, specs: Sequence[CollectionSpec]
         ]
         copies = [_Copy(target, spec) for spec in stored]
         last = None
-        for rows in selection.parts(read_sorted(store.root, reads)):
+        for rows in selection.parts(read_sorted(store.location, reads)):
             for index in np.unique(rows.transforms).tolist():
                 copies[index].write(rows.filter(rows.transforms == index))
             last = int(rows.adjusted[-1]) if len(rows) else last
@@ -126,7 +126,7 @@ class _Copy:
         self._target = target
         self._capability = target.acquire_write(spec.name, history=True, door=Door.TEST)
         # The rows may be older than the schema, so they are validated when they are read.
-        self._writer = SegmentWriter(target.root, spec, f"preview-{self._capability.id}", is_valid=False)
+        self._writer = SegmentWriter(target.location, spec, f"preview-{self._capability.id}", is_valid=False)
         self._labels, self._fields = compile_labels(spec), compile_fields(spec)
         self._end = self._capability.frontier
 

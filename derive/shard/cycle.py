@@ -284,7 +284,7 @@ class Member:
         for level in self._levels:
             indexes = {spec.index for spec in level.specs}
             reads = [read for read in plan.reads if read.index in indexes]
-            parts = read_sorted(plan.root, reads, selection=reading.selection)
+            parts = read_sorted(plan.location, reads, selection=reading.selection)
             self._backlogs[level.specs[0].priority] = Backlog(plan, level.specs, reading, parts, spill)
         self._to_come = earliest_to_come(plan.spec.inputs, self._tick, cycle.uppers)
         self._combiner = TickCombiner(plan.spec, spill)
@@ -464,7 +464,7 @@ def run_cycle(plan: Plan, attempt: int) -> list[Message]:
     assert cycle is not None
     plans = plan.parts
     writers = [
-        SegmentWriter(part.root, part.spec.collection, f"{part.attempt(attempt)}-cycle", is_valid=True)
+        SegmentWriter(part.location, part.spec.collection, f"{part.attempt(attempt)}-cycle", is_valid=True)
         for part in plans
     ]
     turns = Turns(plan)

@@ -309,7 +309,7 @@ class StoredDocuments(Sequence[Document]):
         """Return the text of a row's document from its segment."""
         ((adjusted, transform, seq, key),) = zip(*row.lists(), strict=True)
         reads = [read.within(adjusted, adjusted + 1) for read in self._plan.reads if read.index == transform]
-        for stored in read_sorted(self._plan.root, reads, selection=TOLD_DOCUMENTS):
+        for stored in read_sorted(self._plan.location, reads, selection=TOLD_DOCUMENTS):
             for _, stored_seq, stored_key, text in stored.tuples():
                 if (stored_seq, stored_key) == (seq, key):
                     return text

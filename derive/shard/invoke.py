@@ -637,7 +637,7 @@ class QuarantineWriter:
             return
         spec = quarantine_spec(self._plan.spec.name)
         if self._writer is None:
-            self._writer = SegmentWriter(self._plan.root, spec, self._name, is_valid=True)
+            self._writer = SegmentWriter(self._plan.location, spec, self._name, is_valid=True)
         clocks, documents = [clock for clock, _ in self._entries], [document for _, document in self._entries]
         keys = compile_keys(spec.key, spec.key_defaults)(documents)
         seqs = [0] * len(documents)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from derive.protocol.specs import DerivationSpec
+from derive.storage.location import Location
 from derive.time.positions import SourceRead
 
 
@@ -93,6 +94,7 @@ class Plan:
     Attributes:
         spec: the derivation.
         root: the data folder.
+        location: location of the segments.
         token: unique name of the transaction, which begins with the identifier of the run's capability.
         epoch: epoch of the run; workers of an older epoch are fenced.
         transaction: number of the transaction within the run, for this task.
@@ -113,6 +115,7 @@ class Plan:
 
     spec: DerivationSpec
     root: Path
+    location: Location
     token: str
     epoch: int
     transaction: int

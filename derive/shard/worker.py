@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -38,8 +37,9 @@ from derive.shard.progress import Counter, Message
 from derive.shard.published import Published, RowMaker, published_schema
 from derive.shard.session import failed, open_session, open_spill
 from derive.shard.tick_combiner import TickCombiner, are_shared, combine_ticks, gather_ticks, share_keys
-from derive.storage.blobs import blobs_of, translated
+from derive.storage.blobs import translated
 from derive.storage.folder_id import redactor_of
+from derive.storage.location import Location, blobs_of
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import KeyRows, PublishedRows, ReadRows, WrittenRows, concat
 from derive.storage.segments.sorter import Spill
@@ -208,7 +208,7 @@ def _written(
     Yields:
         Rows, as soon as they are written.
     """
-    writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{name}", is_valid=True)
+    writer = SegmentWriter(plan.location, plan.spec.collection, f"{plan.attempt(attempt)}-{name}", is_valid=True)
     counter = Counter(plan, name)
     try:
         with _open_pipeline(plan, reading, shard, attempt, counter) as (pipeline, aside), open_spill(plan) as spill:
@@ -227,7 +227,7 @@ def _written(
 
 def _read(plan: Plan, reading: Reading, span: tuple[int, int]) -> Iterator[ReadRows]:
     """Read the rows of a transaction between two adjusted timestamps."""
-    return read_sorted(plan.root, [read.within(*span) for read in plan.reads], selection=reading.selection)
+    return read_sorted(plan.location, [read.within(*span) for read in plan.reads], selection=reading.selection)
 
 
 @contextmanager
@@ -389,7 +389,7 @@ def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
 
 def _combine(plan: Plan, name: str, published: Iterator[tuple[int, PublishedRows]], attempt: int) -> Message:
     """Combine published rows, ordered by their packets' first timestamps, and write them."""
-    writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{name}", is_valid=True)
+    writer = SegmentWriter(plan.location, plan.spec.collection, f"{plan.attempt(attempt)}-{name}", is_valid=True)
     try:
         with translated(plan.root), open_spill(plan) as spill:
             for rows in combine_ticks(plan.spec, gather_ticks(published, plan.spec.tick, plan.memory // 4), spill):
@@ -443,11 +443,11 @@ def stages_of(plan: Plan) -> Stages:
     return replace(stages, stages=apart, otherwise=stages)
 
 
-def carry_out(root: Path, work: Stages, run: Callable[[Stages], list[Message]]) -> list[Message]:
+def carry_out(location: Location, work: Stages, run: Callable[[Stages], list[Message]]) -> list[Message]:
     """Run stages, and the alternative stages after a key conflict; return all valid messages.
 
     Args:
-        root: the data folder.
+        location: location of the segments.
         work: the stages.
         run: runs stages, and returns the messages of the last stage.
     """
@@ -455,8 +455,8 @@ def carry_out(root: Path, work: Stages, run: Callable[[Stages], list[Message]]) 
     if work.otherwise is None or not any(message.is_shared for message in messages):
         return messages
     paths = [segment.path for message in messages for segment in message.segments]
-    with translated(root):
-        blobs_of(root).delete(paths)
+    with translated(str(location)):
+        blobs_of(location).delete(paths)
     return [*run(work.otherwise), Message(is_shared=True)]
 
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -31,7 +31,10 @@ from derive.errors import (
     InternalError,
     LostError,
     OutdatedError,
+    StorageError,
     TaskError,
+    UnreachableError,
+    UsageError,
     WorkerError,
 )
 from derive.materialize.stages import AnyPlan, stages_of
@@ -44,10 +47,11 @@ from derive.shard.worker import MESSAGE, MESSAGES, Stage, Stages, carry_out
 from derive.spark.release import packed, release
 from derive.spark.session import end_start, start_session
 from derive.storage.folder_id import FILE, folder_id
+from derive.storage.location import Location, ObjectFolder, require_claimed
 from derive.storage.segments.rows import KEY, ContentRows, StoredRows
-from derive.storage.segments.segment_file import check_segments
+from derive.storage.segments.segment_file import check_segments, open_segment, readable
 from derive.time.extent import Limits, Load, size_of
-from derive.time.positions import SourceRead
+from derive.time.positions import Segment, SourceRead
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
@@ -103,6 +107,38 @@ def _require_folder(root: Path, identifier: str) -> None:
         raise WorkerError(_unseen(root, exc.strerror or str(exc))) from exc
     if own != identifier:
         raise WorkerError(_unseen(root, "this path holds another data folder"))
+
+
+def at_location(
+    stage: Stage, location: ObjectFolder, identifier: str, number: int, packets: Iterator[pa.RecordBatch], attempt: int
+) -> Iterator[pa.RecordBatch]:
+    """Run a task of a stage on a worker that can read the segments of a data folder in an object store.
+
+    Args:
+        stage: the stage.
+        location: location of the segments.
+        identifier: identifier of the data folder.
+        number: as for `Stage`.
+        packets: as for `Stage`.
+        attempt: as for `Stage`.
+
+    Raises:
+        WorkerError: the worker may not read there, or the segments are those of another data folder.
+    """
+    _require_location(location, identifier)
+    return stage(number, packets, attempt)
+
+
+@cache
+def _require_location(location: ObjectFolder, identifier: str) -> None:
+    """Raise an error unless this process reads the segments of the data folder; it is checked once."""
+    try:
+        require_claimed(location, identifier)
+    except UnreachableError:
+        return  # the stage reports it, and the run tries again
+    except (StorageError, UsageError) as exc:
+        host = socket.gethostname()
+        raise WorkerError(f"a Spark worker on host {host} cannot read the segments at {location}: {exc}") from exc
 
 
 def with_libraries(
@@ -286,9 +322,11 @@ class SparkExecutor:
             def run(work: Stages) -> list[Message]:
                 stages = map(prepared, work.stages) if prepared else work.stages
                 checked = (partial(in_folder, stage, plan.root, identifier) for stage in stages)
+                if isinstance(plan.location, ObjectFolder):
+                    checked = (partial(at_location, stage, plan.location, identifier) for stage in list(checked))
                 return self._run(session, replace(work, stages=tuple(checked)), own)
 
-            return carry_out(plan.root, stages_of(plan), run)
+            return carry_out(plan.location, stages_of(plan), run)
 
     def _with_libraries(self, session: SparkSession, spec: DerivationSpec) -> Callable[[Stage], Stage] | None:
         """Return a function that lets a stage use a derivation's libraries on other machines; None if they need none.
@@ -451,25 +489,25 @@ _DOCUMENTS, _BYTES = 250_000, 32 << 20
 
 
 def reduced_on_spark(
-    executor: SparkExecutor, root: Path, spec: CollectionSpec, read: SourceRead
+    executor: SparkExecutor, location: Location, spec: CollectionSpec, read: SourceRead
 ) -> Iterator[ContentRows]:
     """Evaluate a read on Spark.
 
     Args:
         executor: executor with a Spark session.
-        root: the data folder.
+        location: location of the segments.
         spec: the collection.
         read: segments and timestamps of the read.
     """
     try:
         with executor.explained(f"that reads '{spec.name}'"):
-            for row in _rows(executor, root, spec, read):
+            for row in _rows(executor, location, spec, read):
                 if row.error is not None:
                     raise FlowError.from_json(orjson.loads(row.error))
                 with pa.ipc.open_stream(row.rows) as stream:
                     yield from map(ContentRows, stream)
     except (LostError, InternalError):
-        check_segments(root, read.segments)  # Spark's message about a damaged file is useless
+        check_segments(location, read.segments)  # Spark's message about a damaged file is useless
         raise
 
 
@@ -479,15 +517,33 @@ def partitions_of(read: SourceRead, cores: int) -> int:
     return max(cores, -(-size.documents // _DOCUMENTS), -(-size.bytes // _BYTES))
 
 
-def _rows(executor: SparkExecutor, root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[Any]:
+def _rows(executor: SparkExecutor, location: Location, spec: CollectionSpec, read: SourceRead) -> Iterator[Any]:
     session = executor.session
-    files = [str(root / segment.path) for segment in read.segments]
     columns = spark_columns(StoredRows.SCHEMA)
-    stored = session.read.schema(columns).option(_CHECKED, True).parquet(*files)
+    if isinstance(location, Path):
+        files = [str(location / segment.path) for segment in read.segments]
+        stored = session.read.schema(columns).option(_CHECKED, True).parquet(*files)
+    else:  # Spark has no client of object stores of its own
+        numbers = session.range(0, len(read.segments), 1, max(1, len(read.segments)))
+        stored = numbers.mapInArrow(_stored(location, read.segments), columns)
     within = stored.where((stored.clock >= read.clock_begin) & (stored.clock < read.clock_end))
     partitions = partitions_of(read, session.sparkContext.defaultParallelism)
     grouped = within.repartitionByRange(partitions, KEY).sortWithinPartitions(*PER_KEY)
     return iter(grouped.mapInArrow(_fold(spec), spark_columns(_REDUCED)).toLocalIterator(prefetchPartitions=True))
+
+
+def _stored(
+    location: Location, segments: Sequence[Segment]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function from batches with numbers of segments to the fixed columns of these segments."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            with open_segment(location, segments[number]) as file, readable(segments[number]):
+                for group in range(file.metadata.num_row_groups):
+                    yield from file.read_row_group(group, StoredRows.SCHEMA.names).cast(StoredRows.SCHEMA).to_batches()
+
+    return run
 
 
 def _fold(spec: CollectionSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

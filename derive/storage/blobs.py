@@ -178,11 +178,6 @@ class LocalBlobs:
         return count
 
 
-def blobs_of(root: Path) -> Blobs:
-    """Return the blobs of a data folder."""
-    return LocalBlobs(root)
-
-
 def is_there(blobs: Blobs, path: str) -> bool:
     """Return true if a blob exists, even if the blob cannot be read."""
     try:

@@ -168,12 +168,14 @@ def _advance(store: Maintainable, spec: CollectionSpec, desired: int, sizes: Fol
         return
     old = store.segments(spec, end=since)
     with _new_files(store, spec) as name:
-        writer = SegmentWriter(store.root, spec, f"{name}-later")
+        writer = SegmentWriter(store.location, spec, f"{name}-later")
         try:
             with _scratch(store) as scratch, translated(store.root):
-                new = Fold(store.root, spec, scratch, sizes).write(old, since, name)
+                new = Fold(store.location, spec, scratch, sizes).write(old, since, name)
                 for label, segments in by_partition([segment for segment in old if segment.clock_max >= since]).items():
-                    copy_rows(store.root, spec, writer, SourceRead(0, 0, since, END_OF_TIME, tuple(segments)), label)
+                    copy_rows(
+                        store.location, spec, writer, SourceRead(0, 0, since, END_OF_TIME, tuple(segments)), label
+                    )
                 new += writer.close()
             reach("compaction.folded")
             is_done = store.history.advance_since(spec.name, since, old, new)
@@ -224,12 +226,12 @@ def choose(segments: Sequence[Segment], fewest: int, sizes: MergeSizes = MERGE_S
 
 
 def _merge(store: Maintainable, spec: CollectionSpec, group: Sequence[Segment]) -> None:
-    is_valid = are_valid(store.root, group, spec.write_schema)
+    is_valid = are_valid(store.location, group, spec.write_schema)
     label = orjson.dumps(list(group[0].partition)).decode()
     with _new_files(store, spec) as name:
-        writer = SegmentWriter(store.root, spec, name, is_valid=is_valid)
+        writer = SegmentWriter(store.location, spec, name, is_valid=is_valid)
         try:
-            copy_rows(store.root, spec, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(group)), label)
+            copy_rows(store.location, spec, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(group)), label)
             written = writer.close()
             reach("compaction.written")
             if not store.history.replace(spec.name, group, written):
@@ -340,7 +342,7 @@ def _below(store: Maintainable, segment: Segment, clock: int) -> int:
     """Return the number of documents of a segment with timestamps below `clock`."""
     if segment.clock_max < clock:
         return segment.documents
-    return int(np.searchsorted(read_clocks(store.root, segment), clock))
+    return int(np.searchsorted(read_clocks(store.location, segment), clock))
 
 
 EVERY_SECONDS = 60.0

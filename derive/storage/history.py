@@ -11,7 +11,7 @@ files stay, because they may be newer than the metadata; `flowctl verify` lists 
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from uuid import UUID
 
@@ -29,14 +29,18 @@ from derive.storage.metadata.segment import (
     all_writers,
     are_there,
     begin_writer,
+    compactions_of,
     count_below,
+    count_segments,
     discarded_of,
     forget_abandoned,
     forget_discarded,
     forget_replaced,
     forget_writer,
     forget_writers,
+    is_partitioned,
     known_paths,
+    paths_of,
     read_window,
     replace_segments,
     replaced_before,
@@ -143,6 +147,9 @@ def _frontiers(db: Transaction, name: str) -> Frontiers | None:
 
 _IDENTIFIER = len(str(UUID(int=0)))
 
+_PAGE = 1000
+"""Number of objects in a page of a listing."""
+
 _REMEMBERED = 86_400_000_000
 """Shortest time for which identifiers of writers are kept, microseconds; an abandoned worker may still write."""
 
@@ -196,7 +203,14 @@ class Garbage:
         """
         with self._metadata.snapshot() as db:
             writers, discarded = writers_of(db, name), discarded_of(db, name)
-        paths = [path for path in self._paths(name) if Path(path).name[:_IDENTIFIER] in writers]
+            size, is_flat = count_segments(db, name), not is_partitioned(db, name)
+        parent, _, folder = collection_folder(name).rpartition("/")
+        starts = [identifier for identifier in writers if len(identifier) == _IDENTIFIER]
+        if self._blobs.is_local or not is_flat or len(starts) > size // _PAGE + 1:
+            written = self._blobs.list(parent, f"{folder}*/**/*.parquet")
+        else:  # one request for each writer, and not for each page of files
+            written = [path for start in starts for path in self._blobs.list(parent, f"{folder}*/{start}*.parquet")]
+        paths = [path for path in written if Path(path).name[:_IDENTIFIER] in writers]
         known = self.known(name)
         removed = self._blobs.delete(path for path in {*paths, *discarded} if path not in known)
         with self._metadata.transaction(synced=False) as db:
@@ -212,7 +226,7 @@ class Garbage:
         with self._metadata.transaction() as db:
             release_expired(db)
             abandoned = abandoned_by(db, name)
-        return self._collect(abandoned, [])
+        return self._collect(abandoned, {})
 
     def collect_unfinished(self) -> int:
         """Remove all files of incomplete compactions and ingestions, and return their number.
@@ -222,28 +236,43 @@ class Garbage:
         with self._metadata.transaction() as db:
             release_expired(db)
             abandoned = abandoned_by(db)
-            unfinished = [identifier for identifier in writers_of(db) if identifier.startswith(COMPACTED)]
+            unfinished = compactions_of(db)
         return self._collect(abandoned, unfinished)
 
-    def _collect(self, abandoned: Sequence[str], unfinished: Sequence[str]) -> int:
-        """Remove files of incomplete ingestions and compactions by their identifiers, and delete the identifiers.
+    def _collect(self, abandoned: Mapping[str, str], unfinished: Mapping[str, str]) -> int:
+        """Remove files of incomplete ingestions and compactions, and delete their identifiers.
 
         A table may have had another name, and so another folder, when its files were written. A process that was killed
         after its commit has left only its identifier.
         """
         if not abandoned and not unfinished:
             return 0
-        begun = [*(f"{INGESTED}{identifier}" for identifier in abandoned), *unfinished]
-        paths = [path for start in begun for path in self._blobs.list(FOLDER, f"**/{start}*.parquet")]
+        begun = {**{f"{INGESTED}{identifier}": name for identifier, name in abandoned.items()}, **unfinished}
+        paths = [path for start, name in begun.items() for path in self._beginning(start, name)]
         folders = {str(Path(path).parent) for path in paths}
         with self._metadata.snapshot() as db:
             known = {path for folder in folders for path in known_paths(db, "", folder)}
         removed = self._blobs.delete(path for path in paths if path not in known)
         with self._metadata.transaction() as db:
-            forget_abandoned(db, abandoned)
+            forget_abandoned(db, list(abandoned))
             for identifier in unfinished:
                 forget_writer(db, identifier)
         return removed
+
+    def _beginning(self, start: str, name: str) -> list[str]:
+        """Return the paths of the files whose names begin with a text, and that were written into a collection.
+
+        In an object store, only the folders of the collection are listed: its own folder, and those of its segments,
+        which may be of former names.
+        """
+        if self._blobs.is_local:
+            return self._blobs.list(FOLDER, f"**/{start}*.parquet")
+        with self._metadata.snapshot() as db:
+            is_flat = not is_partitioned(db, name)
+            known = paths_of(db, name) if is_flat else []
+        folders = {collection_folder(name), *(path.rpartition("/")[0] for path in known)}
+        pattern = f"{start}*.parquet" if is_flat else f"**/{start}*.parquet"
+        return [path for folder in sorted(folders) for path in self._blobs.list(folder, pattern)]
 
     def unknown(self) -> list[str]:
         """Return the paths of files in `collections` that belong to no collection and have no known writer."""
@@ -251,10 +280,6 @@ class Garbage:
         with self._metadata.snapshot() as db:
             known, begun = all_paths(db), all_writers(db)
         return sorted(path for path in paths if path not in known and not _begun_by(Path(path).name, begun))
-
-    def _paths(self, name: str) -> list[str]:
-        parent, _, folder = collection_folder(name).rpartition("/")
-        return self._blobs.list(parent, f"{folder}*/**/*.parquet")
 
 
 def _begun_by(name: str, begun: Set[str]) -> bool:

@@ -363,7 +363,7 @@ class Ingestion:
         """Write documents to segments, add these to the collection, and return the number of documents."""
         store, collection = self._store, self._spec.name
         capability = store.acquire_write(collection, history=self._is_history, door=self._door)
-        writer = SegmentWriter(store.root, self._spec, f"{INGESTED}{capability.id}", is_valid=True)
+        writer = SegmentWriter(store.location, self._spec, f"{INGESTED}{capability.id}", is_valid=True)
         is_done = False
         segments: list[Segment] = []
         try:

@@ -16,6 +16,7 @@ from derive.storage.capability.capabilities import Capabilities, TaskCapabilitie
 from derive.storage.capability.table import Capability, TaskCapability
 from derive.storage.changes import Changes
 from derive.storage.history import Garbage, History
+from derive.storage.location import Location
 from derive.storage.metadata.descriptions import (
     Collection,
     CollectionUpdate,
@@ -42,6 +43,10 @@ class Folder(Protocol):
     @property
     def root(self) -> Path:
         """Return the path of the data folder."""
+
+    @property
+    def location(self) -> Location:
+        """Return the location of the segments: the data folder, or a folder of an object store."""
 
     @property
     def timeline(self) -> Timeline:

@@ -17,7 +17,7 @@ from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError, HeldError, StorageError
 from derive.protocol.collection import retried_specs
 from derive.protocol.specs import CollectionSpec, SelectorSpec, TransformSpec
-from derive.storage.blobs import blobs_of, is_there
+from derive.storage.blobs import is_there
 from derive.storage.capability.capabilities import Capabilities, TaskCapabilities
 from derive.storage.capability.table import (
     Capability,
@@ -39,6 +39,7 @@ from derive.storage.capability.table import (
 )
 from derive.storage.changes import Changes
 from derive.storage.history import Garbage, History
+from derive.storage.location import Location, blobs_of
 from derive.storage.metadata.collection import (
     advance_upper,
     delete_collection,
@@ -64,6 +65,7 @@ from derive.storage.metadata.descriptions import (
 from derive.storage.metadata.followed import FileMove, FilePosition, move_positions, read_positions
 from derive.storage.metadata.identity import disown_files, read_commits
 from derive.storage.metadata.ingestions import Load, LoadedFile, find_load, loads_of_content, read_loads, record_load
+from derive.storage.metadata.location import read_location
 from derive.storage.metadata.opening import Host, open_metadata, this_host
 from derive.storage.metadata.owner import Door, Owner, owner_of, require_ingested, require_open
 from derive.storage.metadata.quarantine import (
@@ -121,6 +123,7 @@ class Store:
             missing, foreign or outdated.
 
     Attributes:
+        location: location of the segments.
         timeline: source of timestamps.
         history: history, which compaction rewrites.
         garbage: garbage collector of files.
@@ -148,13 +151,14 @@ class Store:
         self._metadata, self._lock = open_metadata(
             root, host or this_host(), durable=durable, reading=reading, accept_older=accept_older
         )
+        self.location = self._find_location()
         self.timeline = Timeline(self._metadata, wall, elapsed)
         self.history = History(self._metadata)
-        self._blobs = blobs_of(root)
+        self._blobs = blobs_of(self.location)
         self.garbage = Garbage(self._blobs, self._metadata)
         self.shadows = Shadows(self._metadata, self.garbage)
         self.changes = Changes(self._metadata)
-        self.tables = Tables(root, self._metadata, self.timeline)
+        self.tables = Tables(self.location, self._metadata, self.timeline)
         self.capabilities = Capabilities(self._metadata, self.tables)
         self.task_capabilities = TaskCapabilities(self._metadata)
         self.fence = Fence(self._metadata)
@@ -165,6 +169,10 @@ class Store:
         self._metadata.close()
         if self._lock:
             self._lock.release()
+
+    def _find_location(self) -> Location:
+        with self._metadata.snapshot() as db:
+            return read_location(db) or self.root
 
     def accept_metadata(self) -> None:
         """Accept a metadata database that is older than the folder; then the present files are not garbage.

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.document.clock import format_rfc3339
@@ -18,6 +17,7 @@ from derive.errors import FencedError, FlowError, FrontierError, StorageError, V
 from derive.protocol.collection import intended_name
 from derive.protocol.specs import CollectionSpec
 from derive.storage.capability.table import Capability, acquire, is_live, release, release_expired, require_live
+from derive.storage.location import Location
 from derive.storage.metadata.collection import (
     advance_since,
     advance_upper,
@@ -108,12 +108,12 @@ class TableFiles:
     """Writes segments of tables.
 
     Args:
-        root: the data folder.
+        location: location of the segments.
         metadata: metadata database of the data folder.
     """
 
-    def __init__(self, root: Path, metadata: Metadata) -> None:
-        self._root = root
+    def __init__(self, location: Location, metadata: Metadata) -> None:
+        self._location = location
         self._metadata = metadata
 
     def write(self, table: Table, rows: Sequence[AppendedRow]) -> TableFile:
@@ -167,7 +167,7 @@ class TableFiles:
 
         with self._metadata.transaction(synced=False) as db:  # a loss of power ends the capability anyway
             capability = acquire(db, "write", str(name_of(db, table.id)), END_OF_TIME)
-        writer = SegmentWriter(self._root, table.spec, f"{INGESTED}{capability.id}", is_valid=True)
+        writer = SegmentWriter(self._location, table.spec, f"{INGESTED}{capability.id}", is_valid=True)
         try:
             for rows in batches:
                 writer.write(rows)
@@ -227,14 +227,14 @@ class Tables:
     """The tables of one data folder.
 
     Args:
-        root: the data folder.
+        location: location of the segments.
         metadata: metadata database of the data folder.
         timeline: timeline of the data folder.
     """
 
-    def __init__(self, root: Path, metadata: Metadata, timeline: Timeline) -> None:
+    def __init__(self, location: Location, metadata: Metadata, timeline: Timeline) -> None:
         self._metadata = metadata
-        self._files = TableFiles(root, metadata)
+        self._files = TableFiles(location, metadata)
         self._appended: Counter[GlobalId] = Counter()
         self._timeline = timeline
 

@@ -99,7 +99,7 @@ def audit(store: Readable, spec: DerivationSpec, scratch: Path, progress: Callab
                 break
     reasons = past_reasons(store, past) if differences else []
     segments = store.segments(spec.collection)
-    wrong = islice((value for segment in segments for value in wrong_values(store.root, segment)), MOST_DIFFERENCES)
+    wrong = islice((value for segment in segments for value in wrong_values(store.location, segment)), MOST_DIFFERENCES)
     return Audit(documents, since, tuple(differences), tuple(wrong), tuple(reasons))
 
 
@@ -119,7 +119,7 @@ class _Counted:
 def _stored(store: Readable, spec: CollectionSpec, begin: int, end: int) -> Iterator[StoredDocument]:
     """Yield the stored documents with timestamps in an interval, in order."""
     segments = tuple(segment for segment in store.segments(spec, begin=begin) if segment.clock_min < end)
-    for rows in read_sorted(store.root, [SourceRead(0, 0, begin, end, segments)]):
+    for rows in read_sorted(store.location, [SourceRead(0, 0, begin, end, segments)]):
         yield from map(StoredDocument._make, rows.tuples())
 
 
@@ -129,7 +129,7 @@ def _replayed(
     """Yield the documents that a part of a derivation's past gives, combined per tick and in order."""
     spec = replay.part.spec
     combiner = TickCombiner(spec, spill)
-    parts = read_sorted(store.root, _reads(store, replay.part), selection=reading_of_documents(spec).selection)
+    parts = read_sorted(store.location, _reads(store, replay.part), selection=reading_of_documents(spec).selection)
     for rows in with_ends(parts, spec, replay.invoker, progress):
         for published in replay.invoker.invoke(_batch(rows)):
             for combined in combiner.add(published):

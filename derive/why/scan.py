@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ import pyarrow.parquet as pq
 
 from derive.document.pointer import JSON
 from derive.protocol.specs import CollectionSpec, SelectorSpec
+from derive.storage.location import Location
 from derive.storage.roles import Readable
 from derive.storage.segments.columns import EXACT, POINTERS, TypedColumn, unpack_codes
 from derive.storage.segments.rows import CLOCK, DIFF, DOC, KEY, SEQ, StoredRows, as_documents
@@ -195,7 +195,7 @@ def scan(
     waiting: deque[Future[list[pa.Table]]] = deque()
     pool = ThreadPoolExecutor(_THREADS, "scan")
     try:
-        for piece in _pieces(store.root, (*store.segments(spec, selector, bounds.begin), *others), bounds):
+        for piece in _pieces(store.location, (*store.segments(spec, selector, bounds.begin), *others), bounds):
             waiting.append(pool.submit(piece.read))
             if len(waiting) > 2 * _THREADS:
                 yield from _documents(waiting.popleft().result())
@@ -215,7 +215,7 @@ class _Piece:
     """Some row groups of a segment, which one thread reads.
 
     Attributes:
-        root: the data folder.
+        location: location of the segments.
         segment: the segment.
         metadata: metadata of its file.
         groups: for each row group, its number and whether all its timestamps are desired.
@@ -223,7 +223,7 @@ class _Piece:
         match: filter of the bounds, for this file.
     """
 
-    root: Path
+    location: Location
     segment: Segment
     metadata: pq.FileMetaData
     groups: Sequence[tuple[int, bool]]
@@ -236,7 +236,7 @@ class _Piece:
         Raises:
             SegmentError: the file is missing, damaged or cannot be read.
         """
-        with open_segment(self.root, self.segment, self.metadata) as file, readable(self.segment):
+        with open_segment(self.location, self.segment, self.metadata) as file, readable(self.segment):
             tables = (self._rows(file, number, is_covered=is_covered) for number, is_covered in self.groups)
             return [table for table in tables if table is not None]
 
@@ -256,13 +256,13 @@ class _Piece:
         return as_documents(pa.table({name: read[name].take(places) for name in _READ}))
 
 
-def _pieces(root: Path, segments: Iterable[Segment], bounds: ScanBounds) -> Iterator[_Piece]:
+def _pieces(location: Location, segments: Iterable[Segment], bounds: ScanBounds) -> Iterator[_Piece]:
     """Yield the row groups of segments in which rows may be desired."""
     keys = [] if bounds.match is None or bounds.match.keys is None else bounds.match.keys.to_pylist()
     for segment in segments:
         if not bounds.overlaps(segment.clock_min, segment.clock_max):
             continue
-        with open_segment(root, segment) as file, readable(segment):
+        with open_segment(location, segment) as file, readable(segment):
             metadata = file.metadata
             match = None if bounds.match is None else bounds.match.within(file)
         groups = []
@@ -273,7 +273,7 @@ def _pieces(root: Path, segments: Iterable[Segment], bounds: ScanBounds) -> Iter
             if clocks is None or bounds.overlaps(*clocks):
                 groups.append((number, clocks is not None and bounds.covers(*clocks)))
         for begin in range(0, len(groups), _PIECE_GROUPS):
-            yield _Piece(root, segment, metadata, groups[begin : begin + _PIECE_GROUPS], bounds, match)
+            yield _Piece(location, segment, metadata, groups[begin : begin + _PIECE_GROUPS], bounds, match)
 
 
 def _range(metadata: pq.FileMetaData, number: int, name: str) -> tuple[Any, Any] | None:

@@ -60,7 +60,7 @@ def derivation(*sources: str, schema: object = True, tick: int = TICK) -> Deriva
 
 def plan_of(spec: DerivationSpec, root: Path, end: int, reads: Sequence[SourceRead], clamp: int = 0) -> Plan:
     """A transaction of one shard."""
-    return Plan(spec, root, "token", 1, 1, "single", 1, {}, clamp, end, tuple(reads))
+    return Plan(spec, root, root, "token", 1, 1, "single", 1, {}, clamp, end, tuple(reads))
 
 
 def source_rows_of(documents: Iterable[tuple[int, Document]], transform: int = 0) -> ReadRows:

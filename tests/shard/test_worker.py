@@ -72,7 +72,7 @@ def plan(spec: DerivationSpec, root: Path, keys: Sequence[int], shape: Shape, sh
         writer.write(WrittenRows.sorted_of(clocks, [0] * len(keys), packed, documents, ["[]"] * len(keys)))
     end = 100 * SECOND
     reads = (SourceRead(0, 0, 0, end, tuple(writer.close())),)
-    return Plan(spec, root, "token", 1, 1, shape, shards, {}, 0, end, reads, slices=(0, SECOND, end))
+    return Plan(spec, root, root, "token", 1, 1, shape, shards, {}, 0, end, reads, slices=(0, SECOND, end))
 
 
 def published(plan: Plan, segments: tuple[Segment, ...]) -> list[tuple[int, int, bytes, str]]:

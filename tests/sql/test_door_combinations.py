@@ -39,6 +39,7 @@ from derive.relations.table_rows import TableRows
 from derive.sql.coordinator import Coordinator
 from derive.storage.compaction import compact
 from derive.storage.ingest import Ingestion
+from derive.storage.location import Location
 from derive.storage.metadata.owner import Door
 from derive.storage.segments.rows import with_deletions
 from derive.storage.store import Store
@@ -482,8 +483,8 @@ async def raw(bench: Bench, kind: str) -> Rows:
 
 
 def reduced_at(bench: Bench, kind: str, as_of: int | None) -> Rows:
-    def here(root: Path, spec: CollectionSpec, read: Any) -> Any:
-        return reduced_locally(root, spec, read, bench.world.folder)
+    def here(location: Location, spec: CollectionSpec, read: Any) -> Any:
+        return reduced_locally(location, spec, read, bench.world.folder)
 
     with closing(read_reduced(bench.store, bench.spec(kind), ReadOptions(as_of=as_of), here)) as parts:
         return fold({}, [orjson.loads(text) for rows in parts for text in rows.texts.to_pylist()])

@@ -23,6 +23,7 @@ from derive.contents.reduced import is_little, read_reduced, reduced_locally
 from derive.document.exact import dump_exact
 from derive.errors import FencedError, UsageError
 from derive.protocol.specs import CollectionSpec, Document, SelectorSpec
+from derive.storage.location import Location, blobs_of
 from derive.storage.metadata.owner import Door
 from derive.storage.segments.rows import ContentRows
 from derive.storage.store import Store
@@ -120,11 +121,10 @@ def test_collection_reset_during_a_read_is_reported(tmp_path: Path) -> None:
     world = plain_world(tmp_path, 3)
     spec = world.catalog.collections["r/plain"]
 
-    def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
+    def reduced(location: Location, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
         world.store.reset(["r/plain"])
-        for segment in read.segments:
-            (root / segment.path).unlink()
-        return reduced_locally(root, spec, read, tmp_path)
+        blobs_of(location).delete(segment.path for segment in read.segments)
+        return reduced_locally(location, spec, read, tmp_path)
 
     with pytest.raises(FencedError, match="'r/plain' was reset while it was read"):
         list(read_reduced(world.store, spec, ReadOptions(), reduced))

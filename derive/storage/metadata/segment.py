@@ -11,7 +11,7 @@ import orjson
 
 from derive.storage.capability.table import last_read
 from derive.storage.metadata.transaction import Transaction, insert_rows
-from derive.storage.segments.partition import INGESTED
+from derive.storage.segments.partition import COMPACTED, INGESTED
 from derive.time import END_OF_TIME
 from derive.time.positions import Segment
 
@@ -224,12 +224,12 @@ def forget_replaced(db: Transaction, paths: Sequence[str]) -> None:
     db.executemany("DELETE FROM replaced WHERE path = ?", [(path,) for path in paths])
 
 
-def abandoned_by(db: Transaction, name: str | None = None) -> list[str]:
-    """Return the identifiers of incomplete ingestions into a collection, or into all collections."""
+def abandoned_by(db: Transaction, name: str | None = None) -> dict[str, str]:
+    """Return the collections of incomplete ingestions, into one or into all collections, by identifier."""
     rows: list[Any] = db.execute(
-        "SELECT id FROM abandoned WHERE collection = coalesce(?, collection)", (name,)
+        "SELECT id, collection FROM abandoned WHERE collection = coalesce(?, collection)", (name,)
     ).fetchall()
-    return [row[0] for row in rows]
+    return dict(rows)
 
 
 def forget_abandoned(db: Transaction, identifiers: Sequence[str]) -> None:
@@ -256,6 +256,12 @@ def writers_of(db: Transaction, name: str | None = None) -> set[str]:
     """Return the identifiers of recorded writers of a collection, or of all collections."""
     rows: list[Any] = db.execute("SELECT id FROM writer WHERE collection = coalesce(?, collection)", (name,)).fetchall()
     return {row[0] for row in rows}
+
+
+def compactions_of(db: Transaction) -> dict[str, str]:
+    """Return the collections of the compactions among the recorded writers, by identifier."""
+    rows: list[Any] = db.execute("SELECT id, collection FROM writer WHERE id LIKE ?", (f"{COMPACTED}%",)).fetchall()
+    return dict(rows)
 
 
 def forget_writer(db: Transaction, identifier: str) -> None:
@@ -290,6 +296,23 @@ def discarded_of(db: Transaction, name: str) -> list[str]:
 def forget_discarded(db: Transaction, paths: Sequence[str]) -> None:
     """Delete the records of discarded segments, whose files are removed."""
     db.executemany("DELETE FROM discarded WHERE path = ?", [(path,) for path in paths])
+
+
+def paths_of(db: Transaction, name: str) -> list[str]:
+    """Return the paths of a collection's segments."""
+    rows: list[Any] = db.execute("SELECT path FROM segment WHERE collection = ?", (name,)).fetchall()
+    return [row[0] for row in rows]
+
+
+def count_segments(db: Transaction, name: str) -> int:
+    """Return the number of a collection's segments."""
+    count: int | None = db.execute("SELECT segments FROM size WHERE collection = ?", (name,)).get
+    return count or 0
+
+
+def is_partitioned(db: Transaction, name: str) -> bool:
+    """Return true if a collection has logical partitions."""
+    return db.execute("SELECT partitions FROM collection WHERE name = ?", (name,)).get not in {None, "[]"}
 
 
 def all_paths(db: Transaction) -> set[str]:

@@ -229,6 +229,12 @@ CREATE TABLE IF NOT EXISTS counter (    -- counters of identity columns of SQL
 );
 """
 
+_LOCATION = """
+CREATE TABLE IF NOT EXISTS location (   -- where the segments are; no row if they are in the data folder
+    url TEXT NOT NULL
+);
+"""
+
 SQL_CATALOG = """
 CREATE TABLE item (                     -- items of SQL: tables, sources, views and indexes
     id INTEGER PRIMARY KEY,             -- that of the table, for an item with rows
@@ -309,11 +315,12 @@ CREATE TEMP VIEW size AS
     SELECT collection, count(*) AS segments, sum(documents) AS documents, sum(bytes) AS bytes
     FROM segment GROUP BY collection;
 """,
+    "location": "CREATE TEMP TABLE location (url)",
     "shadow_binding": "CREATE TEMP TABLE shadow_binding (task, keys, live, definition, is_held, error)",
 }
 """Substitutes for tables that a database lacks if an older release of this format wrote it, and it only can be read."""
 
-LATEST = _PAST + _INGESTIONS + _FOLLOWED + _VERSIONS + _QUARANTINE + _COUNTERS + _INDEXES
+LATEST = _PAST + _INGESTIONS + _FOLLOWED + _VERSIONS + _QUARANTINE + _COUNTERS + _LOCATION + _INDEXES
 """Tables of format 12 that its first databases lack; they also lack the column of `HOME`, and `SIZES`."""
 
 UPGRADES = {9: _IDENTITY, 10: _RELATIONS + SQL_CATALOG, 11: LATEST}

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import repeat
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -40,6 +39,7 @@ from derive.document.columns import Columns, Kinds, WrittenColumn
 from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
 from derive.protocol.specs import CollectionSpec, Document, ProjectionSpec
 from derive.schema.projection import UUID_POINTER
+from derive.storage.location import Location
 from derive.storage.segments.rows import CLOCK, DOC, KEY
 from derive.storage.segments.segment_file import open_segment, readable
 from derive.storage.segments.texts import parse_texts
@@ -337,13 +337,13 @@ def decode(
 
 
 @lru_cache(maxsize=1_000)
-def columns_in(root: Path, segment: Segment) -> frozenset[TypedColumn]:
+def columns_in(location: Location, segment: Segment) -> frozenset[TypedColumn]:
     """Return the typed columns that the file of a segment has.
 
     Raises:
         SegmentError: the file cannot be read.
     """
-    with open_segment(root, segment) as file:
+    with open_segment(location, segment) as file:
         schema = file.schema_arrow
         pointers: dict[str, str] = orjson.loads((file.metadata.metadata or {}).get(POINTERS, b"{}"))
     return frozenset(
@@ -371,13 +371,13 @@ class WrongValue(NamedTuple):
     expected: JSON
 
 
-def wrong_values(root: Path, segment: Segment) -> Iterator[WrongValue]:
+def wrong_values(location: Location, segment: Segment) -> Iterator[WrongValue]:
     """Yield the values in typed columns of a segment that differ from its documents.
 
     Raises:
         SegmentError: the file is missing, damaged, unreadable, or not the committed file.
     """
-    with open_segment(root, segment) as file, readable(segment):
+    with open_segment(location, segment) as file, readable(segment):
         pointers: dict[str, str] = orjson.loads((file.metadata.metadata or {}).get(POINTERS, b"{}"))
         if pointers:
             for number in range(file.metadata.num_row_groups):

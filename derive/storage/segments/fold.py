@@ -37,7 +37,7 @@ from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
 from derive.reduce.combiner import Combiner
 from derive.schema.validator import compile_validator
-from derive.storage.blobs import blobs_of
+from derive.storage.location import Location, blobs_of
 from derive.storage.segments.reader import all_columns, read_sorted
 from derive.storage.segments.rows import ConsolidatedFold, ReadRows
 from derive.storage.segments.writer import SegmentWriter
@@ -186,15 +186,15 @@ class Fold:
     """Folds the history of a collection below a time.
 
     Args:
-        root: the data folder.
+        location: location of the segments.
         spec: the collection.
         scratch: an empty folder for the buckets.
         sizes: sizes of the fold.
     """
 
-    def __init__(self, root: Path, spec: CollectionSpec, scratch: Path, sizes: FoldSizes = FOLD_SIZES) -> None:
+    def __init__(self, location: Location, spec: CollectionSpec, scratch: Path, sizes: FoldSizes = FOLD_SIZES) -> None:
         self._sizes = sizes
-        self._root = root
+        self._location = location
         self._spec = spec
         self._scratch = scratch
 
@@ -222,7 +222,7 @@ class Fold:
         ]
         buckets = self._spill(reads, bucket_count(segments, self._sizes))
         reach("compaction.spilled")
-        runs = SegmentWriter(self._root, self._spec, name)
+        runs = SegmentWriter(self._location, self._spec, name)
         bucket_fold = _bucket_fold(self._spec, since)
         for bucket in buckets:
             for run in _runs(bucket_fold.fold(partial(_bucket_rows, bucket)), self._sizes.run_rows):
@@ -236,7 +236,7 @@ class Fold:
         paths = [self._scratch / f"{number}.arrow" for number in range(count)]
         with ExitStack() as stack:
             writers = [stack.enter_context(pa.ipc.new_stream(str(path), ReadRows.SCHEMA)) for path in paths]
-            for rows in read_sorted(self._root, reads, ReadRows.STORED_ORDER):
+            for rows in read_sorted(self._location, reads, ReadRows.STORED_ORDER):
                 if count == 1:
                     writers[0].write_batch(rows.batch)
                     continue
@@ -248,11 +248,13 @@ class Fold:
 
     def _merge(self, runs: Sequence[Segment], name: str) -> list[Segment]:
         """Merge the runs of each logical partition, so that readers open few files at a time."""
-        writer = SegmentWriter(self._root, self._spec, name)
+        writer = SegmentWriter(self._location, self._spec, name)
         for label, segments in by_partition(runs).items():
-            copy_rows(self._root, self._spec, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(segments)), label)
+            copy_rows(
+                self._location, self._spec, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(segments)), label
+            )
         written = writer.close()
-        blobs_of(self._root).delete(run.path for run in runs)
+        blobs_of(self._location).delete(run.path for run in runs)
         return written
 
 
@@ -274,9 +276,9 @@ def _bucket_fold(spec: CollectionSpec, since: int) -> BucketFold:
     return ConsolidatedFold(since) if spec.kind == "consolidated" else ReducedFold(spec)
 
 
-def copy_rows(root: Path, spec: CollectionSpec, writer: SegmentWriter, read: SourceRead, label: str) -> None:
+def copy_rows(location: Location, spec: CollectionSpec, writer: SegmentWriter, read: SourceRead, label: str) -> None:
     """Write the rows of a read of one logical partition, in order."""
-    for rows in read_sorted(root, [read], selection=all_columns(spec)):
+    for rows in read_sorted(location, [read], selection=all_columns(spec)):
         writer.write(rows.written(label))
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from derive.protocol.specs import CollectionSpec, Document
+from derive.storage.location import Location
 from derive.storage.segments.columns import (
     ARROW,
     EXACT,
@@ -304,7 +304,7 @@ _MOST_BYTES = 16 << 20
 
 
 def read_sorted(
-    root: Path,
+    location: Location,
     reads: Sequence[SourceRead],
     order: Sequence[str] = ReadRows.ORDER,
     most_rows: int = MOST_ROWS,
@@ -314,7 +314,7 @@ def read_sorted(
     """Yield the rows of all reads, in order.
 
     Args:
-        root: the data folder.
+        location: location of the segments.
         reads: reads, at most one per transform.
         order: sort columns, beginning with the adjusted timestamp; by default the order of law L4 for one priority.
         most_rows: largest number of rows in a batch.
@@ -328,7 +328,7 @@ def read_sorted(
         SegmentError: a file is missing, damaged or cannot be read.
     """
     cursors = [
-        Cursor(_bound(read, segment), _batches(root, read, segment, selection, conditions), order)
+        Cursor(_bound(read, segment), _batches(location, read, segment, selection, conditions), order)
         for read in reads
         for segment in read.segments
     ]
@@ -344,13 +344,13 @@ def _bound(read: SourceRead, segment: Segment) -> tuple[int]:
 
 
 def _batches(
-    root: Path, read: SourceRead, segment: Segment, selection: Selection, conditions: Sequence[Condition]
+    location: Location, read: SourceRead, segment: Segment, selection: Selection, conditions: Sequence[Condition]
 ) -> Iterator[pa.RecordBatch]:
-    return (rows.batch for rows in read_segment(root, read, segment, selection, conditions))
+    return (rows.batch for rows in read_segment(location, read, segment, selection, conditions))
 
 
 def read_segment(
-    root: Path,
+    location: Location,
     read: SourceRead,
     segment: Segment,
     selection: Selection = DOCUMENTS,
@@ -359,7 +359,7 @@ def read_segment(
     """Yield the rows of one segment that are part of a read, in order, by row group.
 
     Args:
-        root: the data folder.
+        location: location of the segments.
         read: the read.
         segment: one of its segments.
         selection: columns to read besides the sort columns.
@@ -368,7 +368,7 @@ def read_segment(
     Raises:
         SegmentError: the file is missing, damaged or cannot be read.
     """
-    with open_segment(root, segment) as file:
+    with open_segment(location, segment) as file:
         columns, desired = SelectedColumns(file, selection, read.index), RowFilter(file, conditions)
         for number in range(file.metadata.num_row_groups):
             statistics = file.metadata.row_group(number).column(_CLOCK).statistics

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 from derive.document.pointer import JSON
 from derive.errors import SegmentError, SegmentMissingError
 from derive.schema.validator import fingerprint
-from derive.storage.blobs import blobs_of
+from derive.storage.location import Location, blobs_of
 from derive.storage.segments.rows import CLOCK, DIFF, StoredRows
 from derive.time.positions import Segment
 
@@ -27,11 +26,13 @@ VALIDATED = b"flow.validated"
 
 
 @contextmanager
-def open_segment(root: Path, segment: Segment, metadata: pq.FileMetaData | None = None) -> Iterator[pq.ParquetFile]:
+def open_segment(
+    location: Location, segment: Segment, metadata: pq.FileMetaData | None = None
+) -> Iterator[pq.ParquetFile]:
     """Open the file of a segment for the block; the caller reads from it inside `readable`.
 
     Args:
-        root: the data folder.
+        location: location of the segments.
         segment: the segment.
         metadata: metadata of the file, if the file was open before; reading it takes most of the time.
 
@@ -40,8 +41,11 @@ def open_segment(root: Path, segment: Segment, metadata: pq.FileMetaData | None 
     """
     with ExitStack() as stack:
         with readable(segment):
-            blob = stack.enter_context(blobs_of(root).open(segment.path))
-            file = stack.enter_context(pq.ParquetFile(blob, metadata=metadata, page_checksum_verification=True))
+            blob = stack.enter_context(blobs_of(location).open(segment.path, segment.bytes))
+            is_far = isinstance(blob, pa.PythonFile)  # then neighbouring columns are read in one request
+            file = stack.enter_context(
+                pq.ParquetFile(blob, metadata=metadata, page_checksum_verification=True, pre_buffer=is_far)
+            )
         schema, count = file.schema_arrow, len(StoredRows.SCHEMA)  # typed columns may follow the fixed columns
         is_ours = (schema.names[:count], schema.types[:count]) == (StoredRows.SCHEMA.names, StoredRows.SCHEMA.types)
         if not is_ours or file.metadata.num_rows != segment.documents:
@@ -71,14 +75,14 @@ def readable(segment: Segment) -> Iterator[None]:
         raise _damaged(segment, str(exc)) from exc
 
 
-def check_segments(root: Path, segments: Iterable[Segment]) -> None:
+def check_segments(location: Location, segments: Iterable[Segment]) -> None:
     """Read segments completely, to detect unreadable segments.
 
     Raises:
         SegmentError: the first unreadable segment.
     """
     for segment in segments:
-        with open_segment(root, segment) as file, readable(segment):
+        with open_segment(location, segment) as file, readable(segment):
             for group in range(file.metadata.num_row_groups):
                 file.read_row_group(group)
 
@@ -89,20 +93,20 @@ def validated_against(file: pq.ParquetFile) -> str | None:
     return None if recorded is None else recorded.decode()
 
 
-def only_adds(root: Path, segment: Segment) -> bool:
+def only_adds(location: Location, segment: Segment) -> bool:
     """Return true if statistics prove that a segment has no retractions.
 
     Raises:
         SegmentError: the file cannot be read.
     """
     index = StoredRows.SCHEMA.get_field_index(DIFF)
-    with open_segment(root, segment) as file:
+    with open_segment(location, segment) as file:
         groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
         told = [group.column(index).statistics for group in groups]
     return all(one is not None and one.has_min_max and one.min > 0 for one in told)
 
 
-def are_valid(root: Path, segments: Iterable[Segment], schema: JSON) -> bool:
+def are_valid(location: Location, segments: Iterable[Segment], schema: JSON) -> bool:
     """Return true if all documents of segments were validated against this schema when they were written.
 
     Raises:
@@ -110,20 +114,20 @@ def are_valid(root: Path, segments: Iterable[Segment], schema: JSON) -> bool:
     """
     desired = fingerprint(schema)
     for segment in segments:
-        with open_segment(root, segment) as file:
+        with open_segment(location, segment) as file:
             if validated_against(file) != desired:
                 return False
     return True
 
 
 @lru_cache(maxsize=32)
-def read_clocks(root: Path, segment: Segment) -> np.ndarray:
+def read_clocks(location: Location, segment: Segment) -> np.ndarray:
     """Return the timestamps of a segment, ascending, without reading other columns.
 
     Raises:
         SegmentError: the file cannot be read.
     """
-    with open_segment(root, segment) as file, readable(segment):
+    with open_segment(location, segment) as file, readable(segment):
         clocks: np.ndarray = file.read(columns=[CLOCK]).column(CLOCK).to_numpy()
     return clocks
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import orjson
@@ -16,10 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from derive.errors import ObjectStoreError
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
 from derive.schema.validator import fingerprint
-from derive.storage.blobs import Blobs, blobs_of, translated
+from derive.storage.blobs import Blobs, translated
+from derive.storage.location import Location, blobs_of
 from derive.storage.segments.columns import compile_fields, stored_columns
 from derive.storage.segments.partition import NO_PARTITION, collection_folder, partition_folder
 from derive.storage.segments.rows import KEY, StoredRows, WrittenRows
@@ -93,15 +95,20 @@ class WriteSizes:
         buffer_bytes: limit for the buffered rows of all open files, bytes; the encoder may hold the same size again.
         file_rows: approximate limit for the rows of a file.
         open_files: limit for the number of open files.
+        held_bytes: approximate limit for the encoded bytes of open files that an object store gets at the end, bytes.
     """
 
     row_group: int = 16_384
     buffer_bytes: int = 16 << 20
     file_rows: int = 2_000_000
     open_files: int = 64
+    held_bytes: int = 64 << 20
 
 
 WRITE_SIZES = WriteSizes()
+
+_UPLOADS = 8
+"""Number of objects that are stored at the same time."""
 
 _Named: TypeAlias = tuple[str, str, tuple[Any, ...]]
 """Collection, path and logical partition of a file."""
@@ -169,9 +176,13 @@ class _OpenFile:
             self.background.begin(partial(self.writer.write_table, rows, row_group_size=self.row_group))
             self.buffered, self.buffered_rows, self.buffered_bytes = [], 0, 0
 
-    def close(self) -> Segment:
+    def end(self) -> None:
+        """Encode and write the rest of the rows."""
         self.background.do(self._end)
         reach("segment.closed")
+
+    def finish(self) -> Segment:
+        """Make the file durable."""
         size, checksum = self.blob.finish()
         reach("segment.synced")
         assert self.last is not None
@@ -197,7 +208,7 @@ class SegmentWriter:
     Files are durable when `close` returns, and belong to no collection until their descriptors are committed.
 
     Args:
-        root: the data folder.
+        location: location of the segments.
         collection: the collection.
         name: prefix of the file names, which no other writer ever uses.
         sizes: sizes of the writer.
@@ -206,7 +217,7 @@ class SegmentWriter:
 
     def __init__(
         self,
-        root: Path,
+        location: Location,
         collection: CollectionSpec,
         name: str,
         sizes: WriteSizes = WRITE_SIZES,
@@ -214,10 +225,10 @@ class SegmentWriter:
         is_valid: bool = False,
     ) -> None:
         self._sizes = sizes
-        self._blobs = blobs_of(root)
+        self._blobs = blobs_of(location)
         self._collection = collection.name
         self._folder = collection_folder(collection.name)
-        self._shown = root / self._folder
+        self._shown = str(location / self._folder)
         self._partitions = [partition.field for partition in collection.partitions]
         schema = stored_columns(collection, StoredRows.SCHEMA)
         validated = {VALIDATED: fingerprint(collection.write_schema)} if is_valid else {}
@@ -264,18 +275,33 @@ class SegmentWriter:
         file.append(rows)
         if sum(open_file.buffered_bytes for open_file in self._open.values()) > self._sizes.buffer_bytes:
             max(self._open.values(), key=lambda open_file: open_file.buffered_bytes).flush()
+        if sum(open_file.blob.held for open_file in self._open.values()) > self._sizes.held_bytes:
+            self._finish(max(self._open, key=lambda label: self._open[label].blob.held))
 
     def _finish(self, label: str) -> None:
         """Finish a file; a file that cannot be finished stays open."""
-        self._closed.append(self._open[label].close())
+        self._open[label].end()
+        self._closed.append(self._open[label].finish())
         del self._open[label]
 
     def close(self) -> list[Segment]:
-        """Finish all files, and sync them and their folders; return their descriptions."""
+        """Finish all files, so that they are durable; return their descriptions."""
         with translated(self._shown):
-            while self._open:
-                self._finish(next(reversed(self._open)))
+            if self._blobs.is_local:
+                while self._open:
+                    self._finish(next(reversed(self._open)))
+            else:
+                self._finish_together()
         return self._closed
+
+    def _finish_together(self) -> None:
+        """Finish all files at the same time, because each waits for an answer."""
+        files = list(reversed(self._open.values()))
+        for file in files:
+            file.end()
+        with ThreadPoolExecutor(max(1, min(_UPLOADS, len(files))), "upload") as threads:
+            self._closed += threads.map(_OpenFile.finish, files)
+        self._open.clear()
 
     def abort(self) -> None:
         """Remove all written files; files that cannot be removed become garbage.
@@ -286,6 +312,7 @@ class SegmentWriter:
         while self._open:
             _, file = self._open.popitem()
             file.abort()
-        while self._paths:
-            with suppress(OSError):
-                self._blobs.delete([self._paths.pop()])
+        for paths in [[path] for path in self._paths] if self._blobs.is_local else [self._paths]:
+            with suppress(OSError, ObjectStoreError):
+                self._blobs.delete(paths)
+        self._paths = []

@@ -1,0 +1,84 @@
+"""The location of a data folder's segments in its metadata, if the segments are not in the data folder itself.
+
+The location is chosen for a new data folder, and all later commands find it here. The location first gets a mark with
+the identifier of the data folder, and then the metadata gets the location. So two data folders never share a location,
+and a command that was killed in between can be repeated.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from derive.errors import UsageError
+from derive.storage.location import ObjectFolder, claim
+from derive.storage.metadata.identity import identity_of
+from derive.storage.metadata.opening import open_metadata, this_host
+from derive.storage.metadata.transaction import Transaction
+
+
+def read_location(db: Transaction) -> ObjectFolder | None:
+    """Return the location of the segments; None if they are in the data folder."""
+    url: str | None = db.execute("SELECT url FROM location").get
+    return None if url is None else ObjectFolder(url)
+
+
+def record_location(db: Transaction, location: ObjectFolder | None) -> None:
+    """Record the location of the segments; None for the data folder."""
+    db.execute("DELETE FROM location")
+    if location is not None:
+        db.execute("INSERT INTO location (url) VALUES (?)", (location.url,))
+
+
+def is_unused(db: Transaction) -> bool:
+    """Return true if no collection and no task was ever recorded, so no segment can exist."""
+    tables = ("collection", "task", "writer", "discarded")
+    return not any(db.execute(f"SELECT 1 FROM {table} LIMIT 1").get for table in tables)
+
+
+def choose_location(root: Path, location: ObjectFolder) -> None:
+    """Choose the location of a data folder's segments; without effect if it was chosen before.
+
+    Args:
+        root: the data folder; created if missing.
+        location: location of its segments.
+
+    Raises:
+        UsageError: the data folder has its segments elsewhere.
+        StorageError: the location has the segments of another data folder, or cannot be written.
+    """
+    metadata, lock = open_metadata(root, this_host(), durable=True, reading=False)
+    try:
+        with closing(metadata):
+            with metadata.snapshot() as db:
+                present, is_new, identifier = read_location(db), is_unused(db), identity_of(db)[0]
+            if present == location:
+                return
+            _require_new(root, present, is_new=is_new)
+            claim(location, identifier)
+            with metadata.transaction() as db:
+                present = read_location(db)
+                if present != location:  # another process may have chosen it meanwhile
+                    _require_new(root, present, is_new=is_unused(db))
+                    record_location(db, location)
+    finally:
+        if lock:
+            lock.release()
+
+
+def _require_new(root: Path, present: ObjectFolder | None, *, is_new: bool) -> None:
+    """Raise an error if a data folder has a location, or has segments.
+
+    Raises:
+        UsageError: the data folder has its segments elsewhere.
+    """
+    if present is not None:
+        raise UsageError(
+            f"the segments of the data folder {root} are at {present}",
+            hint=f"leave out --segments, or name {present}; the location is chosen once, for a new data folder",
+        )
+    if not is_new:
+        raise UsageError(
+            f"the segments of the data folder {root} are in the folder itself",
+            hint="leave out --segments; to move the segments, restore a backup with --segments into a new data folder",
+        )
