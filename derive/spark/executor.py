@@ -51,6 +51,7 @@ from derive.storage.location import Location, ObjectFolder, require_claimed
 from derive.storage.segments.rows import KEY, ContentRows, StoredRows
 from derive.storage.segments.segment_file import check_segments, open_segment, readable
 from derive.time.extent import Limits, Load, size_of
+from derive.time.packed_segments import packed_reads
 from derive.time.positions import Segment, SourceRead
 
 if TYPE_CHECKING:
@@ -326,7 +327,8 @@ class SparkExecutor:
                     checked = (partial(at_location, stage, plan.location, identifier) for stage in list(checked))
                 return self._run(session, replace(work, stages=tuple(checked)), own)
 
-            return carry_out(plan.location, stages_of(plan), run)
+            # each stage is sent by itself, and each worker opens the segments of its part
+            return carry_out(plan.location, stages_of(replace(plan, reads=packed_reads(plan.reads))), run)
 
     def _with_libraries(self, session: SparkSession, spec: DerivationSpec) -> Callable[[Stage], Stage] | None:
         """Return a function that lets a stage use a derivation's libraries on other machines; None if they need none.

@@ -278,7 +278,7 @@ class SourceRead:
     offset: int
     clock_begin: int
     clock_end: int
-    segments: tuple[Segment, ...]
+    segments: Sequence[Segment]
 
     def within(self, adjusted_begin: int, adjusted_end: int) -> SourceRead:
         """Return the part of this read with adjusted timestamps in `[adjusted_begin, adjusted_end)`."""
