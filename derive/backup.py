@@ -62,9 +62,8 @@ from derive.storage.folder_id import RESTORED, write_folder_id
 from derive.storage.folder_id import identity_of as folder_identity
 from derive.storage.location import Location, ObjectFolder, blobs_of, claim, fetch
 from derive.storage.metadata.descriptions import TaskState
-from derive.storage.metadata.identity import COMMITS, RESTORING, identity_of, read_commits
+from derive.storage.metadata.identity import COMMITS, PRIVATE, RESTORING, identity_of, read_commits
 from derive.storage.metadata.location import record_location
-from derive.storage.metadata.opening import PRIVATE
 from derive.storage.metadata.segment import every_segment, is_segment
 from derive.storage.metadata.sqlite import SqliteConnection, SqliteMetadata
 from derive.storage.metadata.tasks import read_task, read_tasks

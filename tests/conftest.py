@@ -37,6 +37,8 @@ from derive.storage.ingest import Ingestion
 from derive.storage.metadata.definitions import Definitions
 from derive.storage.metadata.descriptions import TaskCommit, TaskState
 from derive.storage.metadata.owner import Door
+from derive.storage.metadata.place import VARIABLE, place_of
+from derive.storage.metadata.shared_opening import settle_place
 from derive.storage.store import Store
 from derive.time.extent import Limits
 
@@ -220,6 +222,24 @@ def postgres() -> Iterator[psycopg.Connection[Any]]:
         connection.autocommit = True
         connection.execute("SET TimeZone = 'UTC'")
         yield connection
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("both_databases"):
+        metafunc.fixturenames.insert(0, "database")
+        metafunc.parametrize("database", ["sqlite", "postgres"], indirect=True)
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The kind of database that has the metadata of `data` below `tmp_path`."""
+    name: str = request.param
+    if name == "postgres":
+        from postgres_server import server
+
+        monkeypatch.setenv(VARIABLE, server().metadata_url)
+        settle_place(tmp_path / "data", place_of(os.environ[VARIABLE]), creates=True)
+    return name
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
 
 import psycopg
 
@@ -62,6 +64,11 @@ class PostgresServer:
     def config(self) -> dict[str, Any]:
         """An endpoint's configuration for its superuser."""
         return {"address": f"127.0.0.1:{self.port}", "user": "postgres", "password": PASSWORD, "database": "postgres"}
+
+    @property
+    def metadata_url(self) -> str:
+        """The address of a schema without tables."""
+        return f"postgresql://postgres:{quote(PASSWORD)}@127.0.0.1:{self.port}/postgres?schema=s{uuid4().hex}"
 
     def let_in(self, path: Path) -> None:
         """Give a file or a folder to the server."""

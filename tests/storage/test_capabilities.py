@@ -31,6 +31,8 @@ from derive.storage.store import Store
 from derive.storage.table_types import TableColumn
 from derive.storage.timeline import wall_clock
 
+pytestmark = pytest.mark.both_databases
+
 CATALOG = """
 collections:
   c/events:

@@ -39,6 +39,8 @@ import sys
 from pathlib import Path
 from derive.storage.store import Store
 
+pytestmark = pytest.mark.both_databases
+
 store = Store(Path(sys.argv[1]), durable=False)
 wakes = store.changes.wakes()
 for _ in range(int(sys.argv[2])):

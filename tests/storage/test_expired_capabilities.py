@@ -74,6 +74,8 @@ from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.task_reconciler import open_run
 from derive.storage.store import Store
+
+pytestmark = pytest.mark.both_databases
 store = Store(Path(sys.argv[2]), wall=lambda: 1_000_000)
 open_run(load(Path(sys.argv[1])), store, InProcessExecutor()).step()
 os.kill(os.getpid(), signal.SIGKILL)

@@ -10,9 +10,11 @@ from derive.errors import FencedError
 from derive.storage.store import Store
 from derive.storage.table_types import TableColumn
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_superseded_store_commits_nothing(tmp_path: Path) -> None:
-    old, new = Store(tmp_path, durable=False), Store(tmp_path, durable=False)
+    old, new = Store(tmp_path / "data", durable=False), Store(tmp_path / "data", durable=False)
     table = old.tables.create("sql/public/t", [TableColumn("a", "bigint")])
     assert old.fence.begin() == 1
     old.task_capabilities.acquire_dataflow_inputs({}, {7: ([table.name], 100), 8: ([table.name], 100)})
@@ -36,7 +38,7 @@ def test_superseded_store_commits_nothing(tmp_path: Path) -> None:
 
 
 def test_unstarted_store_is_not_superseded(tmp_path: Path) -> None:
-    other, server = Store(tmp_path, durable=False), Store(tmp_path, durable=False)
+    other, server = Store(tmp_path / "data", durable=False), Store(tmp_path / "data", durable=False)
     assert server.fence.begin() == 1
     assert not other.fence.is_superseded()
     other.seal_now([])
@@ -48,7 +50,7 @@ def test_unstarted_store_is_not_superseded(tmp_path: Path) -> None:
 def test_an_epoch_is_above_all_earlier_ones(tmp_path: Path) -> None:
     epochs = []
     for _ in range(3):
-        store = Store(tmp_path, durable=False)
+        store = Store(tmp_path / "data", durable=False)
         epochs.append(store.fence.begin())
         store.close()
     assert epochs == [1, 2, 3]
@@ -56,7 +58,7 @@ def test_an_epoch_is_above_all_earlier_ones(tmp_path: Path) -> None:
 
 def test_fenced_server_releases_its_capabilities(tmp_path: Path) -> None:
     """Its capability ends with its process; closing what reads raises no error, so that the rest is closed too."""
-    old, new = Store(tmp_path, durable=False), Store(tmp_path, durable=False)
+    old, new = Store(tmp_path / "data", durable=False), Store(tmp_path / "data", durable=False)
     table = old.tables.create("sql/public/t", [TableColumn("v", "bigint")])
     old.fence.begin()
     kept = old.capabilities.keep(table.name)

@@ -20,6 +20,8 @@ from derive.storage.following import Follower
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.growing_file import PIECE_BYTES, LineFormat, complete_bytes
 
+pytestmark = pytest.mark.both_databases
+
 CATALOG = """
 collections:
   f/lines:

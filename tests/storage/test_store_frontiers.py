@@ -17,6 +17,8 @@ from derive.storage.ingest import Ingestion
 from derive.storage.inputs.line import csv_rows, json_lines
 from derive.storage.metadata.descriptions import CollectionUpdate
 
+pytestmark = pytest.mark.both_databases
+
 CATALOG = """
 collections:
   s/events:

@@ -18,6 +18,8 @@ from derive.storage.store import Store
 from derive.storage.table_types import TableColumn
 from derive.storage.tables import MANY_ROWS, Change
 
+pytestmark = pytest.mark.both_databases
+
 COLUMNS = (TableColumn("id", "bigint", nullable=False),)
 DECLARED = """
 collections:

@@ -30,6 +30,8 @@ from derive.storage.table_types import RowUpdate, Table, TableColumn, TableUpdat
 from derive.storage.tables import MANY_ROWS, Change, TableFiles
 from derive.time import END_OF_TIME
 
+pytestmark = pytest.mark.both_databases
+
 COLUMNS = (TableColumn("id", "bigint", nullable=False), TableColumn("v", "double precision"))
 CATALOG = """
 collections:

@@ -13,6 +13,8 @@ from derive.protocol.specs import CatalogSpec
 from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit
 from derive.time.positions import Place, Segment
 
+pytestmark = pytest.mark.both_databases
+
 CATALOG = """
 collections:
   t/source:

@@ -20,6 +20,8 @@ from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.storage.table_types import ErrorUpdate, RowUpdate, Table, TableColumn, TableUpdate
 
+pytestmark = pytest.mark.both_databases
+
 DIVISION = ("22012", "division by zero")
 CAST = ("22P02", 'invalid input syntax for type integer: "x"')
 

@@ -22,6 +22,12 @@ from derive.storage.folder_id import FILE as FOLDER_ID
 from derive.storage.folder_id import known_folder_id
 from derive.storage.metadata.transaction import Transaction
 
+DATABASE = "metadata.db"
+"""Name of the metadata database in a data folder."""
+
+PRIVATE = 0o700
+"""Mode of a created data folder: documents are private, so other users have no access."""
+
 COMMITS = "commits"
 """Name of the file with the count of commits."""
 
@@ -166,7 +172,7 @@ def require_own(root: Path, db: Transaction, counted: int | None, *, accept_olde
     """
     identifier, commits = identity_of(db)
     known = known_folder_id(root)
-    path = root / "metadata.db"
+    path = root / DATABASE
     if identifier and known and identifier != known:
         raise StorageError(
             f"{path} is the metadata of another data folder: its identifier is {identifier}, but the identifier of"

@@ -31,6 +31,8 @@ from derive.storage.blobs import translated
 from derive.storage.folder_id import known_folder_id, write_folder_id
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.identity import (
+    DATABASE,
+    PRIVATE,
     RESTORING,
     disown_files,
     identity_of,
@@ -41,7 +43,10 @@ from derive.storage.metadata.identity import (
     take_identity,
     traces,
 )
+from derive.storage.metadata.place import FILE as PLACE
+from derive.storage.metadata.place import read_place
 from derive.storage.metadata.process import boot, is_dead, this_process
+from derive.storage.metadata.shared_opening import open_shared
 from derive.storage.metadata.sqlite import SqliteMetadata
 
 BEAT_SECONDS = 10.0
@@ -243,21 +248,17 @@ class _Beats:
 _BEATS = _Beats()
 
 
-_DATABASE = "metadata.db"
-
-PRIVATE = 0o700
-"""Mode of a created data folder: documents are private, so other users have no access."""
-
-
 def is_data_folder(folder: Path) -> bool:
     """Return true if a folder has data of flowctl, even if its metadata database is lost."""
-    return os.path.exists(folder / _DATABASE) or bool(traces(folder)) or os.path.exists(folder / RESTORING)
+    return any(os.path.exists(folder / name) for name in (DATABASE, PLACE, RESTORING)) or bool(traces(folder))
 
 
 def open_metadata(
     root: Path, host: Host, *, durable: bool, reading: bool, accept_older: bool = False
 ) -> tuple[Metadata, HostLock | None]:
-    """Open the metadata of a data folder; return it with this machine's lock, or None for a read-only folder.
+    """Open the metadata of a data folder.
+
+    Return it with this machine's lock; without a lock for a read-only folder, or if machines share the metadata.
 
     Args:
         root: the data folder; created if missing, unless `reading`.
@@ -270,8 +271,11 @@ def open_metadata(
         StorageError: another machine uses the data folder, the folder cannot be used, or its metadata database is
             missing, foreign or outdated.
     """
-    path = root / _DATABASE
+    path = root / DATABASE
     require_restored(root)
+    place = read_place(root)
+    if place is not None:
+        return open_shared(root, place, durable=durable, reading=reading, accept_older=accept_older), None
     counted = read_commits(root)
     if reading and not is_data_folder(root):
         return SqliteMetadata(path, access="none"), None

@@ -128,7 +128,7 @@ CREATE TABLE capability (
 ) WITHOUT ROWID;
 """
 
-_PAST = """
+PAST = """
 CREATE TABLE IF NOT EXISTS definition (
     digest TEXT PRIMARY KEY,
     spec TEXT NOT NULL                  -- JSON of derive/protocol/definition_text.py
@@ -150,7 +150,7 @@ CREATE TABLE IF NOT EXISTS applied (  -- definitions of materializations at thei
 ) WITHOUT ROWID;
 """
 
-_INGESTIONS = """
+INGESTIONS = """
 CREATE TABLE IF NOT EXISTS ingestion (  -- ingestions into collections, as in `Load`
     number INTEGER PRIMARY KEY,
     relation INTEGER NOT NULL,          -- relation of the collection
@@ -168,7 +168,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS ingestion_by_load ON ingestion (relation, load
 CREATE INDEX IF NOT EXISTS ingestion_by_digest ON ingestion (relation, digest);
 """
 
-_FOLLOWED = """
+FOLLOWED = """
 CREATE TABLE IF NOT EXISTS followed (   -- files that `flowctl ingest --follow` reads, as in `FilePosition`
     relation INTEGER NOT NULL,          -- relation of the collection
     path TEXT NOT NULL,
@@ -183,7 +183,7 @@ CREATE TABLE IF NOT EXISTS followed (   -- files that `flowctl ingest --follow` 
 ) WITHOUT ROWID;
 """
 
-_VERSIONS = """
+VERSIONS = """
 CREATE TABLE IF NOT EXISTS version (  -- versions of collections, as in `Version`
     collection TEXT NOT NULL REFERENCES collection,
     number INTEGER NOT NULL,
@@ -211,7 +211,7 @@ HOME = """
 ALTER TABLE task ADD COLUMN home TEXT NOT NULL DEFAULT '';  -- task whose folder has the state; empty for its own
 """
 
-_QUARANTINE = """
+QUARANTINE = """
 CREATE TABLE IF NOT EXISTS decision (  -- decided entries of quarantines
     relation INTEGER NOT NULL,          -- relation of the quarantine
     id TEXT NOT NULL,                   -- identifier of the entry
@@ -222,14 +222,14 @@ CREATE TABLE IF NOT EXISTS decision (  -- decided entries of quarantines
 ) WITHOUT ROWID;
 """
 
-_COUNTERS = """
+COUNTERS = """
 CREATE TABLE IF NOT EXISTS counter (    -- counters of identity columns of SQL
     id INTEGER PRIMARY KEY,
     next INTEGER NOT NULL               -- number after the last reserved one
 );
 """
 
-_LOCATION = """
+LOCATION = """
 CREATE TABLE IF NOT EXISTS location (   -- where the segments are; no row if they are in the data folder
     url TEXT NOT NULL
 );
@@ -320,7 +320,7 @@ CREATE TEMP VIEW size AS
 }
 """Substitutes for tables that a database lacks if an older release of this format wrote it, and it only can be read."""
 
-LATEST = _PAST + _INGESTIONS + _FOLLOWED + _VERSIONS + _QUARANTINE + _COUNTERS + _LOCATION + _INDEXES
+LATEST = PAST + INGESTIONS + FOLLOWED + VERSIONS + QUARANTINE + COUNTERS + LOCATION + _INDEXES
 """Tables of format 12 that its first databases lack; they also lack the column of `HOME`, and `SIZES`."""
 
 UPGRADES = {9: _IDENTITY, 10: _RELATIONS + SQL_CATALOG, 11: LATEST}

@@ -1,0 +1,437 @@
+"""PostgreSQL as the metadata database, which processes of several machines share.
+
+Each write transaction begins with an update of the single row of the table `folder`. The lock on this row lets write
+transactions follow one another, and the later transaction sees all commits of the earlier ones. So the functions of the
+metadata need no other locks, and behave as on SQLite. The same statement checks the version of the tables, counts the
+commit, and returns the clock of the server.
+
+The server ends a transaction whose process is stopped, and then the process has committed nothing. If the connection
+breaks during a commit, the outcome is unknown. The transaction has an identifier, which the server assigned at its
+begin. So another connection asks the server for the outcome, until the transaction is no longer in progress.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.adapt import Loader
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import Int8Dumper
+from typing_extensions import override
+
+from derive.errors import BusyError, DiskFullError, StorageError, UsageError
+from derive.failpoint import reach
+from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.identity import CommitCount
+from derive.storage.metadata.place import FILE, Place
+from derive.storage.metadata.postgres_signal import PostgresSignal
+from derive.storage.metadata.postgres_tables import CREATE, POSTGRES, PROTOCOL
+from derive.storage.metadata.transaction import Transaction
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that is closed when nothing refers to it, as connections of SQLite are."""
+
+    def __del__(self, *_: Any) -> None:
+        self.close()
+
+
+_IDLE_SECONDS = 30
+"""Time after which the server ends a transaction of a process that does nothing, for example because it is stopped."""
+
+_RETRY_SECONDS = 0.05
+"""Interval of the questions about the outcome of a commit."""
+
+_CONNECTION = {
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+    "application_name": "flowctl",
+}
+"""Parameters of libpq, unless the address has others."""
+
+_CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+
+class _TruthDumper(Int8Dumper):
+    """Store truth values as 0 and 1."""
+
+    @override
+    def dump(self, obj: Any) -> Any:
+        return super().dump(int(obj))
+
+
+class _IntegerLoader(Loader):
+    """Load sums of integers, which are NUMERIC in PostgreSQL."""
+
+    @override
+    def load(self, data: Any) -> int:
+        return int(bytes(data))
+
+
+class PostgresRows:
+    """The rows of a statement; see `Rows`."""
+
+    def __init__(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        self._rows = iter(rows)
+
+    @property
+    def get(self) -> Any:
+        """Return the value of a single row with a single column; None without rows."""
+        row = self.fetchone()
+        return None if row is None else row[0]
+
+    def fetchone(self) -> Any:
+        """Return the next row; None after the last row."""
+        return next(self._rows, None)
+
+    def fetchall(self) -> list[Any]:
+        """Return the remaining rows."""
+        return list(self._rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._rows
+
+
+@cache
+def _placeholders(statement: str) -> str:
+    """Return a statement of the common subset with the placeholders of psycopg."""
+    return statement.replace("%", "%%").replace("?", "%s")
+
+
+class PostgresTransaction:
+    """A transaction of PostgreSQL; see `Transaction`.
+
+    Args:
+        connection: connection on which the transaction was begun.
+        begun: time of the server at the begin, microseconds.
+    """
+
+    dialect = POSTGRES
+
+    def __init__(self, connection: Connection, begun: int) -> None:
+        self._connection = connection
+        self._ahead = begun - time.monotonic_ns() // 1000
+
+    def now(self) -> int:
+        """Return the time of the server, microseconds since the Unix epoch."""
+        return self._ahead + time.monotonic_ns() // 1000
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> PostgresRows:
+        """Execute a statement."""
+        cursor = self._connection.execute(_placeholders(statement), tuple(values))
+        return PostgresRows(cursor.fetchall() if cursor.description is not None else ())
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
+        """Execute a statement without a result for each sequence of values, in one round trip."""
+        values = [tuple(row) for row in rows]
+        if values:
+            with self._connection.cursor() as cursor:
+                cursor.executemany(_placeholders(statement), values)
+
+    def defer_references(self) -> None:
+        """Check references to names of collections at the commit, so that a collection can be renamed."""
+        self._connection.execute("SET CONSTRAINTS ALL DEFERRED")
+
+
+@contextmanager
+def translated(place: Place) -> Iterator[None]:
+    """Translate errors of PostgreSQL and of the connection."""
+    where = f"the metadata database {place.shown}"
+    try:
+        yield
+    except errors.LockNotAvailable as exc:
+        raise BusyError(
+            f"another process holds a lock on {where}", hint="nothing was committed; run the command again"
+        ) from exc
+    except errors.DiskFull as exc:
+        raise DiskFullError(
+            f"no space left on the server of {where}", hint="nothing was committed; free some space there"
+        ) from exc
+    except (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction) as exc:
+        raise StorageError(f"{where} cannot be written: {_first_line(exc)}") from exc
+    except (errors.UndefinedTable, errors.UndefinedColumn) as exc:
+        raise StorageError(f"{where} is incomplete: {_first_line(exc)}", hint="restore it from a backup") from exc
+    except psycopg.OperationalError as exc:
+        raise BusyError(
+            f"{where} cannot be reached: {_first_line(exc)}", hint="nothing was committed; run the command again"
+        ) from exc
+
+
+def _first_line(exc: BaseException) -> str:
+    return str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
+
+
+@contextmanager
+def _opening(place: Place) -> Iterator[None]:
+    """Translate errors of the first connection, like `translated`; the address or the password may be wrong."""
+    with translated(place):
+        try:
+            yield
+        except psycopg.OperationalError as exc:
+            if exc.sqlstate is not None:
+                raise
+            raise StorageError(
+                f"the metadata database {place.shown} cannot be reached: {_first_line(exc)}",
+                hint="start the server; or correct the address, or the password in --metadata, PGPASSWORD or ~/.pgpass",
+            ) from exc
+
+
+def connect(place: Place, patience: int) -> Connection:
+    """Connect to a place.
+
+    Args:
+        place: the place.
+        patience: time limit for locks of other processes, milliseconds.
+
+    Raises:
+        UsageError: the address has an unknown parameter.
+    """
+    try:
+        given = conninfo_to_dict(place.url)
+    except psycopg.ProgrammingError as exc:
+        raise UsageError(f"the address {place.shown} cannot be used: {_first_line(exc)}") from exc
+    others = {name: value for name, value in _CONNECTION.items() if name not in given}
+    connection = Connection.connect(make_conninfo(place.url, **others, client_encoding="utf8"), autocommit=True)
+    connection.adapters.register_dumper(int, Int8Dumper)
+    connection.adapters.register_dumper(bool, _TruthDumper)
+    connection.adapters.register_loader("numeric", _IntegerLoader)
+    connection.execute(
+        f'SET search_path = "{place.schema}"; SET lock_timeout = {patience};'
+        f" SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'; SET client_min_messages = warning"
+    )
+    return connection
+
+
+class PostgresMetadata(Metadata):
+    """A connection to a metadata database of PostgreSQL.
+
+    Args:
+        root: the data folder.
+        place: place of the database, in which the tables exist.
+        durable: whether commits are synced, so that they survive a loss of power of the server.
+        patience: time limit for locks of other processes, milliseconds.
+
+    Raises:
+        StorageError: the database cannot be used, or has another version of the tables.
+    """
+
+    def __init__(self, root: Path, place: Place, *, durable: bool = True, patience: int = 60_000) -> None:
+        self._root, self._place, self._durable, self._patience = root, place, durable, patience
+        self._turn = threading.RLock()
+        self._own_changes = self._own_wakes = 0
+        self._lost: str | None = None
+        self._count: CommitCount | None = None
+        with _opening(place):
+            self._connection = connect(place, patience)
+            can_write = self._read_version()
+        super().__init__(can_write=can_write, guard=lambda: None, commit_signal=PostgresSignal(self._connect))
+        if can_write:
+            self._count = CommitCount(root / FILE)
+
+    def _connect(self) -> Connection:
+        return connect(self._place, self._patience)
+
+    def _read_version(self) -> bool:
+        """Check the version of the tables; return true if they can be written."""
+        query = "SELECT protocol, current_setting('transaction_read_only') FROM folder"
+        try:
+            protocol, read_only = _last_row(self._connection, query)
+        except errors.UndefinedTable as exc:
+            raise StorageError(
+                f"{self._place.shown} has no metadata of a data folder", hint="restore the database from a backup"
+            ) from exc
+        if protocol != PROTOCOL:
+            raise self._other_version(protocol)
+        return bool(read_only == "off")
+
+    def _other_version(self, protocol: int) -> StorageError:
+        return StorageError(
+            f"the metadata database {self._place.shown} has version {protocol}, and this flowctl has {PROTOCOL}",
+            hint="use one release of flowctl for all processes of a data folder",
+        )
+
+    @override
+    @contextmanager
+    def transaction(self, *, wakes: bool = False, synced: bool = True) -> Iterator[Transaction]:
+        with self._turn, translated(self._place):
+            db, identifier, count = self._begin(wakes=wakes, synced=synced)
+            try:
+                self.admit(db)
+                yield db
+            except BaseException:
+                self._roll_back()
+                raise
+            reach("metadata.committing")
+            self._commit(identifier)
+            reach("metadata.committed")
+            if self._count and synced:
+                self._count.write(count)
+            self._own_changes += 1
+            self._own_wakes += wakes
+        self.notify(others=wakes)
+
+    def _begin(self, *, wakes: bool, synced: bool) -> tuple[PostgresTransaction, str, int]:
+        """Begin a write transaction; return it with its identifier and the count of commits."""
+        waits = "on" if synced and self._durable else "off"
+        statement = (
+            f"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = {waits};"
+            f" UPDATE folder SET changes = changes + 1, commits = commits + {int(synced)}, wakes = wakes + {int(wakes)}"
+            f" RETURNING protocol, commits, pg_current_xact_id()::text, {_CLOCK}"
+        )
+        protocol, count, identifier, now = self._first(statement)
+        if protocol != PROTOCOL:
+            self._roll_back()
+            raise self._other_version(protocol)
+        return PostgresTransaction(self._connection, now), identifier, count
+
+    def _first(self, statements: str) -> tuple[Any, ...]:
+        """Execute the statements that begin a transaction; return the row of the last one."""
+        if self._lost is not None:
+            raise StorageError(self._lost, hint="run the command again")
+        match self._connection.info.transaction_status:
+            case TransactionStatus.ACTIVE:  # Ctrl-C has interrupted a statement
+                self._connection.close()
+            case TransactionStatus.INTRANS | TransactionStatus.INERROR:  # or a transaction before its block
+                self._roll_back()
+        try:
+            return _last_row(self._connection, statements)
+        except psycopg.OperationalError:
+            if not self._connection.closed:
+                self._roll_back()
+                raise
+            self._connection = self._connect()  # the connection was idle when it broke
+            return _last_row(self._connection, statements)
+
+    def _roll_back(self) -> None:
+        with suppress(psycopg.OperationalError):  # a server without a connection rolls back, too
+            self._connection.execute("ROLLBACK")
+
+    def _commit(self, identifier: str) -> None:
+        """Commit the transaction with an identifier.
+
+        Raises:
+            StorageError: the transaction was not committed, or its outcome cannot be found out.
+        """
+        try:
+            self._connection.execute("COMMIT")
+        except psycopg.OperationalError as exc:
+            if not self._connection.closed:
+                self._roll_back()
+                raise
+            if not self._was_committed(identifier, exc):
+                raise
+
+    def _was_committed(self, identifier: str, cause: Exception) -> bool:
+        """Return whether the transaction of a broken connection was committed; wait until the server has decided.
+
+        Raises:
+            StorageError: the outcome cannot be found out; then this process commits nothing more.
+        """
+        end = time.monotonic() + self._patience / 1000
+        done = threading.Event()
+        while time.monotonic() < end:
+            with suppress(psycopg.OperationalError):
+                if self._connection.closed:
+                    self._connection = self._connect()
+                row = self._connection.execute("SELECT pg_xact_status(%s::xid8)", (identifier,)).fetchone()
+                if row is not None and row[0] in ("committed", "aborted"):
+                    return bool(row[0] == "committed")
+            done.wait(_RETRY_SECONDS)
+        self._lost = (
+            f"the connection to the metadata database {self._place.shown} broke during a commit, whose outcome is"
+            " unknown; this process commits nothing more"
+        )
+        raise StorageError(self._lost, hint="run the command again") from cause
+
+    @override
+    @contextmanager
+    def snapshot(self) -> Iterator[Transaction]:
+        with self._turn, translated(self._place):
+            (now,) = self._first(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {_CLOCK}")
+            try:
+                yield PostgresTransaction(self._connection, now)
+            finally:
+                self._roll_back()
+
+    @override
+    def another(self) -> PostgresMetadata:
+        return PostgresMetadata(self._root, self._place, durable=self._durable, patience=self._patience)
+
+    @override
+    def version(self) -> int:
+        with self._turn, translated(self._place):
+            changes: int = self._first("SELECT changes FROM folder")[0]
+            return changes - self._own_changes
+
+    @override
+    def wakes(self) -> int:
+        with self._turn, translated(self._place):
+            wakes: int = self._first("SELECT wakes FROM folder")[0]
+            return wakes - self._own_wakes
+
+    @override
+    def settle(self) -> None:
+        if self._durable:
+            with self._turn, translated(self._place):
+                self._first("SELECT pg_logical_emit_message(true, 'flowctl', '')")
+
+    @override
+    def close(self) -> None:
+        self.commit_signal.close()
+        with self._turn:
+            self._connection.close()
+            if self._count:
+                self._count.close()
+                self._count = None
+
+
+def _last_row(connection: Connection, statements: str) -> tuple[Any, ...]:
+    """Execute statements without parameters in one round trip; return the row of the last one."""
+    cursor = connection.execute(statements.encode())
+    while cursor.nextset():
+        pass
+    row = cursor.fetchone()
+    assert row is not None
+    return row
+
+
+def create(place: Place, patience: int, identifier: Callable[[], str]) -> None:
+    """Create the tables at a place, unless they exist.
+
+    Args:
+        place: the place.
+        patience: time limit for locks of other processes, milliseconds.
+        identifier: returns the identifier of the data folder; called if there are no tables. It raises an error to
+            refuse a place without tables.
+
+    Raises:
+        StorageError: the tables cannot be created.
+    """
+    with _opening(place), connect(place, patience) as connection, connection.transaction():
+        (encoding,) = _last_row(connection, "SHOW server_encoding")
+        if encoding != "UTF8":
+            raise StorageError(
+                f"the metadata database {place.shown} has the encoding {encoding}", hint="use a database with UTF8"
+            )
+        # Processes that create the tables at once wait for one another.
+        _last_row(connection, f"SELECT pg_advisory_xact_lock(hashtext('flowctl {place.schema}'))")
+        query = f"""SELECT to_regnamespace('"{place.schema}"'), to_regclass('"{place.schema}".folder')"""
+        schema, table = _last_row(connection, query)
+        if table is None:
+            created = identifier()
+            if schema is None:  # a user may have a schema without the right to create another
+                connection.execute(f'CREATE SCHEMA "{place.schema}"'.encode())
+            connection.execute(CREATE.encode())
+            connection.execute("UPDATE folder SET id = %s", (created,))

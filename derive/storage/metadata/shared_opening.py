@@ -1,0 +1,127 @@
+"""Opens a data folder whose metadata is in PostgreSQL.
+
+Any number of machines use such a folder at once: the database orders their commits. The folder and the database have
+the same identifier. The folder gets it first, and so each of several processes that create the tables at once finds it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from derive.durable import make_folders
+from derive.errors import StorageError, UsageError
+from derive.storage.blobs import translated
+from derive.storage.folder_id import FILE as FOLDER_ID
+from derive.storage.folder_id import folder_id, known_folder_id
+from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.identity import COMMITS, DATABASE, PRIVATE, identity_of, read_commits, traces
+from derive.storage.metadata.place import Place, read_place, write_place
+
+_PATIENCE = 60_000
+
+
+def settle_place(root: Path, place: Place, *, creates: bool) -> None:
+    """Record the place that a user has named for the metadata of a data folder.
+
+    A folder without data gets the place. A folder with data gets it if the metadata there is that of the folder, such
+    as after the server has got another name.
+
+    Args:
+        root: the data folder.
+        place: the named place.
+        creates: whether to create a missing folder.
+
+    Raises:
+        UsageError: the metadata of the folder is at another place.
+        StorageError: the place cannot be used.
+    """
+    stored = read_place(root)
+    if stored is not None and stored.shown == place.shown:
+        return
+    if stored is None and (traces(root) or (root / DATABASE).exists()):
+        raise UsageError(
+            f"the metadata of {root} is in {root / DATABASE}, and not in {place.shown}",
+            hint="run the command without --metadata, or name a new data folder",
+        )
+    if stored is None:
+        if creates:
+            with translated(root):
+                make_folders(root.absolute(), PRIVATE)
+                write_place(root, place)
+        return
+    from derive.storage.metadata.postgres import PostgresMetadata
+
+    metadata = PostgresMetadata(root, place)
+    try:
+        with metadata.snapshot() as db:
+            identifier, _ = identity_of(db)
+    finally:
+        metadata.close()
+    if identifier != known_folder_id(root):
+        raise UsageError(
+            f"the metadata of {root} is in {stored.shown}, and not in {place.shown}",
+            hint="run the command without --metadata",
+        )
+    with translated(root):
+        write_place(root, place)
+
+
+def open_shared(root: Path, place: Place, *, durable: bool, reading: bool, accept_older: bool) -> Metadata:
+    """Open the metadata of a data folder at a place; the arguments are those of `open_metadata`.
+
+    Raises:
+        StorageError: the place cannot be used, has other metadata, or metadata that is older than the folder.
+    """
+    from derive.storage.metadata.postgres import PostgresMetadata, create
+
+    counted = read_commits(root)
+    if not reading:
+        create(place, _PATIENCE, lambda: _new_identifier(root, place))
+    metadata = PostgresMetadata(root, place, durable=durable)
+    try:
+        if not reading and not metadata.can_write:
+            raise StorageError(f"the metadata database {place.shown} can only be read", hint="use the primary server")
+        with metadata.snapshot() as db:
+            identifier, commits = identity_of(db)
+        _require_own(root, place, identifier)
+        if counted is not None and counted > commits and not accept_older:
+            raise StorageError(
+                f"the metadata database {place.shown} is older than {root}: it has {commits:,} commits, but the folder"
+                f" has had {counted:,}; the files of later commits would be lost, so nothing was done",
+                hint="restore the latest state of the database",
+            )
+    except BaseException:
+        metadata.close()
+        raise
+    return metadata
+
+
+def _new_identifier(root: Path, place: Place) -> str:
+    """Return the identifier of a data folder whose place has no tables; the folder must have no data.
+
+    Raises:
+        StorageError: the folder has data, or cannot be written.
+    """
+    stored = [name for name in traces(root) if name != FOLDER_ID]
+    if stored:
+        raise StorageError(
+            f"{place.shown} has no metadata of a data folder, and {root} has {', '.join(stored)}: with a new database,"
+            " the data in these files would be lost, so nothing was done",
+            hint=f"restore the database from a backup; to start from nothing, remove the folder {root}",
+        )
+    identifier = folder_id(root)
+    if not identifier:
+        raise StorageError(f"cannot write {root / FOLDER_ID}", hint="let this user write the data folder")
+    return identifier
+
+
+def _require_own(root: Path, place: Place, identifier: str) -> None:
+    known = known_folder_id(root)
+    if identifier != known:
+        raise StorageError(
+            f"{place.shown} is the metadata of another data folder: its identifier is {identifier}, but the identifier"
+            f" of {root}, in {FOLDER_ID}, is {known or 'missing'}",
+            hint="name another schema for a new data folder, such as ?schema=shop"
+            if not (root / COMMITS).exists()
+            else "correct the address in metadata.json",
+        )

@@ -1,0 +1,72 @@
+"""A proxy before a PostgreSQL server, which breaks connections around a COMMIT."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import Literal, TypeAlias
+
+Fault: TypeAlias = Literal["request", "answer", "late"]
+"""The lost message: the request to commit; its answer; or the answer, where the request arrives after a while."""
+
+COMMIT = b"COMMIT\0"
+
+
+class Proxy:
+    """Forwards connections to a server.
+
+    Args:
+        port: port of the server on this machine.
+
+    Attributes:
+        port: port of the proxy.
+        fault: fault of the next COMMIT; None for none.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        self.fault: Fault | None = None
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._socket.accept()
+                server = socket.create_connection(("127.0.0.1", self._target))
+                threading.Thread(target=self._forward, args=(client, server, True), daemon=True).start()
+                threading.Thread(target=self._forward, args=(server, client, False), daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket, is_request: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                fault = self.fault if is_request and COMMIT in data else None
+                if fault is not None:
+                    self.fault = None
+                    self._lose(fault, data, source, target)
+                    source.close()
+                    return
+                target.sendall(data)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        source.close()
+
+    def _lose(self, fault: Fault, data: bytes, client: socket.socket, server: socket.socket) -> None:
+        """Close the connection of the client, and let the request reach the server or not."""
+        if fault == "answer":
+            server.sendall(data)
+        client.shutdown(socket.SHUT_RDWR)
+        if fault == "late":
+            threading.Event().wait(0.02)
+            server.sendall(data)
+        with suppress(OSError):
+            server.shutdown(socket.SHUT_WR)

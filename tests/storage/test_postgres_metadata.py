@@ -1,0 +1,216 @@
+"""Metadata in PostgreSQL: lost connections, other versions, several processes, and places of data folders."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from postgres_proxy import Fault, Proxy
+from postgres_server import PASSWORD, server
+from psycopg.sql import SQL, Identifier
+
+from derive.errors import BusyError, FlowError, StorageError, UsageError
+from derive.storage.metadata.place import VARIABLE, Place, place_of, read_place
+from derive.storage.metadata.postgres import PostgresMetadata
+from derive.storage.metadata.shared_opening import settle_place
+from derive.storage.store import Store
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """The place of the metadata of the data folder `data`."""
+    monkeypatch.setenv(VARIABLE, server().metadata_url)
+    place = place_of(os.environ[VARIABLE])
+    settle_place(tmp_path / "data", place, creates=True)
+    Store(tmp_path / "data").close()
+    return place
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    proxy = Proxy(server().port)
+    yield proxy
+    proxy.close()
+
+
+def through(proxy: Proxy, place: Place) -> Place:
+    return Place(place.url.replace(f":{server().port}/", f":{proxy.port}/"), place.schema, place.shown)
+
+
+@pytest.mark.parametrize("fault", ["request", "answer", "late"])
+@pytest.mark.parametrize("trials", [8, pytest.param(400, marks=pytest.mark.torture)])
+def test_commit_with_a_lost_message_happens_once_or_fails(
+    fault: Fault, trials: int, tmp_path: Path, place: Place, proxy: Proxy
+) -> None:
+    """A commit that returns is stored, and a commit that fails is not: now and later."""
+    metadata = PostgresMetadata(tmp_path / "data", through(proxy, place))
+    happened = set()
+    for trial in range(trials):
+        proxy.fault = fault
+        try:
+            with metadata.transaction() as db:
+                db.execute("INSERT INTO replica VALUES (?, '')", (f"{trial}",))
+        except BusyError:
+            continue
+        happened.add(f"{trial}")
+    metadata.close()
+
+    other = PostgresMetadata(tmp_path / "data", place)
+    with other.transaction() as db:  # follows every transaction that is still in progress
+        stored = {name for (name,) in db.execute("SELECT name FROM replica").fetchall()}
+    other.close()
+    assert stored == happened
+    assert fault != "answer" or len(stored) == trials
+
+
+def test_unreachable_server_during_a_commit_ends_the_use(tmp_path: Path, place: Place, proxy: Proxy) -> None:
+    """Without a server, nobody knows the outcome; so the process commits nothing more, and others find it out."""
+    metadata = PostgresMetadata(tmp_path / "data", through(proxy, place), patience=200)
+    proxy.fault = "answer"
+    with pytest.raises(StorageError, match="outcome is unknown") as caught, metadata.transaction() as db:
+        db.execute("INSERT INTO replica VALUES ('one', '')")
+        proxy.close()
+    assert not caught.value.heals
+    with pytest.raises(StorageError, match="commits nothing more"), metadata.transaction():
+        pytest.fail("the transaction has begun")
+    metadata.close()
+
+    other = PostgresMetadata(tmp_path / "data", place)
+    with other.transaction() as db:
+        assert db.execute("SELECT name FROM replica").fetchall() == [("one",)]
+    other.close()
+
+
+@pytest.mark.parametrize("where", ["between transactions", "in a transaction"])
+def test_broken_connection_is_replaced(where: str, tmp_path: Path, place: Place) -> None:
+    metadata, store = PostgresMetadata(tmp_path / "data", place), Store(tmp_path / "data")
+
+    def end_connection() -> None:
+        with server().connect() as other:
+            ended = "SELECT pg_terminate_backend(%s)"
+            other.execute(ended, (metadata._connection.info.backend_pid,))
+
+    if where == "in a transaction":
+        with pytest.raises(BusyError, match="cannot be reached") as caught, metadata.transaction() as db:
+            db.execute("INSERT INTO replica VALUES ('lost', '')")
+            end_connection()
+            db.execute("INSERT INTO replica VALUES ('other', '')")
+        assert caught.value.heals
+    else:
+        end_connection()
+    with metadata.transaction() as db:
+        db.execute("INSERT INTO replica VALUES ('kept', '')")
+    assert store.sql_catalog.replicas() == [("kept", "")]
+    metadata.close()
+    store.close()
+
+
+def test_busy_database_is_a_retryable_error(tmp_path: Path, place: Place) -> None:
+    one = PostgresMetadata(tmp_path / "data", place)
+    other = PostgresMetadata(tmp_path / "data", place, patience=50)
+    with one.transaction():
+        with pytest.raises(BusyError, match="another process holds a lock"), other.transaction():
+            pytest.fail("the transaction has begun")
+        with other.snapshot() as db:  # readers never wait
+            assert db.execute("SELECT count(*) FROM timeline").get == 1
+    with other.transaction():
+        pass
+    one.close()
+    other.close()
+
+
+def test_another_version_is_refused(tmp_path: Path, place: Place) -> None:
+    """A process that has the folder open commits nothing after another release has changed the tables."""
+    store = Store(tmp_path / "data")
+    with server().connect() as other:
+        other.execute(SQL("UPDATE {}.folder SET protocol = protocol + 1").format(Identifier(place.schema)))
+
+    with pytest.raises(StorageError, match="has version 2, and this flowctl has 1"):
+        store.timeline.read()
+    with pytest.raises(StorageError, match="has version 2, and this flowctl has 1"):
+        Store(tmp_path / "data")
+    store.close()
+
+
+def test_stores_assign_each_timestamp_once(tmp_path: Path, place: Place) -> None:
+    stores = [Store(tmp_path / "data", wall=lambda: 1_000_000, durable=False) for _ in range(3)]
+    assigned: list[list[int]] = [[] for _ in stores]
+
+    def assign(store: Store, clocks: list[int]) -> None:
+        clocks += [store.timeline.assign(1) for _ in range(40)]
+
+    threads = [threading.Thread(target=assign, args=each) for each in zip(stores, assigned, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for store in stores:
+        store.close()
+    assert sorted(clock for clocks in assigned for clock in clocks) == list(range(1_000_000, 1_000_120))
+    assert all(clocks == sorted(clocks) for clocks in assigned)
+
+
+def test_address_in_the_folder_has_no_password(tmp_path: Path, place: Place) -> None:
+    text = (tmp_path / "data" / "metadata.json").read_text()
+    assert place.schema in text
+    assert PASSWORD not in text
+    assert "secret" not in text
+
+
+def refused(folder: Path, url: str) -> FlowError:
+    with pytest.raises(FlowError) as caught:
+        settle_place(folder, place_of(url), creates=True)
+        Store(folder).close()
+    return caught.value
+
+
+def test_other_places_are_refused(tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    Store(tmp_path / "local").close()
+    secret = os.environ[VARIABLE]
+    elsewhere = server().metadata_url
+
+    error = refused(tmp_path / "local", secret)  # a folder with its own metadata
+    assert error.message.startswith(f"the metadata of {tmp_path}/local is in {tmp_path}/local/metadata.db, and not in ")
+    error = refused(tmp_path / "new", secret)  # the metadata of another folder
+    assert "is the metadata of another data folder" in error.message
+    error = refused(tmp_path / "data", elsewhere)  # a place without tables
+    assert "has no metadata of a data folder" in error.message
+    with server().connect() as other:
+        other.execute(SQL("DROP SCHEMA {} CASCADE").format(Identifier(place.schema)))
+    error = refused(tmp_path / "data", secret)  # lost tables
+    assert "the data in these files would be lost" in error.message
+    monkeypatch.delenv(VARIABLE)
+    with pytest.raises(StorageError, match="no password supplied"):
+        Store(tmp_path / "data")
+    assert read_place(tmp_path / "data") == Place(
+        place.url.replace(":it%27s%20a%20secret", ""), place.schema, place.shown
+    )
+
+
+def test_folder_follows_its_server_to_another_address(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = os.environ[VARIABLE].replace("127.0.0.1", "localhost")
+    monkeypatch.setenv(VARIABLE, url)
+    settle_place(tmp_path / "data", place_of(url), creates=False)
+    Store(tmp_path / "data").close()
+    stored = read_place(tmp_path / "data")
+    assert stored is not None
+    assert "@localhost:" in stored.shown
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("mysql://db/flow", "it does not begin with postgresql://"),
+        ("postgresql://db:port/flow", "it is not a URL"),
+        ("postgresql://db/flow?schema=Shop", "the name of its schema is not at most 48 small letters, digits and '_'"),
+        ("postgresql://db/flow?color=red", "cannot be used: invalid URI query parameter"),
+    ],
+)
+def test_wrong_addresses_are_refused(url: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        PostgresMetadata(tmp_path, place_of(url))
