@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from derive.cli.options import catalog_options, data_folder, open_store, stored_folder
+from derive.cli.options import catalog_options, data_folder, open_store, refuse_named_metadata, stored_folder
 
 
 @click.command()
@@ -36,10 +36,12 @@ def command(folder: Path, source: Path, data: Path | None, base: Path | None, *,
     from derive.cli.console import Progress, note
     from derive.errors import UsageError
     from derive.storage.metadata.opening import is_data_folder
+    from derive.storage.metadata.place import require_local
 
     root = stored_folder(source, data)
     if not is_data_folder(root):
         raise UsageError(f"nothing is stored in {root} yet", hint="name the data folder: --data FOLDER")
+    require_local(root, "back up the database with pg_dump, and then copy the folder")
     require_empty(folder)
     with Progress("files") as progress, closing(open_store(root)) as store:
         done = back_up(store, folder, Options(base, copies, lambda count: progress.show("backup", count)))
@@ -81,6 +83,7 @@ def restore_command(backup: Path, source: Path, data: Path | None, segments: str
     from derive.storage.location import ObjectFolder
 
     folder, location = data_folder(source, data), None if segments is None else ObjectFolder.of(segments)
+    refuse_named_metadata("a restored folder has its metadata in metadata.db")
     with Progress("files") as progress:
         show = lambda count: progress.show("restore", count)  # noqa: E731
         count = restore(backup, folder, copies=copies, segments=location, progress=show)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from derive.cli.monitoring import monitoring_options, shown
+from derive.cli.options import metadata_option, open_store
 
 if TYPE_CHECKING:
     import threading
@@ -39,6 +40,7 @@ _FOLDER = "compute"
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="The data folder.  [env FLOW_DATA]",
 )
+@metadata_option
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
@@ -86,7 +88,6 @@ def command(
 
     from derive.compute.protocol.transport import place_of
     from derive.compute.replica.worker import InstanceServer, Worker, locked
-    from derive.storage.store import Store
 
     security = security_of(token_file, tls_certificate, tls_key, tls_authority)
     _, port = place_of(listen, "--listen", security, listens=True)
@@ -97,7 +98,7 @@ def command(
     if end_with_input:
         threading.Thread(target=_follow_input, args=(stopped,), daemon=True).start()
     reports = _Reports()
-    with monitoring.served() as monitor, locked(place), closing(Store(data)) as store:
+    with monitoring.served() as monitor, locked(place), closing(open_store(data)) as store:
         worker = Worker(store, place, "compute", reports.failed, reports.welcomed)
         server = InstanceServer(worker.reconciler, listen, security)
         with shown(monitor, partial(_metrics, store, worker, reports)):

@@ -44,6 +44,28 @@ data_option = click.option(
     type=_DataFolder(path_type=Path, file_okay=False),
     help="The data folder.  [default: .flow beside the source; env FLOW_DATA]",
 )
+
+
+def _name_metadata(_context: click.Context, _option: click.Parameter, url: str | None) -> None:
+    """Let this process and its children use an address, which may have a password that `metadata.json` lacks."""
+    if url is not None:
+        import os
+
+        from derive.storage.metadata.place import VARIABLE, place_of
+
+        place_of(url)
+        os.environ[VARIABLE] = url
+
+
+metadata_option = click.option(
+    "--metadata",
+    envvar="FLOW_METADATA",
+    metavar="URL",
+    expose_value=False,
+    callback=_name_metadata,
+    help="PostgreSQL database with the metadata of the data folder, which several machines then share; named when the"
+    " folder is created.  [default: a file in the data folder; env FLOW_METADATA]",
+)
 output_option = click.option(
     "-o",
     "--output",
@@ -173,8 +195,8 @@ def limited_catalog(
 
 
 def catalog_options(command: Command) -> Command:
-    """Add the options `--source` and `--data`."""
-    return source_option(data_option(command))
+    """Add the options `--source`, `--data` and `--metadata`."""
+    return source_option(data_option(metadata_option(command)))
 
 
 def data_folder(source: Path, data: Path | None) -> Path:
@@ -191,7 +213,8 @@ def segments_option(command: Command) -> Command:
             from derive.storage.location import ObjectFolder
             from derive.storage.metadata.location import choose_location
 
-            choose_location(data_folder(source, data), ObjectFolder.of(segments))
+            folder = settle_metadata(data_folder(source, data), creates=True)
+            choose_location(folder, ObjectFolder.of(segments))
         command(*args, source=source, data=data, **others)
 
     option = click.option(
@@ -236,6 +259,44 @@ def stored_folder(source: Path, data: Path | None) -> Path:
     raise UsageError(f"{folder} {is_there}", hint=f"did you mean {meant}?" if meant else None)
 
 
+def settle_metadata(folder: Path, *, creates: bool) -> Path:
+    """Record the named database for the metadata of a data folder, and return the folder.
+
+    Args:
+        folder: path of the data folder.
+        creates: whether the command creates a missing folder.
+
+    Raises:
+        UsageError: the metadata of the folder is elsewhere.
+        StorageError: the database cannot be used.
+    """
+    import os
+
+    from derive.storage.metadata.place import VARIABLE, place_of
+
+    url = os.environ.get(VARIABLE)
+    if url:
+        from derive.storage.metadata.shared_opening import settle_place
+
+        settle_place(folder, place_of(url), creates=creates)
+    return folder
+
+
+def refuse_named_metadata(reason: str) -> None:
+    """Raise an error if a database is named for the metadata.
+
+    Raises:
+        UsageError: a database is named.
+    """
+    import os
+
+    from derive.errors import UsageError
+    from derive.storage.metadata.place import VARIABLE
+
+    if os.environ.get(VARIABLE):
+        raise UsageError(f"--metadata cannot be used here: {reason}", hint=f"leave it out, and unset {VARIABLE}")
+
+
 def open_store(folder: Path, *, reading: bool = False) -> Store:
     """Open a data folder.
 
@@ -244,10 +305,12 @@ def open_store(folder: Path, *, reading: bool = False) -> Store:
         reading: whether the store is opened read-only.
 
     Raises:
+        UsageError: the metadata of the folder is not in the named database.
         StorageError: another machine uses the folder, or the folder cannot be used.
     """
     from derive.storage.store import Store
 
+    settle_metadata(folder, creates=not reading)
     return Store(folder, reading=reading)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from derive.cli.console import visible_line
-from derive.cli.options import catalog_options, data_folder, optional_catalog, segments_option
+from derive.cli.options import catalog_options, data_folder, optional_catalog, segments_option, settle_metadata
 
 if TYPE_CHECKING:
     from derive.algebra.types import Row
@@ -121,7 +121,8 @@ async def _run(
     from derive.sql.client import opened_session
 
     catalog = optional_catalog(source, data)
-    async with opened_session(data_folder(source, data), catalog, most_bytes) as session:
+    folder = settle_metadata(data_folder(source, data), creates=True)
+    async with opened_session(folder, catalog, most_bytes) as session:
         for name, text in scripts:
             await _run_script(session, name, text, output)
 

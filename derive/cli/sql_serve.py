@@ -13,7 +13,7 @@ import click
 
 from derive.cli.console import visible
 from derive.cli.monitoring import monitoring_options, shown
-from derive.cli.options import catalog_options, data_folder, optional_catalog, segments_option
+from derive.cli.options import catalog_options, data_folder, optional_catalog, segments_option, settle_metadata
 
 if TYPE_CHECKING:
     import asyncio
@@ -152,7 +152,7 @@ def command(
     host, port = address_of(listen, "127.0.0.1:6875")
     passwords, tls = _clients(password_file, tls_certificate, tls_key)
     kept = _duration(retention)
-    folder = data_folder(source, data)
+    folder = settle_metadata(data_folder(source, data), creates=True)
     files = _files(folders, [folder, password_file, tls_certificate, tls_key, *security.values()], passwords)
     instances = _instances(folder, replicas, addresses, **security)
     with monitoring.served() as monitor, _started(folder, instances) as ownership:

@@ -113,10 +113,12 @@ def _verify(folder: Path, show: Progress, *, accept_older: bool) -> list[Finding
     from derive.cli.console import note
     from derive.errors import UsageError
     from derive.storage.metadata.opening import is_data_folder
+    from derive.storage.metadata.place import require_local
     from derive.storage.store import Store
 
     if not is_data_folder(folder):
         raise UsageError(f"nothing is stored in {folder} yet", hint="name the data folder: --data FOLDER")
+    require_local(folder, "derive the documents again and compare them: flowctl verify --replay")
     with closing(Store(folder, reading=not accept_older, accept_older=True)) as store:
         findings = list(Verification(folder, store.location, store.garbage.unknown).run(show))
         if accept_older and any(finding.kind == "older" for finding in findings):

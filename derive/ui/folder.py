@@ -16,6 +16,8 @@ from derive.planning.status import running_catalog_of, task_row
 from derive.position import is_remote
 from derive.protocol.specs import CatalogSpec
 from derive.sql.maintenance.recording import Record, read_record
+from derive.storage.metadata.identity import DATABASE
+from derive.storage.metadata.place import FILE as PLACE
 from derive.storage.store import Store
 
 
@@ -109,7 +111,7 @@ class Folder:
             StorageError: the data folder cannot be used.
         """
         with self._turn:
-            file = _inode(self.path / "metadata.db")
+            file = _inode(self.path / DATABASE) or _inode(self.path / PLACE)
             if self._store is None or file is None or file != self._file:
                 # The store of a missing folder never gets the folder, and the store of a replaced folder keeps the old
                 # one. Other threads may still use it, so it is not closed, and its inode is not used again.

@@ -70,6 +70,15 @@ class PostgresServer:
         """The address of a schema without tables."""
         return f"postgresql://postgres:{quote(PASSWORD)}@127.0.0.1:{self.port}/postgres?schema=s{uuid4().hex}"
 
+    @property
+    def metadata_url_by_file(self) -> str:
+        """The address of a schema without tables, with a file that has the password."""
+        file = self._folder / "pgpass"
+        file.write_text(f"*:*:*:*:{PASSWORD}\n")
+        file.chmod(0o600)
+        address = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        return f"{address}?passfile={quote(str(file))}&schema=s{uuid4().hex}"
+
     def let_in(self, path: Path) -> None:
         """Give a file or a folder to the server."""
         if self.user:

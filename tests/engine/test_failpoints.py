@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from derive.catalog import load
 from derive.failpoint import FAILPOINTS
+from derive.storage.metadata.place import place_of
+from derive.storage.metadata.shared_opening import settle_place
 
 CATALOG = """
 collections:
@@ -133,6 +135,22 @@ DERIVING = sorted(name for name in FAILPOINTS if not name.startswith(ELSEWHERE))
 
 # Nothing is discarded unless a crash has left something behind.
 AFTER_A_CRASH = {"state.discarded", "state.discarding"}
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("failpoint", [name for name in DERIVING if name not in AFTER_A_CRASH])
+def test_l2_crash_with_metadata_in_postgresql_does_not_change_results(
+    failpoint: str, home: Home, expected: dict[str, str]
+) -> None:
+    from postgres_server import server
+
+    data = home.folder / f"postgresql-{failpoint}"
+    settle_place(data, place_of(server().metadata_url_by_file), creates=True)
+
+    assert home.go(data, failpoint) == -signal.SIGKILL
+    assert home.go(data) == 0
+    assert digest(data) == expected
+    assert not (data / "metadata.db").exists()
 
 
 @pytest.mark.sampled(2)

@@ -1,8 +1,8 @@
 """The place of a data folder's metadata: in the folder, or in a PostgreSQL database that several machines share.
 
 A folder whose metadata is elsewhere has the file `metadata.json` with the address, without a password. So every command
-finds the metadata by the path of the folder. libpq finds the password as usual (`PGPASSWORD`, `~/.pgpass`); or it is in
-`FLOW_METADATA`, if this address is otherwise the address in the file.
+finds the metadata by the path of the folder. libpq finds the password as usual (`PGPASSWORD`, `~/.pgpass`, `passfile`);
+or it is in `FLOW_METADATA`, if this address is otherwise the address in the file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VARIABLE = "FLOW_METADATA"
 
 _SCHEMES = ("postgresql", "postgres")
 _SCHEMA = "flow"
-_SECRETS = {"password", "sslpassword", "passfile"}
+_SECRETS = {"password", "sslpassword"}
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
 
@@ -121,3 +121,18 @@ def write_place(root: Path, place: Place) -> None:
     sync(draft)
     draft.replace(root / FILE)
     sync(root)
+
+
+def require_local(root: Path, way_out: str) -> None:
+    """Raise an error if the metadata of a data folder is elsewhere, for work on the file `metadata.db`.
+
+    Args:
+        root: the data folder.
+        way_out: another way to do the work.
+
+    Raises:
+        UsageError: the metadata is in a PostgreSQL database.
+    """
+    place = read_place(root)
+    if place is not None:
+        raise UsageError(f"the metadata of {root} is not in the folder, but in {place.shown}", hint=way_out)

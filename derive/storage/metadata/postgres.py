@@ -12,6 +12,7 @@ begin. So another connection asks the server for the outcome, until the transact
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -237,7 +238,7 @@ class PostgresMetadata(Metadata):
             self._connection = connect(place, patience)
             can_write = self._read_version()
         super().__init__(can_write=can_write, guard=lambda: None, commit_signal=PostgresSignal(self._connect))
-        if can_write:
+        if can_write and os.access(root, os.W_OK):
             self._count = CommitCount(root / FILE)
 
     def _connect(self) -> Connection:

@@ -1,0 +1,77 @@
+"""`--metadata`: a data folder whose metadata is in PostgreSQL, used by commands as any other folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from conftest import write_catalog
+from forked_flowctl import BARE, flowctl
+from postgres_server import PASSWORD, server
+
+CATALOG = """
+collections:
+  m/events: {schema: {type: object, required: [id], properties: {id: {type: integer}}}, key: [/id]}
+  m/copies:
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+    key: [/id]
+    derive: {using: {sqlite: {}}, transforms: [{name: copy, source: m/events, shuffle: any, lambda: SELECT $id;}]}
+"""
+
+
+def test_commands_find_the_metadata_of_a_folder(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    (tmp_path / "events.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
+    url = server().metadata_url
+    ingest = ["ingest", "--data", "data", "--collection", "m/events", "events.jsonl"]
+
+    assert flowctl(tmp_path, *ingest, "--metadata", url)[0] == 0
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [
+        "collections",
+        "commits",
+        "folder-id",
+        "metadata.json",
+    ]
+    named = {**BARE, "FLOW_METADATA": url}
+    assert flowctl(tmp_path, "run", "--data", "data", "--until-idle", env=named)[0] == 0
+    known = {**BARE, "PGPASSWORD": PASSWORD}  # the folder names the database
+    status, out, _ = flowctl(tmp_path, "collections", "list", "--data", "data", "-o", "json", env=known)
+    assert status == 0
+    assert [json.loads(line)["documents"] for line in out.splitlines()] == [2, 2]
+    status, _, err = flowctl(tmp_path, "status", "--data", "data")
+    assert status == 1
+    assert "no password supplied" in err
+    assert PASSWORD not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["backup", "backup", "--data", "data"],
+            "the metadata of {folder}/data is not in the folder, but in postgresql:",
+        ),
+        (["verify", "--data", "data"], "the metadata of {folder}/data is not in the folder, but in postgresql:"),
+        (["restore", "data", "--data", "new"], "--metadata cannot be used here: a restored folder has its metadata in"),
+        (["status", "--data", "local"], "the metadata of {folder}/local is in {folder}/local/metadata.db, and not in"),
+        (["run", "--data", "local"], "the metadata of {folder}/local is in {folder}/local/metadata.db, and not in"),
+        (
+            ["sql", "--data", "local", "-c", "SELECT 1"],
+            "the metadata of {folder}/local is in {folder}/local/metadata.db",
+        ),
+        (["run", "--data", "new"], "is the metadata of another data folder: its identifier is"),
+    ],
+)
+def test_commands_refuse_other_places(arguments: Sequence[str], message: str, tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    named = {**BARE, "FLOW_METADATA": server().metadata_url}
+    (tmp_path / "events.jsonl").write_text('{"id": 1}\n')
+    ingest = ["ingest", "--collection", "m/events", "events.jsonl", "--data"]
+    assert flowctl(tmp_path, *ingest, "data", env=named)[0] == 0
+    assert flowctl(tmp_path, *ingest, "local")[0] == 0
+
+    status, _, err = flowctl(tmp_path, *arguments, env=named)
+    assert status != 0
+    assert message.format(folder=tmp_path) in err.replace("\n", " ")
