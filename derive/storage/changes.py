@@ -75,6 +75,13 @@ class Changes:
         """Return the present wake-ups. A caller calls this before it checks its condition."""
         return Wakes(self._metadata.wakes(), self._wakes)
 
+    def delay(self) -> None:
+        """Wake listeners a moment after each commit of this store from now on, and not before the commit returns.
+
+        So the listeners of this process do not delay a client that waits for its commit.
+        """
+        self._metadata.is_prompt = False
+
     def wake_others(self) -> None:
         """Wake waiting tasks of other stores without a commit of data."""
         self._metadata.wake()

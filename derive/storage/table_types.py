@@ -229,6 +229,11 @@ class TableUpdate:
         return clocks if self.bulk is None else [*clocks, self.end - 1]
 
     @property
+    def is_idle(self) -> bool:
+        """Return whether the update only advances the `upper`."""
+        return self.begin is None and self.bulk is None and not (self.updates or self.errors)
+
+    @property
     def count(self) -> int:
         """Return the number of row updates."""
         return len(self.updates) if self.bulk is None else len(self.bulk)

@@ -21,6 +21,7 @@ from derive.storage.location import Location
 from derive.storage.metadata.collection import (
     advance_since,
     advance_upper,
+    advance_uppers,
     first_error,
     name_of_relation,
     new_identifier,
@@ -36,6 +37,7 @@ from derive.storage.metadata.tables import (
     append,
     appended_tables,
     begin_view,
+    count_updates,
     delete_appended,
     find_table,
     forget_unread,
@@ -385,8 +387,13 @@ class Tables:
             with self._metadata.transaction(wakes=True) as db:
                 if definitions is not None:
                     define(db, definitions, clock)
+                advanced: dict[int, list[GlobalId]] = {}
                 for update in updates:
-                    write_update(db, update, files.get(update.id), door)
+                    if not update.is_idle:
+                        _write_rows(db, update, files.get(update.id), door)
+                    advanced.setdefault(update.end, []).append(update.id)
+                for end, identifiers in advanced.items():
+                    advance_uppers(db, identifiers, end)
                 ends = [update.end for update in updates if update.end < END_OF_TIME]
                 assign_up_to(db, max(ends, default=BEGINNING) - 1)
         except BaseException:
@@ -494,6 +501,11 @@ class Tables:
             raise _unknown(identifier)
         return known
 
+    def updates_of(self, identifiers: Iterable[GlobalId]) -> int:
+        """Return the number of stored updates of some tables."""
+        with self._metadata.snapshot() as db:
+            return sum(count_updates(db, identifier) for identifier in identifiers)
+
     def read_on(self, identifier: GlobalId, begin: int) -> TableRead | None:
         """Return the final updates of a table from a timestamp on; the caller holds a read capability.
 
@@ -560,12 +572,18 @@ def write_update(db: Transaction, update: TableUpdate, file: TableFile | None, d
         FrontierError: the `upper` of the table is not the expected timestamp, or a timestamp is out of bounds.
         StorageError: the table was dropped.
     """
-    clocks = update.clocks
-    if not clocks and update.begin is None:
+    if update.is_idle:
         name = name_of(db, update.id)
         if name is not None:
             advance_upper(db, name, update.end)
         return
+    _write_rows(db, update, file, door)
+    advance_uppers(db, [update.id], update.end)
+
+
+def _write_rows(db: Transaction, update: TableUpdate, file: TableFile | None, door: Door) -> None:
+    """Write to a table like `write_update`, without moving its `upper`."""
+    clocks = update.clocks
     table = _open(db, update.id)
     require_open(db, table.name, door)
     first, last = min(clocks, default=table.upper), max(clocks, default=table.upper - 1)
@@ -582,4 +600,3 @@ def write_update(db: Transaction, update: TableUpdate, file: TableFile | None, d
     write_errors(db, update.id, update.errors)
     if update.since is not None:
         advance_since(db, table.name, update.since)
-    advance_upper(db, table.name, update.end)

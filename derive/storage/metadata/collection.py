@@ -29,6 +29,10 @@ from derive.storage.table_types import ErrorUpdate
 from derive.time import BEGINNING, END_OF_TIME
 
 
+_MOST_VALUES = 500
+"""Greatest number of identifiers in one statement."""
+
+
 def write_errors(db: Transaction, identifier: int, updates: Sequence[ErrorUpdate]) -> None:
     """Insert and retract errors, in a write transaction.
 
@@ -182,6 +186,20 @@ def advance_upper(db: Transaction, name: str, frontier: int) -> int:
     bound = frontier if least is None else min(least, frontier)
     db.execute("UPDATE collection SET upper = ? WHERE name = ? AND upper < ?", (bound, name, bound))
     return upper_of(db, name)
+
+
+def advance_uppers(db: Transaction, identifiers: Sequence[int], frontier: int) -> None:
+    """Advance the `upper` of several collections to a frontier, each as far as its writers allow."""
+    for begin in range(0, len(identifiers), _MOST_VALUES):
+        some = identifiers[begin : begin + _MOST_VALUES]
+        listed = f"id IN ({', '.join('?' * len(some))}) AND upper < ?"
+        db.execute(
+            f"UPDATE collection SET upper = ? WHERE {listed} AND NOT EXISTS (SELECT 1 FROM capability"
+            " WHERE capability.collection = collection.name AND kind = 'write')",
+            (frontier, *some, frontier),
+        )
+        for (name,) in db.execute(f"SELECT name FROM collection WHERE {listed}", (*some, frontier)).fetchall():
+            advance_upper(db, name, frontier)
 
 
 def advance_since(db: Transaction, name: str, since: int) -> None:

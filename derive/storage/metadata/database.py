@@ -7,6 +7,7 @@ Changes that must happen together are one transaction of this database. Its func
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -43,6 +44,12 @@ class CommitSignal(Protocol):
         ...
 
 
+_MOMENT_SECONDS = 0.0005
+"""Delay of a signal that is not sent at once, in seconds."""
+_IDLE_SECONDS = 5.0
+"""Time after which the thread that sends such signals ends, in seconds."""
+
+
 class Metadata(ABC):
     """A connection to the metadata database of one data folder, shared by threads in turn.
 
@@ -56,6 +63,8 @@ class Metadata(ABC):
         guard: the argument `guard`.
         admit: called in each write transaction before the first write; it raises an error to refuse the transaction.
         notifications: number of notifications in this process, mostly commits.
+        is_prompt: whether other processes, and the listeners of this one, are notified before a commit returns, and not
+            a moment later.
         commit_signal: the argument `commit_signal`.
     """
 
@@ -66,6 +75,10 @@ class Metadata(ABC):
         self.notifications = 0
         self.commit_signal = commit_signal
         self._notified = threading.Condition()
+        self.is_prompt = True
+        self._soon = threading.Condition()
+        self._is_due = False
+        self._sender: threading.Thread | None = None
 
     @abstractmethod
     def transaction(self, *, wakes: bool = False, synced: bool = True) -> AbstractContextManager[Transaction]:
@@ -110,7 +123,30 @@ class Metadata(ABC):
         with self._notified:
             self.notifications += 1
             self._notified.notify_all()
-        if others:
+        if others and self.is_prompt:
+            self.commit_signal.send()
+        elif others:
+            self._send_soon()
+
+    def _send_soon(self) -> None:
+        """Send the commit signal after a moment; calls within the moment share one signal."""
+        with self._soon:
+            self._is_due = True
+            if self._sender is None:
+                self._sender = threading.Thread(target=self._send_due, name="flowctl-commit-signal", daemon=True)
+                self._sender.start()
+            self._soon.notify()
+
+    def _send_due(self) -> None:
+        """Send signals until none is due for some seconds."""
+        while True:
+            with self._soon:
+                if not self._soon.wait_for(lambda: self._is_due, _IDLE_SECONDS):
+                    self._sender = None
+                    return
+            time.sleep(_MOMENT_SECONDS)
+            with self._soon:
+                self._is_due = False
             self.commit_signal.send()
 
     def wait(self, notifications: int, seconds: float) -> None:

@@ -329,6 +329,16 @@ def has_appended(db: Transaction, name: str) -> int | None:
     return identifier
 
 
+def count_updates(db: Transaction, identifier: int) -> int:
+    """Return the number of stored updates of a table; 0 for an unknown identifier."""
+    count: int | None = db.execute(
+        "SELECT (SELECT coalesce(sum(documents), 0) FROM size WHERE size.collection = collection.name)"
+        " + (SELECT count(*) FROM appended WHERE appended.collection = collection.id) FROM collection WHERE id = ?",
+        (identifier,),
+    ).get
+    return int(count or 0)
+
+
 def appended_tables(db: Transaction, fewest: int) -> list[int]:
     """Return the identifiers of the tables with at least `fewest` updates that are in no segment."""
     rows: list[Any] = db.execute(
