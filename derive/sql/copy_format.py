@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
@@ -17,6 +18,7 @@ from derive.functions.types.type_info import (
     datum_of_text,
     text_function,
 )
+from derive.sql.copy_columns import columns_of_lines, data_of
 from derive.sql.parser.statement import CopyFormat
 from derive.sql.results import CopyOut, ResultColumn
 
@@ -268,13 +270,40 @@ class CopyIn:
         if self._is_ended:
             return []
         data = self._rest + piece
+        if self.lines:
+            many = self._many(data)
+            if many is not None:
+                return many
         rows: list[Row] = []
         begin = 0
         for end in self._ends(data):
+            is_first = not self.lines
             rows += self._rows(data[begin:end])
             begin = end + 1
+            if is_first and not self._is_ended:  # the first line tells how lines end
+                self._rest = b""
+                return rows + self.feed(data[begin:])
         self._rest = data[begin:]
         return rows
+
+    def _many(self, data: bytes) -> list[Row] | None:
+        """Return the rows of the complete lines of data; None if each line must be read by itself."""
+        end = data.rfind(b"\n") + 1
+        if self._end or not end:
+            return None
+        try:
+            texts = columns_of_lines(data[:end], self._form, len(self._columns), _unescaped_text)
+            if texts is None:
+                return None
+            columns = [
+                data_of(kind, column, partial(self._datum_of, kind, modifier), is_plain=modifier is None)
+                for column, (_, kind), modifier in zip(texts, self._columns, self._modifiers, strict=True)
+            ]
+        except (SqlError, UnicodeDecodeError):
+            return None
+        self._rest, self._end = data[end:], b""
+        self.lines += len(columns[0])
+        return list(zip(*columns, strict=True))
 
     def skip(self, data: bytes) -> int:
         """Return the number of bytes in the incomplete last line."""
@@ -341,11 +370,14 @@ class CopyIn:
         name, kind = column
         text = self._text(value, name)
         try:
-            is_zoned = self._zone is not None and kind in READ_IN_ZONE
-            datum = datum_in_zone(kind, text, self._zone or "UTC") if is_zoned else datum_of_text(kind, text)
-            return fitted(modifier, datum) if modifier else datum
+            return self._datum_of(kind, modifier, text)
         except SqlError as exc:
             raise self._error(exc.sqlstate, exc.message, f'{name}: "{text[:_SHOWN_CHARACTERS]}"') from exc
+
+    def _datum_of(self, kind: Type, modifier: TypeModifier | None, text: str) -> Datum:
+        is_zoned = self._zone is not None and kind in READ_IN_ZONE
+        datum = datum_in_zone(kind, text, self._zone or "UTC") if is_zoned else datum_of_text(kind, text)
+        return fitted(modifier, datum) if modifier else datum
 
     def _text(self, data: bytes, column: str | None = None) -> str:
         try:
@@ -425,3 +457,16 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
     if octal:
         return bytes([int(octal, 8) & 0xFF])
     return bytes([int(hexadecimal, 16)]) if hexadecimal else _LETTERS.get(character, character)
+
+
+def _unescaped_text(value: str) -> str:
+    """Return a value without escapes.
+
+    Raises:
+        SqlError: the value has a character that no text may have (22021).
+        UnicodeDecodeError: the bytes of the value are not UTF-8.
+    """
+    text = _UNESCAPED.sub(_unescaped, value.encode()).decode()
+    if "\0" in text:
+        raise SqlError("22021", 'invalid byte sequence for encoding "UTF8": 0x00')
+    return text

@@ -123,6 +123,47 @@ def test_invalid_copy_texts_are_refused_as_in_postgresql(form: CopyFormat, postg
     assert actual == expected or (actual in not_text and expected in not_text)
 
 
+NUMBERS = {
+    Type.BIGINT: ["1", " 1", "1 ", "-0", "+7", "007", "0x10", "1_000", "1,2", "[1", "1]", "null", "true", "", "1.0", "1e1", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "99999999999999999999999"],
+    Type.SMALLINT: ["-32768", "32768", "-32769", '"1"', "{}"],
+    Type.DOUBLE: ["1", "0.0", " 1.5", ".5", "5.", "1e400", "1e-400", "1e-320", "-1e-400", "0e9", "NaN", "-Infinity", "1,2", "null", "0.1", "1_0", "123456789012345678901234567890", "2.5e-7", ""],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in NUMBERS.items() for text in texts])
+def test_copied_numbers_equal_postgresql(postgres: Connection, kind: Type, text: str) -> None:
+    """Several lines are converted together, after the first one."""
+    data = f"1\n{text}\n\\N\n2\n".encode()
+    expected: list[str | None] | str | None
+    with postgres.transaction(force_rollback=True):
+        postgres.execute(f"CREATE TEMP TABLE n (a {kind.value})".encode())
+        try:
+            with postgres.transaction(), postgres.cursor() as cursor, cursor.copy("COPY n FROM STDIN") as copy:
+                copy.write(data)
+            expected = [value for (value,) in postgres.execute("SELECT a::text FROM n ORDER BY ctid").fetchall()]
+        except Error as error:
+            expected = error.sqlstate
+    reader = CopyIn(CopyFormat(), "n", [("a", kind)])
+    actual: list[str | None] | str
+    try:
+        rows = [*reader.feed(data), *reader.finish()]
+        actual = [None if datum is None else text_of(kind, datum) for (datum,) in rows]
+    except SqlError as error:
+        actual = error.sqlstate
+    assert actual == expected
+
+
+def test_copied_lines_keep_their_number_and_rest() -> None:
+    reader = CopyIn(CopyFormat(), "t", COLUMNS)
+    rows = reader.feed(b"a\t1\tt\nb\t2\tf\n\\N\t\\N\t\\N\nc\\\\d\\x41\t3\tt\ne\t")
+    assert rows == [("a", 1, 1), ("b", 2, 0), (None, None, None), ("c\\dA", 3, 1)]
+    assert reader.feed(b"4\tt\n") == [("e", 4, 1)]
+    assert reader.lines == 5
+    with pytest.raises(SqlError) as caught:
+        reader.feed(b"f\t5\tt\ng\tx\tt\n")
+    assert (caught.value.sqlstate, caught.value.detail) == ("22P02", 'COPY t, line 7, column b c: "x"')
+
+
 def test_copy_error_reports_line_and_column() -> None:
     with pytest.raises(SqlError) as caught:
         read(CopyFormat("csv", ",", "", has_header=True), [b"a,b,c\nx,1,t\n", b'"y\nz",1O,t\n'])
