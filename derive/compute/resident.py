@@ -7,9 +7,8 @@ prepares the SELECT once as well.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import inf
-from time import thread_time
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 import apsw
 
@@ -22,6 +21,8 @@ from derive.functions.statement_context import running
 
 _STEPS = 2_000
 """Number of SQLite steps between checks of the time."""
+_BATCH = 1_000
+"""Number of rows that are fetched between checks of their size."""
 
 
 class ResidentQuery:
@@ -49,7 +50,7 @@ class ResidentQuery:
 
 
 class ResidentRows:
-    """Rows of tables in memory. All methods run in one thread.
+    """Rows of tables in memory. One thread at a time calls the methods.
 
     Args:
         most_bytes: largest size of the database.
@@ -58,7 +59,7 @@ class ResidentRows:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._opened: apsw.Connection | None = None
-        self._end = inf
+        self._is_over: Callable[[], bool] = _never
 
     @property
     def size(self) -> int:
@@ -107,30 +108,60 @@ class ResidentRows:
         self._connection.execute(f"DELETE FROM r{table} WHERE rowid = ?", same[:1])
         return True
 
+    def remove(self, table: GlobalId, rows: Sequence[tuple[Row, int]]) -> bool:
+        """Delete rows, each as often as told, in one scan; return False if the table does not have them."""
+        connection = self._connection
+        listed, left = [row for row, _ in rows], [count for _, count in rows]
+        width = len(listed[0])
+        columns = ", ".join(f"c{index}" for index in range(width))
+        same = " AND ".join(f"removed.c{index} IS r.c{index}" for index in range(width))
+        try:
+            connection.execute(f"BEGIN; CREATE TABLE removed({columns}, n)").fetchall()
+            insert = f"INSERT INTO removed VALUES ({', '.join('?' * (width + 1))})"
+            connection.executemany(insert, ((*row, number) for number, row in enumerate(listed)))
+            connection.execute(f"CREATE INDEX removed_rows ON removed({columns})")
+            gone: list[tuple[int]] = []
+            select = f"SELECT r.rowid, removed.n, r.* FROM r{table} AS r CROSS JOIN removed ON {same}"
+            for place, number, *data in connection.execute(select):
+                # SQLite's equal numbers may differ, such as 0.0 and -0.0.
+                if left[number] and (0 not in data or list(map(repr, data)) == list(map(repr, listed[number]))):
+                    left[number] -= 1
+                    gone.append((place,))
+            connection.executemany(f"DELETE FROM r{table} WHERE rowid = ?", gone)
+            connection.execute("DROP TABLE removed; COMMIT").fetchall()
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        return not any(left)
+
     def rows(
-        self, query: ResidentQuery, arguments: Sequence[Datum], most_bytes: int | None, seconds: float
+        self, query: ResidentQuery, arguments: Sequence[Datum], most_bytes: int | None, is_over: Callable[[], bool]
     ) -> list[Row] | None:
-        """Return the rows of a query; None if the query is slow, fails, or has a result that is too large.
+        """Return the rows of a query; None if the query is ended, fails, or has a result that is too large.
 
         Args:
             query: the query.
             arguments: arguments of the parameters.
             most_bytes: maximum size of the result; None for no limit.
-            seconds: greatest processor time, in seconds.
+            is_over: called from time to time; True ends the query.
         """
-        self._end = thread_time() + seconds
+        rows: list[Row] = []
+        size, self._is_over = 0, is_over
         try:
-            with running(self._is_late):
-                rows: list[Row] = self._connection.execute(query.sql, query.bindings(arguments)).fetchall()
+            with running(is_over):
+                cursor = self._connection.execute(query.sql, query.bindings(arguments))
+                while batch := list(islice(cursor, _BATCH)):
+                    rows += batch
+                    size += sum(map(size_of, batch)) if most_bytes is not None else 0
+                    if most_bytes is not None and size > most_bytes:
+                        cursor.close(force=True)
+                        return None
         except (FlowError, apsw.Error):  # the evaluation over stored rows reports the error
-            query.is_slow |= self._is_late()
+            query.is_slow |= is_over()
             return None
         finally:
-            self._end = inf
-        return None if most_bytes is not None and sum(map(size_of, rows)) > most_bytes else rows
-
-    def _is_late(self) -> bool:
-        return thread_time() > self._end
+            self._is_over = _never
+        return rows
 
     @property
     def _connection(self) -> apsw.Connection:
@@ -138,12 +169,16 @@ class ResidentRows:
             self._opened = connection = connect(":memory:")
             size = self._number("page_size")
             connection.execute(f"PRAGMA max_page_count = {max(1, self._most_bytes // size)}")
-            connection.set_progress_handler(self._is_late, _STEPS)
+            connection.set_progress_handler(lambda: self._is_over(), _STEPS)  # noqa: PLW0108 - it changes
         return self._opened
 
     def _number(self, name: str) -> int:
         number: int = self._connection.execute(f"PRAGMA {name}").get
         return number
+
+
+def _never() -> bool:
+    return False
 
 
 def _name(get: Get) -> str:

@@ -162,6 +162,17 @@ class TableRows:
             documents = ({name: value for name, value in one.items() if value is not None} for one in documents)
         return [text.decode() for text in map(orjson.dumps, documents)]
 
+    def as_stored(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Return rows as they are read from Storage, where equal rows have equal texts."""
+        columns = list(zip(*rows, strict=True))
+        is_unchanged = all(
+            set(map(type, data)) <= self._unchanged[index] and self._is_json(index, data)
+            for index, data in enumerate(columns)
+        )
+        if columns and is_unchanged:
+            return rows
+        return self.rows([text for text, _, _ in self.changes((row, 1) for row in rows)])
+
     def value(self, index: int, datum: Datum) -> JSON:
         """Return the document value of a datum that is not NULL."""
         return self._to_json[index](datum)

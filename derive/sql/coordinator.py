@@ -38,7 +38,7 @@ from derive.sql.transactions.key_index import KeyIndexes
 from derive.sql.transactions.key_lookup import KeyLookups
 from derive.sql.transactions.ownership import Ownership
 from derive.sql.transactions.read_capabilities import MaintenanceThread, ReadCapabilities
-from derive.sql.transactions.resident_tables import MOST_BYTES, MOST_ROWS, ResidentTables
+from derive.sql.transactions.resident_tables import MOST_BYTES, ResidentTables
 from derive.sql.transactions.storage_clock import CommitWatcher, StoreClock, dropped_name
 from derive.sql.transactions.timeline import Timeline
 from derive.storage.store import Store
@@ -119,7 +119,6 @@ class Coordinator:
         self.storage_clock = StoreClock(self.store, catalog, self.watcher, lambda: self.objects, self.ownership)
         self.timeline = Timeline(self.storage_clock, self.store.timeline.present() - 1)
         keys = KeyIndexes(self._keyed, self._stored_rows)
-        self._table_memory = table_memory
         residents = ResidentTables(self._table, self._few_rows, table_memory)
         self.commits = GroupCommit(self.timeline, self._dropped, self.storage_clock, self._altered, keys, residents)
         numbers = self.store.sql_catalog
@@ -226,16 +225,16 @@ class Coordinator:
             return source if isinstance(source, Table) else None
         return None
 
-    def _few_rows(self, table: Table, time: int) -> list[Row] | None:
+    def _few_rows(self, table: Table, time: int, most_rows: int, most_bytes: int) -> list[Row] | None:
         """Return the rows of a table at a time; None if they are too many or too large."""
         known = self.store.tables.read(table.id, BEGINNING, time + 1)
-        if len(known.appended) + sum(segment.documents for segment in known.segments) > MOST_ROWS:
+        if len(known.appended) + sum(segment.documents for segment in known.segments) > 2 * most_rows:
             return None
         rows: list[Row] = []
         size = 0
         for batch in table_at(self.store, table, time):
             size += sum(map(size_of, batch))
-            if size > self._table_memory:
+            if size > most_bytes or len(rows) > most_rows:
                 return None
             rows += batch
         return rows

@@ -16,12 +16,15 @@ from derive.sql.preparation import plan
 CREATE = "CREATE TABLE t (a int, b text, c numeric UNIQUE, d interval, PRIMARY KEY (a, b))"
 
 
+UNIQUE = "CREATE UNIQUE INDEX ON t (lower(b), a) WHERE c > 0"
+
 LOOKUPS = [
     "SELECT * FROM t WHERE a = 1 AND b = 'x'",
     "SELECT d, a, d AS e FROM t WHERE b = $1 AND a = $2",
     "SELECT a FROM t WHERE c = 1.50",
     "SELECT a FROM t WHERE (c = $1) LIMIT 1",
     "SELECT a FROM t AS u WHERE u.c = $1",
+    "SELECT d FROM t WHERE a = $1 AND c > 0 AND lower(b) = 'x'",
 ]
 OTHERS = [
     "SELECT a FROM t WHERE a = 1",
@@ -34,6 +37,9 @@ OTHERS = [
     "SELECT a + 1 FROM t WHERE c = 1",
     "SELECT count(*) FROM t WHERE c = 1",
     "SELECT t.a FROM t, t AS u WHERE t.c = 1",
+    "SELECT d FROM t WHERE a = $1 AND lower(b) = 'x'",
+    "SELECT d FROM t WHERE a = $1 AND upper(b) = 'x' AND c > 0",
+    "SELECT d FROM t WHERE a = $1 AND lower(b) = 'x' AND c > 0 AND d IS NULL",
     "SELECT a FROM u WHERE a = 1",
     "SELECT a FROM v WHERE c = 1",
 ]
@@ -42,7 +48,7 @@ OTHERS = [
 def test_queries_of_one_key_are_lookups(tmp_path: Path) -> None:
     async def check(coordinator: Coordinator) -> None:
         client = Client(coordinator)
-        await client.script(CREATE, "CREATE TABLE u (a int)", "CREATE VIEW v AS SELECT a, c FROM t")
+        await client.script(CREATE, UNIQUE, "CREATE TABLE u (a int)", "CREATE VIEW v AS SELECT a, c FROM t")
         objects = coordinator.objects
         queries = {text: plan(text, (), objects).query for text in LOOKUPS + OTHERS}
         found = [text for text, query in queries.items() if query and coordinator.key_lookups.find(query, objects)]
@@ -71,7 +77,7 @@ def test_lookups_equal_evaluations(statements: list[tuple[bool, str, int, int]])
 
     async def check(coordinator: Coordinator) -> None:
         clients = Client(coordinator), Client(coordinator)
-        await clients[0](CREATE)
+        await clients[0].script(CREATE, UNIQUE)
         for is_second, text, key, value in statements:
             client = clients[is_second]
             try:

@@ -297,7 +297,8 @@ def test_commits_during_a_copy_are_applied_once(tmp_path: Path, written: list[in
         assert isinstance(source, Table)
         is_noted = threading.Event()
 
-        def contents(_: Table, time: int) -> list[Row]:
+        def contents(_: Table, time: int, *limits: int) -> list[Row]:
+            assert limits
             assert is_noted.wait(60)
             return [(one,) for one in [0, *written] if one <= time]
 

@@ -173,12 +173,14 @@ async def test_prepared_statements_are_executed(client: Client) -> None:
 
 async def test_explain_and_show_list_objects(client: Client) -> None:
     await client.script("CREATE TABLE t (a int NOT NULL); CREATE VIEW v AS SELECT a FROM t; CREATE INDEX i ON t (a)")
+    await client.script("CREATE UNIQUE INDEX j ON t (a, (a % 2)) WHERE a > 0")
 
     assert any("t" in (line or "") for (line,) in await client("EXPLAIN SELECT a, count(*) FROM t GROUP BY a"))
     assert (await client("EXPLAIN TIMESTAMP FOR SELECT * FROM t"))[0][0]
     assert await client("SHOW TABLES") == [("t",)]
     assert await client("SHOW VIEWS") == [("v",)]
-    assert await client("SHOW INDEXES") == [("i", "t", "a")]
+    assert await client("SHOW INDEXES") == [("i", "t", "a"), ("j", "t", "a, a % 2")]
+    assert await client("SHOW INDEXES FROM v") == []
     assert await client("SHOW COLUMNS FROM t") == [("a", "f", "integer")]
     assert ("shop/orders", "collection") in await client("SHOW OBJECTS")
 

@@ -16,6 +16,7 @@ from derive.sql.parser.transaction_statements import SetConstraints
 from derive.sql.planner.interfaces import Constraint, NamedRelation
 from derive.sql.results import Notice
 from derive.sql.transactions.deferral import ConstraintName, Deferral
+from derive.sql.transactions.writes import tables_of
 
 
 async def set_constraints(state: State, statement: SetConstraints) -> tuple[Notice, ...]:
@@ -58,7 +59,7 @@ async def check_deferred(state: State, after: Deferral | None = None) -> None:
     Raises:
         SqlError: a row that a foreign key refers to is missing (23503); or as for a read of a transaction.
     """
-    written = {write[0] for write in state.transaction.writes}
+    written = tables_of(state.transaction.writes)
     keys = [
         (table, key) for table, key in _deferred(state, written) if after is None or not after.defers(table.schema, key)
     ]

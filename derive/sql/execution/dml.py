@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeAlias
 
-from derive.algebra.expression import Literal
-from derive.algebra.relation import Constant, Get, GlobalId, Relation
+from derive.algebra.expression import Literal, Parameter
+from derive.algebra.relation import Constant, Get, GlobalId, Project, Relation
 from derive.algebra.rewrite import with_gets
 from derive.algebra.types import Datum, Row
 from derive.compute import oneshot
@@ -51,7 +51,7 @@ from derive.sql.preparation import Plan, result_columns
 from derive.sql.results import Result, in_thread, of_rows
 from derive.sql.transactions.group_commit import Shape, shape_of
 from derive.sql.transactions.key_index import KeyChanges, KeyPacker
-from derive.sql.transactions.writes import InsertedRows, Write, tables_of
+from derive.sql.transactions.writes import ChangedRows, InsertedRows, Write, tables_of
 
 Unbound: TypeAlias = tuple[PlannedQuery, Sequence[Datum]]
 """A query with parameters, and its arguments."""
@@ -290,6 +290,8 @@ async def write(state: State, plan: Plan, arguments: Sequence[Datum]) -> Result:
     is_short = len(plan.text) <= MOST_CHARACTERS
     if plan.writes is not None:
         result = await _with_writes(state, plan.writes, arguments, is_short=is_short)
+    elif plan.write is not None and plan.rows is None and (row := _plain_row(plan.write, arguments)) is not None:
+        result = await _insert_row(state, plan.write, row, arguments)
     else:
         assert plan.write is not None
         bound, unbound = bound_write(state, plan.write, arguments), (plan.write.query, arguments)
@@ -297,6 +299,34 @@ async def write(state: State, plan: Plan, arguments: Sequence[Datum]) -> Result:
         result = _result(plan.write, rows[0], plan.zone)
     # Without an open transaction, the write is committed already.
     return replace(result, has_happened=not (state.is_explicit or state.transaction.has_written))
+
+
+def _plain_row(planned: PlannedWrite, arguments: Sequence[Datum]) -> Row | None:
+    """Return the row of an INSERT of one row of parameters and literals; None for other writes."""
+    relation = planned.query.relation
+    is_plain = planned.kind is WriteKind.INSERT and planned.completion is None and planned.conflict is None
+    if not is_plain or planned.returning is not None or len(relation.types) != len(planned.table.columns):
+        return None
+    match relation:
+        case Project(input=Constant(rows=((),)), expressions=expressions):
+            parts = [part for part in expressions if isinstance(part, Literal | Parameter)]
+            if len(parts) == len(expressions):
+                return tuple([part.value if isinstance(part, Literal) else arguments[part.index] for part in parts])
+    return None
+
+
+async def _insert_row(state: State, planned: PlannedWrite, row: Row, arguments: Sequence[Datum]) -> Result:
+    """Execute an INSERT of a row, which needs no evaluation."""
+    if state.objects.references:  # foreign keys
+        bound = bound_write(state, planned, arguments)
+        return _result(planned, (await _written(state, [bound], is_short=True))[0], None)
+    state.transaction.check_writable()
+    state.coordinator.own()
+    planned.check([row])
+    writes = InsertedRows(planned.table.id, [row])
+    await check_keys(state, planned.table, writes)
+    state.transaction.write(writes, _committed(state, planned.table))
+    return _result(planned, NewRows([row]), None)
 
 
 async def _with_writes(
@@ -485,16 +515,18 @@ def _writes(table: NamedRelation, parts: Sequence[Written]) -> Sequence[Write]:
     if type(parts) is NewRows:
         return InsertedRows(table.id, parts.rows)
     if all(old is None for old, _, _ in parts):
-        return [(table.id, new, 1) for _, new, _ in parts if new is not None]
-    writes: list[Write] = []
+        return InsertedRows(table.id, [new for _, new, _ in parts if new is not None])
+    if all(new is None for _, new, _ in parts):
+        removed = [old for old, _, _ in parts if old is not None]
+        return ChangedRows(table.id, removed, [-1] * len(removed))
+    rows, diffs = list[Row](), list[int]()
     for old, new, _ in parts:
-        if old == new:
-            continue
-        if old is not None:
-            writes.append((table.id, old, -1))
-        if new is not None:
-            writes.append((table.id, new, 1))
-    return writes
+        if old != new:
+            for row, diff in ((old, -1), (new, 1)):
+                if row is not None:
+                    rows.append(row)
+                    diffs.append(diff)
+    return ChangedRows(table.id, rows, diffs)
 
 
 def _result(planned: PlannedWrite, rows: Sequence[Written], zone: str | None) -> Result:
@@ -526,6 +558,10 @@ async def copy_to(state: State, plan: Plan, statement: Copy, arguments: Sequence
     return Result(lambda count: f"COPY {count}", columns, rows, copy_out=writer, is_prompt=is_prompt)
 
 
+_COPIED, _SHORT = 1 << 19, 1 << 14
+"""Number of copied bytes that are converted together, and that are converted on the event loop."""
+
+
 def copy_from(state: State, statement: Copy) -> Result:
     """Execute `COPY … FROM STDIN`."""
     assert isinstance(statement.source, QualifiedName)
@@ -548,16 +584,29 @@ def copy_from(state: State, statement: Copy) -> Result:
 
     async def take(pieces: AsyncIterator[bytes]) -> int:
         count = 0
-        async for piece in pieces:
-            count += await add(reader.feed(piece))
+        async for data in _joined(pieces):
+            count += await add(await asyncio.to_thread(reader.feed, data) if len(data) > _SHORT else reader.feed(data))
         return count + await add(reader.finish())
 
     return Result(lambda count: f"COPY {count}", columns, copy_in=take, is_binary=is_binary)
 
 
+async def _joined(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the bytes of pieces in longer pieces, which are converted in less time."""
+    parts, size = list[bytes](), 0
+    async for piece in pieces:
+        parts.append(piece)
+        size += len(piece)
+        if size >= _COPIED:
+            yield b"".join(parts)
+            parts, size = [], 0
+    if parts:
+        yield b"".join(parts)
+
+
 def _adding(state: State, table: NamedRelation, indexes: Sequence[int]) -> Callable[[Sequence[Row]], Awaitable[int]]:
     """Return a function that completes, checks and writes copied rows, and returns their number."""
-    complete = _completion(state, table, indexes)
+    complete, width = _completion(state, table, indexes), len(table.columns)
     planned = plan_completion(table, state.objects)
     planned = replace(planned, completion=state.bound(planned.completion)) if planned.completion else planned
 
@@ -566,7 +615,7 @@ def _adding(state: State, table: NamedRelation, indexes: Sequence[int]) -> Calla
             return 0
         rows = await completed(state, planned, complete(copied))
         planned.check(rows)
-        writes: list[Write] = [(table.id, row[: len(table.columns)], 1) for row in rows]
+        writes = InsertedRows(table.id, [row[:width] for row in rows] if len(rows[0]) > width else rows)
         await check_keys(state, table, writes)
         state.transaction.write(await foreign_keys.enforced(state, writes), _committed(state, table))
         return len(rows)

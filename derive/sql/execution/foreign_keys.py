@@ -28,7 +28,7 @@ from derive.sql.planner.interfaces import Constraint, NamedRelation
 from derive.sql.planner.plan import plan_query
 from derive.sql.planner.planned import in_session
 from derive.sql.transactions.key_index import KeyPacker, shown_key
-from derive.sql.transactions.writes import Write
+from derive.sql.transactions.writes import Write, tables_of
 
 _MOST_KEYS = 500
 """Greatest number of keys in one query."""
@@ -55,7 +55,7 @@ def tables_read(objects: Objects, written: Collection[GlobalId]) -> frozenset[Gl
 
 async def enforced(
     state: State, writes: Sequence[Write], updated: Mapping[tuple[GlobalId, Row], Row] | None = None
-) -> list[Write]:
+) -> Sequence[Write]:
     """Return the writes of a statement with those that they cause in other tables, after all checks.
 
     Args:
@@ -67,9 +67,9 @@ async def enforced(
         SqlError: 23503 or 23001, a foreign key would have no row that it refers to; 23502 or 23514, a row that a key
             changes violates a constraint; 40001, another session has written a row that decides.
     """
+    if not tables_read(state.objects, tables_of(writes)):
+        return writes
     check = KeyCheck(state, writes, updated)
-    if not check.tables:
-        return list(writes)
     await check.follow_deletions()
     await check.check_keys()
     return check.writes
@@ -85,7 +85,6 @@ class KeyCheck:
 
     Attributes:
         writes: the writes, with those that they cause.
-        tables: the tables that the check may read.
     """
 
     def __init__(
@@ -94,7 +93,6 @@ class KeyCheck:
         self._state, self._objects = state, state.objects
         self._updated = dict(updated or {})
         self.writes = list(writes)
-        self.tables = tables_read(self._objects, {write[0] for write in writes})
 
     def _rows(self, table: GlobalId) -> tuple[list[Row], list[Row]]:
         """Return the rows that the statement deletes and inserts, without those that it does both with."""

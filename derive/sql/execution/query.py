@@ -34,6 +34,8 @@ from derive.relations.columns import Source, columns_of
 from derive.sql.catalog.items import is_provisional
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
+from derive.sql.execution import keyed_joins
+from derive.sql.execution.keyed_joins import COMPUTED
 from derive.sql.execution.sequences import SEQUENCE_FUNCTIONS, call_sequence
 from derive.sql.execution.state import State
 from derive.sql.maintenance.view_state import Maintained
@@ -380,7 +382,7 @@ async def _look_up_key(
         key = lookup.key(arguments)
         if key is None:
             return of_rows([])
-        rows = await coordinator.commits.rows_of_key(lookup.table, lookup.number, key, time)
+        rows = await coordinator.commits.rows_of_keys(lookup.table, lookup.number, [key], time)
     return None if rows is None else of_rows([lookup.result(row) for row in rows])
 
 
@@ -394,7 +396,9 @@ async def read_tables(state: State, query: PlannedQuery, arguments: Sequence[Dat
         time = await time_of(state, asked.tables, None)
         if time < coordinator.ownership.begun:  # the former owner's later commits are not noted here
             return None
-        rows = await coordinator.commits.rows_of_tables(asked, time, arguments, state.most_bytes)
+        rows = await coordinator.commits.rows_of_tables(
+            asked, time, arguments, state.most_bytes, lambda: state.is_stopped
+        )
     if rows is not None:
         _logger.debug("evaluation over tables in memory: %s", asked.tables.keys())
     return rows
@@ -445,11 +449,14 @@ async def read(
     if asked is None:
         await _check_views(state, query.relation, time)
     known = {} if as_of is not None else await _rows_by_keys(state, query, time)
-    if not may_wait and known.keys() == ids:
-        ready = _rows_at_once(state, query, staged, known, time, has_changes=has_changed)
+    computed: Sequence[Row] = ()
+    if as_of is None and not may_wait:
+        query, computed = await _joined_by_key(state, query, time, known, staged, has_changes=has_changed)
+    if not may_wait and known.keys() >= maintained.sources(ids_of(query.relation)):
+        ready = _rows_at_once(state, query, staged, known, time, computed, has_changes=has_changed)
         if ready is not None:
             return of_rows(ready)
-    rows_then = rows_at(state, query, time, staged=staged, known=known, has_changes=has_changed)
+    rows_then = rows_at(state, query, time, staged=staged, known=known, computed=computed, has_changes=has_changed)
     return in_thread(rows_then, state.stop, ThreadPoolExecutor(1) if may_wait else None)
 
 
@@ -467,12 +474,54 @@ async def _rows_by_keys(state: State, query: PlannedQuery, time: int) -> dict[Gl
     return known
 
 
+_MOST_JOINED = 50_000
+"""Greatest number of updates of stored tables from which the rows of a join's side are computed first."""
+
+
+async def _joined_by_key(
+    state: State,
+    query: PlannedQuery,
+    time: int,
+    known: dict[GlobalId, list[Row]],
+    staged: Sequence[Row],
+    *,
+    has_changes: bool,
+) -> tuple[PlannedQuery, Sequence[Row]]:
+    """Compute the rows that a table is joined with by a key, and add their partners to `known`.
+
+    Returns:
+        The query over the computed rows, and these rows; the same query without such a join, or with many rows.
+    """
+    coordinator = state.coordinator
+    keys = coordinator.commits.keys
+    if not any(keys.keyed(coordinator.maintained.sources(ids_of(query.relation)))):
+        return query, ()
+    relation = coordinator.maintained.expanded(query.relation)
+    join = keyed_joins.find(relation, lambda identifier: next(iter(keys.keyed([identifier])), None))
+    if join is None or join.table.id in known:
+        return query, ()
+    stored = ids_of(join.source) - known.keys()
+    if not stored <= state.objects.items.keys() or coordinator.store.tables.updates_of(stored) > _MOST_JOINED:
+        return query, ()
+    finishing = Finishing((), None, 0, tuple(range(len(join.source.types))))
+    source = replace(query, relation=join.source, finishing=finishing)
+    rows = _rows_at_once(state, source, staged, known, time, has_changes=has_changes) if not stored else None
+    if rows is None:
+        batches = rows_at(state, source, time, staged=staged, known=known, has_changes=has_changes)
+        rows = [row async for batch in in_thread(batches, state.stop) for row in batch]
+    partners = await coordinator.commits.rows_of_keys(join.table, join.number, join.keys(rows), time)
+    if partners is not None:
+        known[join.table.id] = partners
+    return replace(query, relation=join.over_computed(relation)), rows
+
+
 def _rows_at_once(
     state: State,
     query: PlannedQuery,
     staged: Sequence[Row],
     known: Mapping[GlobalId, Sequence[Row]] = MappingProxyType({}),
     time: int = 0,
+    computed: Sequence[Row] = (),
     *,
     has_changes: bool = False,
 ) -> list[Row] | None:
@@ -482,7 +531,14 @@ def _rows_at_once(
     end = thread_time() + _PROMPT_SECONDS
     try:
         batches = rows_at(
-            state, query, time, lambda: thread_time() > end, staged=staged, known=known, has_changes=has_changes
+            state,
+            query,
+            time,
+            lambda: thread_time() > end,
+            staged=staged,
+            known=known,
+            computed=computed,
+            has_changes=has_changes,
         )
         return [row for batch in batches for row in batch]
     except SqlError as error:
@@ -562,6 +618,7 @@ def rows_at(
     *,
     staged: Sequence[Row] = (),
     known: Mapping[GlobalId, Sequence[Row]] = MappingProxyType({}),
+    computed: Sequence[Row] = (),
     has_changes: bool = False,
 ) -> Iterator[list[Row]]:
     """Return the rows of a query at a time, evaluated from Storage.
@@ -573,10 +630,11 @@ def rows_at(
         cancelled: returns whether the query is cancelled; by default, whether the statement is.
         staged: staged rows of a statement that writes.
         known: all needed rows of some tables at the time.
+        computed: rows of the relation `COMPUTED`.
         has_changes: whether to include the changes of the transaction.
     """
     coordinator = state.coordinator
-    begun: dict[GlobalId, Sequence[Row]] = {STAGED: staged}
+    begun: dict[GlobalId, Sequence[Row]] = {STAGED: staged, COMPUTED: computed}
     ids = ids_of(query.relation)
     begun.update((id_, state.transaction.rows(id_)) for id_ in ids if is_provisional(id_))
     relation = coordinator.maintained.expanded(query.relation)

@@ -347,6 +347,9 @@ def _indexes(statement: ShowObjects, objects: Objects) -> tuple[tuple[ResultColu
         subject = objects.described(item.on) if item.kind is ObjectKind.INDEX and item.on is not None else None
         if subject is not None and on in {None, subject.id}:
             rows.append((item.name, subject.name, ", ".join(item.parts or item.indexed)))
+        for key in item.constraints if item.kind is ObjectKind.TABLE and on in {None, item.id} else ():
+            if key.is_key:
+                rows.append((key.name, item.name, ", ".join(key.parts or key.columns)))
     return tuple(map(text_column, ("name", "on", "columns"))), sorted(rows, key=str)
 
 

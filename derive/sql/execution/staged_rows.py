@@ -28,6 +28,9 @@ async def over_staged(state: State, query: PlannedQuery, staged: Sequence[Row]) 
     """Return the rows of a query over staged rows."""
     picked = _picked(query.relation)
     if picked is not None:
+        places = [part.index if isinstance(part, Column) else None for part in picked]
+        if staged and places == list(range(len(staged[0]))):
+            return list(staged)
         return [
             tuple([row[part.index] if isinstance(part, Column) else part.value for part in picked]) for row in staged
         ]

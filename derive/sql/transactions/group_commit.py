@@ -250,6 +250,10 @@ class GroupCommit:
                 try:
                     for part in (together, *alone):
                         await self._write(part)
+                except Exception as error:  # nothing of this part and of later parts was written
+                    for waiting in group:
+                        if not waiting.done.done():
+                            waiting.done.set_exception(error)
                 except BaseException:
                     _give_up(group)
                     raise
@@ -280,11 +284,13 @@ class GroupCommit:
         rows = await self.keys.rows_within(table, bounds, time)
         return rows if self._is_applied(table, time) else None
 
-    async def rows_of_key(self, table: NamedRelation, number: int, key: bytes, time: int) -> list[Row] | None:
-        """Return the row of a key at a time, if there is one; None if it is not known without a read of Storage."""
+    async def rows_of_keys(
+        self, table: NamedRelation, number: int, keys: Collection[bytes], time: int
+    ) -> list[Row] | None:
+        """Return the rows of values of a key at a time; None if they are not known without a read of Storage."""
         if not self._is_applied(table.id, time):
             return None
-        rows = await self.keys.rows_of_key(table, number, key, time)
+        rows = await self.keys.rows_of_keys(table, number, keys, time)
         return rows if self._is_applied(table.id, time) else None
 
     def _is_applied(self, table: GlobalId, time: int) -> bool:
@@ -295,7 +301,12 @@ class GroupCommit:
         return self._written.get(table, 0) <= time
 
     async def rows_of_tables(
-        self, asked: TableQuery, time: int, arguments: Sequence[Datum], most_bytes: int | None
+        self,
+        asked: TableQuery,
+        time: int,
+        arguments: Sequence[Datum],
+        most_bytes: int | None,
+        is_over: Callable[[], bool],
     ) -> list[Row] | None:
         """Return the rows of a query at a time from copies of its tables; None if Storage must be read.
 
@@ -304,13 +315,20 @@ class GroupCommit:
             time: the time.
             arguments: arguments of the parameters.
             most_bytes: maximum size of the result; None for no limit.
+            is_over: returns whether the statement is cancelled; any thread calls it.
         """
-        tables = asked.tables or {}
-        if not all(self._is_applied(identifier, time) for identifier in tables):
+        tables, query = asked.tables or {}, asked.lowered
+        if query is None or not all(self._is_applied(identifier, time) for identifier in tables):
             return None
-        if not self.residents.are_loaded(asked) and not await self.residents.load(asked, time, self._is_applied):
+        if not query.is_slow:
+            is_small = self.residents.are_loaded(asked) or await self.residents.load(asked, time, self._is_applied)
+            rows = self.rows_of_tables_at_once(asked, time, arguments, most_bytes) if is_small else None
+            if rows is not None or (is_small and not query.is_slow):
+                return rows
+        if len(tables) != 1:
             return None
-        return self.rows_of_tables_at_once(asked, time, arguments, most_bytes)
+        table = next(iter(tables.items()))
+        return await self.residents.large.rows(query, table, time, arguments, most_bytes, self._is_applied, is_over)
 
     def rows_of_tables_at_once(
         self, asked: TableQuery, time: int, arguments: Sequence[Datum], most_bytes: int | None
@@ -489,6 +507,8 @@ class GroupCommit:
         self._discard_defined(group[0].definitions)
         try:
             await self.keys.apply(keys.values())
+        except Exception:  # as if the disk is full: the writes stand, and the next write builds the indexes again
+            self.keys.discard(keys.keys())
         except BaseException:
             self.keys.discard(keys.keys())
             _give_up(group)

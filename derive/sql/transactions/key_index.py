@@ -2,24 +2,23 @@
 
 One process writes all tables of SQL, and group commit gives its writes an order. So an index that follows the commits
 is exact: a write is checked against the index and the writes before it in the same group, and the index changes after
-the group is durable. An index is in a temporary SQLite database, of which only a cache is in memory. It is built from
-the stored rows at the first write of a table, and again after ALTER TABLE or a commit of unknown outcome.
+the group is durable. It is built from the stored rows at the first write of a table, and again after ALTER TABLE or a
+commit of unknown outcome.
 """
 
 from __future__ import annotations
 
 import asyncio
 import marshal
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import product, repeat
 from math import prod
 from operator import itemgetter
 from typing import Any
 
-import apsw
-
 from derive.algebra.bounds import Bounds
+from derive.algebra.expression import Column, Expression
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Datum, Row, Type
 from derive.compute.row_values import RowValues
@@ -28,14 +27,11 @@ from derive.functions.types.type_info import INFO_OF
 from derive.sql.planner.index_keys import condition_of, expressions_of, shown_expression
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation
 from derive.sql.planner.planned import texts_of
+from derive.sql.transactions.key_rows import FORMAT, KeyMemory, KeyRows
 from derive.sql.transactions.writes import Write, by_table
 
 _MOST_AT_ONCE = 2_000
 """Number of rows up to which an index is used on the event loop, without a thread."""
-_MOST_KEYS = 256
-"""Number of keys that one statement looks up."""
-_FORMAT = 2
-"""Format of `marshal` in which equal values have equal bytes."""
 
 
 def _unchanged(datum: Datum) -> Datum:
@@ -57,9 +53,17 @@ def _part_of(kind: Type) -> Callable[[Any], Datum]:
 
 
 @lru_cache(256)
+def parts_of(table: NamedRelation, key: Constraint) -> tuple[Expression, ...]:
+    """Return the parts of a key, over the columns of the table."""
+    if key.parts:
+        return expressions_of(table, key.parts)
+    return tuple(Column(index, table.columns[index].type) for index in table.indexes(key.columns))
+
+
+@lru_cache(256)
 def _computed(table: NamedRelation, key: Constraint) -> tuple[RowValues, tuple[Type, ...]]:
     """Return the values of a key with expressions, and their types."""
-    parts = expressions_of(table, key.parts)
+    parts = parts_of(table, key)
     return RowValues(parts, condition_of(table, key.condition)), tuple(part.type for part in parts)
 
 
@@ -95,7 +99,13 @@ class KeyPacker:
             if (datum := row[index]) is None:
                 return None
             values.append(part(datum))
-        return marshal.dumps(values, _FORMAT)
+        return marshal.dumps(values, FORMAT)
+
+    def pack_parts(self, data: Sequence[Datum]) -> bytes | None:
+        """Return the key with some data of its parts; None if one is NULL."""
+        if None in data:
+            return None
+        return marshal.dumps([part(datum) for (_, part), datum in zip(self._parts, data, strict=True)], FORMAT)
 
     def pack(self, rows: Sequence[Row]) -> list[bytes | None]:
         """Return the keys of rows, as a call for each row returns them."""
@@ -107,7 +117,7 @@ class KeyPacker:
             if None in column:
                 return list(map(self, rows))
             columns.append(column if part is _unchanged else list(map(part, column)))
-        return list(map(marshal.dumps, map(list, zip(*columns, strict=True)), repeat(_FORMAT)))
+        return list(map(marshal.dumps, map(list, zip(*columns, strict=True)), repeat(FORMAT)))
 
     def within(self, bounds: Bounds) -> list[bytes] | None:
         """Return all keys of rows within bounds; None if these are not known, or too many."""
@@ -121,7 +131,7 @@ class KeyPacker:
             choices.append([part(datum) for datum in data if datum is not None])
         if prod(map(len, choices)) > _MOST_AT_ONCE:
             return None
-        return [marshal.dumps(list(values), _FORMAT) for values in product(*choices)]
+        return [marshal.dumps(list(values), FORMAT) for values in product(*choices)]
 
 
 def duplicate(table: NamedRelation, key: Constraint, row: Row) -> SqlError:
@@ -214,70 +224,53 @@ class KeyChanges:
         """Return the values of a key that have more rows than before."""
         return [key for key, count in self._counts[number].items() if count > 0]
 
-    def changed(self, number: int) -> Iterator[tuple[bytes, Row | None]]:
-        """Yield the values of a key that have changed, each with its present row; None without one."""
-        rows = self._rows[number]
-        for key, count in self._counts[number].items():
-            if count < 0:
-                yield key, None
-            elif key in rows:
-                yield key, rows[key]
+    def is_single(self, number: int) -> bool:
+        """Return whether no value of a key has two more rows than before."""
+        return max(self._counts[number].values(), default=0) <= 1
+
+    def is_apart(self, number: int, keys: Iterable[bytes]) -> bool:
+        """Return whether none of some values of a key has changed."""
+        return self._counts[number].keys().isdisjoint(keys)
+
+    def changed(self, number: int) -> tuple[list[bytes], Mapping[bytes, Row]]:
+        """Return the values of a key that have no row any more, and the present rows of other changed values."""
+        counts, rows = self._counts[number], self._rows[number]
+        removed = [key for key, count in counts.items() if count < 0]
+        return removed, {key: row for key, row in rows.items() if counts[key] >= 0} if removed else rows
 
 
 class _TableIndex:
     """The index of one table; `since` is a time from which on the index has the rows of the table."""
 
-    def __init__(self, table: NamedRelation, since: int = 0) -> None:
+    def __init__(self, table: NamedRelation, memory: KeyMemory, since: int = 0) -> None:
         self.table, self.since = table, since
         self.lock = asyncio.Lock()
-        self._database = apsw.Connection("")  # a temporary file, which SQLite removes
-        self._database.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32000")
-        for number in range(len(table.keys)):
-            self._database.execute(f"CREATE TABLE key{number} (key BLOB PRIMARY KEY, row BLOB) WITHOUT ROWID")
+        self._present = [KeyRows(memory) for _ in table.keys]
 
     def load(self, batches: Iterable[Sequence[Row]]) -> None:
         packers = [KeyPacker(self.table, key) for key in self.table.keys]
-        self._database.execute("BEGIN")
         for rows in batches:
-            for number, packer in enumerate(packers):
-                pairs = ((packer(row), row) for row in rows)
-                self._put(number, ((key, row) for key, row in pairs if key is not None))
-        self._database.execute("COMMIT")
-
-    def _put(self, number: int, pairs: Iterable[tuple[bytes, Row]]) -> None:
-        ordered = sorted(pairs, key=itemgetter(0))  # nearby keys share pages
-        data = map(marshal.dumps, map(itemgetter(1), ordered), repeat(_FORMAT))
-        stored = zip(map(itemgetter(0), ordered), data, strict=False)
-        self._database.executemany(f"INSERT OR REPLACE INTO key{number} VALUES (?, ?)", stored)
+            for packer, present in zip(packers, self._present, strict=True):
+                pairs = zip(packer.pack(rows), rows, strict=True)
+                present.put({key: row for key, row in pairs if key is not None})
 
     def apply(self, changes: KeyChanges) -> None:
-        self._database.execute("BEGIN")
-        for number in range(len(self.table.keys)):
-            changed = list(changes.changed(number))
-            gone = [(key,) for key, row in changed if row is None]
-            self._database.executemany(f"DELETE FROM key{number} WHERE key = ?", gone)
-            self._put(number, ((key, row) for key, row in changed if row is not None))
-        self._database.execute("COMMIT")
+        for number, present in enumerate(self._present):
+            removed, added = changes.changed(number)
+            present.remove(removed)
+            present.put(added)
 
     def rows(self, number: int, keys: Iterable[bytes]) -> dict[bytes, Row]:
         """Return the present rows by values of a key."""
-        present: dict[bytes, Row] = {}
-        listed = list(keys)
-        full = len(listed) - len(listed) % _MOST_KEYS
-        for begin in range(0, full, _MOST_KEYS):
-            asked = f"SELECT key, row FROM key{number} WHERE key IN ({', '.join('?' * _MOST_KEYS)})"
-            some = self._database.execute(asked, listed[begin : begin + _MOST_KEYS])
-            present.update((key, tuple(marshal.loads(data))) for key, data in some)
-        for key in listed[full:]:
-            data = self._database.execute(f"SELECT row FROM key{number} WHERE key = ?", (key,)).get
-            if data is not None:
-                present[key] = tuple(marshal.loads(data))
-        return present
+        return self._present[number].of(keys)
 
     def violation(self, changes: KeyChanges, before: KeyChanges | None) -> SqlError | None:
         """Return the error of the first key that would have two rows; None if all keys are unique."""
         for number, key in enumerate(self.table.keys):
             added = changes.added(number)
+            is_new = changes.is_single(number) and (before is None or before.is_apart(number, added))
+            if is_new and not self._present[number].has_any(added):
+                continue
             present = self.rows(number, added)
             for value in added:
                 count = (value in present) + changes.count(number, value)
@@ -294,14 +287,17 @@ class KeyIndexes:
     Args:
         table: returns the table of an identifier under the committed names; None without keys.
         contents: returns the last time of a table's stored rows, and these rows in batches.
+        memory: memory of the rows.
     """
 
     def __init__(
         self,
         table: Callable[[GlobalId], NamedRelation | None],
         contents: Callable[[NamedRelation], tuple[int, Iterable[Sequence[Row]]]],
+        memory: KeyMemory | None = None,
     ) -> None:
         self._table, self._contents = table, contents
+        self._memory = memory or KeyMemory()
         self._indexes: dict[GlobalId, _TableIndex] = {}
 
     def keyed(self, ids: Iterable[GlobalId]) -> list[NamedRelation]:
@@ -323,7 +319,7 @@ class KeyIndexes:
                 continue
             self.discard([table.id])
             last, batches = self._contents(table)
-            index = _TableIndex(table, max(time, last))
+            index = _TableIndex(table, self._memory, max(time, last))
             await asyncio.to_thread(index.load, batches)
             self._indexes[table.id] = index
 
@@ -341,7 +337,7 @@ class KeyIndexes:
         """
         index = self._find(changes.table)
         if index is None:  # a table of the same transaction: its rows are among the earlier writes
-            return _TableIndex(changes.table).violation(changes, before)
+            return _TableIndex(changes.table, self._memory).violation(changes, before)
         async with index.lock:
             if len(changes) <= _MOST_AT_ONCE:
                 return index.violation(changes, before)
@@ -369,13 +365,14 @@ class KeyIndexes:
                     return list(index.rows(number, keys).values())
         return None
 
-    async def rows_of_key(self, table: NamedRelation, number: int, key: bytes, time: int) -> list[Row] | None:
-        """Return the present row of a key with a number, if there is one; None without an index, or not for a time."""
+    async def rows_of_keys(
+        self, table: NamedRelation, number: int, keys: Collection[bytes], time: int
+    ) -> list[Row] | None:
+        """Return the present rows of values of a key with a number; None without an index, or not for a time."""
         index = self._find(table)
         if index is None or index.since > time:
             return None
-        async with index.lock:
-            return list(index.rows(number, [key]).values())
+        return list((await self.rows(table, number, keys)).values())
 
     async def apply(self, changes: Iterable[KeyChanges]) -> None:
         """Add committed writes to the indexes."""

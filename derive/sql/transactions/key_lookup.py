@@ -1,22 +1,26 @@
 """Lookups by a key: a query of the row of one key of a table is answered from the index of the key.
 
-Programs read most rows by their primary key. Such a query selects columns of one table `WHERE` each column of a key
-equals a constant or a parameter. Its plan is analyzed once, and its row is read without an evaluation.
+Programs read most rows by their primary key. Such a query selects columns of one table `WHERE` each part of a key is
+equal to a constant or a parameter, and the condition of the key holds. Its plan is analyzed once, and its row is read
+without an evaluation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from derive.algebra.expression import Call, Column, Expression, Literal, Parameter
 from derive.algebra.relation import Filter, Get, Project, Relation
+from derive.algebra.rewrite import conjuncts
 from derive.algebra.types import Datum, Row
 from derive.recently_used import RecentlyUsed
 from derive.sql.catalog.snapshot import Objects
-from derive.sql.planner.interfaces import NamedRelation
+from derive.sql.planner.index_keys import condition_of
+from derive.sql.planner.interfaces import Constraint, NamedRelation
 from derive.sql.planner.planned import PlannedQuery
-from derive.sql.transactions.key_index import KeyPacker
+from derive.sql.transactions.key_index import KeyPacker, parts_of
 
 _MOST_LOOKUPS = 1000
 
@@ -30,7 +34,7 @@ class KeyLookup:
         version: version of the catalog.
         table: the table; None for a query of another kind.
         number: number of the key among the keys of the table.
-        values: the constant or parameter that each column of the key equals, by the column.
+        values: the constant or parameter that each part of the key equals.
         columns: columns of the table in the result, in order.
         packer: packs the key of a row.
     """
@@ -39,18 +43,16 @@ class KeyLookup:
     version: int
     table: NamedRelation | None = None
     number: int = 0
-    values: tuple[tuple[int, Literal | Parameter], ...] = ()
+    values: tuple[Literal | Parameter, ...] = ()
     columns: tuple[int, ...] = ()
     packer: KeyPacker | None = None
 
     def key(self, arguments: Sequence[Datum]) -> bytes | None:
         """Return the key as bytes; None if a part is NULL, which no row equals."""
-        assert self.table is not None
         assert self.packer is not None
-        row: list[Datum] = [None] * len(self.table.columns)
-        for index, value in self.values:
-            row[index] = value.value if isinstance(value, Literal) else arguments[value.index]
-        return self.packer(tuple(row))
+        return self.packer.pack_parts(
+            [value.value if isinstance(value, Literal) else arguments[value.index] for value in self.values]
+        )
 
     def result(self, row: Row) -> Row:
         """Return the columns of the result."""
@@ -78,14 +80,14 @@ def _lookup_of(query: PlannedQuery, objects: Objects) -> KeyLookup | None:
     if has_limit or not isinstance(relation, Filter) or not isinstance(relation.input, Get):
         return None
     table = _table_of(relation.input, objects)
-    values = _values_of(relation.predicate)
-    if table is None or values is None:
+    if table is None:
         return None
+    conditions = conjuncts(relation.predicate)
     shown = tuple(columns[index] if columns else index for index in finishing.columns)
     for number, key in enumerate(table.keys):
-        if not key.parts and set(table.indexes(key.columns)) == values.keys():
-            packer = KeyPacker(table, key)
-            return KeyLookup(query, objects.version, table, number, tuple(values.items()), shown, packer)
+        values = _values_of(table, key, conditions)
+        if values is not None:
+            return KeyLookup(query, objects.version, table, number, values, shown, KeyPacker(table, key))
     return None
 
 
@@ -105,24 +107,31 @@ def _without_columns(relation: Relation) -> tuple[Relation, tuple[int, ...]]:
     return relation, ()
 
 
-def _values_of(predicate: Expression) -> dict[int, Literal | Parameter] | None:
-    """Return the value that each column must equal; None for other conditions, or two of one column."""
-    values: dict[int, Literal | Parameter] = {}
-    for part in _parts(predicate):
-        match part:
-            case Call(function=name, arguments=(Column(index=index, type=kind), Literal() | Parameter() as value)) if (
-                name == f"equal_{kind.name.lower()}" and value.type is kind and index not in values
-            ):
-                values[index] = value
-            case _:
-                return None
-    return values
+def _values_of(
+    table: NamedRelation, key: Constraint, conditions: Sequence[Expression]
+) -> tuple[Literal | Parameter, ...] | None:
+    """Return the value that each part of a key must equal; None if the conditions are others than those of the key."""
+    left = list(conditions)
+    required = condition_of(table, key.condition)
+    for condition in conjuncts(required) if required is not None else ():
+        if condition not in left:
+            return None
+        left.remove(condition)
+    values = []
+    for part in parts_of(table, key):
+        value = next((one for one in map(partial(_value_of, part), left) if one is not None), None)
+        if value is None:
+            return None
+        values.append(value[1])
+        left.remove(value[0])
+    return None if left else tuple(values)
 
 
-def _parts(predicate: Expression) -> Iterator[Expression]:
-    """Yield the conditions that all must hold."""
-    if isinstance(predicate, Call) and predicate.function == "and":
-        for part in predicate.arguments:
-            yield from _parts(part)
-    else:
-        yield predicate
+def _value_of(part: Expression, condition: Expression) -> tuple[Expression, Literal | Parameter] | None:
+    """Return a condition and the value that a part of a key equals by it; None for another condition."""
+    match condition:
+        case Call(function=name, arguments=(operand, Literal() | Parameter() as value)) if (
+            operand == part and name == f"equal_{part.type.name.lower()}" and value.type is part.type
+        ):
+            return condition, value
+    return None

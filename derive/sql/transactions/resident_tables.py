@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import thread_time
 
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Datum, Row, Type
@@ -24,11 +25,14 @@ from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import ids_of, types_read
 from derive.sql.planner.planned import PlannedQuery
+from derive.sql.transactions.large_tables import Contents, LargeTables
 from derive.sql.transactions.writes import InsertedRows, Write, tables_of
 from derive.storage.table_types import Table
 
 MOST_BYTES = 64 << 20
 """Default size of all copies, in bytes."""
+_LARGER = 4
+"""Ratio of the sizes of all copies of large tables and of small ones."""
 MOST_ROWS = 50_000
 """Greatest number of rows of a copied table; the scan of more rows would delay other sessions."""
 _MOST_PENDING = 2_000
@@ -88,17 +92,23 @@ class ResidentTables:
 
     Args:
         source: returns a table with its present columns.
-        contents: returns the rows of a table at a time; None for too many rows. It runs in a thread.
-        most_bytes: size of all copies, in bytes; 0 for no copies.
+        contents: returns the rows of a table at a time; None if they are more than a number of rows, or of bytes. It
+            runs in a thread.
+        most_bytes: size of all copies of small tables, in bytes; 0 for no copies.
+
+    Attributes:
+        large: copies of single tables for queries that take longer.
     """
 
     def __init__(
         self,
         source: Callable[[GlobalId], Table | None],
-        contents: Callable[[Table, int], list[Row] | None],
+        contents: Contents,
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self._source, self._contents = source, contents
+        self._most_bytes = most_bytes
+        self.large = LargeTables(source, contents, _LARGER * most_bytes)
         self._is_on = most_bytes > 0
         self._rows = ResidentRows(most_bytes)
         self._copies: dict[GlobalId, _Copy] = {}  # ordered by use, the latest last
@@ -116,7 +126,7 @@ class ResidentTables:
         asked = self._queries.get(id(query))
         if asked is None or asked.query is not query or asked.version != objects.version:
             asked = self._queries.put(id(query), _query_of(query, objects) or TableQuery(query, objects.version))
-        return asked if self._is_on and asked.lowered is not None and not asked.lowered.is_slow else None
+        return asked if self._is_on and asked.lowered is not None else None
 
     def are_loaded(self, asked: TableQuery) -> bool:
         """Return whether all tables of a query are copied."""
@@ -154,12 +164,12 @@ class ResidentTables:
             return
         copy = self._copies[identifier] = _Copy(source, tuple(column.type for column in columns_of(source)), time)
         try:
-            rows = await asyncio.to_thread(self._contents, source, time)
+            rows = await asyncio.to_thread(self._contents, source, time, MOST_ROWS, self._most_bytes)
             if self._copies.get(identifier) is not copy:
                 return
             if rows is None:
                 self._refused.put(identifier, time)
-                self.discard([identifier])
+                self._discard_small([identifier])
                 return
             for begin in range(0, len(rows) or 1, _AT_ONCE):
                 if not self._insert(identifier, copy, rows[begin : begin + _AT_ONCE]):
@@ -173,13 +183,13 @@ class ResidentTables:
             pass
         finally:
             if not copy.is_loaded and self._copies.get(identifier) is copy:
-                self.discard([identifier])
+                self._discard_small([identifier])
 
     def _insert(self, identifier: GlobalId, copy: _Copy, rows: Sequence[Row]) -> bool:
         """Insert rows into a copy; discard other copies if there is no memory, and then this copy."""
         while not self._rows.insert(identifier, len(copy.source.columns), rows):
             oldest = next((one for one in self._copies if one != identifier), identifier)
-            self.discard([oldest])
+            self._discard_small([oldest])
             if oldest == identifier:
                 return False
         return True
@@ -197,6 +207,8 @@ class ResidentTables:
         """
         assert asked.tables is not None
         assert asked.lowered is not None
+        if asked.lowered.is_slow:
+            return None
         for identifier, types in asked.tables.items():
             copy = self._copies.pop(identifier, None)
             if copy is None:
@@ -209,7 +221,8 @@ class ResidentTables:
                 return None
         if not self.are_loaded(asked):
             return None
-        return self._rows.rows(asked.lowered, arguments, most_bytes, _SECONDS)
+        end = thread_time() + _SECONDS
+        return self._rows.rows(asked.lowered, arguments, most_bytes, lambda: thread_time() > end)
 
     def _apply(self, identifier: GlobalId, copy: _Copy) -> bool:
         """Apply the pending changes of a copy; discard the copy and return False if that is not possible."""
@@ -218,7 +231,7 @@ class ResidentTables:
         deletions = sum(-diff for _, diff in changes if diff < 0)
         if deletions * copy.rows <= _MOST_COMPARED and self._changed(identifier, copy, changes):
             return True
-        self.discard([identifier])
+        self._discard_small([identifier])
         return False
 
     def _changed(self, identifier: GlobalId, copy: _Copy, changes: Sequence[tuple[Row, int]]) -> bool:
@@ -245,8 +258,9 @@ class ResidentTables:
 
     def note(self, writes: Sequence[Write], time: int) -> None:
         """Note the committed writes of a time."""
+        self.large.note(writes, time)
         if type(writes) is InsertedRows and len(writes) > _MOST_PENDING:
-            self.discard([writes.table])
+            self._discard_small([writes.table])
             return
         for identifier, row, diff in writes if not self._copies.keys().isdisjoint(tables_of(writes)) else ():
             copy = self._copies.get(identifier)
@@ -254,10 +268,14 @@ class ResidentTables:
                 copy.latest = time
                 copy.pending.append((time, row, diff))
                 if len(copy.pending) > _MOST_PENDING:
-                    self.discard([identifier])
+                    self._discard_small([identifier])
 
     def discard(self, ids: Collection[GlobalId]) -> None:
         """Discard the copies of some tables."""
+        self.large.discard(ids)
+        self._discard_small(ids)
+
+    def _discard_small(self, ids: Collection[GlobalId]) -> None:
         for identifier in ids:
             if self._copies.pop(identifier, None) is not None:
                 self._rows.drop(identifier)

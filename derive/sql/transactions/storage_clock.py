@@ -14,7 +14,7 @@ from derive.backoff import Backoff
 from derive.errors import SqlError
 from derive.protocol.collection import SQL_PREFIX, intended_name
 from derive.protocol.specs import CatalogSpec
-from derive.relations.table_rows import rows_of
+from derive.relations.table_rows import TableRows, rows_of
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.transactions.group_commit import Basis, Histories
@@ -147,6 +147,8 @@ class StoreClock:
         self._objects, self._ownership = objects, ownership
         self._known: dict[GlobalId, tuple[int, int]] = {}  # frontiers of tables, valid until the next notification
         self.known_from: dict[GlobalId, int] = {}
+        self._converters: dict[GlobalId, TableRows] = {}
+        self._converted_from = 0
         self._heard = watcher.next
 
     async def present(self) -> int:
@@ -169,10 +171,7 @@ class StoreClock:
         created = {table.id: table for table in definitions.created} if definitions else {}
         for identifier, (rows, diffs) in by_table(writes).items():
             new = created.get(identifier)
-            table = self._store.tables.table(identifier) if new is None else new.begun_at(time)
-            if table is None or table.upper >= END_OF_TIME:
-                raise SqlError("42P01", f"table {dropped_name(self._store, identifier)} was dropped")
-            converter = rows_of(table)
+            converter = self._converter(identifier) if new is None else rows_of(new.begun_at(time))
             bulk = converter.bulk(rows, diffs) if len(rows) >= MANY_ROWS else None
             changes[identifier] = bulk or converter.changes(zip(rows, diffs or repeat(1), strict=False))
         dropped = definitions.dropped if definitions else ()
@@ -183,11 +182,27 @@ class StoreClock:
             self._store.tables.append(time, changes, idle, definitions)
         except BaseException:
             self._known.clear()  # the commit may have happened
+            self._converters.clear()
             raise
+        for identifier in (*dropped, *(definitions.altered if definitions else ())):
+            self._converters.pop(identifier, None)
         for identifier in dropped:
             self._known.pop(identifier, None)
         for identifier in (*idle, *changes):
             self._note(identifier, time + 1)
+
+    def _converter(self, identifier: GlobalId) -> TableRows:
+        """Return the converter of a table's rows; only definitions of this process change it, while it is the owner."""
+        if self._converted_from != self._ownership.begun:
+            self._converted_from = self._ownership.begun
+            self._converters.clear()
+        converter = self._converters.get(identifier)
+        if converter is None:
+            table = self._store.tables.table(identifier)
+            if table is None or table.upper >= END_OF_TIME:
+                raise SqlError("42P01", f"table {dropped_name(self._store, identifier)} was dropped")
+            converter = self._converters[identifier] = rows_of(table)
+        return converter
 
     def note_altered(self, identifier: GlobalId, time: int) -> None:
         """Record the time from which a table's rows have its columns."""

@@ -26,7 +26,7 @@ from derive.sql.planner.interfaces import NamedRelation
 from derive.sql.transactions.group_commit import Basis, GroupCommit, Histories, Shape, shape_of
 from derive.sql.transactions.key_index import KeyChanges
 from derive.sql.transactions.timeline import Timeline
-from derive.sql.transactions.writes import Write
+from derive.sql.transactions.writes import Write, by_table, followed
 
 
 class Isolation(Enum):
@@ -88,7 +88,7 @@ class Transaction:
         self._holder: int | None = None
         self._latest: int | None = None
         self._read: set[GlobalId] = set()
-        self._writes: list[Write] = []
+        self._writes: Sequence[Write] = []
         self._shapes: dict[GlobalId, Shape] = {}
         self._histories: Histories = {}
         # Changes by table, with the number of writes that are included.
@@ -120,9 +120,12 @@ class Transaction:
     def changes(self, table: GlobalId) -> Mapping[Row, int]:
         """Return the changes of the counts of a table's rows by the writes so far."""
         counts, count = self._changes.get(table, (Counter[Row](), 0))
-        for written, row, diff in self._writes[count:] if count < len(self._writes) else ():
-            if written == table:
+        rows, diffs = by_table(self._writes[count:]).get(table, ((), ())) if count < len(self._writes) else ((), ())
+        if diffs:
+            for row, diff in zip(rows, diffs, strict=True):
                 counts[row] += diff
+        else:
+            counts.update(rows)
         self._changes[table] = counts, len(self._writes)
         return counts
 
@@ -207,7 +210,7 @@ class Transaction:
             SqlError: the transaction is read-only.
         """
         self.check_writable()
-        self._writes += writes
+        self._writes = followed(self._writes, writes)
         if table is not None:
             self._shapes.setdefault(table.id, shape_of(table))
 
@@ -233,7 +236,7 @@ class Transaction:
 
     def take_back(self, count: int) -> None:
         """Discard all writes except the first `count`."""
-        del self._writes[count:]
+        self._writes = self._writes[:count]
         self._changes.clear()
         self._keys.clear()
 
