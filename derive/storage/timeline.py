@@ -115,7 +115,7 @@ class Timeline:
         """Return the value that `read` would return; a timestamp that is assigned later may be equal."""
         with self._metadata.snapshot() as db:
             clock, *before = db.execute("SELECT clock, time, watch, elapsed FROM timeline").fetchone()
-        return max(self._now_after(ClockReading(*before)).time, clock + 1)
+            return max(self._now_after(db, ClockReading(*before)).time, clock + 1)
 
     def time(self) -> int:
         """Return the present time without regard to assigned timestamps, which may be slightly later."""
@@ -145,9 +145,9 @@ class Timeline:
 
     def _now(self, db: Transaction) -> ClockReading:
         """Return the present time by the wall clock, or by the monotonic clock since the last reading."""
-        return self._now_after(last_reading(db))
+        return self._now_after(db, last_reading(db))
 
-    def _now_after(self, before: ClockReading) -> ClockReading:
+    def _now_after(self, db: Transaction, before: ClockReading) -> ClockReading:
         watch, elapsed = self.elapsed()
         passed = max(0, elapsed - before.elapsed) if watch == before.watch else 0
         return ClockReading(max(self._wall(db), before.time + passed - passed // _CATCH_UP), watch, elapsed)

@@ -28,7 +28,6 @@ from derive.storage.metadata.versions import drop_versions, versions_of
 from derive.storage.table_types import ErrorUpdate
 from derive.time import BEGINNING, END_OF_TIME
 
-
 _MOST_VALUES = 500
 """Greatest number of identifiers in one statement."""
 
