@@ -115,7 +115,7 @@ class Timeline:
         """Return the value that `read` would return; a timestamp that is assigned later may be equal."""
         with self._metadata.snapshot() as db:
             clock, *before = db.execute("SELECT clock, time, watch, elapsed FROM timeline").fetchone()
-            return max(self._now_after(db, ClockReading(*before)).time, clock + 1)
+            return max(self._now_after(db, ClockReading(*before)).time, int(clock) + 1)
 
     def time(self) -> int:
         """Return the present time without regard to assigned timestamps, which may be slightly later."""
