@@ -61,7 +61,6 @@ SMALL_MODULES = {
     "derive/spark/daemon.py": "entry point: the process that forks Spark's Python workers",
     "derive/sql/backends.py": "leaf: sessions of a server",
     "derive/sql/transactions/counters.py": "leaf: numbers of identity columns and sequences",
-    "derive/sql/transactions/writes.py": "a leaf: writes, which the timeline, group commit and keys pass on",
     "derive/storage/segments/clocks.py": "keeps Arrow out of the start",
     "derive/storage/table_compaction.py": "keeps Arrow out of the start of SQL",
     "derive/sql/execution/staged_rows.py": "a leaf of INSERT, COPY and foreign keys",

@@ -169,7 +169,6 @@ def command(
             coordinator = Coordinator(folder, catalog, kept, instances, files, table_memory)
             try:
                 coordinator.own(ownership)
-                coordinator.store.changes.delay()
                 await asyncio.to_thread(coordinator.maintenance_thread.follow)
                 most, most_waiting = _connections(max_connections)
                 server = Server(

@@ -165,6 +165,7 @@ class Coordinator:
         if not self.ownership.is_held:
             if acquired is not None:
                 self.ownership.take_over(acquired)
+                self.store.changes.delay()  # a server has clients that wait for commits
             self.ownership.require()
             try:
                 self._begin()

@@ -77,9 +77,9 @@ def find(relation: Relation, keyed: Keyed) -> KeyedJoin | None:
     for part in _parts(relation):
         if isinstance(part, Join | OuterJoin):
             for place in range(len(_inputs(part))):
-                found = _of_input(part, place, keyed, counts)
-                if found is not None:
-                    return found
+                keyed_join = _of_input(part, place, keyed, counts)
+                if keyed_join is not None:
+                    return keyed_join
     return None
 
 

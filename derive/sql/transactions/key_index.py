@@ -228,12 +228,12 @@ class KeyChanges:
         """Return whether no value of a key has two more rows than before."""
         return max(self._counts[number].values(), default=0) <= 1
 
-    def is_apart(self, number: int, keys: Iterable[bytes]) -> bool:
+    def is_independent(self, number: int, keys: Iterable[bytes]) -> bool:
         """Return whether none of some values of a key has changed."""
         return self._counts[number].keys().isdisjoint(keys)
 
     def changed(self, number: int) -> tuple[list[bytes], Mapping[bytes, Row]]:
-        """Return the values of a key that have no row any more, and the present rows of other changed values."""
+        """Return the values of a key that have lost their row, and the present rows of other changed values."""
         counts, rows = self._counts[number], self._rows[number]
         removed = [key for key, count in counts.items() if count < 0]
         return removed, {key: row for key, row in rows.items() if counts[key] >= 0} if removed else rows
@@ -268,7 +268,7 @@ class _TableIndex:
         """Return the error of the first key that would have two rows; None if all keys are unique."""
         for number, key in enumerate(self.table.keys):
             added = changes.added(number)
-            is_new = changes.is_single(number) and (before is None or before.is_apart(number, added))
+            is_new = changes.is_single(number) and (before is None or before.is_independent(number, added))
             if is_new and not self._present[number].has_any(added):
                 continue
             present = self.rows(number, added)
