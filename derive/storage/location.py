@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from derive.durable import clone
+from derive.durable import clone, make_folders
 from derive.errors import StorageError, UsageError
 from derive.storage.blobs import Blobs, LocalBlobs, translated
 
@@ -22,6 +22,9 @@ SCHEMES = ("s3", "gs", "az", "file")
 """Schemes of URLs of locations."""
 
 _SHOWN = "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///PATH"
+_PRIVATE = 0o700
+"""Mode of a created folder of segments: documents are private, so other users have no access."""
+
 _CLIENTS = 8
 """Number of object stores whose connections a process keeps."""
 
@@ -121,9 +124,12 @@ def claim(location: ObjectFolder, identifier: str) -> None:
     Raises:
         StorageError: the location has the segments of another data folder, or cannot be written.
     """
+    blobs = blobs_of(location)
     with translated(str(location)):
+        if isinstance(blobs, LocalBlobs):
+            make_folders(blobs.root, _PRIVATE)
         try:
-            blobs_of(location).put(_MARKER, identifier.encode())
+            blobs.put(_MARKER, identifier.encode())
         except FileExistsError:
             raise _foreign(location) from None
 

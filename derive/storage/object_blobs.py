@@ -357,6 +357,7 @@ class ObjectBlobs:
             time.sleep(self._budget.backoff.pause(failures))
 
 
+_PERFORMING = re.compile(r"(?:Generic \w+ error: )?Error performing (\w+) (https?://[^/ ]+)\S* in \S+ - ")
 _STATUS = re.compile(r"status code: (\d{3})|(\d{3}) (?:Bad|Forbidden|Unauthorized|Not|Method|Precondition)")
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _NO_CREDENTIALS = re.compile(r"169\.254\.|metadata\.google\.internal|credential", re.IGNORECASE)
@@ -373,7 +374,7 @@ def failure_of(what: str, cause: Exception) -> ObjectStoreError:
     """
     from obstore.exceptions import GenericError, PermissionDeniedError, UnauthenticatedError
 
-    text = _without_secrets(str(cause).partition("\n")[0])
+    text = _PERFORMING.sub(r"\1 at \2: ", _without_secrets(str(cause).partition("\n")[0]))
     status = _STATUS.search(text)
     code = int(next(filter(None, status.groups()))) if status else 0
     if isinstance(cause, (PermissionDeniedError, UnauthenticatedError)) or _NO_CREDENTIALS.search(text):
@@ -385,7 +386,9 @@ def failure_of(what: str, cause: Exception) -> ObjectStoreError:
     is_transient = isinstance(cause, (GenericError, _ConflictError)) and (code // 100 != 4 or code in _TRANSIENT)
     if not is_transient or _NO_RANGE.search(text):
         return ObjectStoreError(f"{what}: {text}", hint="check the bucket, its region and the endpoint")
-    return UnreachableError(f"{what}: {text}", hint="the work is repeated once the object store answers")
+    return UnreachableError(
+        f"{what}: {text}", hint="a run repeats the work once the object store answers; repeat other commands"
+    )
 
 
 def _without_secrets(text: str) -> str:

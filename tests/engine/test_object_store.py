@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections import Counter
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -12,14 +15,23 @@ from typing import Any
 import pytest
 from conftest import World, write_catalog
 from forked_flowctl import Flowctl, flowctl
-from object_server import Fault, ObjectServer
+from object_server import Fault, ObjectServer, Stored
 
 from derive.catalog import load
+from derive.contents.reads import ReadOptions
+from derive.contents.reduced import read_reduced, reduced_documents
+from derive.errors import SegmentError
 from derive.protocol.specs import CatalogSpec
-from derive.spark.executor import SparkExecutor
+from derive.spark.executor import SparkExecutor, reduced_on_spark
 from derive.storage.location import ObjectFolder, connected
 from derive.storage.metadata.location import choose_location
+from derive.storage.segments.partition import NO_PARTITION
+from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.rows import ContentRows, WrittenRows
+from derive.storage.segments.writer import SegmentWriter, WriteSizes
+from derive.time import BEGINNING, END_OF_TIME
 from derive.time.extent import Limits
+from derive.time.positions import SourceRead
 
 pytest.importorskip("obstore")
 
@@ -113,6 +125,7 @@ def test_published_bytes_in_an_object_store_equal_those_in_a_folder(
     file = ObjectFolder(f"file://{tmp_path}/elsewhere")
     assert digest_of(world_at(tmp_path / "file", catalog, file)) == expected
     assert (tmp_path / "elsewhere" / "collections" / "k").is_dir()
+    assert (tmp_path / "elsewhere").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.spark
@@ -122,7 +135,57 @@ def test_published_bytes_of_spark_in_an_object_store_equal_those_in_a_folder(
     expected = digest_of(world_at(tmp_path / "folder", catalog, None))
     location = ObjectFolder(f"file://{tmp_path}/elsewhere")  # workers of the session lack the server's variables
 
-    assert digest_of(world_at(tmp_path / "data", catalog, location), spark) == expected
+    world = world_at(tmp_path / "data", catalog, location)
+    assert digest_of(world, spark) == expected
+
+    reader = World(world.root, catalog)
+    spec, options = catalog.collections["k/totals"], ReadOptions()
+    on_spark = read_reduced(reader.store, spec, options, partial(reduced_on_spark, spark))
+    assert texts_of(on_spark) == texts_of(reduced_documents(reader.store, spec, options))
+    reader.store.close()
+
+
+def texts_of(parts: Iterable[ContentRows]) -> list[str]:
+    return [text for rows in parts for text in rows.texts.to_pylist()]
+
+
+def test_next_segments_are_read_while_the_caller_works(
+    tmp_path: Path, catalog: CatalogSpec, object_server: ObjectServer
+) -> None:
+    world = world_at(tmp_path / "data", catalog, LOCATION)
+    for first in range(0, 120, 10):
+        world.ingest("k/orders", documents(10, first))
+    segments = world.store.segments(catalog.collections["k/orders"])
+    read = SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(segments))
+    connected.cache_clear()
+    object_server.requests.clear()
+    object_server.meeting = threading.Barrier(2)  # each request is answered when another one has come
+
+    assert sum(map(len, read_sorted(LOCATION, [read]))) == 120
+    assert object_server.requests == {"GET": 12}
+
+    object_server.meeting = None
+    object_server.objects[f"data/{segments[5].path}"] = Stored(b"damaged", {})
+    connected.cache_clear()
+    with pytest.raises(SegmentError, match="it has 7 bytes instead of"):
+        list(read_sorted(LOCATION, [read]))
+    world.store.close()
+
+
+def test_writer_holds_few_bytes_of_objects(tmp_path: Path, catalog: CatalogSpec, object_server: ObjectServer) -> None:
+    spec = catalog.collections["k/orders"]
+    writer = SegmentWriter(LOCATION, spec, "few", WriteSizes(row_group=10, held_bytes=20_000))
+    for first in range(0, 200, 10):
+        keys, noise = [bytes([first])] * 10, [f'{{"id":1,"noise":"{os.urandom(500).hex()}"}}' for _ in range(10)]
+        clocks = list(range(first + 1, first + 11))
+        writer.write(WrittenRows.from_columns(clocks, [0] * 10, [1] * 10, keys, noise, [NO_PARTITION] * 10))
+    segments = writer.close()
+
+    assert len(segments) > 2
+    assert sum(segment.documents for segment in segments) == 200
+    assert max(segment.bytes for segment in segments) < 80_000
+    writer.abort()
+    assert object_server.objects == {}
 
 
 def test_transaction_stores_each_segment_with_one_request(

@@ -9,8 +9,10 @@ Segments are sorted, so an ordered read of several segments is a merge by row gr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from derive.protocol.specs import CollectionSpec, Document
-from derive.storage.location import Location
+from derive.storage.location import Location, blobs_of
 from derive.storage.segments.columns import (
     ARROW,
     EXACT,
@@ -37,7 +39,7 @@ from derive.storage.segments.columns import (
     unpack_codes,
 )
 from derive.storage.segments.rows import CLOCK, DIFF, DOC, FIELDS, UNCHECKED, ReadRows, StoredRows, as_documents
-from derive.storage.segments.segment_file import open_segment, readable, validated_against
+from derive.storage.segments.segment_file import ReadAhead, open_segment, readable, validated_against
 from derive.storage.segments.sorter import Cursor, merge
 from derive.storage.segments.texts import parse_texts
 from derive.time.positions import Segment, SourceRead
@@ -327,15 +329,20 @@ def read_sorted(
     Raises:
         SegmentError: a file is missing, damaged or cannot be read.
     """
-    cursors = [
-        Cursor(_bound(read, segment), _batches(location, read, segment, selection, conditions), order)
-        for read in reads
-        for segment in read.segments
-    ]
-    for rows in map(ReadRows, merge(cursors)):
-        step = max(1, min(most_rows, _MOST_BYTES * len(rows) // rows.nbytes))
-        for begin in range(0, len(rows), step):
-            yield rows.slice(begin, step)
+    bounds = [(_bound(read, segment), read, segment) for read in reads for segment in read.segments]
+    with ExitStack() as stack:
+        ahead = None
+        if len(bounds) > 1 and not blobs_of(location).is_local:
+            ahead = ReadAhead(location, (segment for _, _, segment in sorted(bounds, key=itemgetter(0))))
+            stack.callback(ahead.close)
+        cursors = [
+            Cursor(bound, _batches(location, read, segment, selection, conditions, ahead), order)
+            for bound, read, segment in bounds
+        ]
+        for rows in map(ReadRows, merge(cursors)):
+            step = max(1, min(most_rows, _MOST_BYTES * len(rows) // rows.nbytes))
+            for begin in range(0, len(rows), step):
+                yield rows.slice(begin, step)
 
 
 def _bound(read: SourceRead, segment: Segment) -> tuple[int]:
@@ -344,9 +351,17 @@ def _bound(read: SourceRead, segment: Segment) -> tuple[int]:
 
 
 def _batches(
-    location: Location, read: SourceRead, segment: Segment, selection: Selection, conditions: Sequence[Condition]
+    location: Location,
+    read: SourceRead,
+    segment: Segment,
+    selection: Selection,
+    conditions: Sequence[Condition],
+    ahead: ReadAhead | None,
 ) -> Iterator[pa.RecordBatch]:
-    return (rows.batch for rows in read_segment(location, read, segment, selection, conditions))
+    if ahead is not None:
+        ahead.wait_for(segment)
+    for rows in read_segment(location, read, segment, selection, conditions):
+        yield rows.batch
 
 
 def read_segment(

@@ -6,7 +6,9 @@ Pages have checksums, so damage by the disk is detected.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 
@@ -23,6 +25,9 @@ from derive.time.positions import Segment
 
 VALIDATED = b"flow.validated"
 """Key of a file's metadata: fingerprint of the schema against which all its documents were validated."""
+
+_AHEAD, _AHEAD_BYTES = 8, 8 << 20
+"""Number and size of segments that are read ahead; `ObjectBlobs` keeps more bytes in memory, and so all of them."""
 
 
 @contextmanager
@@ -73,6 +78,43 @@ def readable(segment: Segment) -> Iterator[None]:
         ) from exc
     except pa.ArrowException as exc:
         raise _damaged(segment, str(exc)) from exc
+
+
+class ReadAhead:
+    """Reads the next segments of an object store into memory, while the caller works on earlier segments.
+
+    Args:
+        location: location of the segments.
+        segments: segments in the order in which the caller opens them.
+    """
+
+    def __init__(self, location: Location, segments: Iterable[Segment]) -> None:
+        self._blobs = blobs_of(location)
+        self._later = deque({segment.path: segment for segment in segments if segment.bytes <= _AHEAD_BYTES}.values())
+        self._begun: dict[str, tuple[Future[None], int]] = {}
+        self._threads = ThreadPoolExecutor(_AHEAD, "read-ahead")
+
+    def wait_for(self, segment: Segment) -> None:
+        """Wait until a segment was read, and begin to read the segments after it; its reader reports errors."""
+        self._begin()
+        begun, _ = self._begun.pop(segment.path, (None, 0))
+        if begun is not None:
+            begun.exception()
+            self._begin()
+
+    def _begin(self) -> None:
+        size = sum(size for _, size in self._begun.values())
+        while self._later and len(self._begun) < _AHEAD and size + self._later[0].bytes <= _AHEAD_BYTES:
+            segment = self._later.popleft()
+            self._begun[segment.path] = self._threads.submit(self._read, segment), segment.bytes
+            size += segment.bytes
+
+    def _read(self, segment: Segment) -> None:
+        self._blobs.open(segment.path, segment.bytes).close()
+
+    def close(self) -> None:
+        """Begin no more reads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def check_segments(location: Location, segments: Iterable[Segment]) -> None:
