@@ -47,6 +47,8 @@ FORBIDDEN_TERMS = {
 SMALL_MODULES = {
     "connectors/derive_sqlite/measured.py": "only measured runs import it",
     "connectors/module_kit/projects.py": "leaf: shared by languages",
+    "derive/shard/meter.py": "leaf: shared by pipelines and cycles",
+    "derive/ui/plan_picture.py": "leaf: from the text of EXPLAIN to a picture",
     "derive/cli/pipes.py": "leaf: loaded by every command",
     "derive/cli/prepare.py": "a command",
     "derive/compute/row_values.py": "seam: SQL must not know SQLite",

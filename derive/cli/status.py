@@ -101,6 +101,8 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
     the present: everything before `upper` is derived, or stored by a materialization.
 
     JSON has more: `waiting for` (per transform: number of waiting documents, and the time when the first is due),
+    `transforms` (per lambda: documents that it read and published, and its time; the time of documents that are
+    processed together with those of another transform is divided evenly),
     `unaccepted` (edits to accept), `edit waits for` (transactions that must end before `flowctl run --watch` applies an
     edit to the task, and since when), `quarantine` (number of documents that each transform has put aside), and
     `advice` (more shards for a derivation that is minutes behind). Edits made after documents were published, and the

@@ -21,7 +21,7 @@ from derive.engine.task import Task
 from derive.engine.transactor import Committed, Phases, Prepared, Transaction
 from derive.errors import EngineLostError, FencedError, FlowError
 from derive.shard.plan import Cycle, Plan
-from derive.shard.progress import Message, Progress
+from derive.shard.progress import Message, Progress, work_of
 from derive.storage.metadata.descriptions import TaskMove
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
@@ -196,8 +196,14 @@ class CycleTransaction:
         """Commit the prepared work of all tasks, which was planned from `begun` to `planned`."""
         executed = time.monotonic()
         prepared = [
-            Prepared(message.documents_in, message.segments, message.shards, rejected=message.rejected)
-            for message in messages
+            Prepared(
+                message.documents_in,
+                message.segments,
+                message.shards,
+                rejected=message.rejected,
+                work=work_of([message], [spec.state_key for spec in member.task.spec.inputs]),
+            )
+            for member, message in zip(members, messages, strict=True)
         ]
         checkpoints, moves = [], []
         for member, transaction, message, ready in zip(members, transactions, messages, prepared, strict=True):

@@ -18,7 +18,7 @@ from derive.protocol.derive import AppliesMigrations
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.shard.plan import Plan, Shape
-from derive.shard.progress import PartBegin, progress_folder, raise_first
+from derive.shard.progress import PartBegin, progress_folder, raise_first, work_of
 from derive.shard.state import committed_state, publish_epoch, remove_shards, remove_state, shadow_states, shard_folder
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import CollectionUpdate, Derived, TaskCommit, TaskState
@@ -176,6 +176,7 @@ class Derivation:
             segments=tuple(segment for message in messages for segment in message.segments),
             tokens={number: name for message in messages for number, name in message.shards.items()},
             rejected=tuple(segment for message in messages for segment in message.rejected),
+            work=work_of(messages, [transform.input.state_key for transform in self.spec.transforms]),
         )
 
     def plan(self, transaction: Transaction) -> Plan:

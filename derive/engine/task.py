@@ -435,6 +435,7 @@ class Task:
             documents_out=prepared.documents_out,
             needs=needs(self.spec.inputs, self.spec.tick, checkpoint.positions),
             may_step_back=bool(prepared.stepped_back or prepared.cleared),
+            work=prepared.work,
         )
 
     def moved(

@@ -15,7 +15,7 @@ from derive.engine.edits import Unaccepted
 from derive.errors import FlowError
 from derive.protocol.specs import CollectionSpec, InputSpec
 from derive.storage.capability.table import TaskCapability
-from derive.storage.metadata.descriptions import Edit, TaskCommit, TaskState
+from derive.storage.metadata.descriptions import Edit, TaskCommit, TaskState, Work
 from derive.time import BEGINNING
 from derive.time.extent import Limits, Size
 from derive.time.positions import Place, Segment, SourceRead
@@ -99,6 +99,7 @@ class Prepared:
         stepped_back: for each input (by state key) that rewinds because an endpoint has lost rows, its new position;
             such an attempt has no other work.
         rejected: written files of a derivation's quarantine.
+        work: work of each lambda of a derivation, by state key of its transform.
     """
 
     documents_in: int = 0
@@ -108,6 +109,7 @@ class Prepared:
     cleared: tuple[str, ...] = ()
     stepped_back: Mapping[str, int] = field(default_factory=dict)
     rejected: tuple[Segment, ...] = ()
+    work: Mapping[str, Work] = field(default_factory=dict)
 
     @property
     def documents_out(self) -> int:

@@ -18,7 +18,7 @@ from derive.materialize.restarts import read_refills
 from derive.planning.plan import find_edits, find_unaccepted, measured_rate, present_positions, present_state
 from derive.protocol.specs import CatalogSpec, DerivationSpec, InputSpec, MaterializationSpec
 from derive.sql.maintenance.recording import Record
-from derive.storage.metadata.descriptions import Edit, TaskState
+from derive.storage.metadata.descriptions import Edit, TaskState, Work
 from derive.storage.metadata.swap import BindingShadow, Shadow
 from derive.storage.roles import Maintainable, View
 from derive.time import BEGINNING
@@ -44,7 +44,26 @@ def task_row(
 ) -> tuple[dict[str, Any], FlowError | None]:
     """Return the row of a task, and the error that stopped it or will stop it."""
     row, error = _described(store, spec)
-    return row | _describe_quarantine(store, spec), error
+    return row | {"transforms": _describe_work(store, spec)} | _describe_quarantine(store, spec), error
+
+
+def _describe_work(store: View, spec: DerivationSpec | MaterializationSpec) -> list[dict[str, Any]]:
+    """Return the work of each lambda of a derivation, in the order of the catalog; nothing for a materialization."""
+    if not isinstance(spec, DerivationSpec):
+        return []
+    work = store.work(spec.name)
+    return [
+        {
+            "transform": transform.name,
+            "source": transform.input.source,
+            "documents in": done.documents,
+            "published": done.published,
+            "seconds": done.micros / 1e6,
+            "microseconds per document": round(done.micros / done.documents, 3) if done.documents else None,
+        }
+        for transform in spec.transforms
+        for done in [work.get(transform.input.state_key, Work())]
+    ]
 
 
 def _described(

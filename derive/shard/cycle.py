@@ -25,6 +25,7 @@ from derive.shard.cycle_sources import batch_of, rows_of
 from derive.shard.feedback import Backlog, FeedbackQueue, TickPart
 from derive.shard.fields import Reading, reading_of, source_batch
 from derive.shard.invoke import Invoker, QuarantineWriter, Rejected, SourceBatch, end_batch
+from derive.shard.meter import Meter
 from derive.shard.owners import OwnersOf, source_owners
 from derive.shard.plan import Cycle, Plan
 from derive.shard.progress import Counter, Message, PartBegin, Reached
@@ -66,6 +67,7 @@ class Lambdas:
         reject: Callable[[Rejected], None] = lambda _: None,
     ) -> None:
         self.reading = reading
+        self.meter = Meter(len(plan.spec.transforms))
         self._plan = plan
         self._open_shard = open_shard
         self._reject = reject
@@ -93,10 +95,10 @@ class Lambdas:
     def invoke(self, part: TickPart) -> Iterator[Published]:
         """Run documents of one tick, in order; yield the publications, in order."""
         if self._owners_of is not None:
-            return self._invoke_owners(part if isinstance(part, ReadRows) else rows_of(part), self._owners_of)
-        return self._invoker(0).invoke(
-            self._batch(part) if isinstance(part, ReadRows) else batch_of(part, self.reading)
-        )
+            rows = part if isinstance(part, ReadRows) else rows_of(part)
+            return self.meter.measured(rows.transforms, self._invoke_owners(rows, self._owners_of))
+        batch = self._batch(part) if isinstance(part, ReadRows) else batch_of(part, self.reading)
+        return self.meter.measured(batch.transforms, self._invoker(0).invoke(batch))
 
     def _batch(self, rows: ReadRows) -> SourceBatch:
         return source_batch(self._plan, self.reading, rows)
@@ -410,6 +412,7 @@ class Member:
             documents_out=sum(segment.documents for segment in segments),
             reached=Reached(self.plan.spec.name, self.positions, self.upper, tuple(self._begins)),
             rejected=self._rejected.close(),
+            work=self._lambdas.meter.work(),
         )
 
 

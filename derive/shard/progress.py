@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import orjson
 
 from derive.errors import FlowError
+from derive.storage.metadata.descriptions import Work
 from derive.storage.segments.partition import own_path
 from derive.time.positions import Segment
 
@@ -77,6 +78,7 @@ class Message:
         is_shared: true if several shards have published documents of one key in one tick.
         cleared: state keys of bindings that are empty at the endpoint, and start again.
         rejected: written files of the quarantine.
+        work: work of each transform of a derivation; empty for none.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -90,6 +92,7 @@ class Message:
     is_shared: bool = False
     cleared: tuple[str, ...] = ()
     rejected: tuple[Segment, ...] = ()
+    work: tuple[Work, ...] = ()
 
     def to_json(self) -> str:
         """Return the message as JSON text."""
@@ -98,14 +101,15 @@ class Message:
         counts = [self.documents_in, self.documents_out]
         shards = list(self.shards.items())
         rejected = [segment.to_json() for segment in self.rejected]
-        rest = [self.error, self.rounds, reached, self.behind, self.is_shared, self.cleared, rejected]
+        work = [[done.documents, done.published, done.micros] for done in self.work]
+        rest = [self.error, self.rounds, reached, self.behind, self.is_shared, self.cleared, rejected, work]
         return orjson.dumps([segments, shards, *counts, *rest]).decode()
 
     @staticmethod
     def from_json(text: str) -> Message:
         """Return the message that `to_json` described."""
         segments, shards, documents_in, documents_out, error, *rest = orjson.loads(text)
-        rounds, reached, behind, is_shared, cleared, rejected = rest
+        rounds, reached, behind, is_shared, cleared, rejected, work = rest
         return Message(
             tuple(map(Segment.from_json, segments)),
             dict(shards),
@@ -118,6 +122,7 @@ class Message:
             is_shared,
             tuple(cleared),
             tuple(map(Segment.from_json, rejected)),
+            tuple(Work(*counts) for counts in work),
         )
 
 
@@ -125,6 +130,20 @@ Progress: TypeAlias = Callable[[int], None]
 """Function that is called regularly with the number of documents processed so far."""
 
 _STEP = 10_000
+
+
+def work_of(messages: Iterable[Message], keys: Sequence[str]) -> dict[str, Work]:
+    """Return the work of each lambda with documents, by state key.
+
+    Args:
+        messages: outcomes of a transaction's parts.
+        keys: state key of each transform.
+    """
+    sums = dict.fromkeys(keys, Work())
+    for message in messages:
+        for key, done in zip(keys, message.work, strict=False):  # messages without lambdas have no work
+            sums[key] += done
+    return {key: done for key, done in sums.items() if done.documents}
 
 
 def raise_first(messages: Iterable[Message]) -> None:

@@ -31,6 +31,7 @@ from derive.protocol.derive import DeriveSession, RunsAhead
 from derive.shard.cycle import run_cycle
 from derive.shard.fields import Reading, reading_of, source_batch
 from derive.shard.invoke import MANY, Invoker, QuarantineWriter, Rejected, order_of, with_ends
+from derive.shard.meter import Meter
 from derive.shard.owners import owners_of_keys, pack_message, pack_rows, source_owners, unpack_rows
 from derive.shard.plan import Plan
 from derive.shard.progress import Counter, Message
@@ -63,6 +64,9 @@ class Pipeline:
         processed: called with the number of processed documents.
         many: number of source documents from which columns are published, if the session can publish columns.
         reject: called with each source document that is put aside.
+
+    Attributes:
+        meter: the work of lambdas so far.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class Pipeline:
             redactor=redactor_of(plan.spec.collection, plan.root),
             reject=reject,
         )
+        self.meter = Meter(len(plan.spec.transforms))
         self._processed = processed
         self._joined_rows = session.batch_documents if isinstance(session, RunsAhead) else 0
 
@@ -126,7 +131,8 @@ class Pipeline:
         if self._joined_rows:
             parts = joined(parts, self._joined_rows)
         for rows in with_ends(parts, self._plan.spec, self._invoker, self._processed):
-            for published in self._invoker.invoke(source_batch(self._plan, self._reading, rows)):
+            invoked = self._invoker.invoke(source_batch(self._plan, self._reading, rows))
+            for published in self.meter.measured(rows.transforms, invoked):
                 yield rows, published
 
 
@@ -222,7 +228,8 @@ def _written(
         return
     documents_out = sum(segment.documents for segment in segments)
     shards = {} if shard is None else {shard: str(plan.attempt(attempt))}
-    notify(Message(tuple(segments), shards, counter.total, documents_out, rejected=rejected))
+    work = pipeline.meter.work()
+    notify(Message(tuple(segments), shards, counter.total, documents_out, rejected=rejected, work=work))
 
 
 def _read(plan: Plan, reading: Reading, span: tuple[int, int]) -> Iterator[ReadRows]:
@@ -261,7 +268,8 @@ def run_whole(plan: Plan, attempt: int) -> list[Message]:
                 published.append(list(pipeline.published(iter(parts))))
                 rejected = aside.close()
             shards = {number: str(plan.attempt(attempt))}
-            messages.append(Message(shards=shards, documents_in=counter.total, rejected=rejected))
+            work = pipeline.meter.work()
+            messages.append(Message(shards=shards, documents_in=counter.total, rejected=rejected, work=work))
         except Exception as error:  # a retry would fail the same way
             messages.append(failed(plan, error))
     if any(message.error for message in messages):
@@ -330,7 +338,8 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
                     yield pack_rows(rows, owners, lambda part: int(part.clocks[0]))
                 rejected = aside.close()
             shards = {number: str(plan.attempt(attempt))}
-            message = Message(shards=shards, documents_in=counter.total, rejected=rejected)
+            work = pipeline.meter.work()
+            message = Message(shards=shards, documents_in=counter.total, rejected=rejected, work=work)
         except Exception as error:  # a retry would fail the same way
             message = failed(plan, error)
         messages.append(message.to_json())

@@ -25,6 +25,7 @@ from derive.storage.metadata.descriptions import (
     TaskMove,
     TaskNote,
     TaskState,
+    Work,
 )
 from derive.storage.metadata.followed import FileMove
 from derive.storage.metadata.ingestions import Load, LoadedFile
@@ -99,6 +100,9 @@ class View(Folder, Protocol):
 
     def tasks(self) -> list[TaskState]:
         """Return the states of all tasks that have run since their last reset, by name."""
+
+    def work(self, name: str) -> dict[str, Work]:
+        """Return the work of each lambda of a derivation since its last reset, by state key."""
 
     def past(self, name: str) -> list[PastPart]:
         """Return the recorded parts of a derivation's past."""

@@ -61,6 +61,7 @@ from derive.storage.metadata.descriptions import (
     TaskMove,
     TaskNote,
     TaskState,
+    Work,
 )
 from derive.storage.metadata.followed import FileMove, FilePosition, move_positions, read_positions
 from derive.storage.metadata.identity import disown_files, read_commits
@@ -92,6 +93,7 @@ from derive.storage.metadata.tasks import (
     read_past,
     read_task,
     read_tasks,
+    read_work,
     rewind_task,
     write_note,
 )
@@ -568,6 +570,11 @@ class Store:
         """Return the state of a task; None if the task has never run."""
         with self._metadata.snapshot() as db:
             return read_task(db, name)
+
+    def work(self, name: str) -> dict[str, Work]:
+        """Return the work of each lambda of a derivation since its last reset, by state key."""
+        with self._metadata.snapshot() as db:
+            return read_work(db, name)
 
     def tasks(self) -> list[TaskState]:
         """Return the states of all tasks that have run since their last reset, by name."""

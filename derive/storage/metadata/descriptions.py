@@ -60,6 +60,25 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """The work of one transform's lambda.
+
+    Attributes:
+        documents: number of processed documents.
+        published: number of documents that the lambda has published, before they are reduced.
+        micros: time of all shards in the lambda, in microseconds.
+    """
+
+    documents: int = 0
+    published: int = 0
+    micros: int = 0
+
+    def __add__(self, other: Work) -> Work:
+        """Return the sum of both."""
+        return Work(self.documents + other.documents, self.published + other.published, self.micros + other.micros)
+
+
+@dataclass(frozen=True, slots=True)
 class TaskState:
     """Description of a task.
 
@@ -154,6 +173,7 @@ class TaskCommit:
         may_step_back: whether positions may move back, because the task's endpoint has its own checkpoint.
         derived: facts about a derivation's transaction, or about its steps in order; empty for other tasks.
         applied: the definition of a materialization; None for other tasks.
+        work: work of each transform, by state key.
     """
 
     positions: Mapping[str, int]
@@ -165,6 +185,7 @@ class TaskCommit:
     may_step_back: bool = False
     derived: tuple[Derived, ...] = ()
     applied: Definition | None = None
+    work: Mapping[str, Work] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

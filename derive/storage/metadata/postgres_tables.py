@@ -18,6 +18,7 @@ from derive.storage.metadata.sqlite_tables import (
     SQL_CATALOG,
     TABLES,
     VERSIONS,
+    WORK,
 )
 from derive.storage.metadata.transaction import SMALL_BYTES, SMALL_DOCUMENTS, Dialect
 
@@ -91,7 +92,9 @@ def _translated(statements: str) -> str:
 
 
 CREATE = (
-    _translated(TABLES + SQL_CATALOG + PAST + INGESTIONS + FOLLOWED + VERSIONS + QUARANTINE + COUNTERS + LOCATION)
+    _translated(
+        TABLES + SQL_CATALOG + PAST + INGESTIONS + FOLLOWED + VERSIONS + QUARANTINE + COUNTERS + LOCATION + WORK
+    )
     + _FOLDER
     + _INDEXES
     + _SIZES

@@ -235,6 +235,17 @@ CREATE TABLE IF NOT EXISTS location (   -- where the segments are; no row if the
 );
 """
 
+WORK = """
+CREATE TABLE IF NOT EXISTS work (       -- work of lambdas, as in `Work`
+    task TEXT NOT NULL REFERENCES task,
+    transform TEXT NOT NULL,            -- state key of the transform
+    documents INTEGER NOT NULL,
+    published INTEGER NOT NULL,
+    micros INTEGER NOT NULL,
+    PRIMARY KEY (task, transform)
+) WITHOUT ROWID;
+"""
+
 SQL_CATALOG = """
 CREATE TABLE item (                     -- items of SQL: tables, sources, views and indexes
     id INTEGER PRIMARY KEY,             -- that of the table, for an item with rows
@@ -317,10 +328,11 @@ CREATE TEMP VIEW size AS
 """,
     "location": "CREATE TEMP TABLE location (url)",
     "shadow_binding": "CREATE TEMP TABLE shadow_binding (task, keys, live, definition, is_held, error)",
+    "work": "CREATE TEMP TABLE work (task, transform, documents, published, micros)",
 }
 """Substitutes for tables that a database lacks if an older release of this format wrote it, and it only can be read."""
 
-LATEST = PAST + INGESTIONS + FOLLOWED + VERSIONS + QUARANTINE + COUNTERS + LOCATION + _INDEXES
+LATEST = PAST + INGESTIONS + FOLLOWED + VERSIONS + QUARANTINE + COUNTERS + LOCATION + WORK + _INDEXES
 """Tables of format 12 that its first databases lack; they also lack the column of `HOME`, and `SIZES`."""
 
 UPGRADES = {9: _IDENTITY, 10: _RELATIONS + SQL_CATALOG, 11: LATEST}

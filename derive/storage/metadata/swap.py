@@ -238,6 +238,7 @@ def _exchange_progress(db: Transaction, shadow: Shadow, live: Mapping[str, str],
     epoch = max(epoch_of(db, name) or 0, epoch_of(db, shadow.name) or 0) + 1
     db.execute("INSERT INTO task (name, shards, positions) VALUES (?, 0, '{}') ON CONFLICT (name) DO NOTHING", (name,))
     db.execute("DELETE FROM shard WHERE task = ?", (name,))
+    db.execute("DELETE FROM work WHERE task = ?", (name,))
     forget_past(db, name)
     db.execute(
         "UPDATE task SET (shards, positions, error, documents_in, documents_out, transactions) = (SELECT shards,"
@@ -246,6 +247,7 @@ def _exchange_progress(db: Transaction, shadow: Shadow, live: Mapping[str, str],
         (shadow.name, orjson.dumps(places).decode(), orjson.dumps(fingerprints).decode(), epoch, shadow.name, name),
     )
     db.execute("UPDATE shard SET task = ? WHERE task = ?", (name, shadow.name))
+    db.execute("UPDATE work SET task = ? WHERE task = ?", (name, shadow.name))
     insert_definition(db, definition)
     db.execute("UPDATE history SET task = ?, definition = ? WHERE task = ?", (name, definition.digest, shadow.name))
     db.execute("DELETE FROM capability WHERE task = ?", (name,))

@@ -34,6 +34,7 @@ from derive.storage.metadata.descriptions import (
     TaskMove,
     TaskNote,
     TaskState,
+    Work,
 )
 from derive.storage.metadata.segment import insert_segments, last_clock
 from derive.storage.metadata.transaction import Transaction, insert_rows
@@ -202,6 +203,13 @@ def read_tasks(db: Transaction) -> list[TaskState]:
     return [task for task in (read_task(db, name) for name in names) if task is not None]
 
 
+def read_work(db: Transaction, name: str) -> dict[str, Work]:
+    """Return the work of each lambda of a derivation since its last reset, by state key."""
+    query = "SELECT transform, documents, published, micros FROM work WHERE task = ?"
+    rows: list[Any] = db.execute(query, (name,)).fetchall()
+    return {transform: Work(*counts) for transform, *counts in rows}
+
+
 def begin_epoch(db: Transaction, name: str, shards: int) -> int:
     """Begin a new epoch of a task, and fix the number of shards at its first run; return the epoch."""
     epoch: int = db.execute(
@@ -261,6 +269,20 @@ def _rename(db: Transaction, name: str, keys: Mapping[str, str]) -> None:
         (*(orjson.dumps(value).decode() for value in (*moved, texts)), name),
     )
     rename_inputs(db, name, keys)
+    work = read_work(db, name)
+    db.execute("DELETE FROM work WHERE task = ?", (name,))
+    _add_work(db, name, {keys.get(key, key): done for key, done in work.items()})
+
+
+def _add_work(db: Transaction, name: str, work: Mapping[str, Work]) -> None:
+    """Add the work of lambdas, by state key."""
+    insert_rows(
+        db,
+        "work",
+        [(name, key, done.documents, done.published, done.micros) for key, done in work.items()],
+        "ON CONFLICT (task, transform) DO UPDATE SET documents = work.documents + excluded.documents,"
+        " published = work.published + excluded.published, micros = work.micros + excluded.micros",
+    )
 
 
 def forget_task(db: Transaction, name: str) -> None:
@@ -270,6 +292,7 @@ def forget_task(db: Transaction, name: str) -> None:
         return
     release_run(db, name)
     db.execute("DELETE FROM shard WHERE task = ?", (name,))
+    db.execute("DELETE FROM work WHERE task = ?", (name,))
     forget_past(db, name)
     db.execute("DELETE FROM task WHERE name = ?", (name,))
     db.execute("INSERT INTO task (name, shards, positions, epoch) VALUES (?, 0, '{}', ?)", (name, epoch + 1))
@@ -318,6 +341,7 @@ def advance_task(db: Transaction, name: str, commit: TaskCommit) -> None:
     )
     tokens = [(name, number, token) for number, token in commit.shards.items()]
     insert_rows(db, "shard", tokens, "ON CONFLICT (task, number) DO UPDATE SET token = excluded.token")
+    _add_work(db, name, commit.work)
     downgrade_inputs(db, name, commit.needs, may_step_back=commit.may_step_back)
 
 
