@@ -604,7 +604,7 @@ class Mark:
     """An addition to a node of a picture on a page.
 
     Attributes:
-        link: URL of the page about the node.
+        link: URL of the page about the node; empty for none.
         kind: class of the node, for style sheets.
     """
 
@@ -612,13 +612,14 @@ class Mark:
     kind: str
 
 
-def svg_element(graph: FlowGraph, marks: Mapping[str, Mark] | None = None) -> str:
+def svg_element(graph: FlowGraph, marks: Mapping[str, Mark] | None = None, label: str = "Data flow") -> str:
     """Return the picture as an SVG element, which can be embedded in HTML.
 
     Args:
         graph: the data flow.
         marks: additions to all nodes, by name, for a page that has `STYLE` in its style sheets; None for a picture
             without links, which has its own styles.
+        label: name of the picture for people who cannot see it.
     """
     layout = lay_out(graph)
     feedback = any(flow.feedback for flow in graph.flows)
@@ -627,7 +628,7 @@ def svg_element(graph: FlowGraph, marks: Mapping[str, Mark] | None = None) -> st
     size = f'width="{_n(width)}" height="{_n(height)}" viewBox="0 0 {_n(width)} {_n(height)}"'
     role = "img" if marks is None else "group"
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="flow" role="{role}" aria-label="Data flow" {size}>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="flow" role="{role}" aria-label="{text_of(label)}" {size}>',
         *([f"<style>\n{STYLE}</style>"] if marks is None else []),
         *(_wire(wire) for wire in layout.wires),
         *(_box(box, None if marks is None else marks[box.node.name]) for box in layout.boxes),
@@ -658,7 +659,9 @@ def _box(box: Box, mark: Mark | None) -> str:
     for number, note in enumerate(box.notes, start=1):
         parts.append(_text(x, y + 3 + 15 * number, NOTE_SIZE, "note", note))
     drawn = "".join([*parts, *(_row(box, row) for row in box.rows), "</g>"])
-    return drawn if mark is None else f'<a href="{text_of(mark.link)}" id="node-{text_of(box.node.name)}">{drawn}</a>'
+    if mark is None or not mark.link:
+        return drawn
+    return f'<a href="{text_of(mark.link)}" id="node-{text_of(box.node.name)}">{drawn}</a>'
 
 
 def _row(box: Box, row: Row) -> str:

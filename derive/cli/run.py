@@ -6,8 +6,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -25,6 +25,7 @@ from derive.cli.options import (
     segments_option,
 )
 from derive.cli.prepare import prepare_after
+from derive.cli.ui import beside_option, pages_beside
 
 if TYPE_CHECKING:
     from derive.catalog.loading import Resources
@@ -86,6 +87,7 @@ _HEAL_SECONDS = 10.0
 @local_option
 @monitoring_options("run")
 @traces_option
+@beside_option
 @click.option("--limits", metavar="JSON", default="{}", hidden=True, help="Limits of transactions: fields of `Limits`.")
 @limit_options
 def command(
@@ -100,6 +102,7 @@ def command(
     *,
     accepted: tuple[str, ...],
     local_documents: int | None,
+    pages: str | None,
     until_idle: bool,
     watch: bool,
     shadow: bool,
@@ -139,6 +142,7 @@ def command(
       flowctl run --shadow --hold
       flowctl run --accept acmeBank/balances
       flowctl run --watch --auto-split 16
+      flowctl run --watch --ui 127.0.0.1:8080
       flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
     """
     from derive.catalog.loading import Resources
@@ -159,7 +163,7 @@ def command(
         reporter = _Reporter(progress, goes_on=not until_idle)
         observed = stack.enter_context(monitoring.observed(reporter, has_traces=traces))
         attempt = partial(_attempt, observed, is_patient=not until_idle)
-        store = stack.enter_context(closing(attempt(partial(open_store, folder))))
+        store = stack.enter_context(_opened(attempt, source, folder, pages))
         spark, executor = open_executor(master, folder / "logs" / "spark.log", _settings(conf), local_documents, note)
         stack.callback(prepare_after, spark)
         stack.enter_context(closing(executor))
@@ -180,6 +184,15 @@ def command(
         has_failed = _carry_on(run, threads, advance, shadowing, observed, until_idle=until_idle)
     if reporter.failures or has_failed:
         raise click.exceptions.Exit(1)
+
+
+@contextmanager
+def _opened(
+    attempt: Callable[[Callable[[], Store]], Store], source: Path, folder: Path, pages: str | None
+) -> Iterator[Store]:
+    """Open the data folder, and serve its pages beside the run if `pages` is an address."""
+    with closing(attempt(partial(open_store, folder))) as store, pages_beside(pages, source, folder):
+        yield store
 
 
 def _report_begin(run: Run, others: Mapping[str, Capability], accepted: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ import click
 from derive.cli.console import visible
 from derive.cli.monitoring import monitoring_options, shown
 from derive.cli.options import catalog_options, data_folder, optional_catalog, segments_option, settle_metadata
+from derive.cli.ui import beside_option, pages_beside
 
 if TYPE_CHECKING:
     import asyncio
@@ -117,6 +118,7 @@ _MOST_REPLICAS = 16
 @click.option("--compute-tls-key", metavar="PEM", help="Private key of the certificate.  [default: in the same file]")
 @click.option("--compute-tls-authority", metavar="PEM", help="Certificate of the authority that signs instances.")
 @monitoring_options("sql serve")
+@beside_option
 @catalog_options
 @segments_option
 def command(
@@ -131,6 +133,7 @@ def command(
     *,
     source: Path,
     data: Path | None,
+    pages: str | None,
     table_memory: int,
     retention: str,
     replicas: int,
@@ -155,7 +158,7 @@ def command(
     folder = settle_metadata(data_folder(source, data), creates=True)
     files = _files(folders, [folder, password_file, tls_certificate, tls_key, *security.values()], passwords)
     instances = _instances(folder, replicas, addresses, **security)
-    with monitoring.served() as monitor, _started(folder, instances) as ownership:
+    with monitoring.served() as monitor, _started(folder, instances) as ownership, pages_beside(pages, source, folder):
         import asyncio
 
         from derive.event_loop import new_event_loop

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from derive.cli.console import visible
 
 if TYPE_CHECKING:
     from derive.coverage import DerivationCoverage
-    from derive.testing import Failure, TestResult
+    from derive.testing import Difference, Failure, TestResult
 
 
 def render_failure(failure: Failure) -> str:
@@ -40,7 +40,19 @@ def json_report(result: TestResult) -> str:
         position = failure.position
         row |= {"step": failure.step, "what": failure.description, "failure": render_failure(failure)}
         row |= {"file": position.file, "line": position.line}
+        differences = [(mismatch.key, one) for mismatch in failure.mismatches for one in mismatch.differences]
+        row["differences"] = [_difference(key, one) for key, one in differences]
+        row["still to come"] = list(failure.to_come)
     return dump_exact(row).decode()
+
+
+def _difference(key: str, difference: Difference) -> dict[str, Any]:
+    """Return a difference of a document; a missing value has no property."""
+    from derive.document.pointer import MISSING
+
+    values = {"expected": difference.expected, "actual": difference.actual}
+    present = {name: value for name, value in values.items() if value is not MISSING}
+    return {"key": key, "pointer": difference.pointer, **present}
 
 
 def coverage_text(coverage: DerivationCoverage) -> str:

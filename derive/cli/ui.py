@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +16,83 @@ from derive.cli.options import catalog_options
 
 _LIBRARIES = ("jinja2", "starlette", "uvicorn")
 """Libraries of the extra `ui`."""
+
+_END_SECONDS = 10
+
+beside_option = click.option(
+    "--ui",
+    "pages",
+    metavar="HOST:PORT",
+    help="Also serve web pages at this address of this machine, as flowctl ui does; port 0 picks a free one.",
+)
+
+
+@contextmanager
+def pages_beside(listen: str | None, source: Path, folder: Path) -> Iterator[None]:
+    """Serve pages in a process of their own, until the block ends or this process ends in any way.
+
+    The pages take no time of this process. If they cannot start, a note says why, and the block continues.
+
+    Args:
+        listen: address of this machine, `HOST:PORT`; None for no pages.
+        source: root file of the catalog.
+        folder: the data folder, which exists.
+
+    Raises:
+        UsageError: the address is none, or not one of this machine.
+        FlowError: a library is missing.
+    """
+    if listen is None:
+        yield
+        return
+    from derive.cli.sql_serve import address_of
+    from derive.errors import UsageError
+    from derive.materialize.process import guarded_command, installed_env
+    from derive.web_access import is_loopback
+
+    if not is_loopback(address_of(listen, "127.0.0.1:8080")[0]):
+        hint = "flowctl ui serves other addresses, with a secret and TLS"
+        raise UsageError("--ui takes an address of this machine, such as 127.0.0.1:8080", hint=hint)
+    _require_libraries()
+    ui = [sys.executable, "-P", "-m", "derive.cli.main", "ui", "--listen", listen]
+    command = guarded_command([*ui, "--source", str(source), "--data", str(folder)])
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=installed_env()) as process:
+        threading.Thread(target=_announce, args=(process,), name="ui", daemon=True).start()
+        try:
+            yield
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_END_SECONDS)
+            process.kill()
+
+
+def _announce(process: subprocess.Popen[str]) -> None:
+    """Print the address of pages, or the reason why they have ended."""
+    from derive.cli.console import note
+
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with suppress(ValueError):  # the block has ended
+        if url := process.stdout.readline().strip():
+            note(f"web pages at {url}")
+        errors = process.stderr.read().strip()
+        if process.wait():
+            note(f"the web pages have ended: {errors}", level="warn")
+
+
+def _require_libraries() -> None:
+    """Raise an error if a library of the pages is missing."""
+    from derive.errors import FlowError
+
+    missing = [name for name in _LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise FlowError(
+            f"the pages need {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
+            hint="install the extra: pip install 'derive-flow[ui]'",
+        )
 
 
 @click.command()
@@ -41,6 +122,8 @@ _LIBRARIES = ("jinja2", "starlette", "uvicorn")
 )
 @click.option("--tls-certificate", metavar="PEM", help="Certificate that encrypts connections.")
 @click.option("--tls-key", metavar="PEM", help="Private key of the certificate.  [default: in the same file]")
+@click.option("--allow-tests", is_flag=True, help="Let pages run the catalog's tests, which run its code.")
+@click.option("--allow-writes", is_flag=True, help="Let statements of SQL write.")
 @catalog_options
 def command(
     listen: str,
@@ -49,10 +132,15 @@ def command(
     password_file: Path | None,
     tls_certificate: str | None,
     tls_key: str | None,
+    *,
+    allow_tests: bool,
+    allow_writes: bool,
     source: Path,
     data: Path | None,
 ) -> None:
-    """Serve web pages that show the catalog and the data folder, live. The pages change nothing.
+    """Serve web pages that show the catalog and the data folder, live.
+
+    The pages change nothing, unless --allow-tests or --allow-writes permits it.
 
     The pages need a browser on this machine, and no network. Another address than 127.0.0.1 needs a secret
     (--token-file or --password-file) and TLS (--tls-certificate), because the pages show all documents.
@@ -63,20 +151,16 @@ def command(
     Examples:
       flowctl ui
       flowctl ui --listen 127.0.0.1:0 --data .flow
+      flowctl ui --allow-tests
       flowctl ui --listen 10.0.0.5:8443 --token-file token \\
         --tls-certificate cert.pem --tls-key key.pem
       ssh -L 8080:127.0.0.1:8080 server flowctl ui
     """
     from derive.cli.console import note
     from derive.cli.sql_serve import address_of
-    from derive.errors import FlowError
 
-    missing = [name for name in _LIBRARIES if find_spec(name) is None]
-    if missing:
-        raise FlowError(
-            f"the pages need {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
-            hint="install the extra: pip install 'derive-flow[ui]'",
-        )
+    _require_libraries()
+    from derive.ui.access import Permissions
     from derive.ui.folder import Folder
     from derive.ui.server import Address, serve
 
@@ -89,4 +173,5 @@ def command(
         sys.stdout.flush()
         note("serving pages until Ctrl-C; open the URL in a browser")
 
-    serve(Folder(source, data), address, announce)
+    permissions = Permissions(runs_tests=allow_tests, writes=allow_writes)
+    serve(Folder(source, data), permissions, address, announce)

@@ -7,6 +7,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -96,6 +97,30 @@ class Users:
         if is_right:
             self._accepted.add(digest)
         return is_right
+
+
+class Permissions:
+    """The actions that the command line permits besides reading, and the proof that a page of this server asks.
+
+    Args:
+        runs_tests: whether pages may run the tests of the catalog, which runs code of the catalog.
+        writes: whether statements of SQL may write.
+
+    Attributes:
+        token: a secret of this process; forms of its pages contain it, and no other site can read them.
+    """
+
+    def __init__(self, *, runs_tests: bool = False, writes: bool = False) -> None:
+        self.runs_tests = runs_tests
+        self.writes = writes
+        self.token = secrets.token_urlsafe()
+
+    def proves(self, headers: Mapping[str, str], token: str) -> bool:
+        """Return whether a form of this server's pages has caused a request, which `Guard` has accepted.
+
+        A browser sends the header Origin with each form, and `Guard` accepts only the origin of this server.
+        """
+        return "origin" in headers and hmac.compare_digest(token.encode(), self.token.encode())
 
 
 class Guard:

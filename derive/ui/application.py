@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass, fields
 from importlib.resources import files
 
 from starlette.applications import Starlette
@@ -12,10 +13,12 @@ from starlette.routing import Route
 
 from derive.cli.graph_picture import STYLE
 from derive.errors import FlowError
-from derive.ui import collections, overview, sql, tasks
-from derive.ui.access import Guard, Secret
+from derive.ui import collections, overview, sql, tasks, tests
+from derive.ui.access import Guard, Permissions, Secret
 from derive.ui.folder import Folder
-from derive.ui.rendering import error_page, page
+from derive.ui.rendering import error_page, event, page
+from derive.ui.subscriptions import Subscriptions
+from derive.ui.test_runs import TestRuns
 from derive.ui.watcher import Watcher
 
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "txt": "text/plain"}
@@ -29,14 +32,43 @@ _STATIC = {
 _CACHED = {"cache-control": "max-age=3600"}
 
 
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The services of a server.
+
+    Attributes:
+        folder: the data folder.
+        permissions: the permitted actions besides reading.
+        watcher: the notifications of pages.
+        subscriptions: the subscriptions of pages.
+        test_runs: the runs of tests.
+    """
+
+    folder: Folder
+    permissions: Permissions
+    watcher: Watcher
+    subscriptions: Subscriptions
+    test_runs: TestRuns
+
+    @staticmethod
+    def of(folder: Folder, permissions: Permissions | None = None) -> Services:
+        """Return the services of a data folder; without permissions, its pages only read."""
+        return Services(folder, permissions or Permissions(), Watcher(folder), Subscriptions(folder), TestRuns(folder))
+
+    def close(self) -> None:
+        """End streams, subscriptions and runs of tests."""
+        self.watcher.close()
+        self.subscriptions.close()
+        self.test_runs.close()
+
+
 def application(
-    folder: Folder, watcher: Watcher, hosts: Collection[str], secret: Secret | None = None, scheme: str = "http"
+    services: Services, hosts: Collection[str], secret: Secret | None = None, scheme: str = "http"
 ) -> Guard:
     """Return the application of a data folder.
 
     Args:
-        folder: the data folder.
-        watcher: the notifications of pages.
+        services: the services of the pages.
         hosts: host names and addresses of the server, in lower case.
         secret: the secret that clients must send; None for none.
         scheme: `http` or `https`.
@@ -52,15 +84,18 @@ def application(
             Route("/tasks/{name:path}", tasks.show),
             Route("/state/{name:path}", tasks.show_state),
             Route("/quarantine", tasks.show_quarantine),
+            Route("/tests", tests.show, methods=["GET", "POST"]),
             Route("/sql", sql.show, methods=["GET", "POST"]),
+            Route("/sql/rows", sql.follow),
+            Route("/sql/names", sql.complete),
             Route("/events", _events),
             Route("/picture.css", _picture_style),
             Route("/static/{name}", _static),
         ],
         exception_handlers={FlowError: error_page, 404: _missing},
     )
-    pages.state.folder = folder
-    pages.state.watcher = watcher
+    for attribute in fields(services):
+        setattr(pages.state, attribute.name, getattr(services, attribute.name))
     return Guard(pages, hosts, secret, scheme)
 
 
@@ -71,7 +106,7 @@ async def _events(request: Request) -> Response:
     async def messages() -> AsyncIterator[str]:
         yield ": begin\n\n"
         async for version in watcher.events(request.query_params.get("since", "")):
-            yield f"event: change\ndata: {version.splitlines()[0]}\n\n"
+            yield event("change", version)
 
     return StreamingResponse(messages(), media_type="text/event-stream", headers={"cache-control": "no-store"})
 

@@ -70,6 +70,11 @@ class Folder:
         source: root file of the catalog.
         data: the data folder; None for `.flow` beside the catalog.
 
+    Attributes:
+        source: root file of the catalog.
+        path: the data folder.
+        has_catalog: false for a data folder without a catalog.
+
     Raises:
         UsageError: `data` names no data folder.
         StorageError: the data folder cannot be read.
@@ -77,7 +82,7 @@ class Folder:
 
     def __init__(self, source: Path, data: Path | None) -> None:
         self.source = source
-        self._has_catalog = data is None or source.exists()
+        self.has_catalog = data is None or source.exists()
         self.path = stored_folder(source, data)
         self._turn = threading.Lock()
         self._overview_turn = threading.Lock()
@@ -96,7 +101,7 @@ class Folder:
         Raises:
             CatalogError: the catalog is wrong.
         """
-        if not self._has_catalog:
+        if not self.has_catalog:
             return CatalogSpec(str(self.source), {}, {}, (), {})
         with self._turn:
             if self._loaded is None or _stamps(self._loaded.stamps) != self._loaded.stamps:

@@ -7,6 +7,7 @@ escapes its texts itself.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -25,6 +26,7 @@ PAGES = (
     ("/", "Catalog"),
     ("/collections", "Collections"),
     ("/tasks", "Tasks"),
+    ("/tests", "Tests"),
     ("/quarantine", "Quarantine"),
     ("/sql", "SQL"),
 )
@@ -75,6 +77,16 @@ def duration(micros: float) -> str:
         if micros >= size:
             return f"{micros / size:.1f} {unit}"
     return f"{micros:.1f} µs"
+
+
+def event(name: str, text: str) -> str:
+    r"""Return a server-sent event.
+
+    >>> event("rows", "<p>1</p>\n<p>2</p>")
+    'event: rows\ndata: <p>1</p>\ndata: <p>2</p>\n\n'
+    """
+    lines = "".join(f"data: {line}\n" for line in re.split("\r\n|\r|\n", text))
+    return f"event: {name}\n{lines}\n"
 
 
 def select_of(name: str) -> str:

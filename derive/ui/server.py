@@ -15,10 +15,9 @@ import uvicorn
 from derive.errors import FlowError, UsageError
 from derive.sql.pgwire.passwords import Passwords
 from derive.sql.pgwire.server import tls_context
-from derive.ui.access import Application, Secret, Token, Users
-from derive.ui.application import application
+from derive.ui.access import Application, Permissions, Secret, Token, Users
+from derive.ui.application import Services, application
 from derive.ui.folder import Folder
-from derive.ui.watcher import Watcher
 from derive.web_access import WILDCARDS, Hosts, is_loopback
 
 _END_SECONDS = 2
@@ -90,11 +89,12 @@ class Address:
         return Users(Passwords.of_file(self.password_file)) if self.password_file else None
 
 
-def serve(folder: Folder, address: Address, announce: Callable[[str], None]) -> None:
+def serve(folder: Folder, permissions: Permissions, address: Address, announce: Callable[[str], None]) -> None:
     """Serve pages until SIGINT or SIGTERM.
 
     Args:
         folder: the data folder.
+        permissions: the permitted actions besides reading.
         address: the address; `check` has accepted it.
         announce: called with the URL once clients can connect.
 
@@ -106,8 +106,8 @@ def serve(folder: Folder, address: Address, announce: Callable[[str], None]) -> 
     if address.certificate:
         tls_context(address.certificate, address.key)
     listener = _listen(address)
-    watcher = Watcher(folder)
-    server = _server(address, application(folder, watcher, address.hosts, secret, scheme))
+    services = Services.of(folder, permissions)
+    server = _server(address, application(services, address.hosts, secret, scheme))
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
@@ -125,7 +125,7 @@ def serve(folder: Folder, address: Address, announce: Callable[[str], None]) -> 
     host, port = listener.getsockname()[:2]
     announce(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
     stopped.wait()
-    watcher.close()
+    services.close()
     server.should_exit = True
     thread.join()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -31,6 +31,7 @@ _LOG_BYTES = 256 << 10
 _LOG_ENTRIES = 100
 _COMMITS = 12
 _ENTRIES = 50
+_SHARDS = 8
 _STATE_ROWS = 100
 _STATE_SECONDS, _STATE_MEGABYTES = 20.0, 256
 _STATE_TURN = threading.Lock()
@@ -60,7 +61,16 @@ def show(request: Request) -> Response:
     }
     if isinstance(spec, DerivationSpec):
         return page(request, "derivation.html", {**values, "connector": spec.connector})
+    state = folder.store().task(spec.name)
+    values["checkpoint"] = sorted(state.tokens.items())[:_SHARDS] if state else []
+    values["row_rate"] = _row_rate(values["commits"])
     return page(request, "materialization.html", {**values, "endpoint": _endpoint(overview.catalog, spec)})
+
+
+def _row_rate(commits: Sequence[Entry]) -> int | None:
+    """Return the number of rows per second of the last transactions; None without one."""
+    seconds = sum(entry["seconds"] for entry in commits)
+    return round(sum(entry.get("documents_out", 0) for entry in commits) / seconds) if seconds else None
 
 
 def show_list(request: Request) -> Response:
@@ -92,6 +102,7 @@ class _Input:
         at: RFC 3339 time before which the source is processed; None at the beginning.
         waiting: number of waiting documents.
         quarantined: number of documents put aside.
+        work: work of the lambda, as in `flowctl status -o json`; None before its first document.
     """
 
     name: str
@@ -103,6 +114,7 @@ class _Input:
     at: str | None
     waiting: int
     quarantined: int
+    work: Mapping[str, Any] | None
 
 
 def _inputs(folder: Folder, overview: Overview, spec: DerivationSpec | MaterializationSpec) -> Iterator[_Input]:
@@ -112,6 +124,7 @@ def _inputs(folder: Folder, overview: Overview, spec: DerivationSpec | Materiali
     row, store = overview.tasks[spec.name].row, folder.store()
     flows = [flow for flow in flow_graph(overview.catalog).flows if flow.target == spec.name]
     waiting = {wait["transform"]: wait["documents"] for wait in row["waiting for"]}
+    work = {done["transform"]: done for done in row["transforms"] if done["documents in"]}
     try:
         positions = present_positions(store, spec, present_state(store, spec))
     except FlowError:  # the state of the task shows the error
@@ -130,6 +143,7 @@ def _inputs(folder: Folder, overview: Overview, spec: DerivationSpec | Materiali
             None if not at or at < 0 else format_rfc3339(at),
             waiting.get(item.name, 0),
             row["quarantine"].get(item.name, 0),
+            work.get(item.name),
         )
 
 

@@ -21,11 +21,37 @@ _LEAST_SECONDS = 0.5
 _MOST_SECONDS = 60.0
 """Longest time between two events: lags and rates change without a commit, too."""
 
-_COST_SHARE = 10
-"""Ratio of the time between two events to the time that the overview of the tasks takes."""
+_LEAST_LOOK_SECONDS = 0.1
+"""Shortest time between two checks of the facts."""
 
 _LOOK_SECONDS = 1.0
 """Time after which the thread checks whether pages are open, and whether the catalog was edited."""
+
+
+class Budget:
+    """The processor time that updates may take: a tenth of a processor, and more for some seconds after a quiet time.
+
+    So a commit after a quiet time shows at once, and many commits do not keep a processor busy.
+
+    Args:
+        now: present time in seconds, of any clock.
+    """
+
+    _SHARE = 10
+    _SAVED_SECONDS = 10.0
+
+    def __init__(self, now: float) -> None:
+        self._paid = now - self._SAVED_SECONDS
+
+    def pause(self, now: float, spent: float) -> float:
+        """Return the seconds until the next update.
+
+        Args:
+            now: present time.
+            spent: processor time of this update, in seconds.
+        """
+        self._paid = max(self._paid, now - self._SAVED_SECONDS) + self._SHARE * spent
+        return max(0.0, self._paid - now)
 
 
 class Watcher:
@@ -82,15 +108,17 @@ class Watcher:
         """Notify all pages of changed facts, until no page is open."""
         seen, shown = self._state(), self._facts()
         due = time.monotonic() + _MOST_SECONDS
+        budget = Budget(time.monotonic())
         while self._wait_for_change(seen, due):
-            begun = time.monotonic()
+            begun, spent = time.monotonic(), time.thread_time()
             seen, facts = self._state(), self._facts()
+            least = _LEAST_LOOK_SECONDS
             if facts != shown or begun >= due:
-                shown, due = facts, begun + _MOST_SECONDS
+                shown, due, least = facts, begun + _MOST_SECONDS, _LEAST_SECONDS
                 self._notify()
                 with suppress(FlowError):  # the page shows the error
                     self._folder.overview()
-            time.sleep(max(_LEAST_SECONDS, _COST_SHARE * (time.monotonic() - begun)))
+            time.sleep(max(least, budget.pause(time.monotonic(), time.thread_time() - spent)))
 
     def _wait_for_change(self, seen: object, due: float) -> bool:
         """Wait for a commit, or for an edit of the catalog, until a time; return false if no page is open.

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from ui_shop import CATALOG, SCRIPT, orders
 
 from derive.errors import UsageError
 from derive.storage.store import Store
-from derive.ui.access import Token, Users
-from derive.ui.application import application
+from derive.ui.access import Permissions, Token, Users
+from derive.ui.application import Services, application
 from derive.ui.collections import growth
 from derive.ui.folder import Folder
 from derive.ui.server import Address
-from derive.ui.watcher import Watcher
+from derive.ui.subscriptions import Subscriptions
+from derive.ui.watcher import Budget, Watcher
 
 LOOPBACK = Address("127.0.0.1", 0)
 
@@ -41,10 +43,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def pages(folder: Path, address: Address = LOOPBACK, **options: Any) -> TestClient:
-    data = Folder(folder / "flow.yaml", None)
-    secret, scheme = address.secret(), options.pop("scheme", "http")
-    served: Any = application(data, Watcher(data), address.hosts, secret, scheme)
+def services_of(folder: Path, permissions: Permissions | None = None) -> Services:
+    return Services.of(Folder(folder / "flow.yaml", None), permissions)
+
+
+def pages(
+    folder: Path, address: Address = LOOPBACK, services: Services | None = None, scheme: str = "http", **options: Any
+) -> TestClient:
+    services = services or services_of(folder)
+    served: Any = application(services, address.hosts, address.secret(), scheme)
     return TestClient(served, base_url=f"{scheme}://{next(iter(sorted(address.hosts)))}:8080", **options)
 
 
@@ -63,8 +70,11 @@ def client(folder: Path) -> Iterator[TestClient]:
         ("/collections/shop/spending", ["customer", "key", "Held by readers"]),
         ("/tasks", ["shop/reports", "shop/broken", "idle"]),
         ("/tasks/shop/spending", ["INSERT INTO seen", "flow.yaml:", "Migration 1", "committed", "s a document"]),
+        ("/tasks/shop/spending", ["<dt>Published</dt><dd>3</dd>", "<dt>Time per document</dt>"]),
         ("/tasks/shop/broken", ["shop/broken", "x&lt;y", "failed"]),
         ("/tasks/shop/reports", ["materialize-sqlite", "{&#34;table&#34;:&#34;spending&#34;}", "Rows out"]),
+        ("/tasks/shop/reports", ["<dt>Last commit</dt>", "3 rows", "<dt>Rows a second</dt>", "<dt>Checkpoint</dt>"]),
+        ("/tests", ["shop/tests/spending", "verify 1 document of shop/spending", "flowctl ui --allow-tests"]),
         ("/quarantine", ["fromOrders", "no JSON", "flowctl quarantine retry --task shop/spending --id"]),
         ("/state/shop/spending?table=seen", ["flow_shard", "<td"]),
         ("/documents/shop/spending", ["ann", "20", "why"]),
@@ -112,7 +122,8 @@ def test_page_cuts_a_large_document(client: TestClient) -> None:
     [
         ('SELECT * FROM "shop/spending" ORDER BY spent DESC', ["<td", "20", "&lt;script&gt;", "3 rows", "customer"]),
         ("SELECT NULL AS a; SHOW TimeZone", ['class="null"', "UTC"]),
-        ('EXPLAIN SELECT * FROM "shop/spending"', ["shop/spending", '<pre class="plan"']),
+        ('EXPLAIN SELECT * FROM "shop/spending"', ["shop/spending", '<pre class="plan"', "<svg"]),
+        ("SUBSCRIBE (SELECT nothing)", ["42703"]),
         ("SELECT generate_series(1, 300) AS n", ["The first 200 rows"]),
         ("SELECT 1;\n SELECT nothing", ["42703", "the editor:2:9", "^^^^^^^"]),
         ('INSERT INTO "shop/orders" VALUES (1)', ["25006", "the page only reads"]),
@@ -125,6 +136,104 @@ def test_sql_page_executes_only_reads(client: TestClient, statements: str, facts
 
     assert [fact for fact in facts if fact not in text] == []
     assert "<script>alert" not in text
+
+
+def test_subscription_shows_its_last_rows_once(client: TestClient) -> None:
+    text = client.post("/sql", data={"sql": "SUBSCRIBE (SELECT generate_series(1, 300) AS n, '<b>' AS t)"}).text
+    ticket = text.partition("/sql/rows?ticket=")[2].partition('"')[0]
+    events = [client.get(f"/sql/rows?ticket={ticket}").text for _ in range(2)]
+
+    assert "300 updates, the last 200 of them, newest first; the subscription has ended" in events[0]
+    assert events[0].count('<td dir="auto">&lt;b&gt;</td>') % 200 == 0
+    assert events[0].endswith("event: end\ndata: \n\n")
+    assert "the subscription has ended; run the statement again" in events[1]
+
+
+def test_subscription_ends_when_its_page_is_left(folder: Path) -> None:
+    subscriptions = Subscriptions(Folder(folder / "flow.yaml", None))
+
+    async def follow() -> tuple[list[int], str]:
+        streams = [subscriptions.shown(subscriptions.ticket('SUBSCRIBE "shop/spending"')) for _ in range(5)]
+        counts = []
+        for stream in streams[:4]:
+            async for shown in stream:
+                if shown.count:
+                    counts.append(shown.count)
+                    break
+        refused = await anext(streams[4])
+        for stream in streams:
+            await stream.aclose()  # type: ignore[attr-defined]
+        return counts, refused.error or ""
+
+    counts, error = asyncio.run(asyncio.wait_for(follow(), 60))
+    threads = [thread for thread in threading.enumerate() if thread.name == "subscription"]
+    for thread in threads:
+        thread.join(30)
+
+    assert counts == [3, 3, 3, 3]
+    assert "4 pages show subscriptions" in error
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_editor_completes_names(client: TestClient) -> None:
+    names = client.get("/sql/names").json()
+
+    assert ['"shop/spending"', "collection"] in names
+    assert ["spent", "column of shop/spending"] in names
+    assert ["SELECT", "word"] in names
+
+
+def token_of(client: TestClient, url: str) -> str:
+    return client.get(url).text.partition('name="token" value="')[2].partition('"')[0]
+
+
+OWN = {"origin": "http://127.0.0.1:8080"}
+"""The header that browsers send with forms of the page."""
+
+
+def test_form_needs_permissions_origin_and_token(folder: Path, client: TestClient) -> None:
+    permissions = Permissions(runs_tests=True, writes=True)
+    with pages(folder, services=services_of(folder, permissions)) as permitted:
+        for url, form in (("/tests", {"name": "shop/tests/spending"}), ("/sql", {"sql": "SELECT 77"})):
+            token = token_of(permitted, url)
+            assert token == permissions.token
+            assert permitted.post(url, data=form, headers=OWN).status_code == 403
+            assert permitted.post(url, data={**form, "token": "x" * len(token)}, headers=OWN).status_code == 403
+            assert permitted.post(url, data={**form, "token": token}).status_code == 403
+            foreign = {"origin": "http://evil.example"}
+            assert permitted.post(url, data={**form, "token": token}, headers=foreign).status_code == 403
+        assert "77" in permitted.post("/sql", data={"sql": "SELECT 77", "token": permissions.token}, headers=OWN).text
+    assert token_of(client, "/tests") == ""
+    refused = client.post("/tests", data={"token": permissions.token}, headers=OWN)
+    assert (refused.status_code, "--allow-tests" in refused.text) == (403, True)
+
+
+def test_page_runs_tests_and_shows_differences(folder: Path) -> None:
+    services = services_of(folder, Permissions(runs_tests=True))
+    with pages(folder, services=services, follow_redirects=False) as client:
+        token = token_of(client, "/tests")
+        assert client.post("/tests", data={"token": token, "name": "unknown"}, headers=OWN).status_code == 404
+        assert client.post("/tests", data={"token": token}, headers=OWN).status_code == 303
+        services.test_runs.wait()
+        text = client.get("/tests").text
+
+    assert "1 of 1 test ended, 1 failed" in text
+    for fact in ("Step 2: verify shop/spending", '<code dir="ltr">/spent</code>', ">21<", ">20<", "&lt;script&gt;"):
+        assert fact in text
+    assert "<script>alert" not in text
+
+
+def test_permitted_statements_write(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    with pages(tmp_path, services=services_of(tmp_path, Permissions(writes=True))) as client:
+        token = token_of(client, "/sql")
+        statements = "CREATE TABLE notes (a int); INSERT INTO notes VALUES (7), (8); SELECT sum(a) FROM notes"
+        text = client.post("/sql", data={"sql": statements, "token": token}, headers=OWN).text
+        refused = client.post("/sql", data={"sql": "COPY notes TO STDOUT", "token": token}, headers=OWN).text
+
+    assert "INSERT 0 2" in text
+    assert ">15</td>" in text
+    assert "need a client" in refused
 
 
 def test_tables_of_sql_lead_to_a_query(tmp_path: Path) -> None:
@@ -289,6 +398,14 @@ def test_watcher_notifies_all_pages_of_a_commit(tmp_path: Path) -> None:
     late, first, second, before = asyncio.run(asyncio.wait_for(watch(), 60))
 
     assert late == before != first == second
+
+
+def test_budget_saves_time_for_commits_after_a_quiet_time() -> None:
+    budget = Budget(100.0)
+
+    assert [budget.pause(now, 0.5) for now in (100.0, 100.5, 101.0)] == [0.0, 0.0, 4.0]
+    assert [budget.pause(now, 0.5) for now in (105.0, 110.0, 115.0)] == [5.0, 5.0, 5.0]  # a tenth of the time
+    assert [budget.pause(now, 0.5) for now in (200.0, 200.5, 201.0)] == [0.0, 0.0, 4.0]
 
 
 def test_passing_time_changes_no_facts(tmp_path: Path) -> None:

@@ -78,6 +78,24 @@ def test_server_encrypts_and_asks_for_the_token(tmp_path: Path) -> None:
             assert b"Catalog" in page.read()
 
 
+def test_run_serves_pages_that_end_with_it(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    status, _, err = flowctl(tmp_path, "run", "--until-idle", "--ui", "0.0.0.0:0")
+    assert (status, "--ui takes an address of this machine" in err) == (2, True)
+    with Flowctl(["run", "--ui", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert process.stderr is not None
+        url = next(line for line in process.stderr if line.startswith("web pages at ")).split()[-1]
+        with urllib.request.urlopen(url) as page:
+            assert b"shop/spending" in page.read()
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+    while True:  # until the guard of the pages has ended them
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+        except OSError:
+            break
+
+
 def test_command_names_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(FlowError, match="the pages need jinja2, which is not installed") as caught:
@@ -107,7 +125,7 @@ def test_command_refuses_wrong_options(tmp_path: Path, arguments: list[str], mes
 PAGES = [
     *("/", "/collections", "/collections/shop/orders?view=raw", "/collections/shop/spending", "/tasks"),
     *("/tasks/shop/spending", "/tasks/shop/broken", "/tasks/shop/reports", "/quarantine", "/nothing"),
-    *('/why/collections/shop/spending?key=["ann"]', "/sql"),
+    *('/why/collections/shop/spending?key=["ann"]', "/tests", "/sql"),
 ]
 
 
@@ -129,6 +147,8 @@ def test_pages_in_a_browser_are_live_usable_and_without_errors(tmp_path: Path) -
             assert [error for error in errors if "404" not in error] == []
         _follow_commits(browser.new_page(viewport={"width": 390, "height": 900}), url, tmp_path)
         _read_at_a_time(browser.new_page(), url)
+        _complete_a_name(browser.new_page(), url)
+        _subscribe(browser.new_page(), url, tmp_path)
         browser.close()
 
 
@@ -177,6 +197,35 @@ def _follow_commits(page: Any, url: str, folder: Path) -> None:
     assert page.evaluate("document.querySelector('.picture').scrollLeft") == 77
     loads = [request for request in requests if urlsplit(request).path == "/"]
     assert 3 <= len(loads) <= 9  # an ingestion is several commits
+
+
+def _complete_a_name(page: Any, url: str) -> None:
+    """Check that the editor completes a name by the keyboard alone, and that Tab leaves it."""
+    with page.expect_response("**/sql/names"):
+        page.goto(f"{url}/sql")
+    page.keyboard.type("SELECT * FROM spend")
+    page.get_by_role("option").first.wait_for()
+    page.keyboard.press("ArrowDown")
+    assert page.locator("[aria-selected=true]").inner_text() == '"shop/spending" collection'
+    page.keyboard.press("Enter")
+    assert page.locator("textarea").input_value() == 'SELECT * FROM "shop/spending"'
+    page.keyboard.type(" WHERE sp")
+    page.get_by_role("option").first.wait_for()
+    page.keyboard.press("Escape")
+    assert page.get_by_role("option").count() == 0
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Run"
+
+
+def _subscribe(page: Any, url: str, folder: Path) -> None:
+    """Check that rows of a subscription show as they come, and that going back does not begin it again."""
+    page.goto(f"{url}/sql")
+    page.locator("textarea").fill('SUBSCRIBE "shop/orders" WITH (SNAPSHOT = false)')
+    page.get_by_role("button", name="Run").click()
+    page.get_by_text("0 updates").wait_for()
+    assert flowctl(folder, "ingest", "--collection", "shop/orders", text='{"id": 99}')[0] == 0
+    page.get_by_text("1 update,").wait_for(timeout=10_000)
+    assert page.get_by_role("cell", name="99", exact=True).count() == 1
 
 
 def _check(page: Any, url: str, width: int) -> None:

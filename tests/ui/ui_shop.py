@@ -40,6 +40,10 @@ materializations:
   shop/reports:
     endpoint: {connector: {image: materialize-sqlite, config: {path: reports.db}}}
     bindings: [{resource: {table: spending}, source: shop/spending}]
+tests:
+  shop/tests/spending:
+    - ingest: {collection: shop/orders, documents: [{id: 1, customer: "<script>alert(1)</script>", amount: 20, text: "1"}]}
+    - verify: {collection: shop/spending, documents: [{customer: "<script>alert(1)</script>", spent: 21}]}
 """
 SCRIPT = "<script>alert(1)</script>"
 
