@@ -108,6 +108,22 @@ def test_broken_connection_is_replaced(where: str, tmp_path: Path, place: Place)
     store.close()
 
 
+def test_transaction_of_an_idle_process_ends(tmp_path: Path, place: Place) -> None:
+    """The server ends the transaction of a stopped process, so that others go on."""
+    stopped, other = PostgresMetadata(tmp_path / "data", place), PostgresMetadata(tmp_path / "data", place)
+    with pytest.raises(BusyError, match="idle-in-transaction timeout"), stopped.transaction() as db:
+        db.execute("INSERT INTO replica VALUES ('lost', '')")
+        db.execute("SET LOCAL idle_in_transaction_session_timeout = 1")
+        with other.transaction() as later:
+            assert later.execute("SELECT name FROM replica").fetchall() == []
+    with stopped.transaction() as db:
+        db.execute("INSERT INTO replica VALUES (?, '')", ("no\0zero",))
+    with other.snapshot() as db:
+        assert db.execute("SELECT name FROM replica").get == "no\ufffdzero"
+    stopped.close()
+    other.close()
+
+
 def test_busy_database_is_a_retryable_error(tmp_path: Path, place: Place) -> None:
     one = PostgresMetadata(tmp_path / "data", place)
     other = PostgresMetadata(tmp_path / "data", place, patience=50)

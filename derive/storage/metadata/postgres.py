@@ -111,6 +111,11 @@ def _placeholders(statement: str) -> str:
     return statement.replace("%", "%%").replace("?", "%s")
 
 
+def _stored(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return values of a statement, with U+FFFD for U+0000, which PostgreSQL cannot store; only messages have it."""
+    return tuple(value.replace("\0", "\ufffd") if type(value) is str and "\0" in value else value for value in values)
+
+
 class PostgresTransaction:
     """A transaction of PostgreSQL; see `Transaction`.
 
@@ -131,12 +136,12 @@ class PostgresTransaction:
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> PostgresRows:
         """Execute a statement."""
-        cursor = self._connection.execute(_placeholders(statement), tuple(values))
+        cursor = self._connection.execute(_placeholders(statement), _stored(values))
         return PostgresRows(cursor.fetchall() if cursor.description is not None else ())
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
         """Execute a statement without a result for each sequence of values, in one round trip."""
-        values = [tuple(row) for row in rows]
+        values = [_stored(row) for row in rows]
         if values:
             with self._connection.cursor() as cursor:
                 cursor.executemany(_placeholders(statement), values)
@@ -164,7 +169,7 @@ def translated(place: Place) -> Iterator[None]:
         raise StorageError(f"{where} cannot be written: {_first_line(exc)}") from exc
     except (errors.UndefinedTable, errors.UndefinedColumn) as exc:
         raise StorageError(f"{where} is incomplete: {_first_line(exc)}", hint="restore it from a backup") from exc
-    except psycopg.OperationalError as exc:
+    except (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout) as exc:
         raise BusyError(
             f"{where} cannot be reached: {_first_line(exc)}", hint="nothing was committed; run the command again"
         ) from exc
@@ -327,10 +332,8 @@ class PostgresMetadata(Metadata):
         """
         try:
             self._connection.execute("COMMIT")
-        except psycopg.OperationalError as exc:
-            if not self._connection.closed:
-                self._roll_back()
-                raise
+        except psycopg.OperationalError as exc:  # also if the server ends the connection, perhaps after the commit
+            self._roll_back()
             if not self._was_committed(identifier, exc):
                 raise
 
