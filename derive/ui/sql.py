@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -89,9 +90,16 @@ class _Run:
 
     async def _execute_all(self, text: str) -> None:
         from derive.sql.client import located
+        from derive.sql.parser.parse import split
 
-        async with opened(self.folder, seconds=_SECONDS, writes=self.writes) as session:
-            for begin, statement in session.split(text):
+        async with AsyncExitStack() as stack:
+            session: SqlSession | None = None
+            for begin, statement in split(text):
+                if session is None or not self.writes:
+                    # A statement that only reads has a session of its own, because the statement before it may have
+                    # changed a setting, also the setting that forbids writes.
+                    await stack.aclose()
+                    session = await stack.enter_async_context(opened(self.folder, seconds=_SECONDS, writes=self.writes))
                 with located("the editor", text, begin):
                     self.answers.append(await self._execute(session, statement))
 

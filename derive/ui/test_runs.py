@@ -143,8 +143,9 @@ class TestRuns:
         assert process.stdout is not None
         with process.stdout as lines:
             for line in lines:
-                row = parse_exact(line.encode())
-                run.results[row["test"]] = row
+                with suppress(ValueError):  # a process that is killed leaves half a line
+                    row = parse_exact(line.encode())
+                    run.results[row["test"]] = row
         process.wait()
         with self._turn:
             run.is_over, self._process = True, None

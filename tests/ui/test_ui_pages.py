@@ -230,6 +230,10 @@ def test_permitted_statements_write(tmp_path: Path) -> None:
         statements = "CREATE TABLE notes (a int); INSERT INTO notes VALUES (7), (8); SELECT sum(a) FROM notes"
         text = client.post("/sql", data={"sql": statements, "token": token}, headers=OWN).text
         refused = client.post("/sql", data={"sql": "COPY notes TO STDOUT", "token": token}, headers=OWN).text
+        client.post("/sql", data={"sql": "CREATE SEQUENCE numbers", "token": token}, headers=OWN)
+    with pages(tmp_path) as client:
+        trick = "SELECT set_config('default_transaction_read_only', 'off', false); SELECT nextval('numbers')"
+        assert "25006" in client.post("/sql", data={"sql": trick}).text
 
     assert "INSERT 0 2" in text
     assert ">15</td>" in text
