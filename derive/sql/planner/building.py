@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from derive.algebra.expression import Call, Column, Expression, Literal, Subquery
 from derive.algebra.relation import Constant, Filter, Join, Project, Relation
-from derive.algebra.rewrite import rewritten, shifted
+from derive.algebra.rewrite import is_atomic, rewritten, shifted
 from derive.algebra.types import Type
 from derive.functions.registry import resolve_function
 from derive.functions.types.array import elements_of
@@ -58,10 +58,31 @@ def joined(left: Relation, right: Relation, predicates: Sequence[Expression] = (
 
 
 def conjuncts_of(predicate: Expression) -> tuple[Expression, ...]:
-    """Return the conjuncts of a predicate."""
+    """Return the conjuncts of a predicate, also comparisons that all alternatives of an OR have in common."""
     if isinstance(predicate, Call) and predicate.function == "and":
         return tuple(part for argument in predicate.arguments for part in conjuncts_of(argument))
+    if isinstance(predicate, Call) and predicate.function == "or":
+        return _factored(predicate)
     return (predicate,)
+
+
+def _factored(disjunction: Call) -> tuple[Expression, ...]:
+    """Return the conjuncts of an OR: `a AND b OR a AND c` is `a AND (b OR c)`, and `a` looks up the rows of a join."""
+    alternatives = [conjuncts_of(argument) for argument in disjunction.arguments]
+    common = [
+        part
+        for part in dict.fromkeys(alternatives[0])
+        if isinstance(part, Call)
+        and all(map(is_atomic, part.arguments))
+        and all(part in alternative for alternative in alternatives[1:])
+    ]
+    if not common:
+        return (disjunction,)
+    rests = [[part for part in alternative if part not in common] for alternative in alternatives]
+    if not all(rests):
+        return tuple(common)
+    arguments = tuple(rest[0] if len(rest) == 1 else Call("and", tuple(rest), Type.BOOLEAN) for rest in rests)
+    return (*common, Call("or", arguments, Type.BOOLEAN))
 
 
 def filtered(relation: Relation, predicate: Expression) -> Relation:
