@@ -20,7 +20,7 @@ from derive.errors import SqlError, suggest
 from derive.functions.scalar.catalog import SERVER_VERSION
 from derive.functions.types.datetime import session_zone
 from derive.functions.types.encodings import NAMES, find_encoding
-from derive.functions.types.pg_type import OID_OF, UNKNOWN_OID, oid_of, type_of_oid
+from derive.functions.types.pg_type import OID_OF, UNKNOWN_OID, VOID_OID, oid_of, type_of_oid
 from derive.functions.types.type_info import ZONED
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
 from derive.sql.catalog.snapshot import Objects, is_temporary
@@ -45,6 +45,7 @@ from derive.sql.parser.statement import (
 from derive.sql.parser.value_rows import value_rows
 from derive.sql.planner.ddl import plan_relation, plan_subscribed
 from derive.sql.planner.dependencies import ids_of, needs_context
+from derive.sql.planner.output_parameters import without_outputs
 from derive.sql.planner.plan import PlannedView, plan_query, plan_view
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, PlannedWithWrites, PlannedWrite
 from derive.sql.planner.with_writes import plan_with_writes
@@ -465,6 +466,8 @@ def plan_statement(begun: Plan, objects: Objects) -> Plan:  # noqa: PLR0911 (one
     types = [type_of_oid(oid) or Type.TEXT if oid else None for oid in begun.given]
     match begun.statement:
         case SelectStatement(query, _):
+            if VOID_OID in given:
+                query = without_outputs(query, [index for index, oid in enumerate(given) if oid == VOID_OID])
             return _with_query(begun, plan_query(query, objects, types))
         case Insert() | Update() | Delete() | Merge() as write:
             planned = plan_write(write, objects, types)

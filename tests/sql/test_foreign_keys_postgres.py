@@ -315,6 +315,7 @@ SCRIPTS = {
         "CREATE TABLE c (a int CONSTRAINT own REFERENCES p ON DELETE CASCADE, b int, FOREIGN KEY (b) REFERENCES p (y))",
         (
             "SELECT conname, contype, conkey, confrelid::regclass, confkey, confdeltype, confupdtype, confmatchtype,"
+            " conindid::regclass,"
             " pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'c'::regclass"
         ),
         (

@@ -46,6 +46,9 @@ SCRIPTS = {
         "WITH w AS (SELECT a, b FROM t) SELECT w FROM w ORDER BY a",
         "SELECT t.f FROM (SELECT ROW(1, 2)::text AS f) t",
         "SELECT v FROM (VALUES (1, 'a'), (2, NULL)) AS v ORDER BY column1",
+        "SELECT a, g FROM (((((SELECT a FROM t) s JOIN u USING (a)))))",
+        "SELECT * FROM ((((SELECT a FROM u WHERE a = 1))) s CROSS JOIN (((SELECT 2 AS b))) z)",
+        "SELECT * FROM ((((SELECT a FROM u WHERE) s JOIN u USING (a))))",
     ),
     "repeated conflicts": (
         "CREATE TABLE k (id int PRIMARY KEY, n int)",

@@ -69,6 +69,19 @@ def test_views_follow_renamed_relations(world: SqlWorld) -> None:
     assert world.script("SELECT * FROM w") == [[("9",)]]
 
 
+async def test_output_parameters_are_no_arguments(client: Client) -> None:
+    """JDBC sends the call of a function with its output as the first parameter, of the type void."""
+    await client("CREATE FUNCTION half(n numeric) RETURNS numeric IMMUTABLE LANGUAGE SQL AS 'SELECT n / 2'")
+    for call in ("SELECT * FROM half($1, $2) AS result", "SELECT half($1, $2)", "SELECT abs($1, half($2))"):
+        prepared = await client.session.prepare(call, (2278, 20))
+        assert prepared.parameters == (2278, 20)
+        await client.session.begin_implicit()
+        result = await client.session.execute(prepared, (None, 5))
+        assert result.rows is not None
+        assert [len(batch) async for batch in result.rows] == [1]
+        await client.session.end_implicit()
+
+
 async def test_relation_names_are_resolved(client: Client) -> None:
     await client.script("CREATE TABLE t (a int); CREATE VIEW v AS SELECT * FROM t")
 

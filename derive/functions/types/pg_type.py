@@ -61,6 +61,8 @@ _ALIGNMENTS = {1: "c", 2: "s", 4: "i", 8: "d"}
 
 UNKNOWN_OID = 705
 """Oid of a literal or parameter with an unknown type."""
+VOID_OID = 2278
+"""Oid of a parameter for the output of a function, which the function does not get."""
 
 _SCALARS = (
     PgType(18, "char", Type.TEXT, 1, "Z", 1002),
@@ -161,7 +163,7 @@ _MODIFIED_OIDS = {
     ModifiedType.CHAR: 18,
     ModifiedType.INT2VECTOR: 22,
     ModifiedType.OIDVECTOR: 30,
-    ModifiedType.VOID: 2278,
+    ModifiedType.VOID: VOID_OID,
     ModifiedType.RECORD: 2249,
     ModifiedType.TIMESTAMP: 1114,
     ModifiedType.TIMESTAMPTZ: 1184,

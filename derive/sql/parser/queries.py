@@ -220,9 +220,13 @@ class FromParser:
         """Read a query in parentheses; return None if the parentheses contain a join."""
         reader = self._reader
         is_nested = reader.is_symbol("(")
-        query = self._queries.parse()
-        if reader.accept_symbol(")"):
-            return query
+        try:
+            query = self._queries.parse()
+            if reader.accept_symbol(")"):
+                return query
+        except SqlError as error:
+            if not is_nested or error.sqlstate != "42601":
+                raise
         if not is_nested:
             raise reader.error()
         reader.return_to(mark)

@@ -60,7 +60,7 @@ def rows_of(objects: CatalogObjects) -> dict[str, Callable[[], Iterable[CatalogR
         "pg_attribute": of_relations(_attributes),
         "pg_attrdef": of_relations(_defaults),
         "pg_index": of_relations(_indexes),
-        "pg_constraint": of_relations(lambda relation: _constraints(relation, schemas)),
+        "pg_constraint": of_relations(lambda relation: _constraints(objects, relation, schemas)),
         "pg_description": of_relations(_comments),
         "pg_sequence": of_relations(_sequences),
         "pg_rewrite": of_relations(_rules),
@@ -324,9 +324,11 @@ def _identity(column: NamedColumn) -> str:
     return "a" if column.identity is Identity.ALWAYS else "d"
 
 
-def _constraints(relation: ObjectRelation, schemas: dict[str, int]) -> Iterator[CatalogRow]:
+def _constraints(objects: CatalogObjects, relation: ObjectRelation, schemas: dict[str, int]) -> Iterator[CatalogRow]:
     for constraint in relation.constraints:
         foreign: CatalogRow = {}
+        target = _key_of(objects, constraint)
+        index = constraint.index if target is None else target[1].index
         if constraint.foreign is not None:
             to = constraint.foreign
             foreign = {"confrelid": FIRST_OID + to.table, "confkey": [column + 1 for column in to.columns]}
@@ -341,7 +343,7 @@ def _constraints(relation: ObjectRelation, schemas: dict[str, int]) -> Iterator[
             "conenforced": True,
             "convalidated": True,
             "conrelid": FIRST_OID + relation.id,
-            "conindid": 0 if constraint.index is None else FIRST_OID + constraint.index,
+            "conindid": 0 if index is None else FIRST_OID + index,
             "confupdtype": " ",
             "confdeltype": " ",
             "confmatchtype": " ",
