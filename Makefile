@@ -83,10 +83,13 @@ torture: $(READY) ## Kill both examples, the SQL server and its instances at ran
 	@FLOW_LAW_EXAMPLES=200 $(BIN)/python -m pytest tests/engine/test_power_loss.py
 	@FLOW_LAW_EXAMPLES=200 $(BIN)/python -m pytest --timeout 0 -o faulthandler_timeout=0 -m 'hypothesis and not torture'
 
-# A client of Node.js is left out if there is no `npm`.
-clients: $(READY) ## Install clients of PostgreSQL from PyPI and npm into .clients, and let each do its job
+# A client of Node.js is left out if there is no `npm`; drivers of JDBC and ODBC come from Debian, if there is `apt-get`.
+DRIVERS := libpostgresql-jdbc-java libscram-java odbc-postgresql libodbc2 libodbcinst2 libltdl7
+clients: $(READY) ## Install clients of PostgreSQL from PyPI, npm and Debian into .clients, and let each do its job
 	@test -x .clients/bin/python || $(PYTHON) -m venv .clients
 	@.clients/bin/python -m pip install --quiet --disable-pip-version-check -r tests/clients/requirements.txt
+	@if command -v apt-get > /dev/null; then mkdir -p .clients/debian && cd .clients/debian && \
+	    apt-get -qq download $(DRIVERS) && for file in *.deb; do dpkg -x "$$file" .; done; fi
 	@if command -v npm > /dev/null; then cp tests/clients/package.json .clients/ && \
 	    npm install --prefix .clients --ignore-scripts --no-audit --no-fund --loglevel error; fi
 	@$(BIN)/python -m pytest -m clients tests/clients

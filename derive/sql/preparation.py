@@ -43,9 +43,9 @@ from derive.sql.parser.statement import (
     WithWrites,
 )
 from derive.sql.parser.value_rows import value_rows
+from derive.sql.planner.calls import without_outputs
 from derive.sql.planner.ddl import plan_relation, plan_subscribed
 from derive.sql.planner.dependencies import ids_of, needs_context
-from derive.sql.planner.output_parameters import without_outputs
 from derive.sql.planner.plan import PlannedView, plan_query, plan_view
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, PlannedWithWrites, PlannedWrite
 from derive.sql.planner.with_writes import plan_with_writes

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
 
 from derive.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn, Parameter
 from derive.algebra.relation import Aggregate, Order, WindowFunction
@@ -22,6 +23,7 @@ from derive.functions.scalar.row_functions import EXPANDED
 from derive.functions.types.pg_type import UNKNOWN_OID, oid_of
 from derive.sql.parser.ast import (
     FunctionCall,
+    ParameterReference,
     SyntaxNode,
 )
 from derive.sql.planner.coercion import check_path, located
@@ -507,3 +509,34 @@ def inlined(function: NamedFunction, arguments: Sequence[Expression], offset: in
             missing = Call("or", (missing, Call("is_null", (argument,), Type.BOOLEAN)), Type.BOOLEAN)
         value = Case(((missing, Literal(None, value.type)),), value, value.type)
     return value
+
+
+T = TypeVar("T")
+
+
+def without_outputs(node: T, indexes: Collection[int]) -> T:
+    """Return a part of a statement whose function calls lack some parameters as arguments.
+
+    JDBC sends `{? = call f(?)}` as `f($1, $2)`, where `$1` has the type void.
+
+    Args:
+        node: the part.
+        indexes: indexes of the parameters.
+    """
+
+    def kept(part: Any) -> Any:
+        if isinstance(part, tuple):
+            return tuple(map(kept, part))
+        if not is_dataclass(part) or isinstance(part, type):
+            return part
+        changed = {field.name: kept(getattr(part, field.name)) for field in fields(part)}
+        if isinstance(part, FunctionCall):
+            changed["arguments"] = tuple(
+                argument
+                for argument in changed["arguments"]
+                if not (isinstance(argument, ParameterReference) and argument.index in indexes)
+            )
+        return replace(part, **changed)
+
+    result: T = kept(node)
+    return result
