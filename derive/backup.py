@@ -32,11 +32,11 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import apsw
@@ -46,6 +46,7 @@ from derive.document.clock import format_rfc3339
 from derive.durable import clone, make_folders, sync
 from derive.errors import BusyError, FlowError, StorageError, UsageError
 from derive.failpoint import reach
+from derive.plural import counted
 from derive.shard.state import (
     copy_prepared,
     damage,
@@ -274,6 +275,9 @@ def _copy_states(root: Path, copy: Path, folders: Mapping[Path, str], shards: Ma
             settle_copy(target, token)
 
 
+Progress: TypeAlias = Callable[[int, int], None]
+"""A function that is called with the number of files that are done, and of all files."""
+
 _TIMES = 10
 
 
@@ -284,12 +288,12 @@ class Options:
     Attributes:
         base: an earlier backup, whose unchanged files are linked; None for none.
         copies: whether to copy segments, and not to link them to files of the data folder.
-        progress: called with the number of segments in the backup.
+        progress: called with the number of segments in the backup, and of all segments.
     """
 
     base: Path | None = None
     copies: bool = False
-    progress: Callable[[int], None] = lambda _: None
+    progress: Progress = lambda done, total: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +391,7 @@ class _Taking:
             if path not in self._segments:
                 self._segments[path] = self._copy(path, size, checksum)
                 reach("backup.segment")
-                self._options.progress(len(self._segments))
+                self._options.progress(len(self._segments), len(rows))
         for folder in {(self._folder / path).parent for path in self._segments}:
             sync(folder)
         return {row[0] for row in rows}
@@ -442,9 +446,6 @@ class _Taking:
         return Backup(len(desired), len(self._linked & desired), total, at)
 
 
-Progress = Callable[[int], None]
-
-
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A defect of a file.
@@ -464,7 +465,7 @@ class Finding:
     task: str | None = None
 
 
-def verify_backup(folder: Path, progress: Progress = lambda _: None) -> Iterator[Finding]:
+def verify_backup(folder: Path, progress: Progress = lambda done, total: None) -> Iterator[Finding]:
     """Compare all files of a backup with its manifest; yield the findings.
 
     Raises:
@@ -475,7 +476,7 @@ def verify_backup(folder: Path, progress: Progress = lambda _: None) -> Iterator
         finding = _compare(folder, path, stored.bytes, stored.checksum)
         if finding is not None:
             yield finding
-        progress(count)
+        progress(count, len(manifest.files))
     for entry in sorted(folder.rglob("*")):
         path = str(entry.relative_to(folder))
         if entry.is_file() and path not in manifest.files and path != "backup.json":
@@ -494,39 +495,40 @@ class Verification:
     def __init__(self, root: Path, location: Location, unknown: Callable[[], list[str]]) -> None:
         self._root, self._location, self._unknown = root, location, unknown
 
-    def run(self, progress: Progress = lambda _: None) -> Iterator[Finding]:
+    def run(self, progress: Progress = lambda done, total: None) -> Iterator[Finding]:
         """Yield the findings one after the other.
 
         Args:
-            progress: called with the number of checked files.
+            progress: called with the number of checked files, and of all files.
         """
-        counted = read_commits(self._root)
+        made = read_commits(self._root)
         with closing(self._connect()) as db:
-            yield from self._databases(db, counted)
-            count = 0
+            yield from self._databases(db, made)
+            tasks, count = read_tasks(db), 0
+            total = db.execute("SELECT count(*) FROM segment").get + sum(len(task.tokens) for task in tasks)
             for count, segment in enumerate(every_segment(db), start=1):
                 finding = self._segment(segment)
                 if finding is not None and is_segment(db, segment.path):
                     yield finding
-                progress(count)
+                progress(count, total)
             yield from (
                 Finding("unknown", path, "the metadata does not name this file, which stays")
                 for path in self._unknown()
             )
-            yield from self._states(db, count, progress)
+            yield from self._states(db, tasks, lambda states: progress(count + states, total))
 
     def _connect(self) -> SqliteConnection:
         db = SqliteConnection(str(self._root / METADATA), apsw.SQLITE_OPEN_READONLY)
         db.set_busy_timeout(60_000)
         return db
 
-    def _databases(self, db: SqliteConnection, counted: int | None) -> Iterator[Finding]:
+    def _databases(self, db: SqliteConnection, made: int | None) -> Iterator[Finding]:
         told = _integrity(db)
         if told:
             yield Finding("damaged", METADATA, told)
         _, commits = identity_of(db)
-        if counted is not None and counted > commits:
-            what = f"it has {commits:,} commits, but {counted:,} commits were made in the folder"
+        if made is not None and made > commits:
+            what = f"it has {counted(commits, 'commit')}, but {made:,} were made in the folder"
             yield Finding("older", METADATA, what)
 
     def _segment(self, segment: Segment) -> Finding | None:
@@ -541,8 +543,10 @@ class Verification:
                 return Finding("damaged", segment.path, error.message, segment.collection)
         return finding
 
-    def _states(self, db: SqliteConnection, count: int, progress: Progress) -> Iterator[Finding]:
-        tasks = read_tasks(db)
+    def _states(
+        self, db: SqliteConnection, tasks: Sequence[TaskState], progress: Callable[[int], None]
+    ) -> Iterator[Finding]:
+        count = 0
         for task in tasks:
             for number in task.tokens:
                 folder = shard_folder(self._root, task.folder, number, task.shards)
@@ -577,7 +581,7 @@ def _compare(root: Path, path: str, size: int, checksum: str, collection: str | 
         size_now = (root / path).stat().st_size
         if size_now != size:
             kind = "truncated" if size_now < size else "changed"
-            return Finding(kind, path, f"the file has {size_now:,} bytes instead of {size:,}", collection)
+            return Finding(kind, path, f"the file has {counted(size_now, 'byte')} instead of {size:,}", collection)
         if checksum and file_checksum(root / path).checksum != checksum:
             return Finding("changed", path, "the checksum differs from the recorded one", collection)
     except FileNotFoundError:
@@ -595,7 +599,7 @@ def _compare_object(location: Location, segment: Segment) -> Finding | None:
         return Finding("missing", path, "the object is missing", collection)
     if len(data) != size:
         kind = "truncated" if len(data) < size else "changed"
-        return Finding(kind, path, f"the object has {len(data):,} bytes instead of {size:,}", collection)
+        return Finding(kind, path, f"the object has {counted(len(data), 'byte')} instead of {size:,}", collection)
     if segment.checksum and hashlib.sha256(data).hexdigest() != segment.checksum:
         return Finding("changed", path, "the checksum differs from the recorded one", collection)
     return None
@@ -611,7 +615,7 @@ def restore(
     *,
     copies: bool = False,
     segments: ObjectFolder | None = None,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Progress = lambda done, total: None,
 ) -> int:
     """Restore a backup into an empty folder, and compare each file with its checksum.
 
@@ -620,7 +624,7 @@ def restore(
         root: the data folder; created if missing.
         copies: whether to copy segments, and not to link them to files of the backup.
         segments: location of the segments of the restored data folder; None for the folder itself.
-        progress: called with the number of restored files.
+        progress: called with the number of restored files, and of all files.
 
     Returns:
         The number of restored files.
@@ -653,7 +657,7 @@ def restore(
             else:
                 _restore_file(backup / path, root / name, file, is_linked=is_segment and not copies)
             reach("restore.file")
-            progress(count)
+            progress(count, len(manifest.files))
         for folder in (root, *(entry for entry in root.rglob("*") if entry.is_dir())):
             sync(folder)
         _replace_identity(root, manifest, identifier, segments)

@@ -49,6 +49,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
+from derive.plural import counted
 from derive.position import Position
 
 
@@ -165,7 +166,7 @@ class CatalogError(FlowError):
         self.issues = tuple(sorted(issues, key=lambda issue: issue.position))
         count = len(self.issues)
         lines = "; ".join(f"{issue.position}: {issue.message}" for issue in self.issues[:3])
-        super().__init__(f"the catalog has {count} error{'' if count == 1 else 's'}: {lines}")
+        super().__init__(f"the catalog has {counted(count, 'error')}: {lines}")
 
 
 class SchemaError(FlowError):

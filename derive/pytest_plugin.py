@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -16,6 +17,8 @@ import pytest
 if TYPE_CHECKING:
     from derive.protocol.specs import CatalogSpec, TestSpec
     from derive.testing import CatalogSession
+
+_PACKAGE = Path(__file__).parent
 
 _LOADED = pytest.StashKey[dict[Path, "CatalogSpec"]]()
 
@@ -114,6 +117,28 @@ class _CatalogItem(pytest.Item):
         """Return the file, the line from 0, and the name of the test."""
         position = self._test.position
         return Path(position.file).absolute(), position.line - 1, self.name
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Show an error of a session at the line of the test that caused it, without the frames of this package."""
+    try:
+        yield
+    except Exception as error:
+        if "flow_catalog" in getattr(item, "fixturenames", ()):
+            _cut(error.__traceback__)
+        raise
+
+
+def _cut(traceback: TracebackType | None) -> None:
+    """Remove the frames of this package from the end of a traceback, if an error of this package is raised there."""
+    last = None
+    while traceback is not None:
+        if not Path(traceback.tb_frame.f_code.co_filename).is_relative_to(_PACKAGE):
+            last = traceback
+        traceback = traceback.tb_next
+    if last is not None:
+        last.tb_next = None
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from derive.plural import plural
+
 pytestmark = pytest.mark.xdist_group("house rules")  # one process parses all modules
 
 REPOSITORY = Path(__file__).parents[1]
@@ -64,6 +66,8 @@ SMALL_MODULES = {
     "derive/sql/backends.py": "leaf: sessions of a server",
     "derive/sql/transactions/counters.py": "leaf: numbers of identity columns and sequences",
     "derive/storage/segments/clocks.py": "keeps Arrow out of the start",
+    "connectors/derive_python/flow_harness/pandas_import.py": "a seam: the one use of an interface of Arrow",
+    "derive/plural.py": "a leaf that all rooms share",
     "derive/storage/table_compaction.py": "keeps Arrow out of the start of SQL",
     "derive/sql/execution/staged_rows.py": "a leaf of INSERT, COPY and foreign keys",
     "derive/sql/parser/merge.py": "the syntax of one statement, which data_statements.py has the parts of",
@@ -97,6 +101,22 @@ RIDDLES = (
     *("given up", "taken over", "kept up to date", "has no effect here", "it has:"),
 )
 """Phrases that no message and no first paragraph of a docstring has: they are read twice."""
+COUNTED = (
+    *("argument", "attempt", "binding", "branch", "byte", "candidate", "cause", "cell", "character", "client"),
+    *("collection", "column", "commit", "connection", "copy", "derivation", "document", "edit", "element", "entry"),
+    *("error", "event", "field", "file", "folder", "frame", "group", "hour", "index", "input", "item", "key", "level"),
+    *("line", "load", "location", "message", "minute", "name", "parameter", "part", "partition", "process", "property"),
+    *("query", "reader", "record", "replica", "request", "retraction", "row", "schema", "second", "segment", "session"),
+    *("shard", "snapshot", "source", "statement", "step", "table", "task", "test", "tick", "time", "transaction"),
+    *("transform", "update", "value", "version", "view", "write"),
+)
+"""Nouns that messages count."""
+NEVER_ONE = {
+    *("count", "most_bytes", "self.most_bytes", "form.most_bytes", "most_values(limit)", "size", "len(text)", "limit"),
+    *("state.shards", "len(copies)", "len(parts)", "len(counts)", "len(self._dynamic[name])", "counted"),  # several
+    *("total", "kind", "nanos", "type(message).__name__", "self._config.host"),  # not the number of the noun behind it
+}
+"""Expressions before a plural that are never 1, or no number."""
 TEST_NAMES = [
     (str(path.relative_to(REPOSITORY)), name)
     for path in sorted((REPOSITORY / "tests").rglob("*.py"))
@@ -231,6 +251,35 @@ def test_texts_begin_with_no_clause() -> None:
     clause = re.compile(r"\s*(?:What|Whatever|Who|Whoever|Whose|Whom|Whether) \S+ \S", re.IGNORECASE)
 
     assert [(path, text[:80]) for path, text in texts() if clause.match(text) and text[:1] != " "] == []
+
+
+def test_counted_nouns_have_a_singular() -> None:
+    """Law: a message shows a number with its noun by `counted`, so that no message says "1 documents".
+
+    Messages of SQL have PostgreSQL's words. A conditional expression has the singular in its other branch.
+    """
+    nouns = re.compile(rf" (?:[a-z]+ )?(?:{'|'.join(map(plural, COUNTED))})\b")
+    texts_of_two = [
+        part
+        for _, node in nodes()
+        if isinstance(node, ast.IfExp) or (isinstance(node, ast.Call) and ast.unparse(node.func) == "SqlError")
+        for part in ast.walk(node)
+        if isinstance(part, ast.JoinedStr)
+    ]
+    excepted = set(map(id, texts_of_two))
+    faults = []
+    for path, node in nodes():
+        if path.startswith(("derive/sql/", "bench/")) or not isinstance(node, ast.JoinedStr) or id(node) in excepted:
+            continue
+        for value, text in zip(node.values, node.values[1:], strict=False):
+            match value, text:
+                case ast.FormattedValue(), ast.Constant(str(words)) if nouns.match(words):
+                    shown = ast.unparse(value.value)
+                    if shown not in NEVER_ONE and not re.match(r"counted\(|[\w.]*\b_?[A-Z][A-Z_]", shown):
+                        faults.append((path, f"{{{shown}}}{words[:30]}"))
+
+    assert len(excepted) > 100
+    assert faults == [], "derive.plural.counted(number, noun)"
 
 
 def test_unsupported_syntax_has_a_hint() -> None:

@@ -17,6 +17,7 @@ from typing import Protocol, TypeAlias
 
 from connectors.kit.requests import Binding, StoredRows, Value
 from derive.errors import ProtocolError
+from derive.plural import counted
 from derive.protocol.stubs import flow_pb2
 from derive.protocol.stubs import materialize_pb2 as pb
 
@@ -128,7 +129,7 @@ def _elements(packed: bytes, width: int, index: int) -> tuple[bytes, ...]:
         elements.append(packed[offset:end])
         offset = end
     if len(elements) != width:
-        raise ProtocolError(f"tuple {index} has {len(elements)} elements instead of {width}")
+        raise ProtocolError(f"tuple {index} has {counted(len(elements), 'element')} instead of {width}")
     return tuple(elements)
 
 
@@ -238,7 +239,7 @@ def binding_of(message: _OfBinding, bindings: Sequence[Binding]) -> Binding:
         ProtocolError: there is no binding with this index.
     """
     if message.binding >= len(bindings):
-        known = f"the session has {len(bindings)} bindings, numbered from 0"
+        known = f"the session has {counted(len(bindings), 'binding')}, numbered from 0"
         raise ProtocolError(f"{type(message).__name__} names an unknown binding, {message.binding}: {known}")
     return bindings[message.binding]
 
@@ -274,8 +275,8 @@ def rows_of(store: pb.TransactionRequest.Store, binding: Binding) -> StoredRows:
     lengths = [len(store.packed_values), len(store.docs_json), len(store.exists), len(store.delete) or count]
     if lengths != [count] * 4:
         names = ("values", "documents", "exists", "delete")
-        counts = ", ".join(f"{length} {name}" for length, name in zip(lengths, names, strict=True))
-        raise ProtocolError(f"the lists of Store are not parallel: {count} keys, {counts}")
+        counts = ", ".join(f"{name} {length}" for length, name in zip(lengths, names, strict=True))
+        raise ProtocolError(f"the lists of Store are not parallel: keys {count}, {counts}")
     arena = store.arena
     _check_end(store.packed_keys, arena, "key")
     _check_end(store.packed_values, arena, "value")
@@ -328,13 +329,13 @@ def _documents(slices: Sequence[flow_pb2.Slice], arena: bytes) -> list[bytes]:
     # Unlike a truncated tuple, a truncated document may look valid.
     bounds = [(document.begin, document.end) for document in slices]
     if any(starmap(gt, bounds)) or max(map(itemgetter(1), bounds)) > len(arena):
-        raise ProtocolError(f"a slice of a document lies outside its arena of {len(arena)} bytes")
+        raise ProtocolError(f"a slice of a document lies outside its arena of {counted(len(arena), 'byte')}")
     return [arena[begin:end] for begin, end in bounds]
 
 
 def _check_end(slices: Sequence[flow_pb2.Slice], arena: bytes, what: str) -> None:
     if slices[-1].end > len(arena):
-        raise ProtocolError(f"a slice of a {what} lies outside its arena of {len(arena)} bytes")
+        raise ProtocolError(f"a slice of a {what} lies outside its arena of {counted(len(arena), 'byte')}")
 
 
 def _name(binding: Binding) -> str:

@@ -42,6 +42,7 @@ from connectors.kit.messages import (
 from connectors.kit.requests import ConnectorSpec, Materialization, Opening, ValidatedBinding
 from derive.document.pointer import JSON, escape
 from derive.errors import FlowError, InternalError, ProtocolError, UsageError
+from derive.plural import counted
 from derive.protocol.driver import (
     SILENT_SECONDS,
     TRANSPORT_OPTIONS,
@@ -404,9 +405,8 @@ class Servicer:
             self._configuration.check(validation.config, resources)
             bindings = self._connector.validate(validation)
             if len(bindings) != len(resources):
-                raise ProtocolError(
-                    f"{self._connector.name} has validated {len(bindings)} of {len(resources)} bindings"
-                )
+                counts = f"{len(bindings)} of {counted(len(resources), 'binding')}"
+                raise ProtocolError(f"{self._connector.name} has validated {counts}")
             _check_paths(bindings)
             return validate_response(bindings)
 

@@ -23,6 +23,7 @@ from typing_extensions import override
 from derive.backoff import Backoff
 from derive.document.pointer import JSON
 from derive.errors import DeniedError, EndpointError, EndpointGoneError
+from derive.plural import counted
 
 ENDPOINT_SCHEMA: JSON = {
     "title": "Webhook",
@@ -256,7 +257,7 @@ class Sender:
             attempt += 1
             pause = _BACKOFF.pause(attempt) if retry_after is None else min(retry_after, _BACKOFF.most)
             if self._clock() + pause - begun > self._config.retry_seconds:
-                what = f"{self._config.host} has not taken documents in {attempt} attempts: {failure}"
+                what = f"{self._config.host} has not taken documents in {counted(attempt, 'attempt')}: {failure}"
                 raise EndpointGoneError(what, hint="no document is lost: flowctl posts them again")
             if self._pause(pause):
                 break

@@ -20,6 +20,7 @@ import pyarrow as pa
 from derive.document.columns import Columns, WrittenColumn, spare_pandas
 from derive.document.exact import parse_exact
 from derive.document.pointer import JSON
+from derive.plural import counted
 from derive.protocol.derive import PublishedColumns, PublishedDocuments
 from derive.protocol.specs import Document
 
@@ -51,7 +52,7 @@ def read_column(texts: Sequence[bytes], count: int) -> Sequence[JSON]:
             return column
     values = [value for text in texts for value in _parsed(text)]
     if len(values) != count:
-        raise ValueError(f"there are {len(values)} values, and not {count}")
+        raise ValueError(f"the answer has {counted(len(values), 'value')}, and not {count}")
     return values
 
 

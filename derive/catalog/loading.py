@@ -39,6 +39,7 @@ from derive.catalog.language.yaml import Path as Place
 from derive.document.clock import parse_duration
 from derive.document.pointer import JSON, parse_pointer
 from derive.errors import CatalogError, Issue, SchemaError, suggest
+from derive.plural import counted
 from derive.position import Position, Script, is_remote, reason_of, resolve, show, too_large
 from derive.protocol.authoring import LocatedValue
 from derive.protocol.entry_points import find_authoring
@@ -201,7 +202,7 @@ def _read_remote(url: str, seconds: float, most_bytes: int) -> bytes:
     content = b"".join(blocks)
     expected = response.headers.get("Content-Length")
     if expected is not None and expected.isdigit() and len(content) < int(expected):
-        raise OSError(f"the answer ends after {len(content)} of {expected} bytes")
+        raise OSError(f"the answer ends after {len(content)} of {counted(int(expected), 'byte')}")
     return content
 
 

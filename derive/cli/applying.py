@@ -20,6 +20,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+import click
+
 from derive.catalog.loading import Resources
 from derive.errors import CatalogError, FlowError, UnacceptedError
 from derive.position import is_remote
@@ -56,16 +58,37 @@ def ask_acceptance(
         error = refusal_of(name, edits, reset_command(store, name))
         if error is not None and name not in accepted:
             print_error(error)
-            if _ask(name):
+            if _ask(f"accept this edit of '{name}'?"):
                 agreed.append(name)
     return agreed
 
 
-def _ask(name: str) -> bool:
+def _ask(question: str) -> bool:
     from derive.cli.console import note
 
-    note(f"accept this edit of '{name}'? [y/N]")
+    note(f"{question} [y/N]", level="warn")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def ask_to_fence(runs: Mapping[str, Capability]) -> Mapping[str, Capability]:
+    """Ask on a terminal whether this run may fence the processes that run its tasks now, and return `runs`.
+
+    Args:
+        runs: the present capability to run each task, by task.
+
+    Raises:
+        click.exceptions.Exit: the answer is no.
+    """
+    from derive.cli.console import is_interactive, note
+    from derive.storage.metadata.process import show_process
+
+    processes = sorted({show_process(run.process) for run in runs.values() if run.purpose is None})
+    if processes and is_interactive():
+        note(f"another flowctl run derives new documents already ({', '.join(processes)})", level="warn")
+        if not _ask("end it, and run here instead?"):
+            note("nothing was started: the other run continues")
+            raise click.exceptions.Exit(1)
+    return runs
 
 
 class AcceptanceQuestions:

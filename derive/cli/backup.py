@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import click
 
-from derive.cli.options import catalog_options, data_folder, open_store, refuse_named_metadata, stored_folder
+from derive.cli.options import (
+    catalog_options,
+    data_folder,
+    open_store,
+    quiet_option,
+    refuse_named_metadata,
+    stored_folder,
+)
+from derive.plural import counted
 
 
 @click.command()
@@ -19,6 +28,7 @@ from derive.cli.options import catalog_options, data_folder, open_store, refuse_
     help="An earlier backup: files that are unchanged since then are hard-linked and take no space.",
 )
 @click.option("--copy", "copies", is_flag=True, help="Copy files of collections even on the same file system.")
+@quiet_option
 def command(folder: Path, source: Path, data: Path | None, base: Path | None, *, copies: bool) -> None:
     """Back up a data folder into FOLDER, which is new or empty. Tasks may run meanwhile.
 
@@ -43,11 +53,12 @@ def command(folder: Path, source: Path, data: Path | None, base: Path | None, *,
         raise UsageError(f"nothing is stored in {root} yet", hint="name the data folder: --data FOLDER")
     require_local(root, "back up the database with pg_dump, and then copy the folder")
     require_empty(folder)
-    with Progress("files") as progress, closing(open_store(root)) as store:
-        done = back_up(store, folder, Options(base, copies, lambda count: progress.show("backup", count)))
+    with Progress("file") as progress, closing(open_store(root)) as store:
+        done = back_up(store, folder, Options(base, copies, partial(progress.show, "backup")))
         progress.stop("backup")
     note(
-        f"backed up to {folder}, as of {done.at}: {done.segments:,} files of collections, {done.linked:,} linked",
+        f"backed up to {folder}, as of {done.at}: {counted(done.segments, 'file')} of collections,"
+        f" {done.linked:,} linked",
         folder=str(folder),
         at=done.at,
         segments=done.segments,
@@ -66,6 +77,7 @@ def command(folder: Path, source: Path, data: Path | None, base: Path | None, *,
     metavar="URL",
     help="Where the restored folder keeps its segments, such as s3://bucket/prefix.  [default: in the data folder]",
 )
+@quiet_option
 def restore_command(backup: Path, source: Path, data: Path | None, segments: str | None, *, copies: bool) -> None:
     """Restore BACKUP into a data folder that is new or empty, and compare every file with its checksum.
 
@@ -84,8 +96,8 @@ def restore_command(backup: Path, source: Path, data: Path | None, segments: str
 
     folder, location = data_folder(source, data), None if segments is None else ObjectFolder.of(segments)
     refuse_named_metadata("a restored folder has its metadata in metadata.db")
-    with Progress("files") as progress:
-        show = lambda count: progress.show("restore", count)  # noqa: E731
+    with Progress("file") as progress:
+        show = partial(progress.show, "restore")
         count = restore(backup, folder, copies=copies, segments=location, progress=show)
         progress.stop("restore")
-    note(f"restored {count:,} files into {folder}", folder=str(folder), files=count)
+    note(f"restored {counted(count, 'file')} into {folder}", folder=str(folder), files=count)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from derive.cli.options import catalog_options, data_folder, open_store, output_option
+from derive.plural import counted
 
 if TYPE_CHECKING:
     from derive.errors import Issue
@@ -70,7 +71,7 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     counts = {"collection": len(spec.collections), "derivation": len(spec.derivations)}
     if spec.materializations:
         counts["materialization"] = len(spec.materializations)
-    said = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
+    said = ", ".join(counted(count, noun) for noun, count in counts.items())
     note(f"{source}: {said}, no errors")
 
 

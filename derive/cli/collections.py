@@ -21,10 +21,12 @@ from derive.cli.options import (
     local_option,
     open_store,
     output_option,
+    quiet_option,
     stored_folder,
     wide_option,
 )
 from derive.cli.pipes import is_unread
+from derive.plural import counted
 
 if TYPE_CHECKING:
     from derive.contents.reads import ReadOptions
@@ -56,6 +58,7 @@ def command() -> None:
 @click.option(
     "--all", "with_internal", is_flag=True, help="List also the collections that the SQL catalog keeps for itself."
 )
+@quiet_option
 def list_command(source: Path, data: Path | None, output: str | None, *, wide: bool, with_internal: bool) -> None:
     """List collections and tables: sizes, the times between which contents are known exactly, and holders.
 
@@ -146,9 +149,11 @@ def _described(capability: Capability) -> str:
 @click.option("--follow", is_flag=True, help="Continue with documents as they become final, until Ctrl-C.")
 @click.option("--progress", is_flag=True, help='With --follow, print progress lines {"_meta":{"upper":TIME}}.')
 @click.option("--partitions", metavar="JSON", help='Logical partitions: \'{"include": {"field": ["value"]}}\'.')
+@click.option("-o", "--output", hidden=True, expose_value=False, callback=lambda *given: _only_json(given[2]))
 @click.option("--uuid", is_flag=True, help="Add /_meta/uuid, which holds the publication time.")
 @click.option("--master", help="Spark master URL, for --reduce.  [default: this machine]")
 @local_option
+@quiet_option
 def read_command(
     source: Path,
     data: Path | None,
@@ -209,7 +214,8 @@ def read_command(
     with ExitStack() as stack:
         store = stack.enter_context(closing(_opened(stored_folder(source, data), waits=follow)))
         spec = catalog_with_shadows(store, catalog, [collection]).find_collection(collection)
-        if store.collection(spec.name) is None and not follow and at is None:
+        known = store.collection(spec.name)
+        if known is None and not follow and at is None:
             return  # a collection of the catalog that has no documents yet
         printer = _Printer(Chosen(spec, where, begin if history else None, limit), show)
         stored = store.read_as(store.tables.as_stored(spec), at)
@@ -227,13 +233,26 @@ def read_command(
             published = _published(store, spec, options, versions)
             _follow(stack.enter_context(closing(published)), printer, in_stream=progress)
         else:
-            parts = read(options) if reduced else _stored_rows(store, spec, options, versions)
-            printer.print_all(stack.enter_context(closing(parts)))
+            stored_rows = read(options) if reduced else _stored_rows(store, spec, options, versions)
+            parts = stack.enter_context(closing(stored_rows))
+            printer.print_all(_showing(parts, spec.name, known.documents) if known and not reduced else parts)
+
+
+def _only_json(output: str | None) -> None:
+    """Refuse formats that other commands have, and name the command that prints a collection as a table."""
+    from derive.errors import UsageError
+
+    if output not in {None, "json"}:
+        raise UsageError(
+            f"documents are printed as JSON, and not as {output}",
+            hint="as a table: flowctl sql -c 'SELECT * FROM \"NAME\"' -o table",
+        )
 
 
 @command.command("truncate")
 @catalog_options
 @click.option("--collection", required=True, help="The ingested collection.")
+@quiet_option
 def truncate_command(source: Path, data: Path | None, collection: str) -> None:
     """Remove all documents of an ingested collection.
 
@@ -255,6 +274,7 @@ def truncate_command(source: Path, data: Path | None, collection: str) -> None:
 @catalog_options
 @click.option("--collection", required=True, help="The ingested collection.")
 @click.option("--force", is_flag=True, help="Remove it although tasks of the catalog or processes read it.")
+@quiet_option
 def drop_command(source: Path, data: Path | None, collection: str, *, force: bool) -> None:
     """Remove an ingested collection from the data folder: its documents, its files and its name.
 
@@ -473,6 +493,22 @@ def _note_compaction(store: Readable, spec: CollectionSpec) -> None:
         )
 
 
+def _showing(parts: Iterable[ContentRows | ReadRows], work: str, total: int) -> Iterator[ContentRows | ReadRows]:
+    """Yield rows, and show their number unless the terminal shows the rows themselves."""
+    from derive.cli.console import Progress
+
+    if sys.stdout.isatty():
+        yield from parts
+        return
+    count = 0
+    with Progress() as progress:
+        progress.show(work, 0, total)
+        for rows in parts:
+            count += len(rows)
+            progress.show(work, count, total)
+            yield rows
+
+
 def _stored_rows(
     store: Readable, spec: CollectionSpec, options: ReadOptions, versions: Versions | None
 ) -> Generator[ContentRows] | Generator[ReadRows]:
@@ -566,7 +602,7 @@ def _follow(updates: Iterator[ContentRows | ReadRows | int], printer: _Printer, 
             if in_stream:
                 sys.stdout.write(f'{{"_meta":{{"upper":"{format_rfc3339(upper)}"}}}}\n')
             elif printed:
-                note(f"{printed:,} document{'' if printed == 1 else 's'} before {format_rfc3339(upper)}")
+                note(f"{counted(printed, 'document')} before {format_rfc3339(upper)}")
             sys.stdout.flush()
     except KeyboardInterrupt:
         note(f"stopped; resume with --since {format_rfc3339(upper)}" if upper is not None else "stopped")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import catalog_options, open_store, output_option, stored_folder, wide_option
+from derive.cli.options import catalog_options, open_store, output_option, quiet_option, stored_folder, wide_option
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CatalogSpec, CollectionSpec
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     "--grace", default="10m", show_default=True, metavar="DURATION", help="Time for which replaced files are kept."
 )
 @click.option("--dry-run", is_flag=True, help="Show the planned work, and do nothing.")
+@quiet_option
 def command(
     source: Path,
     data: Path | None,
@@ -117,7 +119,7 @@ def _show_forecast(forecasts: Sequence[Forecast], output: str | None, *, wide: b
 def _compact(
     catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Maintainable, since: int | None, grace: int
 ) -> list[Compaction]:
-    from derive.cli.console import note
+    from derive.cli.console import Progress, note
     from derive.engine.inputs import settle
     from derive.storage.compaction import compact
 
@@ -125,7 +127,15 @@ def _compact(
         for name in settle(catalog, store):
             note(f"{name} is no longer in the catalog: its read capabilities were released")
     stored = [spec for spec in collections if store.collection(spec.name) is not None]
-    return [done for spec in stored if (done := compact(store, spec, since=since, grace=grace))]
+    compactions = []
+    with Progress() as progress:
+        for number, spec in enumerate(stored, start=1):
+            work = f"compact {number} of {len(stored)}: {spec.name}"
+            progress.show(work, 0)
+            done = compact(store, spec, since=since, grace=grace, progress=partial(progress.show, work))
+            progress.stop(work)
+            compactions += [done] if done else []
+    return compactions
 
 
 def _show(compactions: Sequence[Compaction], output: str | None, *, wide: bool) -> None:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import combining, east_asian_width
@@ -33,6 +34,7 @@ import orjson
 from derive.cli.pipes import discard
 from derive.document.clock import format_rfc3339
 from derive.errors import CatalogError, FlowError, SqlError, ViewError
+from derive.plural import counted, plural
 from derive.position import Position
 from derive.protocol.secrets import hide_in_line
 
@@ -135,14 +137,20 @@ def lines_of(columns: Sequence[Column], length: Callable[[str], int]) -> list[st
     return [_line(columns, cells, length) for cells in texts]
 
 
-def records_of(columns: Sequence[Column], length: Callable[[str], int]) -> list[str]:
-    """Return a line for each cell: the records of a table that is wider than the terminal, with empty lines between."""
+def records_of(columns: Sequence[Column], length: Callable[[str], int], width: int | None = None) -> list[str]:
+    """Return a line for each cell: the records of a table that is wider than the terminal, with empty lines between.
+
+    A cell that does not fit beside its name has lines of its own, which end between words.
+    """
     names = max((length(column.name) for column in columns), default=0)
     lines: list[str] = []
     for cells in zip(*(column.cells for column in columns), strict=True):
         lines += [""] if lines else []
         for column, cell in zip(columns, cells, strict=True):
-            lines.append(f"{column.name}{' ' * (names - length(column.name) + _GAP)}{cell}".rstrip())
+            if width is not None and names + _GAP + length(cell) > width:
+                lines += [column.name, *_words(cell, width, " " * _GAP)]
+            else:
+                lines.append(f"{column.name}{' ' * (names - length(column.name) + _GAP)}{cell}".rstrip())
     return lines
 
 
@@ -171,6 +179,9 @@ _BEFORE, _BEHIND = 80, 120
 
 _LEAST_ROOM = 20
 
+_MOST_MARGIN = 12
+"""Characters in which an excerpt has the number of its line, and a bar."""
+
 
 def render_error(error: FlowError, width: int | None = None) -> str:
     """Return an error as lines of text.
@@ -184,7 +195,7 @@ def render_error(error: FlowError, width: int | None = None) -> str:
         issues = [
             _render(f"error[{issue.code}]", issue.message, issue.position, issue.hint, width) for issue in error.issues
         ]
-        return "\n\n".join([*issues, f"{count} error{'' if count == 1 else 's'}"])
+        return "\n\n".join([*issues, counted(count, "error")])
     if isinstance(error, ViewError):
         return _render(f"error[{error.sqlstate}]", error.message, None, error.remedy, width)
     if isinstance(error, SqlError):
@@ -278,6 +289,12 @@ def _source_line(position: Position) -> str | None:
 
 _LIVE_SECONDS, _PLAIN_SECONDS = 0.2, 10.0
 
+_LEAST_RATED, _LEAST_ESTIMATED = 0.05, 1.0
+"""Seconds after which a rate, and the time that is left, are known well enough."""
+
+_NAME_WIDTH, _LEAST_NAME = 34, 12
+"""Characters of the column of names, and the fewest that a terminal must have room for before rates are left out."""
+
 _REPEAT_SECONDS, _REPEAT_MOST, _FORGET_SECONDS = 60.0, 3600.0, 120.0
 
 
@@ -296,6 +313,7 @@ _repeated: dict[tuple[Any, ...], _Repeated] = {}
 
 class _Form:
     is_json = False
+    is_quiet = False
     is_live = False
     """True while live lines are on the terminal; other text is then written above them."""
 
@@ -321,7 +339,7 @@ def is_interactive() -> bool:
 
 def _print(line: str, style: str = "") -> None:
     """Write a line to standard error, in a style if standard error is a terminal."""
-    line = visible(line)
+    line = _wrapped(visible(line))
     with _work_first():
         if _form.is_live or (style and _is_terminal()):
             from rich.text import Text
@@ -330,6 +348,35 @@ def _print(line: str, style: str = "") -> None:
         else:
             sys.stderr.write(line + "\n")
             sys.stderr.flush()
+
+
+def _wrapped(text: str) -> str:
+    """Return lines that end between words at the width of a terminal; a name, and a line to copy, stay whole."""
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+    if width is None or len(text) <= width or text.startswith("  = ") or " | " in text[:_MOST_MARGIN]:
+        return text
+    return "\n".join(chain.from_iterable(_words(line, width) or [""] for line in text.split("\n")))
+
+
+def fitted(text: str) -> str:
+    """Return text for standard output; on a narrow terminal, its lines end between words."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(line if len(line) <= width else _fitted_line(line, width) for line in text.split("\n"))
+
+
+def _fitted_line(line: str, width: int) -> str:
+    margin = " " * (len(line) - len(line.lstrip()))
+    first, *rest = _words(line.strip(), width - len(margin) - _GAP)
+    return "\n".join([margin + first, *(f"{margin}{' ' * _GAP}{words}" for words in rest)])
+
+
+def _words(text: str, width: int, indent: str = "") -> list[str]:
+    """Return lines that end between words; a word that is longer than a line stays whole."""
+    return textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 @contextmanager
@@ -344,6 +391,16 @@ def _work_first() -> Iterator[None]:
 def use_json() -> None:
     """Write everything to standard error as one JSON object per line from now on."""
     _form.is_json = True
+
+
+def use_quiet() -> None:
+    """Write only warnings and errors to standard error from now on: no progress and no notes."""
+    _form.is_quiet = True
+
+
+def is_quiet() -> bool:
+    """Return whether only warnings and errors are wanted."""
+    return _form.is_quiet
 
 
 def print_error(error: FlowError) -> None:
@@ -383,9 +440,8 @@ def print_repeated(error: FlowError, lead: str | None = None, **fields: Any) -> 
     if now >= told.due:
         told.due = now + min(2 * (now - told.first), _REPEAT_MOST)
         about = "".join(f"{value}: " for value in fields.values())
-        note(
-            f"{about}{error.message} (again, {told.count:,} times in {now - told.first:,.0f} s)", level="warn", **fields
-        )
+        often = f"{counted(told.count, 'time')} in {now - told.first:,.0f} s"
+        note(f"{about}{error.message} (again, {often})", level="warn", **fields)
 
 
 def note(text: str, *, level: str = "info", **fields: Any) -> None:
@@ -396,6 +452,8 @@ def note(text: str, *, level: str = "info", **fields: Any) -> None:
         level: `debug`, `info` or `warn`.
         fields: more about the note, for programs: only JSON shows them.
     """
+    if _form.is_quiet and level == "info":
+        return
     if _form.is_json:
         _print_entry(level, message=text, **fields)
     else:
@@ -454,7 +512,7 @@ def print_rows(
     table = columns_of(columns, rows, cell_len)
     shown, hidden = fit(table, width, spare)
     if width is not None and rows and width_of(shown) > width:
-        sys.stdout.write("".join(f"{line}\n" for line in records_of(table, cell_len)))
+        sys.stdout.write("".join(f"{line}\n" for line in records_of(table, cell_len, width)))
         return
     header, *lines = lines_of(shown, cell_len)
     if is_terminal and "NO_COLOR" not in os.environ:
@@ -466,51 +524,120 @@ def print_rows(
         note("\n".join(textwrap.wrap(text, width or len(text), subsequent_indent="  ")))
 
 
+@dataclass(slots=True)
+class _Work:
+    """Work in progress.
+
+    Attributes:
+        begun: time of its start, monotonic seconds.
+        done: number of things that are done.
+        total: number of things in all; None if unknown.
+        before: number of things that were done before this part of the work.
+        share: share of the work that is done, from 0 to 1; None if unknown.
+    """
+
+    begun: float
+    done: int = 0
+    total: int | None = None
+    before: int = 0
+    share: float | None = None
+
+    @property
+    def elapsed(self) -> float:
+        """Return the seconds since the start."""
+        return time.monotonic() - self.begun
+
+    def texts(self, noun: str) -> tuple[str, str, str]:
+        """Return the amount, the rate, and the time: that is left if it is known, otherwise that has passed."""
+        elapsed, share = self.elapsed, self.share
+        amount = f"{self.before + self.done:>12,} {noun if self.before + self.done == 1 else plural(noun)}"
+        if self.total == 1:
+            amount = "running" if share is None else f"{100 * share:>3.0f} %"
+        elif self.total is not None and self.done <= self.total:
+            everything = self.before + self.total
+            share = self.done / self.total if self.total else None
+            percent = 100 * (self.before + self.done) // everything if everything else 100
+            amount = f"{percent:>3} % of {counted(everything, noun)}"
+        elif share is not None:
+            amount += f" {100 * share:>3.0f} %"
+        rate = f"{self.done / elapsed:,.0f}/s" if elapsed > _LEAST_RATED and self.done >= elapsed else ""
+        if share and elapsed > _LEAST_ESTIMATED:
+            return amount, rate, f"{_duration(elapsed * (1 - share) / share)} left"
+        minutes, seconds = divmod(elapsed, 60)
+        return amount, rate, f"{int(minutes):02d}:{seconds:04.1f}"
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration as hours, minutes and seconds.
+
+    >>> _duration(59.5), _duration(3725)
+    ('1:00', '1:02:05')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
 class Progress:
     """Progress of long work on standard error: live lines on a terminal, otherwise a plain line from time to time.
 
-    Threads may show different work at the same time.
+    A live line fits the terminal. Threads may show different work at the same time.
 
     Args:
-        unit: name of the counted things.
+        noun: the counted thing, such as `document`.
     """
 
-    def __init__(self, unit: str = "documents") -> None:
-        self._unit = unit
-        self._is_live = _is_terminal() and not _form.is_json
+    def __init__(self, noun: str = "document") -> None:
+        self._noun = noun
+        self._is_live = _is_terminal() and not _form.is_json and not _form.is_quiet
         self._live: Live | None = None
         self._turn = threading.Lock()
-        self._begun: dict[str, float] = {}
-        self._counts: dict[str, int] = {}
+        self._works: dict[str, _Work] = {}
         self._shown = time.monotonic()
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live:
-            with _work_first():
-                self._live.stop()
-            _form.is_live = False
+        self.pause()
 
-    def show(self, work: str, documents: int) -> None:
-        """Show that the work has processed this many documents; the first call starts the work."""
+    def pause(self) -> None:
+        """Remove the live lines, before other text is written to the terminal."""
         with self._turn:
-            self._begun.setdefault(work, time.monotonic())
-            self._counts[work] = documents
+            if self._live:
+                with _work_first():
+                    self._live.stop()
+                _form.is_live = False
+                self._live = None
+
+    def show(
+        self, work: str, done: int, total: int | None = None, *, before: int = 0, share: float | None = None
+    ) -> None:
+        """Show the state of work; the first call starts the work.
+
+        Args:
+            work: name of the work.
+            done: number of things that are done.
+            total: number of things in all, if it is known.
+            before: number of things that earlier parts of the work have done.
+            share: share of the work that is done, if it is known and `total` is not.
+        """
+        with self._turn:
+            state = self._works.setdefault(work, _Work(time.monotonic()))
+            state.done, state.total, state.before, state.share = done, total, before, share
             if time.monotonic() - self._shown < (_LIVE_SECONDS if self._is_live else _PLAIN_SECONDS):
                 return
             self._shown = time.monotonic()
             if self._is_live:
                 self._refresh()
-            elif documents:
-                self._show(work)
+            elif done:
+                self._print(work, state)
 
-    def done(self, work: str, documents: int) -> None:
-        """Report that the work is finished, with this many documents."""
+    def done(self, work: str, done: int) -> None:
+        """Report that the work is finished, with this many things."""
         with self._turn:
-            self._counts[work] = documents
-            self._show(work)
+            state = self._works.get(work)
+            self._print(work, _Work(state.begun if state else time.monotonic(), done))
             self._forget(work)
 
     def stop(self, work: str) -> None:
@@ -519,7 +646,7 @@ class Progress:
             self._forget(work)
 
     def _forget(self, work: str) -> None:
-        self._begun.pop(work, None)
+        self._works.pop(work, None)
         if self._live:
             self._refresh()
 
@@ -527,23 +654,34 @@ class Progress:
         from rich.live import Live
         from rich.text import Text
 
+        width = shutil.get_terminal_size().columns
+        lines = [self._line(visible_line(work), state, width) for work, state in self._works.items()]
         with _work_first():
             if self._live is None:
                 self._live = Live(console=_stderr(), auto_refresh=False, transient=True)
                 self._live.start()
                 _form.is_live = True
-            self._live.update(Text(visible("\n".join(map(self._line, self._begun)))), refresh=True)
+            self._live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
 
-    def _show(self, work: str) -> None:
-        counted: dict[str, Any] = {self._unit: self._counts[work]}
-        note(self._line(work), what=work, **counted, seconds=round(self._elapsed(work), 3))
+    def _print(self, work: str, state: _Work) -> None:
+        counts: dict[str, Any] = {plural(self._noun): state.before + state.done}
+        if state.total is not None:
+            counts["total"] = state.before + state.total
+        width = shutil.get_terminal_size().columns if _is_terminal() else None
+        note(self._line(work, state, width), what=work, **counts, seconds=round(state.elapsed, 3))
 
-    def _elapsed(self, work: str) -> float:
-        return time.monotonic() - self._begun.get(work, time.monotonic())
-
-    def _line(self, work: str) -> str:
-        elapsed = self._elapsed(work)
-        count = self._counts[work]
-        rate = f"{count / elapsed:,.0f}/s" if elapsed > 0.05 else ""
-        minutes, seconds = divmod(elapsed, 60)
-        return f"{work:<34} {count:>12,} {self._unit}  {rate:>12}  {int(minutes):02d}:{seconds:04.1f}"
+    def _line(self, work: str, state: _Work, width: int | None) -> str:
+        """Return the line of some work; the beginning of a name that is too long for the terminal is left out."""
+        amount, rate, clock = state.texts(self._noun)
+        texts: tuple[str, ...] = (amount, f"{rate:>12}", f"{clock:>7}")
+        room = _NAME_WIDTH
+        while width is not None:
+            room = width - sum(len(text) + _GAP for text in texts) - 1
+            if room >= min(len(work), _LEAST_NAME) or len(texts) == 1:
+                break
+            texts = texts[:1] if len(texts) == 2 else (texts[0].lstrip(), texts[2].lstrip())
+            # a narrow terminal shows no rate, and a very narrow terminal no time
+        room = max(room, 1)
+        if width is not None and len(work) > room:
+            work = f"…{work[len(work) - room + 1 :]}"
+        return f"{work:<{min(room, _NAME_WIDTH)}} {(' ' * _GAP).join(texts)}".rstrip()

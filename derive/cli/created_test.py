@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from derive.plural import counted
+
 if TYPE_CHECKING:
     from derive.protocol.specs import CatalogSpec, DerivationSpec, Document
     from derive.storage.store import Store
@@ -104,7 +106,7 @@ def _groups(explanation: Explanation, derivation: DerivationSpec) -> list[_Group
         if row.transform < len(derivation.transforms) and not derivation.transforms[row.transform].input.feedback
     }
     if not rows or len(rows) > _MOST_DOCUMENTS:
-        reason = f"follows from {len(rows):,} source documents" if rows else "follows from no source document"
+        reason = f"follows from {counted(len(rows), 'source document')}" if rows else "follows from no source document"
         raise UsageError(f"the document {reason}, and a test has up to {_MOST_DOCUMENTS:,}", hint="choose another key")
     groups: list[_Group] = []
     last: tuple[str, int, bytes] | None = None

@@ -27,14 +27,21 @@ from derive.cli.inputs import (
     shown_name,
     text_of,
 )
+from derive.cli.options import quiet_option
+from derive.plural import counted
 
 if TYPE_CHECKING:
+    from derive.cli.console import Progress
     from derive.schema.discovery import Discovery, KeyChoice
     from derive.schema.shape import Types
     from derive.storage.ingest import Problems
     from derive.storage.inputs.line import Content, Line
 
 _SHOWN_KEYS, _SHOWN_FILES = 5, 3
+
+_SHOWN_DOCUMENTS = 1_000
+"""Number of documents between two looks at the time, for the progress."""
+
 _WORD = re.compile(r"[A-Za-z_/][\w/ -]*", re.ASCII)
 _HINT = "flowctl ingest would refuse this file, too"
 
@@ -54,6 +61,7 @@ _HINT = "flowctl ingest would refuse this file, too"
     "--output", type=click.Path(path_type=Path, dir_okay=False), help="A new file to write.  [default: print it]"
 )
 @input_options
+@quiet_option
 def command(
     *,
     name: str | None,
@@ -78,6 +86,7 @@ def command(
       curl -s https://example.com/orders | flowctl discover --name shop/orders
     """
     from derive.catalog.language.structure import is_name
+    from derive.cli.console import Progress
     from derive.errors import UsageError
     from derive.schema.discovery import Discovery
 
@@ -92,10 +101,10 @@ def command(
         raise UsageError(f"{output} exists", hint="name a new file, and import it: 'import:' in flow.yaml")
     inputs = [_Input(shown_name(path), path, format_of(path, form, delimiter)) for path in paths]
     discovery = Discovery()
-    with ExitStack() as stack:
+    with Progress() as progress, ExitStack() as stack:
         if any(file.form.form == "csv" for file in inputs):
             inputs = [_reread(file, stack) for file in inputs]
-        is_whole = _read(inputs, discovery, most, most_mib << 20)
+        is_whole = _read(inputs, discovery, most, most_mib << 20, progress)
     if not discovery.documents:
         raise UsageError(f"{_listed(paths)} has no documents")
     text = _yaml(name, discovery, _listed(paths), is_whole=is_whole)
@@ -168,7 +177,7 @@ class _Columns:
         return [ALL if column in others or not self._is_decided else frozenset({"string"}) for column in header]
 
 
-def _read(inputs: Sequence[_Input], discovery: Discovery, most: int, most_bytes: int) -> bool:
+def _read(inputs: Sequence[_Input], discovery: Discovery, most: int, most_bytes: int, progress: Progress) -> bool:
     """Add the documents of files; return whether all were read.
 
     Raises:
@@ -190,6 +199,8 @@ def _read(inputs: Sequence[_Input], discovery: Discovery, most: int, most_bytes:
                     problems.raise_any()
                     return False
                 _add(number, content, discovery, problems)
+                if not discovery.documents % _SHOWN_DOCUMENTS:
+                    progress.show("discover", discovery.documents, share=discovery.documents / most)
             problems.raise_any()
     except DocumentError as error:
         raise DocumentError(error.message, hint=_HINT) from error
@@ -250,7 +261,7 @@ def _yaml(name: str, discovery: Discovery, files: str, *, is_whole: bool) -> str
             "tag:yaml.org,2002:str", text, style=None if _WORD.fullmatch(text) else "'"
         ),
     )
-    documents = f"{discovery.documents:,} document{'' if discovery.documents == 1 else 's'}"
+    documents = counted(discovery.documents, "document")
     which = documents if is_whole else f"the first {documents}"
     choice = discovery.key()
     comments = [f"flowctl discover read {which} of {files}.", *_reasons(choice, discovery.documents)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.catalog.graph import Flow, FlowGraph, Kind, Node
 from derive.cli.graph_picture import shortened
+from derive.plural import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,7 +46,7 @@ def _without_middle(text: str) -> str:
     if omitted <= 0:
         return text
     half = _MOST_SHOWN // 2
-    return f"{text[:half]} … {omitted:,} characters are left out; -o json has all … {text[-half:]}"
+    return f"{text[:half]} … {counted(omitted, 'character')} left out; -o json has all … {text[-half:]}"
 
 
 def _wrapped(indent: int, text: str, width: int) -> str:
@@ -90,7 +91,7 @@ def _time(clock: int) -> str:
 
 
 def _equality(explained: Trace) -> Iterator[tuple[int, str]]:
-    counts = f"{_count(explained.replayed, 'document')} replayed, {_count(explained.candidates, 'candidate')}"
+    counts = f"{counted(explained.replayed, 'document')} replayed, {explained.candidates:,} in the same ticks"
     if explained.is_equal:
         yield 2, f"replayed: equal to what is stored, byte for byte ({counts})"
         return
@@ -103,13 +104,9 @@ def _equality(explained: Trace) -> Iterator[tuple[int, str]]:
         yield 4, f"reason: {reason}"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def _causes(document: TracedDocument, indent: int) -> Iterator[tuple[int, str]]:
     if document.omitted:
-        yield indent, f"{_count(document.omitted, 'earlier cause')} in this tick"
+        yield indent, f"{counted(document.omitted, 'earlier cause')} in this tick"
     for cause in document.causes:
         yield from _cause(cause, indent)
 
@@ -148,12 +145,12 @@ def observation_lines(seen: Observation, indent: int) -> Iterator[tuple[int, str
     if seen.given:
         yield indent, "given " + ", ".join(f"{name} = {_sql(value)}" for name, value in seen.given.items())
     if seen.earlier:
-        yield indent, f"after {_count(seen.earlier, 'document')} of the same shuffle key"
+        yield indent, f"after {counted(seen.earlier, 'document')} of the same shuffle key"
     for state in seen.state[:_SHOWN_ROWS]:
         by = "" if state.writer is None else f"  written {_writer(state.writer)}"
         yield indent, f"state {state.table}{_row(state.row)}{by}"
     if seen.state_rows > _SHOWN_ROWS:
-        yield indent, f"state: {_count(seen.state_rows - _SHOWN_ROWS, 'more row')}"
+        yield indent, f"state: {counted(seen.state_rows - _SHOWN_ROWS, 'more row')}"
     if seen.value_before is not None:
         yield indent, f"state {_short(dump_exact(seen.value_before).decode())}"
     for change in seen.changes:
@@ -300,10 +297,10 @@ def row_lines(explained: ExplainedRow, above: Mapping[int, Sequence[Trace | None
         explained: the explanation.
         above: for each source (by index), the explanation of each shown row; None for a row without an explanation.
     """
-    copies = f", {explained.copies:,} times" if explained.copies > 1 else ""
+    copies = f", {counted(explained.copies, 'time')}" if explained.copies > 1 else ""
     yield 0, f"a row of {explained.view} as of {_time(explained.as_of)}{copies}"
     yield 2, f"= {row_text(explained.columns, explained.row)}"
-    rows = _count(sum(source.count for source in explained.sources), "row")
+    rows = counted(sum(source.count for source in explained.sources), "row")
     if explained.is_equal is None:
         yield 2, f"not computed again, because it follows from {rows}"
     else:
@@ -317,7 +314,7 @@ def row_lines(explained: ExplainedRow, above: Mapping[int, Sequence[Trace | None
             if trace is not None:
                 yield from ((indent + 6, text) for indent, text in _value_lines(trace))
         if source.count > len(source.rows) > 0:
-            yield 6, f"and {_count(source.count - len(source.rows), 'more row')}: see --limit"
+            yield 6, f"and {counted(source.count - len(source.rows), 'more row')}: see --limit"
 
 
 def source_text(source: TracedRows) -> str:
@@ -326,8 +323,8 @@ def source_text(source: TracedRows) -> str:
     if source.is_absence and not source.count:
         return f"no partner in {source.name}: no row{condition}"
     if source.is_whole:
-        return f"all {_count(source.count, 'row')} of {source.name}"
-    return f"{_count(source.count, 'row') if source.count else 'no row'} of {source.name}{condition}"
+        return f"all {counted(source.count, 'row')} of {source.name}"
+    return f"{counted(source.count, 'row') if source.count else 'no row'} of {source.name}{condition}"
 
 
 def stored_row_text(source: TracedRows, row: Row) -> str:
@@ -453,7 +450,7 @@ class _Graph:
         ]
         name = f"{explained.collection} {show_key(explained.key)}"
         value = "is deleted" if explained.value is None else f"= {explained.value}"
-        omitted = [f"after {explained.omitted:,} earlier documents"] if explained.omitted else []
+        omitted = [f"after {counted(explained.omitted, 'earlier document')}"] if explained.omitted else []
         unequal = [] if explained.is_equal else ["replayed: NOT equal to what is stored"]
         self.add_node(name, kind, value, *omitted, *unequal)
         for source, document in documents:
@@ -465,7 +462,7 @@ class _Graph:
         """Add a stored document and its causes; return the name of its node."""
         name = _name(collection, document.stored.key, document.stored.clock, document.stored.seq)
         causes = [(self._cause(cause), cause) for cause in document.causes if cause.transform is not None]
-        notes = [f"{document.omitted:,} earlier causes in this tick"] if document.omitted else []
+        notes = [f"{counted(document.omitted, 'earlier cause')} in this tick"] if document.omitted else []
         if len(causes) < len(document.causes):
             notes.append("by flush() at the end of the tick")
         self.add_node(name, kind, document.stored.text, *notes)
@@ -491,7 +488,7 @@ class _Graph:
             for row, trace in zip(source.rows, above or [None] * len(source.rows), strict=True)
         ]
         if source.count > len(source.rows):
-            more = f"{source.count - len(source.rows):,} more rows of {source.name}"
+            more = f"{counted(source.count - len(source.rows), 'more row')} of {source.name}"
             self.add_node(more, "collection", source.condition)
             names.append(more)
         return names

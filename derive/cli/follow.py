@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from derive.cli.inputs import format_of, is_listed
+from derive.plural import counted
 
 if TYPE_CHECKING:
     from derive.cli.console import Progress
@@ -36,6 +37,9 @@ _MOST_PAUSE = 0.3
 
 _MOST_SHARE = 4
 """Ratio of the pause after a look to the duration of the look."""
+
+_SHOWN_ROOTS = 3
+"""Number of followed paths that a note names."""
 
 _MOST_NAMES = 100_000
 """Number of names whose formats are kept in memory."""
@@ -109,6 +113,9 @@ def follow(
     follower = Follower(store, spec, Ingestion(store, spec), roots, form_of)
     with closing(follower), Progress() as progress:
         loop = _Loop(follower, spec.name, roots, progress, output)
+        if not until_idle:
+            shown = ", ".join(roots[:_SHOWN_ROOTS]) + (", …" if len(roots) > _SHOWN_ROOTS else "")
+            note(f"following {shown} into '{spec.name}'; stop with Ctrl-C", collection=spec.name, files=list(roots))
         try:
             loop.run(until_idle=until_idle)
         except KeyboardInterrupt:
@@ -117,7 +124,7 @@ def follow(
             raise click.exceptions.Exit(130 if until_idle else 0) from None
         loop.finish()
     for name, size in sorted(follower.partial.items()):
-        note(f"{name}: the last {size:,} bytes wait for the end of their line", level="warn")
+        note(f"{name}: the last line has no end yet, and waits for it ({counted(size, 'byte')})", level="warn")
     if follower.failures:
         raise click.exceptions.Exit(1)
 

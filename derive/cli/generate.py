@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from derive.cli.options import output_option, source_option
+from derive.cli.options import output_option, quiet_option, source_option
 from derive.position import show
 
 
@@ -15,6 +15,7 @@ from derive.position import show
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
 @click.option("--cache", is_flag=True, help="Also fetch the libraries that TypeScript modules import.")
 @output_option
+@quiet_option
 def command(source: Path, output: str | None, *, check: bool, cache: bool) -> None:
     """Write types for modules, and stubs for code files that the catalog names and that do not exist.
 

@@ -28,12 +28,15 @@ from derive.cli.options import (
     open_store,
     optional_catalog,
     output_option,
+    quiet_option,
     segments_option,
     stored_folder,
     wide_option,
 )
+from derive.plural import counted
 
 if TYPE_CHECKING:
+    from derive.cli.console import Progress
     from derive.protocol.specs import CollectionSpec
     from derive.storage.inputs.line import Line
     from derive.storage.metadata.followed import FilePosition
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     "-o", "--output", type=click.Choice(["json"]), help="Print a JSON object for each file.  [default: print nothing]"
 )
 @input_options
+@quiet_option
 def command(
     *,
     source: Path,
@@ -151,8 +155,9 @@ def _load(
             file = InputFile(name, load_id)
             if load_id is None:
                 _warn_of_repetition(store, spec.name, file)
-            progress.show(shown, 0)
-            ingestion = Ingestion(store, spec, clock=clock, progress=partial(progress.show, shown))
+            show = partial(_show_progress, progress, file)
+            show(0)
+            ingestion = Ingestion(store, spec, clock=clock, progress=show)
             with _documents(file, form, spec, most_bytes) as lines:
                 documents, is_repeated = 0, False
                 try:
@@ -163,7 +168,13 @@ def _load(
                     progress.stop(shown)
                     note(f"{repeated.message}; nothing more was ingested")
             if output == "json":
+                progress.pause()
                 _print_load(spec.name, name, load_id, documents, is_repeated=is_repeated)
+
+
+def _show_progress(progress: Progress, file: InputFile, documents: int) -> None:
+    """Show the number of documents of a file that were read, and the share of its bytes."""
+    progress.show(shown_name(file.name), documents, share=file.share())
 
 
 def _check(
@@ -175,24 +186,29 @@ def _check(
     output: str | None,
 ) -> None:
     """Check files, and print the result for each; exit with 1 if one is not valid."""
-    from derive.cli.console import note, print_error
+    from derive.cli.console import Progress, note, print_error
     from derive.errors import DocumentError
     from derive.storage.ingest import check
     from derive.time import BEGINNING
 
     after, is_valid = BEGINNING, True
-    for name, form in inputs:
-        shown = shown_name(name)
-        try:
-            with _documents(InputFile(name, is_hashed=False), form, spec, most_bytes) as lines:
-                documents, after = check(store, spec, shown, lines, clock=clock, after=after)
-        except DocumentError as error:
-            print_error(error)
-            is_valid = False
-            continue
-        note(f"{shown}: {documents:,} document{'' if documents == 1 else 's'} would be ingested into '{spec.name}'")
-        if output == "json":
-            _print_load(spec.name, name, None, documents, is_repeated=False)
+    with Progress() as progress:
+        for name, form in inputs:
+            shown, file = shown_name(name), InputFile(name, is_hashed=False)
+            show = partial(_show_progress, progress, file)
+            try:
+                with _documents(file, form, spec, most_bytes) as lines:
+                    documents, after = check(store, spec, shown, lines, clock=clock, after=after, progress=show)
+            except DocumentError as error:
+                print_error(error)
+                is_valid = False
+                continue
+            finally:
+                progress.stop(shown)
+            note(f"{shown}: {counted(documents, 'document')} would be ingested into '{spec.name}'")
+            if output == "json":
+                progress.pause()
+                _print_load(spec.name, name, None, documents, is_repeated=False)
     if not is_valid:
         raise click.exceptions.Exit(1)
 
@@ -270,10 +286,11 @@ def _warn_of_repetition(store: Store, collection: str, file: InputFile) -> None:
     digest = file.digest() if file.is_regular else ""
     loads = store.loads_of_content(collection, digest) if digest else []
     if loads:
-        times = "once" if len(loads) == 1 else f"{len(loads):,} times"
+        times = "once" if len(loads) == 1 else counted(len(loads), "time")
         note(
             f"the content of {file.name} was ingested into '{collection}' {times} before, the last time"
-            f" {loads[0].described}; it is ingested again",
+            f" {loads[0].described}; it is ingested again. With --load-id ID, a content is ingested once, and"
+            " 'flowctl ingestions undo' can remove it",
             level="warn",
         )
 
@@ -355,6 +372,7 @@ def _listed_file(collection: str, position: FilePosition) -> dict[str, Any]:
 @click.option(
     "--reset-readers", is_flag=True, help="Reset the tasks that read the collection, if one has read the load."
 )
+@quiet_option
 def undo_command(source: Path, data: Path | None, collection: str, load_id: str, *, reset_readers: bool) -> None:
     """Remove the documents of a load that no reader has read.
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import click
 
+from derive.cli.options import quiet_option
 from derive.errors import FlowError, UsageError
 
 _CATALOG = """\
@@ -272,6 +273,7 @@ SAMPLES: Mapping[str, Sample] = MappingProxyType(
     show_default=True,
     help="The language of the derivation.",
 )
+@quiet_option
 def command(folder: Path, language: str) -> None:
     """Write a small working catalog into DIR (by default the current folder), as a start for your own.
 

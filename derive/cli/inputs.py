@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -160,6 +161,7 @@ class InputFile:
         self._state = self._stat()
         self._digest = ""
         self._hashed: _Hashed | None = None
+        self._stream: io.BufferedReader | None = None
         if self.is_regular and is_hashed:
             try:
                 with Path(name).open("rb") as stream:
@@ -180,10 +182,18 @@ class InputFile:
             OSError: the file cannot be opened.
         """
         stream: Any = sys.stdin.buffer if self.name == "-" else Path(self.name).open("rb")  # noqa: SIM115
+        self._stream = stream
         if self.is_regular or self._load_id is None:
             return cast("io.BufferedReader", stream)
         self._hashed = _Hashed(stream)
         return io.BufferedReader(self._hashed, 1 << 17)
+
+    def share(self) -> float | None:
+        """Return the share of the bytes of an open file that were read, from 0 to 1; None if it is unknown."""
+        with suppress(OSError, ValueError):
+            if self._stream is not None and (size := os.fstat(self._stream.fileno()).st_size):
+                return min(1.0, self._stream.tell() / size)
+        return None
 
     def digest(self) -> str:
         """Read the content to its end, and return its SHA-256; empty for an input without digest.

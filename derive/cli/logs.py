@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.console import visible
+from derive.cli.console import fitted, visible
 from derive.cli.options import catalog_options, clock_of, optional_catalog, output_option, stored_folder
 
 if TYPE_CHECKING:
@@ -113,9 +113,11 @@ def _show(entries: list[Entry], *, as_json: bool) -> None:
         if as_json:
             click.echo(orjson.dumps(entry))
         else:
-            level = click.style(f"{entry['level']:<5}", fg={"warn": "yellow", "error": "red"}.get(entry["level"]))
             message = visible(entry["message"])
             fields = {name: value for name, value in entry.items() if name not in ("at", "level", "task", "message")}
             said = visible(" ".join(f"{name}={value}" for name, value in fields.items()))
-            click.echo(f"{entry['at'][:23]}Z {level} {entry['task']}  {message}{'  ' if said else ''}{said}")
+            at, level = f"{entry['at'][:23]}Z", f"{entry['level']:<5}"
+            text = fitted(f"{at} {level} {entry['task']}  {message}{'  ' if said else ''}{said}")
+            styled = click.style(level, fg={"warn": "yellow", "error": "red"}.get(entry["level"]))
+            click.echo(text.replace(f"{at} {level}", f"{at} {styled}", 1))
     sys.stdout.flush()

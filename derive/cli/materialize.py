@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from derive.cli.console import visible
+from derive.cli.console import fitted, visible
 from derive.cli.options import catalog_options, output_option, stored_folder, wide_option
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output
                 unaccepted, notes = _unaccepted(spec, task), _notes(folder, prepared, task)
                 row = _row(prepared, action, unaccepted, notes)
                 text = "\n".join(_lines(prepared, action, unaccepted, notes))
-                click.echo(orjson.dumps(row) if as_json else visible(text))
+                click.echo(orjson.dumps(row) if as_json else fitted(visible(text)))
     for failure in (*([CatalogError(issues)] if issues else ()), *errors):
         print_error(failure)
     if issues or errors:

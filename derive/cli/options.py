@@ -73,6 +73,14 @@ output_option = click.option(
     help="Format of the output.  [default: table on a terminal, json otherwise]",
 )
 wide_option = click.option("--wide", is_flag=True, help="Show all columns of tables, even if they do not fit.")
+quiet_option = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda context, _, wanted: _be_quiet() if wanted else None,
+    help="Print only data, warnings and errors: no progress and no notes.",
+)
 local_option = click.option(
     "--local-documents",
     type=click.IntRange(min=0),
@@ -133,6 +141,12 @@ _LIMITS = (
     ),
     click.option("--allow-permissions", is_flag=True, help="Grant modules the permissions that the catalog lists."),
 )
+
+
+def _be_quiet() -> None:
+    from derive.cli.console import use_quiet
+
+    use_quiet()
 
 
 def limit_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -13,6 +13,7 @@ import click
 
 from derive.cli.console import visible, visible_line
 from derive.cli.options import catalog_options, open_store, output_option, stored_folder
+from derive.plural import counted
 
 if TYPE_CHECKING:
     from derive.document.pointer import JSON
@@ -219,7 +220,7 @@ def _cost(plan: TaskPlan, documents: int | None) -> str:
     if documents is None:
         return ""
     seconds = plan.seconds(documents)
-    count = f"{documents:,} document{'' if documents == 1 else 's'}"
+    count = counted(documents, "document")
     return f" ({count})" if seconds is None else f" ({count}, about {_duration(seconds)}, a guess)"
 
 
@@ -248,6 +249,6 @@ def _summary(plans: Sequence[TaskPlan]) -> str:
     from collections import Counter
 
     counts = Counter(plan.status for plan in plans)
-    return f"{len(plans)} task{'' if len(plans) == 1 else 's'}: " + (
+    return f"{counted(len(plans), 'task')}: " + (
         ", ".join(f"{count} {status}" for status, count in counts.items()) or "nothing to run"
     )

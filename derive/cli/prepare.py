@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from derive.cli.options import quiet_option
+
 if TYPE_CHECKING:
     from derive.spark.executor import SparkExecutor
 
@@ -43,6 +45,7 @@ def is_useful(environment: Mapping[str, str], *, is_watched: bool) -> bool:
 
 
 @click.command()
+@quiet_option
 def command() -> None:
     """Make Spark start in about half the time.
 

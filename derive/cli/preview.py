@@ -19,8 +19,10 @@ from derive.cli.options import (
     limited_catalog,
     open_store,
     output_option,
+    quiet_option,
     stored_folder,
 )
+from derive.plural import counted
 
 if TYPE_CHECKING:
     from derive.document.pointer import JSON
@@ -53,6 +55,7 @@ _CONTINUED = "\n" + " " * 13
 @click.option("--show-state", "has_state", is_flag=True, help="Show the state that each document changed.")
 @click.option("--diff", "compares", is_flag=True, help="Show only how the results differ from the stored ones.")
 @output_option
+@quiet_option
 @limit_options
 def command(
     source: Path,
@@ -253,5 +256,5 @@ def _print_differences(differing: Sequence[KeyDifference], *, as_json: bool) -> 
             else:
                 text = f"{_shown(place.expected)} → {_shown(place.actual)}"
                 click.echo(visible_line(f"{difference.task} {difference.key}  {place.pointer}  {text}"))
-    keys = "1 key" if len(differing) == 1 else f"{len(differing):,} keys" if differing else "no key"
+    keys = counted(len(differing), "key") if differing else "no key"
     note(f"{keys} would differ")

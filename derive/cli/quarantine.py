@@ -14,9 +14,11 @@ from derive.cli.options import (
     catalog_with_shadows,
     open_store,
     output_option,
+    quiet_option,
     stored_folder,
     wide_option,
 )
+from derive.plural import counted
 
 if TYPE_CHECKING:
     from derive.engine.quarantine import Choice
@@ -56,6 +58,7 @@ _SPARE = ("clock", "task", "transform")
 @_choice_options
 @output_option
 @wide_option
+@quiet_option
 def list_command(
     source: Path,
     data: Path | None,
@@ -101,6 +104,7 @@ def list_command(
 @click.option("--task", required=True, help="The derivation.")
 @_choice_options
 @output_option
+@quiet_option
 def retry_command(
     source: Path,
     data: Path | None,
@@ -138,6 +142,7 @@ def retry_command(
 @_choice_options
 @click.option("--all", "is_all", is_flag=True, help="Drop all documents that were put aside.")
 @output_option
+@quiet_option
 def drop_command(
     source: Path,
     data: Path | None,
@@ -213,4 +218,4 @@ def _report(task: str, what: str, count: int, output: str | None) -> None:
     if output == "json":
         print_rows(("task", what), [{"task": task, what: count}], "json")
     else:
-        note(f"{task}: {count:,} document{'' if count == 1 else 's'} {what}")
+        note(f"{task}: {counted(count, 'document')} {what}")

@@ -22,10 +22,12 @@ from derive.cli.options import (
     limited_catalog,
     local_option,
     open_store,
+    quiet_option,
     segments_option,
 )
 from derive.cli.prepare import prepare_after
 from derive.cli.ui import beside_option, pages_beside
+from derive.plural import counted
 
 if TYPE_CHECKING:
     from derive.catalog.loading import Resources
@@ -89,6 +91,7 @@ _HEAL_SECONDS = 10.0
 @traces_option
 @beside_option
 @click.option("--limits", metavar="JSON", default="{}", hidden=True, help="Limits of transactions: fields of `Limits`.")
+@quiet_option
 @limit_options
 def command(
     source: Path,
@@ -146,7 +149,7 @@ def command(
       flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
     """
     from derive.catalog.loading import Resources
-    from derive.cli.applying import applying_edits, ask_acceptance
+    from derive.cli.applying import applying_edits, ask_acceptance, ask_to_fence
     from derive.cli.console import Progress, note
     from derive.cli.shadowing import choose_catalog, shadowing_of
     from derive.engine.executor import open_executor
@@ -168,14 +171,14 @@ def command(
         stack.callback(prepare_after, spark)
         stack.enter_context(closing(executor))
         running, group = attempt(partial(choose_catalog, store, catalog, tasks, accepted, shadow=shadow, hold=hold))
-        others = store.task_capabilities.runs(tasks or running.tasks)
+        others = ask_to_fence(store.task_capabilities.runs(tasks or running.tasks))
         accepted = (*accepted, *attempt(partial(ask_acceptance, store, running, tasks or None, accepted)))
         opening = partial(open_changing_run, running, store, executor, tasks=tasks or None, shards=shards)
         opening = partial(opening, cores=os.cpu_count() or 1, limits=Limits(**json.loads(limits)))
         run, reconciler = attempt(partial(opening, observer=observed.observer, accepted=accepted))
         stack.enter_context(closing(run))
         stack.enter_context(observed.begun(run, store, spark))
-        _report_begin(run, others, () if group else accepted)  # a swap uses them later
+        _report_begin(reporter, run, others, () if group else accepted)  # a swap uses them later
         spare_documents()
         shadowing = shadowing_of(store, run, reconciler, group, catalog, accepted)
         watching = applying_edits(run, reconciler, load, resources, store.changes.wake) if watch else nullcontext()
@@ -195,10 +198,11 @@ def _opened(
         yield store
 
 
-def _report_begin(run: Run, others: Mapping[str, Capability], accepted: Sequence[str]) -> None:
+def _report_begin(reporter: _Reporter, run: Run, others: Mapping[str, Capability], accepted: Sequence[str]) -> None:
     """Report the tasks that a run begins with, and the runs that it has fenced."""
     from derive.cli.applying import report_accepted, report_new, report_superseded
 
+    reporter.watch(run)
     report_superseded(others)
     report_new(run.tasks.values())
     report_accepted(run.tasks.values(), accepted)
@@ -269,7 +273,7 @@ def _forever(
         _pause(observed, error)
 
     tasks = len(run.tasks)
-    note(f"running {tasks} task{'' if tasks == 1 else 's'}; stop with Ctrl-C")
+    note(f"running {counted(tasks, 'task')}; stop with Ctrl-C")
     scheduler.serve(advance=partial(advance, scheduler), failed=failed)
 
 
@@ -337,12 +341,14 @@ def _report_waiting(waiting: list[PendingDocuments]) -> None:
     from derive.document.clock import format_duration, format_rfc3339
 
     for wait in waiting:
-        reason = f"wait for its read delay of {format_duration(wait.delay)}, the first until {format_rfc3339(wait.due)}"
+        reason = f"its read delay of {format_duration(wait.delay)}, the first until {format_rfc3339(wait.due)}"
         if wait.behind is not None:
-            reason = f"wait for '{wait.behind}', which does not advance"
+            reason = f"'{wait.behind}', which does not advance"
         elif not wait.delay:
-            reason = f"have future times, from {format_rfc3339(wait.due)}"
-        note(f"{wait.task}: {wait.documents:,} documents for '{wait.transform}' {reason}", task=wait.task)
+            reason = f"its time, which is in the future: from {format_rfc3339(wait.due)}"
+        wait_for = f"{'waits' if wait.documents == 1 else 'wait'} for {reason}"
+        documents = f"{counted(wait.documents, 'document')} for '{wait.transform}'"
+        note(f"{wait.task}: {documents} {wait_for}", task=wait.task)
 
 
 class _Reporter:
@@ -351,16 +357,29 @@ class _Reporter:
     def __init__(self, progress: Progress, *, goes_on: bool) -> None:
         self._goes_on = goes_on
         self._progress = progress
+        self._run: Run | None = None
+        self._before: dict[str, int] = {}  # by task, documents of earlier transactions of the same backlog
         self.failures = 0
 
+    def watch(self, run: Run) -> None:
+        """Show the progress of transactions within the backlogs of the tasks of a run."""
+        self._run = run
+
     def working(self, task: str, documents: int) -> None:
-        """Show the progress of a transaction of `task`."""
-        self._progress.show(task, documents)
+        """Show the progress of a transaction of `task`, and of its backlog."""
+        self._progress.show(task, documents, self._backlog(task), before=self._before.get(task, 0))
 
     def committed(self, task: str, done: Committed) -> None:
         """Report a committed transaction."""
         if done.documents_in:
             self._progress.done(task, done.documents_in)
+        left = (self._backlog(task) or 0) - done.documents_in
+        self._before[task] = self._before.get(task, 0) + done.documents_in if left > 0 else 0
+
+    def _backlog(self, task: str) -> int | None:
+        """Return the number of documents that waited for a task; None if it is unknown."""
+        opened = self._run.tasks.get(task) if self._run else None
+        return opened.backlog or None if opened else None
 
     def failed(self, task: str, error: FlowError) -> None:
         """Report a task that has stopped."""

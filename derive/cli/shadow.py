@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from derive.cli.options import catalog_options, clock_of, open_store, stored_folder
+from derive.cli.options import catalog_options, clock_of, open_store, quiet_option, stored_folder
+from derive.plural import counted
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CatalogSpec
@@ -27,6 +28,7 @@ def command() -> None:
 
 @command.command("drop")
 @catalog_options
+@quiet_option
 def drop_command(source: Path, data: Path | None) -> None:
     """Drop the shadow: remove its documents and its state, or its table. The live version stays as it is.
 
@@ -62,6 +64,7 @@ def drop_command(source: Path, data: Path | None) -> None:
 @click.option("--collection", "names", multiple=True, metavar="NAME", help="Only this collection (repeatable).")
 @click.option("--as-of", metavar="TIME", help="Compare at this RFC 3339 time.  [default: the latest final one of both]")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N keys of each collection.")
+@quiet_option
 def diff_command(source: Path, data: Path | None, names: tuple[str, ...], as_of: str | None, limit: int | None) -> None:
     """Show the keys whose documents a shadow will change, one JSON object per line.
 
@@ -111,7 +114,7 @@ def diff_command(source: Path, data: Path | None, names: tuple[str, ...], as_of:
                     row |= {"before": difference.before, "after": difference.after}
                     click.echo(visible(dump_exact(row).decode()))
             is_cut = limit is not None and count == limit
-            what = f"{'at least ' if is_cut else ''}{count:,} key{'' if count == 1 else 's'}"
+            what = f"{'at least ' if is_cut else ''}{counted(count, 'key')}"
             note(f"{name}: {what} of the contents at {format_rfc3339(at)} will differ", collection=name, keys=count)
 
 
@@ -159,6 +162,7 @@ def _show_tables(
     metavar="NAME",
     help="Accept that this materialization cannot replace its rows at once (repeatable).",
 )
+@quiet_option
 def swap_command(source: Path, data: Path | None, accepted: tuple[str, ...]) -> None:
     """Let a shadow that `flowctl run --shadow --hold` derives replace the live derivations, or the rows of a table.
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,12 +17,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from derive.cli.console import visible_line
-from derive.cli.options import catalog_options, data_folder, optional_catalog, segments_option, settle_metadata
+from derive.cli.options import (
+    catalog_options,
+    data_folder,
+    optional_catalog,
+    quiet_option,
+    segments_option,
+    settle_metadata,
+)
 
 if TYPE_CHECKING:
     from derive.algebra.types import Row
+    from derive.cli.console import Progress
     from derive.sql.results import CopyOut, Result, ResultColumn
     from derive.sql.session import SqlSession
+
+
+_SHOWN_SECONDS = 0.5
+"""Interval between two looks at the time while a statement runs."""
 
 
 class _SqlGroup(click.Group):
@@ -56,6 +71,7 @@ class _SqlGroup(click.Group):
     metavar="N",
     help="Fail if a result has more bytes.  [default: no limit]",
 )
+@quiet_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -118,41 +134,79 @@ def _text_of(file: Path | None) -> tuple[str, str]:
 async def _run(
     scripts: Sequence[tuple[str, str]], source: Path, data: Path | None, output: str | None, most_bytes: int | None
 ) -> None:
+    from derive.cli.console import Progress
     from derive.sql.client import opened_session
 
     catalog = optional_catalog(source, data)
     folder = settle_metadata(data_folder(source, data), creates=True)
-    async with opened_session(folder, catalog, most_bytes) as session:
-        for name, text in scripts:
-            await _run_script(session, name, text, output)
+    with Progress("statement") as progress:
+        async with opened_session(folder, catalog, most_bytes) as session:
+            for name, text in scripts:
+                await _run_script(session, name, text, output, progress)
 
 
-async def _run_script(session: SqlSession, name: str, text: str, output: str | None) -> None:
+async def _run_script(session: SqlSession, name: str, text: str, output: str | None, progress: Progress) -> None:
     from derive.sql.client import located
 
     with located(name, text, 0):
         statements = session.split(text)
-    for begin, statement in statements:
-        with located(name, text, begin):
-            await _execute(session, statement, output)
+    for number, (begin, statement) in enumerate(statements):
+        with located(name, text, begin), closing(_Watch(progress, name, number, len(statements))) as watch:
+            await _execute(session, statement, output, watch)
+    progress.stop(name)
 
 
-async def _execute(session: SqlSession, text: str, output: str | None) -> None:
+class _Watch:
+    """Shows which statement of a script runs, and for how long, until the statement has rows to print.
+
+    Args:
+        progress: the lines on the terminal.
+        name: name of the script.
+        number: number of the statements before this one.
+        total: number of statements in all.
+
+    Attributes:
+        share: share of standard input that COPY has read; None for other statements.
+    """
+
+    def __init__(self, progress: Progress, name: str, number: int, total: int) -> None:
+        import asyncio
+
+        self._progress, self._name, self._number, self._total = progress, name, number, total
+        self.share: float | None = None
+        self._showing = asyncio.create_task(self._show())
+
+    async def _show(self) -> None:
+        import asyncio
+
+        while True:
+            self._progress.show(self._name, self._number, self._total, share=self.share)
+            await asyncio.sleep(_SHOWN_SECONDS)
+
+    def close(self) -> None:
+        """Show nothing more, so that rows can be printed on the same terminal."""
+        self._showing.cancel()
+        if sys.stdout.isatty():
+            self._progress.pause()
+
+
+async def _execute(session: SqlSession, text: str, output: str | None, watch: _Watch) -> None:
     from derive.cli.console import note
     from derive.sql.client import executed
 
     async with executed(session, text) as result:
         for notice in result.notices:
             note(f"{notice.severity}: {notice.message}")
-        count = await (result.copy_in(_standard_input()) if result.copy_in else _print(result, output))
+        count = await (result.copy_in(_standard_input(watch)) if result.copy_in else _print(result, output, watch))
     if result.columns is None and sys.stdout.isatty():
         note(result.tag(count))
 
 
-async def _print(result: Result, output: str | None) -> int:
+async def _print(result: Result, output: str | None, watch: _Watch) -> int:
     """Print the rows of a result; return their number."""
     if result.columns is None or result.rows is None:
         return 0
+    watch.close()
     if result.copy_out is not None:
         return await _copy(result.copy_out, result.rows)
     output_format = output or ("table" if sys.stdout.isatty() else "json")
@@ -181,7 +235,7 @@ async def _copy(writer: CopyOut, batches: AsyncIterator[Sequence[Row]]) -> int:
     return count
 
 
-async def _standard_input() -> AsyncIterator[bytes]:
+async def _standard_input(watch: _Watch) -> AsyncIterator[bytes]:
     """Yield the bytes of standard input, for COPY … FROM STDIN.
 
     Raises:
@@ -190,8 +244,11 @@ async def _standard_input() -> AsyncIterator[bytes]:
     from derive.errors import UsageError
 
     try:
+        size, count = os.fstat(sys.stdin.fileno()).st_size, 0
         while piece := sys.stdin.buffer.read(1 << 16):
             yield piece
+            count += len(piece)
+            watch.share = min(1.0, count / size) if size else None  # a pipe has no size
     except OSError as exc:
         raise UsageError(f"cannot read standard input: {exc.strerror}") from exc
 
@@ -253,9 +310,21 @@ class _TablePrinter:
             cells = zip(texts, widths, rights, strict=True)
             padded = (text.rjust(width) if right else text.ljust(width) for text, width, right in cells)
             lines.append(" " + " | ".join(padded))
+        if sys.stdout.isatty() and max(map(len, lines)) > shutil.get_terminal_size().columns:
+            lines = self._records(names)
         count = len(self._rows)
-        lines.append(f"({count} row{'' if count == 1 else 's'})")
+        lines.append(f"({count} {'row' if count == 1 else 'rows'})")
         sys.stdout.write("".join(line.rstrip() + "\n" for line in lines) + "\n")
+
+    def _records(self, names: list[str]) -> list[str]:
+        """Return a line for each value of each row, as psql prints rows that are wider than the terminal."""
+        width = max(map(len, names))
+        lines = []
+        for number, texts in enumerate(self._rows, start=1):
+            title = f"-[ RECORD {number} ]"
+            lines.append(f"{title:-<{width + 1}}+{'-' * max(1, 2 * len(title) - width)}")
+            lines += [f"{name:<{width}} | {text}" for name, text in zip(names, texts, strict=True)]
+        return lines
 
 
 def _with_distinct_names(columns: Sequence[ResultColumn]) -> Sequence[ResultColumn]:

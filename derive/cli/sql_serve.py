@@ -13,8 +13,16 @@ import click
 
 from derive.cli.console import visible
 from derive.cli.monitoring import monitoring_options, shown
-from derive.cli.options import catalog_options, data_folder, optional_catalog, segments_option, settle_metadata
+from derive.cli.options import (
+    catalog_options,
+    data_folder,
+    optional_catalog,
+    quiet_option,
+    segments_option,
+    settle_metadata,
+)
 from derive.cli.ui import beside_option, pages_beside
+from derive.plural import counted
 
 if TYPE_CHECKING:
     import asyncio
@@ -121,6 +129,7 @@ _MOST_REPLICAS = 16
 @beside_option
 @catalog_options
 @segments_option
+@quiet_option
 def command(
     listen: str,
     password_file: Path | None,
@@ -293,7 +302,8 @@ def _connections(most: int) -> tuple[int, int]:
     limit = raised_limit()
     connections, waiting = shares(most, limit)
     if connections < most:
-        what = f"at most {connections} clients are served instead of {most}, because only {limit} files may be open"
+        served = f"at most {counted(connections, 'client')} instead of {most}"
+        what = f"the server has room for {served}, because only {limit:,} files may be open"
         note(f"{what}: raise the limit with `ulimit -n`", level="warn")
     return connections, waiting
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from derive.cli.options import catalog_options, open_store, optional_catalog, output_option, stored_folder, wide_option
+from derive.plural import counted
 
 if TYPE_CHECKING:
     from derive.errors import FlowError
@@ -221,7 +222,7 @@ def _note_quarantine(task: str, quarantine: Mapping[str, int]) -> None:
     from derive.cli.console import note
 
     for transform, count in quarantine.items():
-        what = f"transform '{transform}' has put {count:,} document{'' if count == 1 else 's'} aside"
+        what = f"transform '{transform}' has put {counted(count, 'document')} aside"
         note(f"{task}: {what} (flowctl quarantine list --task {task})", task=task)
 
 

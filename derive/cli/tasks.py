@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import click
 
-from derive.cli.options import catalog_options, open_store, stored_folder
+from derive.cli.options import catalog_options, open_store, quiet_option, stored_folder
+from derive.plural import counted
 
 
 @click.command()
 @catalog_options
 @click.option("--task", "tasks", multiple=True, required=True, metavar="NAME", help="The task (repeatable).")
 @click.option("--cascade", is_flag=True, help="Also reset the tasks that read the collection.")
+@quiet_option
 def reset_command(source: Path, data: Path | None, tasks: tuple[str, ...], *, cascade: bool) -> None:
     """Start a task over: remove its derived documents, its state and its progress.
 
@@ -30,12 +34,9 @@ def reset_command(source: Path, data: Path | None, tasks: tuple[str, ...], *, ca
     from derive.engine.reset import reset
 
     catalog = load_without_tests(source)
-    store = open_store(stored_folder(source, data))
-    try:
+    with closing(open_store(stored_folder(source, data))) as store:
         for name in reset(catalog, store, tasks, cascade=cascade):
             note(f"{name} starts over with the next run, or in a running 'flowctl run --watch'")
-    finally:
-        store.close()
 
 
 @click.command()
@@ -46,6 +47,7 @@ def reset_command(source: Path, data: Path | None, tasks: tuple[str, ...], *, ca
     type=click.IntRange(1, 1024),
     help="Double until the task has N shards.  [default: once]",
 )
+@quiet_option
 def split_command(source: Path, data: Path | None, tasks: tuple[str, ...], shards: int | None) -> None:
     """Double the shards of a task. This copies the state of the task.
 
@@ -60,7 +62,7 @@ def split_command(source: Path, data: Path | None, tasks: tuple[str, ...], shard
       flowctl split --task acmeBank/first-send --shards 8
     """
     from derive.catalog import load_without_tests
-    from derive.cli.console import note
+    from derive.cli.console import Progress, note
     from derive.engine.reset import split, split_up_to
     from derive.protocol.collection import owner_of_version
     from derive.protocol.derive import DividesState
@@ -68,21 +70,18 @@ def split_command(source: Path, data: Path | None, tasks: tuple[str, ...], shard
 
     catalog = load_without_tests(source)
     names = [catalog.find_task(name).name for name in tasks]
-    store = open_store(stored_folder(source, data))
-    try:
+    with Progress("shard") as progress, closing(open_store(stored_folder(source, data))) as store:
         for name in names:
             spec = catalog.derivations.get(name)
             runtime = find_runtime(spec.connector) if spec else None
             connector = runtime if isinstance(runtime, DividesState) else None
-            if shards is None:
-                count = split(store, name, is_materialized=spec is None, connector=connector)
-            else:
-                count = split_up_to(store, name, shards, is_materialized=spec is None, connector=connector)
-            note(f"{name} has {count} shards")
+            splitting = split if shards is None else partial(split_up_to, shards=shards)
+            showing = partial(progress.show, f"split {name}")
+            count = splitting(store, name, is_materialized=spec is None, connector=connector, progress=showing)
+            progress.stop(f"split {name}")
+            note(f"{name} has {counted(count, 'shard')}")
             for shadow in store.shadows.members():
                 state = store.task(shadow.name) if owner_of_version(shadow.name) == name else None
                 if state is not None and state.shards < count:
                     kept = f"the swap keeps the number of shards of {shadow.name} ({state.shards})"
                     note(f"{kept}: split the task again after it")
-    finally:
-        store.close()

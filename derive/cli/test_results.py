@@ -11,6 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from derive.cli.console import visible
+from derive.plural import counted
 
 if TYPE_CHECKING:
     from derive.coverage import DerivationCoverage
@@ -57,8 +58,9 @@ def _difference(key: str, difference: Difference) -> dict[str, Any]:
 
 def coverage_text(coverage: DerivationCoverage) -> str:
     """Return the coverage of a derivation as lines of text: a summary, and a line for each miss."""
-    branches = f", {coverage.reached_branches} of {coverage.branches} branches" if coverage.branches else ""
-    lines = [f"{coverage.derivation}: {coverage.reached_transforms} of {coverage.transforms} transforms{branches}"]
+    branches = f", {coverage.reached_branches} of {counted(coverage.branches, 'branch')}" if coverage.branches else ""
+    transforms = f"{coverage.reached_transforms} of {counted(coverage.transforms, 'transform')}"
+    lines = [f"{coverage.derivation}: {transforms}{branches}"]
     lines += [f"  {miss.position}  {miss.transform}: {miss.what}" for miss in coverage.misses]
     return "\n".join(lines)
 

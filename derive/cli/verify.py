@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,10 @@ from derive.cli.options import (
     limited_catalog,
     open_store,
     output_option,
+    quiet_option,
     stored_folder,
 )
+from derive.plural import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,6 +53,7 @@ _COLUMNS = ["kind", "path", "collection", "task", "what"]
     multiple=True,
     help="With --replay, a derived collection; NAME@N is a shadow.  [default: all]",
 )
+@quiet_option
 @limit_options
 def command(
     source: Path,
@@ -92,8 +96,8 @@ def command(
     if replay:
         _replay(source, data, output, collections, lambda_limits)
         return
-    with Progress("files") as progress:
-        show = lambda count: progress.show("verify", count)  # noqa: E731
+    with Progress("file") as progress:
+        show = partial(progress.show, "verify")
         if backup is not None:
             findings = list(verify_backup(backup, show))
         else:
@@ -155,7 +159,8 @@ def _replay(
     if rows or output == "table":
         print_rows(_REPLAYED, rows, output, spare=["at", "replayed"])
     differing = len({row["collection"] for row in rows})
-    what = f"{differing} of {len(names)} collections differ" if rows else "every stored document is equal to its replay"
+    collections_differ = f"documents differ in {differing} of {counted(len(names), 'collection')}"
+    what = collections_differ if rows else "every stored document is equal to its replay"
     note(what, level="warn" if rows else "info", differing=differing)
     if rows:
         raise click.exceptions.Exit(1)
@@ -170,17 +175,19 @@ def _audited(store: Readable, spec: DerivationSpec, progress: Shown) -> list[dic
     from derive.why.audit import MOST_DIFFERENCES, audit
 
     known, replayed = store.collection(spec.name), 0
+    sources = [store.collection(source) for source in spec.sources]
+    total = sum(source.documents for source in sources if source)
 
     def count(documents: int) -> None:
         nonlocal replayed
         replayed += documents
-        progress.show(spec.name, replayed)
+        progress.show(spec.name, replayed, total)
 
     if known is None or not known.segments:
         note(f"nothing is stored in '{spec.name}' yet")
         return []
     with TemporaryDirectory(prefix="flowctl-") as scratch:
-        progress.show(spec.name, 0)
+        progress.show(spec.name, 0, total)
         result = audit(store, spec, Path(scratch), count)
         progress.done(spec.name, result.documents)
     if result.since:

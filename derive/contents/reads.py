@@ -13,6 +13,7 @@ from derive.document.exact import dump_exact
 from derive.document.key import pack_column
 from derive.document.pointer import JSON
 from derive.errors import FencedError, FrontierError, SegmentMissingError, UsageError
+from derive.plural import counted
 from derive.protocol.collection import owner_of_version
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.changes import Mark
@@ -76,8 +77,8 @@ def packed_key(spec: CollectionSpec, value: JSON) -> bytes:
     """
     values = value if isinstance(value, list) else [value]
     if len(values) != len(spec.key):
-        counted = f"{len(spec.key)} value{'' if len(spec.key) == 1 else 's'}, of {', '.join(spec.key)}"
-        raise UsageError(f"a key of '{spec.name}' has {counted}; {dump_exact(value).decode()} has {len(values)}")
+        needed = f"{counted(len(spec.key), 'value')}, of {', '.join(spec.key)}"
+        raise UsageError(f"a key of '{spec.name}' has {needed}; {dump_exact(value).decode()} has {len(values)}")
     for pointer, component in zip(spec.key, values, strict=True):
         types = frozenset().union(*(one.types for one in spec.projections if one.pointer == pointer))
         kinds = _kinds_of(component)

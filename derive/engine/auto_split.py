@@ -20,6 +20,7 @@ from derive.engine.run import Run
 from derive.engine.shard_advice import EVERY_SECONDS, Pressure, can_be_split
 from derive.engine.wakeups import Cycle
 from derive.errors import FlowError
+from derive.plural import counted
 from derive.protocol.derive import DividesState
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec
@@ -119,7 +120,7 @@ class AutoSplit:
         self._pressures.setdefault(done.name, Pressure()).rest(self.clock())
         scheduler.adopt()
         if done.error is None:
-            self.report(f"{done.name} has {done.shards} shards")
+            self.report(f"{done.name} has {counted(done.shards, 'shard')}")
         else:
             self.report(f"{done.name} was not split, and continues: {done.error}")
 

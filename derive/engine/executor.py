@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from derive.errors import FlowError, LostError, TaskError
 from derive.materialize.stages import AnyPlan, run_locally
+from derive.plural import counted
 from derive.shard.progress import Message, Progress, listening
 from derive.shard.session import interrupt
 from derive.time.extent import Limits, Load, size_of
@@ -259,7 +260,8 @@ class HybridExecutor:
             self._loads[task] = load
             works = {name: self._rates.work(waiting) for name, waiting in self._loads.items()}
             if self._starter is None and self._cost_model.is_start(works.values()):
-                self._begin(f"{sum(work.documents for work in works.values()):,} documents wait: starting Spark")
+                waiting = sum(work.documents for work in works.values())
+                self._begin(f"{counted(waiting, 'waiting document')}: starting Spark")
             is_spark = task in self._lost or (self._is_up and self._cost_model.is_job(works[task], works.values()))
             (self._elsewhere.add if is_spark else self._elsewhere.discard)(task)
             work, place = works[task], "on Spark" if is_spark else "in this process"

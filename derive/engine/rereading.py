@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from derive.document.clock import format_rfc3339
 from derive.engine.edits import SHARED, Unaccepted, fingerprints_of, hash_of, name_of, shared_parts, source_of
+from derive.plural import counted
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.storage.metadata.descriptions import Renamed, TaskState
 from derive.storage.roles import View
@@ -293,7 +294,7 @@ def _unaccepted(store: View, spec: DerivationSpec, transform: TransformSpec, spa
         documents, first = count_documents(store.location, read), first_clock(store.location, read)
         if first is None:
             return
-        what = f"{documents:,} document{'' if documents == 1 else 's'} of '{name}' (from {format_rfc3339(first)} on)"
+        what = f"{counted(documents, 'document')} of '{name}' (from {format_rfc3339(first)} on)"
         again = "again"
     why = f"{span.why}: '{transform.name}'"
     yield Unaccepted(

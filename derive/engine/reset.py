@@ -8,7 +8,7 @@ again, so a split costs a copy of the state databases. The state of a materializ
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from math import lcm
@@ -20,6 +20,7 @@ from derive.errors import FencedError, TaskError, UsageError
 from derive.failpoint import reach
 from derive.materialize.checkpoint import ShardCheckpoint, ShardData, ShardFile
 from derive.materialize.restarts import KEPT, announce, clocks_of, next_reset, settle
+from derive.plural import counted
 from derive.protocol.derive import DividesState
 from derive.protocol.specs import CatalogSpec
 from derive.shard.owners import owners_of_keys
@@ -259,7 +260,14 @@ SPLIT = "split"
 _MOST_SHARDS = 1024
 
 
-def split(store: Runnable, name: str, *, is_materialized: bool = False, connector: DividesState | None = None) -> int:
+def split(
+    store: Runnable,
+    name: str,
+    *,
+    is_materialized: bool = False,
+    connector: DividesState | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> int:
     """Double the shards of a task; a running transaction is fenced, and a watching run continues with the new shards.
 
     Until the metadata commit the task has its former shards; a split after a crash makes the copies again.
@@ -269,6 +277,7 @@ def split(store: Runnable, name: str, *, is_materialized: bool = False, connecto
         name: name of the task.
         is_materialized: whether it is a materialization.
         connector: the connector of a derivation, if it keeps state by shuffle key.
+        progress: called with the number of shards that have their state, and of all shards that get one.
 
     Returns:
         The new number of shards.
@@ -282,7 +291,7 @@ def split(store: Runnable, name: str, *, is_materialized: bool = False, connecto
             f"'{name}' has never run", hint="choose the number of shards at the first run: flowctl run --shards N"
         )
     if 2 * before.shards > _MOST_SHARDS:
-        raise TaskError(f"'{name}' has {before.shards} shards, and at most {_MOST_SHARDS} are possible")
+        raise TaskError(f"'{name}' has {counted(before.shards, 'shard')}, and at most {_MOST_SHARDS} are possible")
     capability, state = store.acquire_task(name, before.shards, () if is_materialized else [name], purpose=SPLIT)
     count = 2 * state.shards
     try:
@@ -292,7 +301,7 @@ def split(store: Runnable, name: str, *, is_materialized: bool = False, connecto
         if is_materialized:
             tokens = _divide_kept(store, state, attempt)
         else:
-            tokens = _divide_state(store, state, attempt, connector)
+            tokens = _divide_state(store, state, attempt, connector, progress)
         store.note_task(capability, Divided(count, tokens))
         reach("split.committed")
         with suppress(FencedError), publish_epoch(store.root, state.folder, capability.epoch):
@@ -303,7 +312,13 @@ def split(store: Runnable, name: str, *, is_materialized: bool = False, connecto
 
 
 def split_up_to(
-    store: Runnable, name: str, shards: int, *, is_materialized: bool = False, connector: DividesState | None = None
+    store: Runnable,
+    name: str,
+    shards: int,
+    *,
+    is_materialized: bool = False,
+    connector: DividesState | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> int:
     """Double the shards of a task until it has `shards`; a second call changes nothing.
 
@@ -313,6 +328,7 @@ def split_up_to(
         shards: desired number of shards.
         is_materialized: whether it is a materialization.
         connector: as for `split`.
+        progress: as for `split`.
 
     Returns:
         The new number of shards.
@@ -324,16 +340,20 @@ def split_up_to(
     count = state.shards if state is not None else split(store, name)  # raises an error: the task has never run
     if shards not in [count << times for times in range(_MOST_SHARDS.bit_length())]:
         raise TaskError(
-            f"'{name}' has {count} shards, and doubling never results in {shards}",
+            f"'{name}' has {counted(count, 'shard')}, and doubling never results in {shards}",
             hint=f"the number of shards can only be doubled: choose {count}, {2 * count}, {4 * count} and so on",
         )
     while count < shards:
-        count = split(store, name, is_materialized=is_materialized, connector=connector)
+        count = split(store, name, is_materialized=is_materialized, connector=connector, progress=progress)
     return count
 
 
 def _divide_state(
-    store: Runnable, state: TaskState, attempt: Attempt, connector: DividesState | None
+    store: Runnable,
+    state: TaskState,
+    attempt: Attempt,
+    connector: DividesState | None,
+    progress: Callable[[int, int], None],
 ) -> dict[int, str]:
     """Copy the state of each shard to both of its successors, and divide it; return the token of each successor."""
     root, name, tokens = store.root, state.folder, {}
@@ -345,6 +365,7 @@ def _divide_state(
             copy_state(database, shard_folder(root, name, successor, 2 * state.shards), attempt=attempt, divide=divide)
             tokens[successor] = token
             reach("split.copied")
+            progress(len(tokens), 2 * len(state.tokens))
     return tokens
 
 

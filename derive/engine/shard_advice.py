@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from derive.document.clock import format_duration
 from derive.engine.transactor import TaskSpec
+from derive.plural import counted
 from derive.protocol.specs import DerivationSpec
 
 _FAR_SECONDS, _NEAR_SECONDS = 120.0, 30.0
@@ -52,9 +53,9 @@ may help: flowctl split --task acme/sums --shards 4'
     if not rate or due / rate < _FAR_SECONDS:
         return None
     duration = format_duration(int(due / rate) * 1_000_000)
-    has = f"with its {shards} shard{'' if shards == 1 else 's'}, and this machine has {cores} cores"
+    has = f"with its {counted(shards, 'shard')}, and this machine has {cores} cores"
     command = f"flowctl split --task {task} --shards {2 * shards}"
-    return f"{task} needs about {duration} for {due:,} due documents {has}: more shards may help: {command}"
+    return f"{task} needs about {duration} for {counted(due, 'due document')} {has}: more shards may help: {command}"
 
 
 @dataclass(slots=True)

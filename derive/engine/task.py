@@ -29,6 +29,7 @@ from derive.engine.inputs import (
 )
 from derive.engine.transactor import Checkpoint, Committed, Phases, Prepared, TaskSpec, Transaction, Transactor
 from derive.errors import BusyError, DiskFullError, FlowError, LostError, UnacceptedError
+from derive.plural import counted
 from derive.protocol.specs import DerivationSpec, InputSpec
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edit, Stopped, TaskCommit
@@ -78,6 +79,7 @@ class Task:
         spec: the task.
         beginning: the state with which it began.
         error: the error that stopped it, if there is one.
+        backlog: number of source documents that waited at the start of the latest transaction.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class Task:
         self.spec: TaskSpec = transactor.spec
         self.beginning = beginning
         self.error: FlowError | None = None
+        self.backlog = 0
 
     def move(self, transactor: Transactor) -> None:
         """Replace the transactor by an equal transactor with other positions in the catalog files, for errors."""
@@ -334,13 +337,14 @@ class Task:
             self._record_relations(step.behind)
         reads, position = self.reads(inputs, step.behind, bound), min(map(self._checkpoint.position, step.behind))
         waiting = sum((inputs.left[read.index] for read in reads if read.index in inputs.left), size_of(reads))
+        self.backlog = waiting.documents
         while True:
             limits = self._pace.limits
             if step.has_documents:
                 limits = self._transactor.prepare(waiting, self.shards, limits)
             end = choose_end(reads, position, bound, tick, limits)
             if step.has_documents and _logger.isEnabledFor(logging.DEBUG):
-                text = f"{waiting.documents:,} documents wait up to {format_rfc3339(bound)}"
+                text = f"{counted(waiting.documents, 'waiting document')} up to {format_rfc3339(bound)}"
                 limit = f"at most about {limits.documents:,} at once"
                 _logger.debug("%s: extent up to %s; %s, %s", self.spec.name, format_rfc3339(end), text, limit)
             transaction = self.begin(inputs, step.behind, end, limits)
@@ -353,8 +357,8 @@ class Task:
                 smaller = choose_end(reads, position, bound, tick, self._pace.limits)
                 if smaller >= end or is_one_tick(transaction.reads, tick):
                     raise LostError(
-                        f"{error.message}; the transaction had the smallest possible size, about {size.documents:,}"
-                        f" documents of {size.bytes:,} bytes as stored",
+                        f"{error.message}; the transaction had the smallest possible size, about"
+                        f" {counted(size.documents, 'document')} of {counted(size.bytes, 'byte')} as stored",
                         hint="; ".join(filter(None, ("give workers more memory, or use a shorter tick", error.hint))),
                     ) from error
                 self._log.write("warn", f"{error}; retrying with half as many documents")

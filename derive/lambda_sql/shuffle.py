@@ -15,6 +15,7 @@ from derive.lambda_sql.determinism import PER_DOCUMENT, Chance, calls_chance
 from derive.lambda_sql.guard import FAILURES, Guard, Watch, hint_of, reason_of, show_document
 from derive.lambda_sql.parameter import Binding, named_fields
 from derive.lambda_sql.statements import Statement, first_issue, read_block
+from derive.plural import counted
 from derive.position import Position, Script
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec, Document, TransformSpec
@@ -152,7 +153,7 @@ def _compile(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> _C
 def _columns_differ(script: Script, what: str, columns: Sequence[str], kinds: Sequence[str]) -> Issue:
     return Issue(
         "E527",
-        f"{what} returns {len(columns)} columns ({', '.join(columns)}), but the shuffle key has the types"
+        f"{what} returns {counted(len(columns), 'column')} ({', '.join(columns)}), but the shuffle key has the types"
         f" [{', '.join(kinds)}]",
         script.locate(0),
     )

@@ -22,6 +22,7 @@ from connectors.kit.requests import Applied, Difference
 from derive.errors import EndpointGoneError, FlowError, ProtocolError, TaskError, suggest
 from derive.materialize.process import ConnectorProcess, guarded_command, installed_command, installed_env
 from derive.materialize.schemas import ConnectorSchemas, parse_schemas
+from derive.plural import counted
 from derive.position import is_remote
 from derive.protocol.driver import BEGUN, DriverClient, error_of, open_channel
 from derive.protocol.secrets import hide
@@ -103,7 +104,7 @@ class Connector:
         """
         response: pb.ValidateResponse = self._ask(lambda: self.client.validate(request, timeout=_ASK_SECONDS), secrets)
         if len(response.bindings) != len(request.bindings):
-            counts = f"{len(response.bindings)} of {len(request.bindings)} bindings"
+            counts = f"{len(response.bindings)} of {counted(len(request.bindings), 'binding')}"
             raise ProtocolError(f"{self.name} has validated {counts}")
         return response
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from derive.document.pointer import JSON, parse_pointer
 from derive.errors import Issue
+from derive.plural import counted
 from derive.protocol.materialization import Constraint, ConstraintType
 from derive.protocol.specs import FieldsSpec, ProjectionSpec
 from derive.schema.projection import DOCUMENT
@@ -202,7 +203,7 @@ class _Selector:
         """Check that all fields which the author includes or the connector requires have room."""
         count = len(self._selected)
         if self._most and count > self._most:
-            message = f"{count:,} fields are selected, but the endpoint has room for {self._most:,}"
+            message = f"the selection has {counted(count, 'field')}, but the endpoint has room for {self._most:,}"
             hint = "exclude fields, or require fewer fields: the stored document has all values"
             self.issues.append(Issue(REFUSED, message, self._desired.position, hint))
 

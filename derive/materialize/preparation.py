@@ -25,6 +25,7 @@ from derive.materialize.connector import Connector, Connectors, not_installed
 from derive.materialize.fields import FieldSelection, select_fields
 from derive.materialize.restarts import ResetMarker, generation_of
 from derive.materialize.schemas import ConnectorSchemas, faults, marked_secrets
+from derive.plural import counted
 from derive.protocol.materialization import Constraint, ConstraintType
 from derive.protocol.secrets import hide, long_enough, references
 from derive.protocol.specs import (
@@ -476,8 +477,10 @@ def _crowded(prepared: PreparedMaterialization) -> Iterator[Issue]:
 def show_left_out(fields: FieldSelection) -> str:
     """Return a text about the fields without a column."""
     count, first = len(fields.left_out), fields.left_out[0]
-    more = "1 field" if count == 1 else f"{count:,} fields"
-    return f"leaves out {more} (the first is '{first}'): the endpoint has room for {fields.most:,} fields"
+    return (
+        f"leaves out {counted(count, 'field')} (the first is '{first}'): the endpoint has room for"
+        f" {counted(fields.most, 'field')}"
+    )
 
 
 def _note(spec: MaterializationSpec, error: FlowError) -> Issue:

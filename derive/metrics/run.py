@@ -12,6 +12,7 @@ from derive.errors import FlowError
 from derive.instruments import Histogram, Sample
 from derive.metrics import definitions as metrics
 from derive.metrics.monitor import Readiness
+from derive.plural import counted
 from derive.storage.roles import Readable
 from derive.time import BEGINNING
 
@@ -160,5 +161,6 @@ class RunMetrics:
         if not stopped:
             return Readiness(True, f"ready: {len(tasks)} task{'' if len(tasks) == 1 else 's'}")
         return Readiness(
-            len(stopped) < len(tasks), f"{len(stopped)} of {len(tasks)} tasks stopped: {', '.join(stopped)}"
+            len(stopped) < len(tasks),
+            f"{len(stopped)} of {counted(len(tasks), 'task')} stopped: {', '.join(stopped)}",
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from derive.instruments import Sample
 from derive.metrics import definitions as metrics
 from derive.metrics.monitor import Readiness
+from derive.plural import counted
 
 if TYPE_CHECKING:
     from derive.compute.replica.worker import Worker
@@ -62,7 +63,7 @@ class SqlMetrics:
             return Readiness(False, "ending, or fenced by another SQL server")
         if not self.server.is_listening:
             return Readiness(False, "starting")
-        return Readiness(True, f"ready: {self.server.connections} sessions")
+        return Readiness(True, f"ready: {counted(self.server.connections, 'session')}")
 
 
 def _views(dataflows: list[Mapping[str, Any]], now: int) -> Iterator[Sample]:

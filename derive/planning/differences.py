@@ -21,6 +21,7 @@ from derive.document.pointer import JSON
 from derive.engine.stored_bindings import StoredParts, stored_fields
 from derive.errors import CatalogError, FlowError
 from derive.materialize.restarts import binding_of, last_reset
+from derive.plural import counted
 from derive.protocol.materialization import connector_of
 from derive.protocol.specs import BindingSpec, MaterializationSpec
 from derive.reduce.reduce_keyword import annotated_locations
@@ -361,7 +362,7 @@ def _text(content: str | None) -> str | None:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return f"{len(data)} bytes"
+        return counted(len(data), "byte")
 
 
 def _collection(old: Any, new: Any, facts: Facts) -> Iterator[Change]:

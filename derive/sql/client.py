@@ -12,6 +12,7 @@ from pathlib import Path
 
 from derive.algebra.types import Row
 from derive.errors import SqlError, UsageError
+from derive.plural import counted
 from derive.position import Position
 from derive.protocol.specs import CatalogSpec
 from derive.sql.coordinator import Coordinator
@@ -88,7 +89,7 @@ async def executed(session: SqlSession, text: str, parameters: Sequence[object] 
     """
     prepared = await session.prepare(text, [oid_of(value) for value in parameters])
     if len(prepared.parameters) != len(parameters):
-        needed = f"{len(prepared.parameters)} parameter{'' if len(prepared.parameters) == 1 else 's'}"
+        needed = counted(len(prepared.parameters), "parameter")
         raise UsageError(f"the statement has {needed}, and {len(parameters)} were given")
     arguments = [datum_of(oid, value) for oid, value in zip(prepared.parameters, parameters, strict=True)]
     await session.begin_implicit()

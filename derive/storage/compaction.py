@@ -102,6 +102,7 @@ def compact(
     grace: int = GRACE,
     wait: bool = True,
     fold_sizes: FoldSizes = FOLD_SIZES,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Compaction | None:
     """Merge small segments of a collection, and remove unused files.
 
@@ -113,6 +114,7 @@ def compact(
         grace: shortest time for which replaced files are kept, microseconds.
         wait: whether to wait for another process that compacts in this data folder.
         fold_sizes: limits for the amount of history in memory.
+        progress: called with the number of merged documents, and of all documents to merge.
 
     Returns:
         The outcome; None if another process compacts and `wait` is false.
@@ -136,8 +138,12 @@ def compact(
                 if former.ends is not None and bound < former.ends:
                     _advance(store, replace(former.read_as(spec), name=former.stored), bound, fold_sizes)
             _advance(store, spec, bound, fold_sizes)
+        total = sum(segment.documents for group in _groups(store, spec, fewest) for segment in group)
+        merged = 0
         for group in _groups(store, spec, fewest):
+            progress(merged, total)
             _merge(store, spec, group)
+            merged += sum(segment.documents for segment in group)
         store.garbage.collect_replaced(wall_clock() - grace)
         return _outcome(store, spec, before, since)
 

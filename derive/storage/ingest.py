@@ -446,7 +446,14 @@ class Ingestion:
 
 
 def check(
-    store: Store, spec: CollectionSpec, name: str, lines: Iterable[Line], *, clock: str | None, after: int = BEGINNING
+    store: Store,
+    spec: CollectionSpec,
+    name: str,
+    lines: Iterable[Line],
+    *,
+    clock: str | None,
+    after: int = BEGINNING,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[int, int]:
     """Check the documents of a file as an ingestion does, and store nothing.
 
@@ -457,6 +464,7 @@ def check(
         lines: documents of the file, with line numbers.
         clock: JSON pointer to the time of each document; None to stamp the present.
         after: with `clock`, the least time of a document, if the `upper` of the collection is not later.
+        progress: called with the number of documents read so far.
 
     Returns:
         The number of documents, and the least time that a next file may have.
@@ -482,6 +490,7 @@ def check(
             labels(documents)
             fields(documents)
         count += len(documents)
+        progress(count)
     problems.raise_any()
     return count, after
 

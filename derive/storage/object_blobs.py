@@ -28,6 +28,7 @@ from typing_extensions import override
 
 from derive.backoff import Backoff
 from derive.errors import ObjectStoreError, UnreachableError, UsageError
+from derive.plural import counted
 from derive.storage.blobs import NewBlob
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ class ObjectBlobs:
             data = pa.py_buffer(self._fetched(path))
             self._recent.put(path, data)
         if size is not None and data.size != size:
-            raise OSError(f"it has {data.size:,} bytes instead of {size:,}")
+            raise OSError(f"it has {counted(data.size, 'byte')} instead of {size:,}")
         return pa.BufferReader(data)
 
     def list(self, folder: str, pattern: str) -> list[str]:
@@ -352,7 +353,7 @@ class ObjectBlobs:
             if not isinstance(error, UnreachableError):
                 raise error
             if is_over:
-                error.message += f", after {failures} requests in {time.monotonic() - begin:.0f} s"
+                error.message += f", after {counted(failures, 'request')} in {time.monotonic() - begin:.0f} s"
                 raise error
             time.sleep(self._budget.backoff.pause(failures))
 

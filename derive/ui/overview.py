@@ -14,6 +14,7 @@ from derive.cli.console import render_error
 from derive.cli.graph_picture import Mark, svg_element
 from derive.document.clock import format_rfc3339
 from derive.planning.status import instance_row
+from derive.plural import counted
 from derive.ui.folder import Overview, Task
 from derive.ui.rendering import cut, live_overview, page, path_of
 
@@ -41,8 +42,8 @@ def show(request: Request) -> Response:
 
 def _facts(overview: Overview) -> Iterator[str]:
     ingested = len(overview.catalog.collections) - len(overview.catalog.derivations)
-    yield f"{ingested:,} ingested, {len(overview.catalog.derivations):,} derived collections"
-    yield f"{sum(overview.documents.values()):,} documents"
+    yield f"{ingested:,} ingested, {counted(len(overview.catalog.derivations), 'derived collection')}"
+    yield counted(sum(overview.documents.values()), "document")
     states = [task.row["state"] for task in overview.tasks.values()]
     counts = {state: states.count(state) for state in ("failed", "waiting", "behind", "delayed")}
     yield from (f"{count:,} {state}" for state, count in counts.items() if count)
@@ -81,7 +82,7 @@ def _notes(overview: Overview, node: Node) -> tuple[str, ...]:
             notes.append(f"{row['waiting']:,} waiting")
     if node.name in overview.documents:
         count = overview.documents[node.name]
-        notes.append(f"{count:,} document{'' if count == 1 else 's'}")
+        notes.append(counted(count, "document"))
     if task is not None and task.row["quarantined"]:
         notes.append(f"{task.row['quarantined']:,} quarantined")
     if task is not None and task.error is not None:
@@ -115,7 +116,6 @@ def reasons(task: Task) -> list[str]:
         f"refill of '{refill['binding']}' is at {refill['at']}, until {refill['until']}" for refill in row["refills"]
     ]
     texts += [
-        f"transform '{name}' has put {count:,} document{'' if count == 1 else 's'} aside"
-        for name, count in row["quarantine"].items()
+        f"transform '{name}' has put {counted(count, 'document')} aside" for name, count in row["quarantine"].items()
     ]
     return texts

@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, Response
 
 from derive.cli.console import render_error, visible
 from derive.errors import FlowError
+from derive.plural import counted
 from derive.ui.folder import Folder, Overview
 
 PAGES = (
@@ -46,7 +47,7 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
     >>> cut("abcdef", most=4)
     'abcd … 2 more characters'
     """
-    return text if len(text) <= most else f"{text[:most]} … {len(text) - most:,} more characters"
+    return text if len(text) <= most else f"{text[:most]} … {counted(len(text) - most, 'more character')}"
 
 
 def path_of(name: str) -> str:

@@ -26,6 +26,7 @@ from derive.document.pointer import JSON
 from derive.errors import FrontierError, SqlError, UsageError
 from derive.functions.registry import function_named
 from derive.functions.types.type_info import text_of
+from derive.plural import counted
 from derive.relations.columns import Source, columns_of
 from derive.schema.projection import UUID_POINTER
 from derive.sql.catalog.snapshot import Objects
@@ -483,7 +484,7 @@ def _expression_text(expression: Expression, names: Sequence[str]) -> str:  # no
             whens = [f"WHEN {_expression_text(a, names)} THEN {_expression_text(b, names)}" for a, b in branches]
             return f"CASE {' '.join(whens)} ELSE {_expression_text(otherwise, names)} END"
         case Subquery(relation=Constant(rows=rows), operands=operands) if operands:
-            return f"({', '.join(_expression_text(one, names) for one in operands)}) IN ({len(rows):,} rows)"
+            return f"({', '.join(_expression_text(one, names) for one in operands)}) IN ({counted(len(rows), 'row')})"
         case OuterColumn():
             return "a value of the row"
     return "a subquery"

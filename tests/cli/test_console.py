@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
 import pty
@@ -10,20 +11,25 @@ import re
 import time
 import unicodedata
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click import Context, Group
+from click.exceptions import Exit
 from conftest import write_catalog
 from forked_flowctl import BARE, Flowctl, flowctl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from derive.cli import main
+from derive.cli.applying import ask_to_fence
 from derive.cli.console import (
     Progress,
     columns_of,
     fit,
+    fitted,
     lines_of,
     note,
     print_error,
@@ -32,11 +38,13 @@ from derive.cli.console import (
     records_of,
     render_error,
     use_json,
+    use_quiet,
     visible,
     visible_line,
 )
 from derive.errors import CatalogError, FlowError, Issue, SqlError
 from derive.position import Position
+from derive.storage.capability.table import Capability
 
 Capture = pytest.CaptureFixture[str]
 ROWS = [{"task": "a/b", "in": 1234567, "error": None}, {"task": "c", "in": 2, "error": "[red]no[/red]"}]
@@ -126,6 +134,74 @@ def test_progress_on_a_terminal_is_live_below_notes(monkeypatch: pytest.MonkeyPa
     assert err.endswith("after\n")
 
 
+LONG = "a-company/with-a-department/and-a-collection-of-a-long-name/and-a-part"
+
+
+@pytest.mark.parametrize(
+    ("work", "width", "count", "options", "line"),
+    [  # 60 s after the start
+        ("a/b", 80, 1_200_000, {}, f"a/b{' ' * 33}1,200,000 documents      20,000/s  01:00.0"),
+        (
+            "a/b",
+            80,
+            600_000,
+            {"total": 2_400_000},
+            f"a/b{' ' * 23}25 % of 2,400,000 documents      10,000/s  3:00 left",
+        ),
+        ("a/b", 80, 600_000, {"total": 600_000, "before": 600_000}, f"a/b{' ' * 22}100 % of 1,200,000 documents"),
+        ("a/b", 80, 600_000, {"share": 0.01}, f"a/b{' ' * 24}600,000 documents   1 %      10,000/s  1:39:00 left"),
+        (
+            LONG,
+            80,
+            600_000,
+            {"total": 2_400_000},
+            "…-a-long-name/and-a-part  25 % of 2,400,000 documents      10,000/s",
+        ),
+        (LONG, 50, 600_000, {"total": 2_400_000}, "…ong-name/and-a-part 25 % of 2,400,000 documents"),
+        (LONG, 30, 600_000, {"total": 2_400_000}, "… 25 % of 2,400,000 documents"),
+        ("a/b", 80, 0, {"total": 1}, f"a/b{' ' * 32}running                01:00.0"),
+        ("a/b", 80, 1, {}, f"a/b{' ' * 42}1 document                01:00.0"),
+    ],
+)
+def test_progress_fits_the_terminal(
+    work: str,
+    width: int,
+    count: int,
+    options: dict[str, Any],
+    line: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+) -> None:
+    """Law: a live line has at most as many characters as the terminal, and keeps the end of a long name."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(width))
+    with Progress() as progress:
+        progress.show(work, 0)
+        now[0] += 60
+        progress.show(work, count, **options)
+
+    (shown,) = set(re.split(r"[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err))) - {""}
+    assert len(shown) <= width
+    if line is not None:
+        assert shown.startswith(line)
+
+
+def test_quiet_commands_write_only_warnings_and_errors(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("derive.cli.console._form.is_quiet", False)  # and so it is again after the test
+    use_quiet()
+    with Progress() as progress:
+        progress.show("a/b", 0)
+        progress.done("a/b", 5)
+    note("by the way")
+    note("look out", level="warn")
+    print_error(FlowError("odd"))
+
+    assert capsys.readouterr() == ("", "look out\nerror: odd\n")
+
+
 def test_repeated_errors_are_printed_at_growing_intervals(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -202,6 +278,14 @@ def test_rows_that_are_too_wide_become_records() -> None:
     assert records_of(columns_of(("task", "state"), rows, len), len) == [
         *("task   a/task", "state  idle", ""),
         *("task   b", "state"),
+    ]
+
+
+def test_records_put_a_long_cell_on_lines_of_its_own() -> None:
+    rows = [{"name": "a/short", "readers": "a/long-name-of-a-task from 2026 on, b/other"}]
+
+    assert records_of(columns_of(("name", "readers"), rows, len), len, 30) == [
+        *("name     a/short", "readers", "  a/long-name-of-a-task from", "  2026 on, b/other"),
     ]
 
 
@@ -385,7 +469,7 @@ RAW = {
     ("init.py", "click.format_filename"),
     ("generate.py", "json.dumps"),
     ("logs.py", "orjson.dumps(entry)"),
-    ("logs.py", "message}"),  # made visible above
+    ("logs.py", "styled"),  # made visible above
     ("main.py", "'stopped'"),
     ("materialize.py", "visible"),
     ("plan.py", "dump_exact"),
@@ -396,6 +480,7 @@ RAW = {
     ("ingest.py", "orjson.dumps"),
     ("follow.py", "orjson.dumps"),
     ("test.py", "reached: "),  # numbers
+    ("test.py", "removeprefix"),  # of a text that was made visible
     ("sql.py", "orjson.dumps"),
     ("sql.py", "line.rstrip()"),  # of cells that were made visible
     ("sql_serve.py", "visible"),
@@ -496,3 +581,58 @@ def on_terminal(folder: Path, arguments: list[str]) -> str:
     assert "\x1b[2J\x1b]0;" not in text
     assert "\u202e" not in text
     return text
+
+
+class Terminal(io.StringIO):
+    """A stream of a person."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("FAIL shop/tests/a-long-name · step 2", "FAIL shop/tests/a-long-name ·\n  step 2"),
+        ("  a/b -> a_table (one row per key)", "  a/b -> a_table (one row per\n    key)"),
+        ("a/name-that-is-longer-than-a-line-is is kept", "a/name-that-is-longer-than-a-line-is\n  is kept"),
+        ("CREATE TABLE t (\n  a text\n)", "CREATE TABLE t (\n  a text\n)"),
+        ("short", "short"),
+    ],
+)
+def test_lines_of_a_narrow_terminal_end_between_words(text: str, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fitted(text) == text
+    monkeypatch.setattr("sys.stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", "32")
+    assert fitted(text) == lines
+
+
+@pytest.mark.parametrize(("answer", "is_refused"), [("y\n", False), ("n\n", True), ("", True)])
+def test_second_run_asks_on_a_terminal_before_it_fences_the_first(
+    answer: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = {name: Capability("id", "run", 0, 0, None, name, "host:7", None) for name in ("a/b", "a/c")}
+    assert ask_to_fence(runs) is runs  # without a terminal
+
+    said = Terminal()
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    monkeypatch.setattr("sys.stderr", said)
+    assert ask_to_fence({}) == {}
+    assert said.getvalue() == ""
+    with pytest.raises(Exit) if is_refused else nullcontext():
+        ask_to_fence(runs)
+    assert said.getvalue().startswith("another flowctl run derives new documents already (host:7)\n")
+    assert ("nothing was started" in said.getvalue()) is is_refused
+
+
+QUIET = "backup collections compact discover generate ingest init prepare preview reset restore run split sql swap test verify"
+
+
+@pytest.mark.parametrize("name", QUIET.split())
+def test_commands_with_progress_or_notes_have_quiet(name: str) -> None:
+    command = main.flowctl.get_command(Context(main.flowctl), name)
+    assert command is not None
+    commands = list(command.commands.values()) if name == "collections" and isinstance(command, Group) else [command]
+    assert [["--quiet" in option.opts for option in each.params].count(True) for each in commands] == [1] * len(
+        commands
+    )

@@ -70,7 +70,7 @@ def test_follow_until_idle_prints_parts_and_counts_partial_lines(folder: Path) -
     part = {"collection": "l/orders", "file": "in/a.jsonl"}
     parts, err = until_idle(folder, "in")
     assert parts == [{**part, "documents": 2, "begin": 0, "end": 18}]
-    assert "in/a.jsonl: the last 5 bytes wait for the end of their line" in err
+    assert "in/a.jsonl: the last line has no end yet, and waits for it (5 bytes)" in err
     (folder / "in/a.jsonl").write_text('{"id":1}\n{"id":2}\n{"id":x}\n')
     parts, err = until_idle(folder, "in/a.jsonl", status=1)
     assert parts == []

@@ -202,7 +202,7 @@ def test_ingest_reads_a_pipe_like_a_file(folder: Path) -> None:
         status, _, err = flowctl(folder, "ingest", "--collection", "a/b", "pipe.jsonl")
 
     assert status == 0
-    assert err.startswith("pipe.jsonl                                    1 documents")
+    assert err.startswith("pipe.jsonl                                    1 document")
 
 
 def test_closed_output_pipe_is_no_error(folder: Path) -> None:

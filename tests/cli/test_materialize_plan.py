@@ -192,7 +192,7 @@ def test_check_and_plan_report_omitted_fields(tmp_path: Path) -> None:
     write_catalog(tmp_path, MANY_FIELDS.replace("SCHEMA", schema).replace("FIELDS", f"require: {wanted}"))
     status, _, err = flowctl(tmp_path, "check")
     assert status == 1
-    assert "2,102 fields are selected, but the endpoint has room for 2,000" in err
+    assert "the selection has 2,102 fields, but the endpoint has room for 2,000" in err
 
 
 def test_connector_describe_lists_the_options_of_endpoint_and_resource(tmp_path: Path) -> None:

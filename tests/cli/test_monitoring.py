@@ -107,7 +107,7 @@ def test_sql_server_shows_sessions_statements_and_views(tmp_path: Path) -> None:
             assert shown['flow_view_failed{view="sums"}'] == 0
             assert 0 <= shown['flow_view_lag_seconds{view="sums"}'] < 60
             assert [value for name, value in shown.items() if name.startswith("flow_replica_connected")] == [1]
-            assert fetch(f"{url}/ready") == (200, "ready: 1 sessions\n")
+            assert fetch(f"{url}/ready") == (200, "ready: 1 session\n")
 
 
 def test_compute_instance_shows_its_dataflows(tmp_path: Path) -> None:

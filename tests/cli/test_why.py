@@ -40,8 +40,8 @@ collections:
 TREE = """\
 shop/spending ["ann"] as of 2024-01-01T00:00:09.999999Z
   = {"customer":"ann","orders":2,"spent":21.5}
-  replayed: equal to what is stored, byte for byte (2 documents replayed, 2
-    candidates)
+  replayed: equal to what is stored, byte for byte (2 documents replayed, 2 in
+    the same ticks)
   2024-01-01T00:00:01.000000Z  {"customer":"ann","orders":1,"spent":20}
     ⇒ {"customer":"ann","orders":1,"spent":20}
     └ by fromOrders from shop/orders [1]
@@ -110,7 +110,7 @@ def test_why_shows_a_part_of_a_long_document(tmp_path: Path) -> None:
 
     assert status == 0
     assert len(out) < 20_000
-    assert "characters are left out; -o json has all" in " ".join(out.split())
+    assert "characters left out; -o json has all" in " ".join(out.split())
     assert 'xend"' in out
 
 
@@ -209,7 +209,7 @@ def test_verify_and_why_find_a_stored_document_that_differs(folder: Path) -> Non
     assert status == 1
     assert (row["key"], row["stored"]) == ('["ann"]', '{"customer":"ann","orders":1,"spent":20}')
     assert row["replayed"] == '{"customer":"ann","orders":1,"spent":21}'
-    assert "1 of 1 collections differ" in err
+    assert "documents differ in 1 of 1 collection" in err
 
     status, out, _ = why(folder, "ann", "-o", "tree")
     assert status == 1

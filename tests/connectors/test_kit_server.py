@@ -199,7 +199,7 @@ def test_connector_that_validates_too_few_bindings_is_refused() -> None:
 
     error = error_of(caught.value, "it")
     assert type(error) is ProtocolError
-    assert error.message == "materialize-nothing has validated 0 of 1 bindings"
+    assert error.message == "materialize-nothing has validated 0 of 1 binding"
 
 
 @pytest.mark.parametrize("error", [FencedError("another one"), OSError("disk")])

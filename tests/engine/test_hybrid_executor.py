@@ -119,7 +119,7 @@ def test_backlog_is_processed_locally_until_spark_is_ready(tmp_path: Path) -> No
     executor.close()
 
     assert world.digest() == expected(tmp_path)
-    assert said == ["100 documents wait: starting Spark"]
+    assert said == ["100 waiting documents: starting Spark"]
     assert 40 <= sum(here) < 70
     assert spark.done[0] >= 15
     # What is left at the end is no more than what stays here.
@@ -132,7 +132,7 @@ def test_work_stays_local_if_spark_does_not_start(tmp_path: Path) -> None:
     world.step(takeover(spark, 10, said, first=10), shards=2)
 
     assert world.digest() == expected(tmp_path)
-    assert said == ["100 documents wait: starting Spark", "there is no Java; continuing without Spark"]
+    assert said == ["100 waiting documents: starting Spark", "there is no Java; continuing without Spark"]
 
 
 def test_tick_beyond_the_memory_limit_waits_for_spark(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_close_ends_a_start_in_progress(tmp_path: Path) -> None:
     executor.close()
 
     assert world.digest() == expected(tmp_path)
-    assert said == ["100 documents wait: starting Spark"]
+    assert said == ["100 waiting documents: starting Spark"]
     assert spark.done == []
     assert "spark" not in [thread.name for thread in threading.enumerate()]
 

@@ -321,7 +321,7 @@ def test_nonsensical_answers_are_reported(connectors: Connectors, address: str) 
     error = failed(connectors, materialization(AddressEndpoint(address, config(mode="few"), AT)))
 
     assert isinstance(error, ProtocolError)
-    assert error.message == f"'a/view': the connector at {address} has validated 0 of 1 bindings"
+    assert error.message == f"'a/view': the connector at {address} has validated 0 of 1 binding"
 
 
 def test_missing_secret_is_reported(connectors: Connectors, address: str, monkeypatch: pytest.MonkeyPatch) -> None:

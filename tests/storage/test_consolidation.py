@@ -171,6 +171,6 @@ def test_contents_of_a_multiset_repeat_documents_by_count(tmp_path: Path) -> Non
 
     assert contents(1) == [10, 10, 20]
     assert contents(3) == [10, 12, 20]
-    with pytest.raises(StorageError, match="has 1 more retractions than insertions of a document:"):
+    with pytest.raises(StorageError, match="has 1 retraction of a document without an insertion:"):
         contents(4)
     store.close()

@@ -105,7 +105,7 @@ def test_counts_are_independent_of_batches(changes: list[tuple[str, int, int]], 
 
 def test_document_retracted_too_often_is_reported() -> None:
     with pytest.raises(
-        StorageError, match=r"'s/sums' has 1 more retractions than insertions of a document: \{\"n\":7\}"
+        StorageError, match=r"'s/sums' has 1 retraction of a document without an insertion: \{\"n\":7\}"
     ):
         contents(CONSOLIDATED, [*UPDATES, (9, 0, -2, b"b", '{"n":7}')], 5)
 

@@ -82,7 +82,7 @@ def test_missing_or_replaced_file_is_reported(tmp_path: Path) -> None:
         write(tmp_path, name, [(1, 0, b"a", 1)] * count, WriteSizes()) for name, count in [("x", 1), ("y", 2)]
     )
     (tmp_path / one.path).write_bytes((tmp_path / other.path).read_bytes())
-    with pytest.raises(SegmentError, match="it does not hold the 1 documents that were written to it"):
+    with pytest.raises(SegmentError, match="it does not hold what was written: 1 document"):
         read(tmp_path, [SourceRead(0, 0, 0, 10, (one,))])
     (tmp_path / one.path).unlink()
     with pytest.raises(

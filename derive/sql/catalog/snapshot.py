@@ -18,6 +18,7 @@ from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import resolve_function
 from derive.functions.scalar.text import quoted_name
+from derive.plural import counted
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.relations.columns import columns_of
 from derive.sql.catalog.items import PROVISIONAL, Change, Item, is_provisional, item_of
@@ -53,7 +54,7 @@ def require_compatible(item: Item, view: PlannedView) -> None:
         SqlError: a relation that the view reads was changed.
     """
     if len(view.columns) != len(item.columns):
-        reason = f"it would have {len(view.columns)} columns, and had {len(item.columns)} when it was created"
+        reason = f"it would have {counted(len(view.columns), 'column')}, and it was created with {len(item.columns)}"
         raise disagreement(item, "0A000", reason, tuple(item.bindings))
     for column, now in zip(item.columns, view.columns, strict=True):
         if column.type is not now.type:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from ssl import PROTOCOL_TLS_SERVER, SSLContext, SSLError
 
 from derive.errors import FlowError, SqlError, UsageError
+from derive.plural import counted
 from derive.sql.backends import Backend, Backends
 from derive.sql.pgwire.connection import LOGIN_SECONDS, Cancellation, Connection, OpenSession, Service
 from derive.sql.pgwire.messages import Wire
@@ -161,7 +162,8 @@ class Server:
     def _admit(self, connection: Connection) -> None:
         if len(self._admitted) >= self._most_connections:
             what = "sorry, too many clients already"
-            raise SqlError("53300", what, hint=f"At most {self._most_connections} connections are served at once.")
+            hint = f"The server has room for {counted(self._most_connections, 'connection')}."
+            raise SqlError("53300", what, hint=hint)
         self._admitted.add(connection.process)
         self._waiting.pop(connection.process, None)
 

@@ -23,6 +23,7 @@ from derive.document.pointer import JSON
 from derive.errors import SqlError
 from derive.functions.types.jsonb import jsonb_datum, jsonb_of_text, parsed_json
 from derive.functions.types.type_info import datum_of_text
+from derive.plural import counted
 from derive.sql.copy_format import CopyIn
 from derive.sql.parser.statement import CopyFormat
 
@@ -260,7 +261,7 @@ class FollowedFile:
         hint = "DROP the source and CREATE it again to read the file from its beginning."
         size = file.seek(0, 2)
         if size < position.offset:
-            message = f"'{self._form.path}' has {size} bytes, and {position.offset} of it were read"
+            message = f"'{self._form.path}' has {counted(size, 'byte')}, and was read up to byte {position.offset}"
             raise SqlError("55000", message, hint=hint)
         file.seek(0)
         head = file.read(min(position.offset, _MARK_BYTES))

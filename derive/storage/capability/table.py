@@ -430,7 +430,8 @@ def _release_run(db: Transaction, task: str) -> None:
 def _superseded(name: str) -> FencedError:
     return FencedError(
         f"another flowctl has fenced '{name}', so this process commits nothing more",
-        hint="nothing is lost: the other process continues; keep one process for each task",
+        hint="nothing is lost: the newer process continues. One running 'flowctl run' derives new documents, too;"
+        " see what runs with 'flowctl status'",
     )
 
 

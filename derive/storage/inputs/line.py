@@ -16,6 +16,7 @@ from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON
 from derive.errors import DocumentError, UsageError
 from derive.functions.types.jsonb import FEW_VALUES, exceeds_values, most_values
+from derive.plural import counted
 from derive.protocol.specs import CollectionSpec, Document
 from derive.schema.shape import Types, infer
 
@@ -84,7 +85,7 @@ def too_many(limit: int) -> DocumentError:
 
 
 def _shown(limit: int) -> str:
-    return f"{limit >> 20} MiB" if limit >= 1 << 20 and not limit % (1 << 20) else f"{limit:,} bytes"
+    return f"{limit >> 20} MiB" if limit >= 1 << 20 and not limit % (1 << 20) else counted(limit, "byte")
 
 
 BOM = b"\xef\xbb\xbf"
@@ -162,7 +163,7 @@ class _Unpacked(io.RawIOBase):
                 f"ends before its {self._codec} data is complete" if is_cut else f"is damaged {self._codec} data: {exc}"
             )
             raise DocumentError(
-                f"{self._name} {what}; {self._lines:,} whole lines were read up to there", hint=NOTHING_INGESTED
+                f"{self._name} {what}; whole lines up to there: {self._lines:,}", hint=NOTHING_INGESTED
             ) from exc
         self._lines += chunk.count(b"\n")
         buffer[: len(chunk)] = chunk
@@ -231,10 +232,10 @@ def typed_rows(
             if not row:
                 continue  # a blank line
             if len(row) != len(columns):
-                cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
+                cells = counted(len(row), "cell")
                 yield (
                     skipped + reader.line_num,
-                    DocumentError(f"the line has {cells}, but the header names {len(columns)} columns"),
+                    DocumentError(f"the line has {cells}, but the header names {counted(len(columns), 'column')}"),
                 )
                 continue
             if size > FEW_VALUES and (error := too_many_values(map(str.encode, row), most_bytes)):

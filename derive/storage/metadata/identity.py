@@ -182,8 +182,8 @@ def require_own(root: Path, db: Transaction, counted: int | None, *, accept_olde
         )
     if counted is not None and counted > commits and not accept_older:
         raise StorageError(
-            f"{path} is older than the other files: it has {commits:,} commits, but the folder has had"
-            f" {counted:,}; the files of later commits would be lost, so nothing was done",
+            f"{path} is older than the other files: it has {commits:,} of the {counted:,} commits of the folder"
+            f"; the files of later commits would be lost, so nothing was done",
             hint="restore the latest metadata.db, together with its -wal file if it has one, or restore a backup of"
             " the whole folder: flowctl restore; if this metadata.db is the latest that you have, list the"
             " lost files with 'flowctl verify', and accept the loss with 'flowctl verify --accept-older'",

@@ -13,6 +13,7 @@ from typing import Any
 
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError
+from derive.plural import counted
 from derive.storage.metadata.transaction import Transaction
 from derive.time.positions import Segment
 
@@ -72,8 +73,7 @@ class Load:
     @property
     def described(self) -> str:
         """Return the time, the file and the size of the load, for people."""
-        noun = "document" if self.documents == 1 else "documents"
-        return f"at {format_rfc3339(self.at)} from {self.name}, {self.documents:,} {noun}"
+        return f"at {format_rfc3339(self.at)} from {self.name}, {counted(self.documents, 'document')}"
 
 
 class RepeatedLoadError(StorageError):

@@ -86,8 +86,8 @@ def open_shared(root: Path, place: Place, *, durable: bool, reading: bool, accep
         _require_own(root, place, identifier)
         if counted is not None and counted > commits and not accept_older:
             raise StorageError(
-                f"the metadata database {place.shown} is older than {root}: it has {commits:,} commits, but the folder"
-                f" has had {counted:,}; the files of later commits would be lost, so nothing was done",
+                f"the metadata database {place.shown} is older than {root}: it has {commits:,} of the {counted:,}"
+                f" commits of the folder; the files of later commits would be lost, so nothing was done",
                 hint="restore the latest state of the database",
             )
     except BaseException:

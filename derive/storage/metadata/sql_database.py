@@ -18,6 +18,7 @@ import orjson
 
 from derive.errors import StorageError
 from derive.failpoint import reach
+from derive.plural import counted
 from derive.protocol.collection import POSITION_PREFIX, SQL_PREFIX, aside_name, intended_name
 from derive.storage.blobs import translated
 from derive.time import END_OF_TIME
@@ -94,7 +95,7 @@ def _require_no_tables(db: apsw.Connection, path: Path, what: str) -> None:
     ).get
     if tables:
         raise StorageError(
-            f"{path} {what}, and the folder has {tables:,} tables of SQL: their names would be lost, so nothing"
+            f"{path} {what}, and the folder has {counted(tables, 'table')} of SQL: the names would be lost, so nothing"
             " was done",
             hint="restore it from a backup, together with its -wal file; or restore a backup of the whole folder",
         )

@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from derive.errors import StorageError
+from derive.plural import counted
 from derive.protocol.specs import Document
 from derive.storage.segments.texts import parse_texts, write_texts
 
@@ -487,7 +488,7 @@ def times_present(collection: str, text: str, count: int) -> int:
     """
     if count < 0:
         raise StorageError(
-            f"'{collection}' has {-count} more retractions than insertions of a document: {text[:500]}",
+            f"'{collection}' has {counted(-count, 'retraction')} of a document without an insertion: {text[:500]}",
             hint="find damaged files: flowctl verify",
         )
     return count

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from derive.document.pointer import JSON
 from derive.errors import SegmentError, SegmentMissingError
+from derive.plural import counted
 from derive.schema.validator import fingerprint
 from derive.storage.location import Location, blobs_of
 from derive.storage.segments.rows import CLOCK, DIFF, StoredRows
@@ -54,7 +55,7 @@ def open_segment(
         schema, count = file.schema_arrow, len(StoredRows.SCHEMA)  # typed columns may follow the fixed columns
         is_ours = (schema.names[:count], schema.types[:count]) == (StoredRows.SCHEMA.names, StoredRows.SCHEMA.types)
         if not is_ours or file.metadata.num_rows != segment.documents:
-            raise _damaged(segment, f"it does not hold the {segment.documents:,} documents that were written to it")
+            raise _damaged(segment, f"it does not hold what was written: {counted(segment.documents, 'document')}")
         yield file
 
 

@@ -258,9 +258,9 @@ def empty(store: pb.TransactionRequest.Store) -> None:
 
 STORES = [
     (truncate, "a slice of a document lies outside its arena of "),
-    (remove_value, "the lists of Store are not parallel: 2 keys, 1 values, 2 documents, 2 exists, 2 delete"),
-    (remove_exists, "the lists of Store are not parallel: 2 keys, 2 values, 2 documents, 1 exists, 2 delete"),
-    (add_delete, "the lists of Store are not parallel: 2 keys, 2 values, 2 documents, 2 exists, 1 delete"),
+    (remove_value, "the lists of Store are not parallel: keys 2, values 1, documents 2, exists 2, delete 2"),
+    (remove_exists, "the lists of Store are not parallel: keys 2, values 2, documents 2, exists 1, delete 2"),
+    (add_delete, "the lists of Store are not parallel: keys 2, values 2, documents 2, exists 2, delete 1"),
     (shorten_key, "keys or values of binding '"),
     (swap_document, "a slice of a document lies outside its arena of "),
     (empty, "Store has no keys"),
