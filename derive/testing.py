@@ -10,13 +10,14 @@ derivations upstream of a verified collection take part.
 from __future__ import annotations
 
 import math
+import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,7 +34,10 @@ from derive.engine.executor import InProcessExecutor
 from derive.engine.inputs import PendingDocuments
 from derive.engine.task_reconciler import open_run
 from derive.errors import DocumentError, FlowError, TaskError, UsageError
+from derive.plural import counted
 from derive.position import Position
+from derive.protocol.derive import StartsAhead
+from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import (
     AdvanceStep,
     CatalogSpec,
@@ -49,6 +53,7 @@ from derive.protocol.specs import (
 )
 from derive.reduce.combiner import Combiner
 from derive.shard.session import observing
+from derive.stoppable_jobs import StoppableJobs, Stops
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
@@ -200,12 +205,17 @@ class VirtualTime:
         self._ticks = {name: derivation.tick for name, derivation in catalog.derivations.items()}
         self._reads = {name: derivation.sources for name, derivation in catalog.derivations.items()}
         self.store = Store(folder, wall=lambda: self._now, durable=False)
-        self.run = open_run(catalog, self.store, InProcessExecutor(), tasks=tasks, shards=shards)
+        self._executor = InProcessExecutor()
+        self.run = open_run(catalog, self.store, self._executor, tasks=tasks, shards=shards)
 
     def close(self) -> None:
         """Release the data folder."""
         self.run.close()
         self.store.close()
+
+    def stop(self) -> None:
+        """Make running and later transactions fail."""
+        self._executor.cancel()
 
     def pass_until(self, wall: int) -> None:
         """Advance time to `wall`, and process all documents that are due before it."""
@@ -217,7 +227,7 @@ class VirtualTime:
             self._now = min([wall, *(end for end in ends if end > self._now)])
         reached = show_offset(self._now, self._begin)
         raise TaskError(
-            f"{self._most_ticks} ticks with documents have passed, but the test has only reached {reached}",
+            f"after {counted(self._most_ticks, 'tick')} with documents, the test has only reached {reached}",
             hint="advance by a shorter time; or check whether a derivation feeds back without end",
         )
 
@@ -231,7 +241,7 @@ class VirtualTime:
                 return
             self._now = min(map(self._end, soon))
         raise TaskError(
-            f"feedback has not ended after {self._most_ticks} ticks",
+            f"feedback has not ended after {counted(self._most_ticks, 'tick')}",
             hint="check whether a derivation feeds back without end",
         )
 
@@ -277,6 +287,9 @@ class VirtualTime:
         tasks = upstream([collection], self._reads)
         return [reads for reads in waiting if reads.task in tasks]
 
+
+_MEMORY, _LEAST_MEMORY = "/dev/shm", 1 << 30
+"""A folder in memory, and its free bytes from which tests use it."""
 
 _MOST_SAID = 1 << 20
 """Limit for the part of a derivation's log that a test shows, in bytes."""
@@ -449,18 +462,25 @@ def run_tests(
         catalog: the tests, and the derivations that they test.
         names: names of tests to run; None for all.
         strict: whether to refuse properties and items that a verify step does not mention.
-        jobs: number of tests that run at the same time.
+        jobs: number of tests that run at the same time. Tests with processes of modules begin first, because they
+            wait most of their time.
         snapshots: earlier contents that verify steps are compared with, too; None for none.
         coverage: receives the transforms and branches that documents reach; None to measure nothing.
     """
     chosen = [test for name, test in catalog.tests.items() if names is None or name in names]
     chosen.sort(key=lambda test: test.position)
     run = partial(run_test, catalog, strict=strict, snapshots=snapshots, coverage=coverage)
-    if jobs == 1:
+    if jobs == 1 or len(chosen) < 2:
         yield from map(run, chosen)
-        return
-    with ThreadPoolExecutor(jobs, "flowctl-test") as pool:
-        yield from pool.map(run, chosen)
+    else:
+        order = sorted(range(len(chosen)), key=lambda index: not starts_processes(catalog, chosen[index]))
+        yield from StoppableJobs(chosen, lambda test, stops: run(test, stops=stops), order).results(jobs)
+
+
+def starts_processes(catalog: CatalogSpec, test: TestSpec) -> bool:
+    """Return whether a derivation of a test has lambdas in a process of their own."""
+    specs = [catalog.derivations[name] for name in tasks_of(catalog, test) if name in catalog.derivations]
+    return any(isinstance(find_runtime(spec.connector), StartsAhead) for spec in specs)
 
 
 def run_test(
@@ -470,12 +490,24 @@ def run_test(
     strict: bool = False,
     snapshots: Snapshots | None = None,
     coverage: Coverage | None = None,
+    stops: Stops | None = None,
 ) -> TestResult:
-    """Run one test, and return its result."""
+    """Run one test, and return its result.
+
+    Args:
+        catalog: the catalog.
+        test: the test.
+        strict: as for `run_tests`.
+        snapshots: as for `run_tests`.
+        coverage: as for `run_tests`.
+        stops: has a function that stops the test and removes its data folder while the test runs.
+    """
     begun = time.perf_counter()
     measured = nullcontext() if coverage is None else observing(coverage)
-    with tempfile.TemporaryDirectory(prefix="flowctl-test-") as folder, measured:
-        failure = _Driver(catalog, Path(folder), test, strict=strict, snapshots=snapshots).run()
+    with tempfile.TemporaryDirectory(prefix="flowctl-test-", dir=_memory(), ignore_cleanup_errors=True) as folder:
+        driver = _Driver(catalog, Path(folder), test, strict=strict, snapshots=snapshots)
+        with measured, _stoppable(driver, Path(folder), stops):
+            failure = driver.run()
         said = tuple(
             entry
             for name in catalog.derivations
@@ -483,6 +515,36 @@ def run_test(
             if entry.get("by") == "lambda"
         )
     return TestResult(test, time.perf_counter() - begun, failure, said)
+
+
+@contextmanager
+def _stoppable(driver: _Driver, folder: Path, stops: Stops | None) -> Iterator[None]:
+    """List a function that stops a test while the block runs."""
+
+    def stop() -> None:
+        driver.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    if stops is not None:
+        stops.add(stop)
+    try:
+        yield
+    finally:
+        if stops is not None:
+            stops.discard(stop)
+
+
+@cache
+def _memory() -> str | None:
+    """Return a folder in memory for data folders, which are deleted at once; None for the folder of temporary files.
+
+    A file in memory needs no wait for a disk.
+    """
+    with suppress(OSError):
+        free = shutil.disk_usage(_MEMORY).free
+        if "TMPDIR" not in os.environ and free >= _LEAST_MEMORY and os.access(_MEMORY, os.W_OK | os.X_OK):
+            return _MEMORY
+    return None
 
 
 class _Driver:
@@ -495,6 +557,10 @@ class _Driver:
         self._test = test
         self._strict = strict
         self._time = VirtualTime(catalog, folder, test.begin, tasks_of(catalog, test))
+
+    def stop(self) -> None:
+        """Make the running transactions of the test fail."""
+        self._time.stop()
 
     def run(self) -> Failure | None:
         test = self._test

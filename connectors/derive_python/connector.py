@@ -88,6 +88,12 @@ class PythonConnector:
 
         return PythonSession(spec, database, log)
 
+    def start_ahead(self, spec: DerivationSpec) -> None:
+        """Start Python for the next session of a derivation that opens without a state."""
+        from connectors.derive_python.runtime.session import start_ahead
+
+        start_ahead(spec)
+
     def arrays_read(self, spec: DerivationSpec) -> list[list[str]] | None:
         """Return the fields that methods with `@arrow` take; None if a method takes documents."""
         from connectors.derive_python.columns import arrays_read

@@ -1,7 +1,7 @@
 """Type errors of a derivation's module, as issues in the author's files; a cache of modules without errors.
 
-The digest of a cached module includes the types of its collections, Deno, and the checking code. Modules that use
-libraries are not cached, because another version of a library may be fetched at any time.
+The digest of a cached module includes the types of its collections, Deno, and the checking code. Another version of a
+library may be fetched at any time, so the digest of a module that uses libraries includes those of its import graph.
 """
 
 from __future__ import annotations
@@ -55,13 +55,23 @@ class SoundModules:
         self._file = folder / _FILE
         self._known = self._read()
 
-    def knows(self, spec: DerivationSpec) -> bool:
-        """Return whether the module of a derivation was checked without errors, and is unchanged."""
-        return not uses_libraries(spec) and _digest(spec) in self._known
+    def knows(self, spec: DerivationSpec, libraries: str = "") -> bool:
+        """Return whether the module of a derivation was checked without errors, and is unchanged.
 
-    def add(self, specs: Iterable[DerivationSpec]) -> None:
-        """Add modules without errors to the cache, if it can be written."""
-        added = [_digest(spec) for spec in specs if not uses_libraries(spec)]
+        Args:
+            spec: the derivation.
+            libraries: the libraries of its import graph; a module that uses libraries is unknown without them.
+        """
+        return (bool(libraries) or not uses_libraries(spec)) and _digest(spec, libraries) in self._known
+
+    def add(self, specs: Iterable[DerivationSpec], libraries: str = "") -> None:
+        """Add modules without errors to the cache, if it can be written.
+
+        Args:
+            specs: the derivations.
+            libraries: the libraries of their import graphs; modules that use libraries are not added without them.
+        """
+        added = [_digest(spec, libraries) for spec in specs if libraries or not uses_libraries(spec)]
         if not added:
             return
         self._known = list(dict.fromkeys([*self._read(), *added]))[-_MOST:]
@@ -77,9 +87,10 @@ class SoundModules:
         return []
 
 
-def _digest(spec: DerivationSpec) -> str:
+def _digest(spec: DerivationSpec, libraries: str) -> str:
     """Return a digest of everything on which the result of a check depends."""
-    return hashlib.sha256(f"{digest_of(spec)} {_lookers()}".encode()).hexdigest()[:32]
+    used = libraries if uses_libraries(spec) else ""
+    return hashlib.sha256(f"{digest_of(spec)} {_lookers()} {used}".encode()).hexdigest()[:32]
 
 
 @cache
@@ -135,13 +146,10 @@ def check_modules(specs: Sequence[DerivationSpec], sound: SoundModules) -> list[
         sound: cache of modules without errors.
     """
     left = [spec for spec in specs if not sound.knows(spec)]
-    issues = _look_at(left) if left else []
-    if not issues:
-        sound.add(left)
-    return issues
+    return _look_at(left, sound) if left else []
 
 
-def _look_at(specs: Sequence[DerivationSpec]) -> list[Issue]:
+def _look_at(specs: Sequence[DerivationSpec], sound: SoundModules) -> list[Issue]:
     parent = Path(tempfile.mkdtemp(prefix="flowctl-check-"))
     try:
         projects = {write_project(spec, parent).name: spec for spec in specs}
@@ -150,8 +158,17 @@ def _look_at(specs: Sequence[DerivationSpec]) -> list[Issue]:
         root.write_text("".join(f"import './{name}/{CHECK}';\n" for name in projects))
         graphs = look_into({parent / name: spec for name, spec in projects.items()}, root)
         looked = zip(projects.items(), graphs, strict=True)
-        sound = {name: spec for (name, spec), graph in looked if not graph.issues}
-        return [issue for graph in graphs for issue in graph.issues] + (_check(parent, sound) if sound else [])
+        unknown = {
+            name: (spec, graph.libraries)
+            for (name, spec), graph in looked
+            if not graph.issues and not sound.knows(spec, graph.libraries)
+        }
+        checked = {name: spec for name, (spec, _) in unknown.items()}
+        issues = [issue for graph in graphs for issue in graph.issues] + (_check(parent, checked) if checked else [])
+        if not issues:
+            for spec, libraries in unknown.values():
+                sound.add([spec], libraries)
+        return issues
     finally:
         shutil.rmtree(parent, ignore_errors=True)
 

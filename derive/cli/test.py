@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import tempfile
 import threading
 import time
@@ -14,15 +16,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.console import visible
-from derive.cli.options import catalog_options, limit_options, limited_catalog, open_store, stored_folder
+from derive.cli.console import fitted, is_quiet, visible
+from derive.cli.options import catalog_options, limit_options, limited_catalog, open_store, quiet_option, stored_folder
 from derive.cli.test_results import coverage_json, coverage_text, json_report, junit_report, render_failure
+from derive.plural import counted
 
 if TYPE_CHECKING:
     from derive.catalog.loading import Resources
     from derive.coverage import Coverage
     from derive.protocol.specs import CatalogSpec, LambdaLimits
     from derive.testing import Snapshots, TestResult
+
+
+_MOST_AHEAD = 6
+"""Most processes of modules that start ahead; the pool keeps a few more."""
 
 
 @click.command()
@@ -35,9 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--jobs",
     type=click.IntRange(1, 64),
-    default=1,
-    show_default=True,
-    help="Number of tests that run at the same time.",
+    help="Number of tests that run at the same time.  [default: the number of processors, at most 4]",
 )
 @click.option(
     "--create", metavar="NAME", help="Print a test out of stored documents: those from which a document follows."
@@ -67,13 +72,14 @@ if TYPE_CHECKING:
     type=click.Choice(["table", "json", "junit"]),
     help="Format of the output; junit is XML for CI systems.  [default: a line for each test]",
 )
+@quiet_option
 @limit_options
 def command(
     *,
     source: Path,
     names: tuple[str, ...],
     output: str | None,
-    jobs: int,
+    jobs: int | None,
     data: Path | None,
     create: str | None,
     collection: str | None,
@@ -118,12 +124,15 @@ def command(
     if coverage and output == "junit":
         raise UsageError("JUnit XML has no coverage: use -o json")
     session = _Session(
-        _Choice(names, jobs, strict=strict, fail_fast=fail_fast, snapshot=snapshot, is_updated=update),
+        _Choice(
+            names, jobs or processors(most=4), strict=strict, fail_fast=fail_fast, snapshot=snapshot, is_updated=update
+        ),
         output,
         is_covered=coverage,
         least=fail_under or 0,
     )
-    load = partial(_loaded, source, lambda_limits)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that data folders are removed, as at Ctrl-C
+    load = partial(_loaded, source, lambda_limits, names)
     if watch:
         _watch(session, load)
     elif session.run(load(None)):
@@ -146,7 +155,7 @@ def _create(source: Path, data: Path | None, create: str | None, collection: str
     ):
         test = create_test(store, catalog, Path(scratch), create, collection, key_text)
     click.echo(test.text)
-    note(f"the test ingests {test.documents:,} document{'' if test.documents == 1 else 's'}")
+    note(f"the test ingests {counted(test.documents, 'document')}")
     if not test.is_equal:
         note(
             f"the test does not give the stored document of {key_text}, which has state of other keys or of removed"
@@ -155,12 +164,40 @@ def _create(source: Path, data: Path | None, create: str | None, collection: str
         )
 
 
-def _loaded(source: Path, lambda_limits: LambdaLimits, resources: Resources | None) -> CatalogSpec:
+def _loaded(
+    source: Path, lambda_limits: LambdaLimits, names: Sequence[str], resources: Resources | None
+) -> CatalogSpec:
+    """Load a catalog, and check its code while the processes of its modules start."""
     from derive.catalog.build import require_sound
 
     spec = limited_catalog(source, lambda_limits, resources)
+    start_modules_ahead(spec, names)
     require_sound(spec)
     return spec
+
+
+def start_modules_ahead(spec: CatalogSpec, names: Sequence[str]) -> None:
+    """Start a process for each of the first modules that the chosen tests run; the tests report errors."""
+    from derive.errors import UsageError
+    from derive.protocol.derive import StartsAhead
+    from derive.protocol.entry_points import find_runtime
+    from derive.testing import tasks_of
+
+    try:
+        chosen = chosen_tests(spec, names)
+    except UsageError:
+        return
+    tests = sorted((spec.tests[name] for name in chosen or spec.tests), key=lambda test: test.position)
+    tasks = dict.fromkeys(task for test in tests for task in tasks_of(spec, test) if task in spec.derivations)
+    runtimes = [(find_runtime(spec.derivations[task].connector), spec.derivations[task]) for task in tasks]
+    starting = [(runtime, task) for runtime, task in runtimes if isinstance(runtime, StartsAhead)]
+    for runtime, derivation in starting[:_MOST_AHEAD]:
+        runtime.start_ahead(derivation)
+
+
+def processors(*, most: int) -> int:
+    """Return the number of processors that this process may use, up to a limit."""
+    return min(most, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def chosen_tests(spec: CatalogSpec, names: Sequence[str]) -> list[str] | None:
@@ -243,26 +280,33 @@ class _Session:
 
     def _results(self, spec: CatalogSpec, snapshots: Snapshots | None, coverage: Coverage | None) -> list[TestResult]:
         """Run the tests, and report and return each result."""
-        from derive.cli.console import note
+        from derive.cli.console import Progress, note
         from derive.testing import run_tests
 
         choice, results = self._choice, []
+        names = chosen_tests(spec, choice.names)
+        total = len(spec.tests if names is None else set(names))
         tests = run_tests(
             spec,
-            chosen_tests(spec, choice.names),
+            names,
             strict=choice.strict,
             jobs=choice.jobs,
             snapshots=snapshots,
             coverage=coverage,
         )
-        for result in tests:
-            results.append(result)
-            for entry in result.said:
-                note(f"{entry['task']}: {entry['message']}", level=entry["level"], task=entry["task"])
-            self._report(result)
-            if result.failure is not None and choice.fail_fast:
-                tests.close()
-                break
+        with Progress("test") as progress:
+            progress.show("test", 0, total)
+            for result in tests:
+                results.append(result)
+                progress.pause()
+                for entry in result.said:
+                    note(f"{entry['task']}: {entry['message']}", level=entry["level"], task=entry["task"])
+                self._report(result)
+                progress.show("test", len(results), total)
+                if result.failure is not None and choice.fail_fast:
+                    tests.close()
+                    break
+            progress.stop("test")
         return results
 
     def _report_coverage(self, coverage: Coverage, spec: CatalogSpec) -> bool:
@@ -285,20 +329,21 @@ class _Session:
         name = result.test.name
         if self._output == "json":
             click.echo(json_report(result))
-        elif self._output == "junit":
+        elif self._output == "junit" or (result.failure is None and is_quiet()):
             return
         elif result.failure is None:
             click.echo(f"{click.style('PASS', fg='green')} {name}  ({result.seconds:.2f} s)")
         else:
-            click.echo(f"{click.style('FAIL', fg='red')} {name} · {visible(render_failure(result.failure))}")
+            heading, *lines = f"FAIL {name} · {visible(render_failure(result.failure))}".split("\n")
+            text = "\n".join([fitted(heading), *lines])
+            click.echo(f"{click.style('FAIL', fg='red')}{text.removeprefix('FAIL')}")
 
 
 def _note_snapshots(snapshots: Snapshots | None, folder: Path | None, failed: int) -> None:
     from derive.cli.console import note
 
     if snapshots is not None and snapshots.written:
-        written = len(snapshots.written)
-        note(f"{written} snapshot{'' if written == 1 else 's'} written into {folder}")
+        note(f"{counted(len(snapshots.written), 'snapshot')} written into {folder}")
     if snapshots is not None and failed:
         note("if the new contents are right, write the snapshots again: --update")
 

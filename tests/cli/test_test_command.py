@@ -230,7 +230,7 @@ COVERED_BY_BOTH = """\
 c/out: 2 of 2 transforms, 4 of 6 branches
   flow.yaml:14:44  some: ELSE of CASE is never taken
   flow.yaml:16:73  late: WHERE is never true
-c/copy: 0 of 1 transforms, 0 of 2 branches
+c/copy: 0 of 1 transform, 0 of 2 branches
   flow.yaml:20:55  copy: reads no document
 reached: 6 of 11 transforms and branches
 """
@@ -240,7 +240,7 @@ c/out: 1 of 2 transforms, 1 of 6 branches
   flow.yaml:14:44  some: ELSE of CASE is never taken
   flow.yaml:15:13  some: WHERE is never true
   flow.yaml:16:18  late: reads no document
-c/copy: 0 of 1 transforms, 0 of 2 branches
+c/copy: 0 of 1 transform, 0 of 2 branches
   flow.yaml:20:55  copy: reads no document
 reached: 2 of 11 transforms and branches
 """

@@ -179,6 +179,21 @@ def test_plain_and_arrow_methods_publish_in_order() -> None:
     session.close()
 
 
+def test_pandas_is_imported_only_by_a_module_that_uses_it() -> None:
+    """Arrow imports pandas with its first array, but then knows values of a pandas that is imported later."""
+    spec = arrow(
+        """
+        import sys
+        before = "pandas" in sys.modules
+        from pandas import Series
+        nulls = pa.array(Series([1.0, None])).null_count
+        return pa.table({"flow_row": batch["flow_row"], "id": pa.array([nulls]), "note": [str(before)]})
+        """
+    )
+
+    assert run(spec, [{"id": 1, "note": ""}]) == [(0, {"id": 1, "note": "False"})]
+
+
 def test_tables_of_other_libraries_are_taken() -> None:
     """A data frame of pandas, and an object with the interface of polars, whose texts are views."""
     head = """class Frame:
@@ -223,7 +238,7 @@ WRONG = [
     ("return 1", "the method returned a value of type 'int', which is not a table of pyarrow, polars or pandas", 1),
     ("return batch.drop_columns('flow_row')", "the returned table has no column 'flow_row': keep this column", 1),
     (f"{FINE}return pa.table(table | {{'flow_row': batch['note']}})", "the column 'flow_row' of the returned table has the type string", 1),
-    (f"{FINE}return pa.table(table | {{'flow_row': [len(batch)] * len(batch)}})", "'flow_row' of row 0 of the returned table is 1, and the batch has 1 rows", 1),
+    (f"{FINE}return pa.table(table | {{'flow_row': [len(batch)] * len(batch)}})", "'flow_row' of row 0 of the returned table is 1, and the rows of the batch have the numbers 0 to 0", 1),
     ("return batch.take([1, 0]) if len(batch) > 1 else batch", "'flow_row' of row 1 of the returned table is 0, after 1: sort the table by 'flow_row'", 1),
     (f"{FINE}return pa.table(table | {{'nam': batch['note']}})", "the returned table has a column 'nam', which is not a property; did you mean 'name'?", 1),
     (f"{FINE}del table['note']\nreturn pa.table(table)", "the returned table has no column 'note', which is a required property", 1),

@@ -224,6 +224,14 @@ def test_sound_modules_are_not_checked_again(tmp_path: Path) -> None:
     assert not SoundModules(tmp_path).knows(typed)
 
 
+def test_modules_with_libraries_are_known_together_with_them(tmp_path: Path) -> None:
+    library, known = of_text(f"import 'npm:left-pad@1.3.0';\n{DOCUMENTED}"), SoundModules(tmp_path)
+    known.add([library], '[["left-pad@1.3.0",[],7]]')
+
+    libraries = ('[["left-pad@1.3.0",[],7]]', '[["left-pad@1.3.0",[],8]]', "[]", "")
+    assert [SoundModules(tmp_path).knows(library, stamps) for stamps in libraries] == [True, False, False, False]
+
+
 def test_unusable_cache_of_sound_modules_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "flowctl-sound-modules").write_bytes(b"\xff")
     assert not SoundModules(tmp_path).knows(of_text(DOCUMENTED))

@@ -133,3 +133,18 @@ def test_plugin_imports_nothing_of_the_runtime_before_its_use() -> None:
     text = "import sys, derive.pytest_plugin; print([name for name in sys.modules if name.startswith('derive.')])"
     modules = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout
     assert modules.strip() == "['derive.pytest_plugin']"
+
+
+def test_fixture_shows_an_error_at_the_line_of_the_test(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+        def test_misspelt(flow_catalog):
+            flow_catalog().ingest("shop/ordres", [{"id": 1}])
+        """
+    )
+    result = project.runpytest_inprocess(*PLUGIN)
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert ">       flow_catalog().ingest(" in text
+    assert "shop/orders" in text  # the name that was meant
+    assert "/derive/" not in text

@@ -204,6 +204,6 @@ def test_endless_feedback_fails(tmp_path: Path) -> None:
         time.pass_until(test.begin + 3600 * 1_000_000)
     time.close()
     assert str(reported.value) == (
-        "20 ticks with documents have passed, but the test has only reached +20s"
+        "after 20 ticks with documents, the test has only reached +20s"
         " (advance by a shorter time; or check whether a derivation feeds back without end)"
     )

@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 
 from pydantic_core import from_json, to_json
 
+from .pandas_import import defer_pandas
+
 ROW, PUBLISHED_AT, NOW = "flow_row", "flow_published_at", "flow_now"
 """Columns of a batch beside the properties: place of the row, and the two times of its document."""
 
@@ -53,6 +55,7 @@ class ArrowMethod:
         import pyarrow as pa
         import pyarrow.compute
 
+        defer_pandas(pa)
         self._pa = pa
         self._call = call
         self._columns = [(name, kind, self._type(kind)) for name, kind, *_ in columns]
@@ -251,7 +254,7 @@ class ArrowMethod:
             for place, cause in enumerate(column.to_pylist()):
                 where = f"'{ROW}' of row {place} of the returned table is {cause}"
                 if cause is None or not 0 <= cause < count:
-                    raise ValueError(f"{where}, and the batch has {count} rows")
+                    raise ValueError(f"{where}, and the rows of the batch have the numbers 0 to {count - 1}")
                 if cause < previous:
                     raise ValueError(f"{where}, after {previous}: sort the table by '{ROW}'")
                 previous = cause

@@ -30,7 +30,7 @@ from connectors.derive_python.runtime.project import (
     project_folder,
     types_package,
 )
-from connectors.module_kit.process import Launch, ModuleProcess
+from connectors.module_kit.process import POOL, Launch, ModuleProcess
 from connectors.module_kit.published import AnsweredDocuments
 from connectors.module_kit.session import Language, ModuleSession
 from derive.document.exact import dump_exact, parse_exact
@@ -106,6 +106,14 @@ class PythonProcess(ModuleProcess):
                 hang_signal=signal.SIGABRT,
             )
         )
+
+
+def start_ahead(spec: DerivationSpec) -> None:
+    """Start a process for the next session of a derivation that opens without a state; the session reports errors."""
+    if refusal_of(spec) is None and find_missing(config_of(spec)) is None:
+        with suppress(FlowError, OSError):
+            digest = digest_of(spec)
+            POOL.give(digest, PythonProcess(spec, digest))
 
 
 def granted(spec: DerivationSpec) -> Permissions:

@@ -18,7 +18,8 @@ import posixpath
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,12 @@ class Graph:
     Attributes:
         issues: E535 issues, imports of files outside the project.
         complete: whether all imported modules exist.
+        libraries: identity of the fetched libraries, as JSON; empty if an imported module is missing.
     """
 
     issues: tuple[Issue, ...]
     complete: bool
+    libraries: str = ""
 
 
 def look_into(projects: Mapping[Path, DerivationSpec], root: Path) -> list[Graph]:
@@ -66,7 +69,26 @@ def look_into(projects: Mapping[Path, DerivationSpec], root: Path) -> list[Graph
     except orjson.JSONDecodeError:
         return [_failure(spec, run.stderr) for spec in projects.values()]
     modules = {module["specifier"]: module for module in answer["modules"]}
-    return [_Walk(modules, answer["redirects"], folder, spec).graph() for folder, spec in projects.items()]
+    graphs = [_Walk(modules, answer["redirects"], folder, spec).graph() for folder, spec in projects.items()]
+    libraries = _used_libraries(answer)
+    return [replace(graph, libraries=libraries) if graph.complete else graph for graph in graphs]
+
+
+def _used_libraries(answer: Mapping[str, Any]) -> str:
+    """Return the identity of the libraries in an answer of `deno info`: versions of packages, and stamps of files."""
+    packages = answer.get("npmPackages", {}).items()
+    used = [[name, package.get("dependencies"), _stamp(package.get("localPath"))] for name, package in packages]
+    for module in answer["modules"]:
+        if not module["specifier"].startswith("file:"):
+            used.append([module["specifier"], module.get("size"), _stamp(module.get("local"))])
+    return orjson.dumps(sorted(used, key=repr)).decode()
+
+
+def _stamp(path: str | None) -> int:
+    """Return the time of the last change of a file or folder, in nanoseconds; 0 without one."""
+    with suppress(OSError):
+        return os.stat(path).st_mtime_ns if path else 0
+    return 0
 
 
 def _failure(spec: DerivationSpec, said: str) -> Graph:
