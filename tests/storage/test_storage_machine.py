@@ -22,8 +22,11 @@ from conftest import examples, write_catalog
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from postgres_server import server
+from psycopg.sql import SQL, Identifier
 from reduction_oracle import reduce_in_memory
 from storage_victim import crash, work
+from typing_extensions import override
 
 from derive.catalog import load
 from derive.contents.reads import ReadOptions, read_rows, reading
@@ -33,6 +36,8 @@ from derive.failpoint import FAILPOINTS
 from derive.protocol.specs import Document, SelectorSpec
 from derive.storage.capability.table import Capability
 from derive.storage.ingest import Ingestion
+from derive.storage.metadata.place import place_of, read_place
+from derive.storage.metadata.shared_opening import settle_place
 from derive.storage.segments.partition import INGESTED
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
@@ -116,11 +121,15 @@ class Machine(RuleBasedStateMachine):
         self.home = Path(tempfile.mkdtemp())
         self.spec = load(write_catalog(self.home, CATALOG)).collections[NAME]
         self.wall = BEGIN
+        self.prepare(self.home / "data")
         self.store = self.open()
         self.store.create(self.spec)
         self.id = self.store.tables.id_of(NAME) or 0
         self.model = Model()
         self.slow_ones: list[ExitStack] = []
+
+    def prepare(self, data: Path) -> None:
+        """Choose the metadata database of a data folder: SQLite."""
 
     def open(self) -> Store:
         return Store(self.home / "data", wall=lambda: self.wall, durable=False)
@@ -345,3 +354,23 @@ Machine.TestCase.settings = settings(
     max_examples=examples(40, 10), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestStorage = Machine.TestCase
+
+
+class PostgresMachine(Machine):
+    """The same history with the metadata in PostgreSQL."""
+
+    @override
+    def prepare(self, data: Path) -> None:
+        settle_place(data, place_of(server().metadata_url_by_file), creates=True)
+
+    @override
+    def teardown(self) -> None:
+        place = read_place(self.home / "data")
+        super().teardown()
+        assert place is not None
+        with server().connect() as connection:
+            connection.execute(SQL("DROP SCHEMA {} CASCADE").format(Identifier(place.schema)))
+
+
+PostgresMachine.TestCase.settings = settings(Machine.TestCase.settings, max_examples=examples(12, 3))
+TestStorageOnPostgres = PostgresMachine.TestCase
