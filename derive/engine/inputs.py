@@ -139,6 +139,8 @@ def look(
     places: Mapping[str, Place] | None = None,
     switched: Mapping[str, Sequence[Segment]] | None = None,
     limits: Limits | None = None,
+    *,
+    counts: bool = False,
 ) -> Inputs:
     """Return the inputs of a task now.
 
@@ -150,6 +152,7 @@ def look(
         switched: segments of an input's switch to another relation, by `state_key`.
         limits: greatest limits of a transaction: later segments, which no such transaction reads, are left out; None
             for all unread segments.
+        counts: whether to count the documents of these segments, and not to estimate their number.
 
     Raises:
         SourceReplacedError: the name of a source stands for another relation than the one read so far.
@@ -177,7 +180,8 @@ def look(
                 others[spec.index] = max(1, known.documents)  # rows are retracted even if the relation has no rows
         else:
             begin = positions.get(spec.state_key, BEGINNING)
-            segments[spec.index], left[spec.index] = _unread(store, task, spec, known, begin, limits)
+            unread = _unread(store, task, spec, known, begin, limits, counts=counts)
+            segments[spec.index], left[spec.index] = unread
             if known is not None and known.failure is not None:
                 failures[source.name] = known.failure[1]
         uppers[source.name] = min(upper, uppers.get(source.name, upper))
@@ -199,6 +203,8 @@ def _unread(
     known: Collection | None,
     begin: int,
     limits: Limits | None,
+    *,
+    counts: bool,
 ) -> tuple[tuple[Segment, ...], Size]:
     """Return the unread segments of an input, as far as transactions read them, and the size of the others.
 
@@ -209,6 +215,7 @@ def _unread(
         known: its source; None if nothing is stored.
         begin: adjusted timestamp before which all documents are processed.
         limits: as in `look`.
+        counts: as in `look`.
     """
     read = read_input(spec, task.tick, (), begin, END_OF_TIME)
     enough = Enough(read.clock_begin, read.clock_end, read.offset, task.tick, limits) if limits else None
@@ -217,7 +224,11 @@ def _unread(
     segments = tuple(store.segments(source, spec.selector, read.clock_begin, relation, until=enough))
     if known is None or enough is None or enough.left is None:
         return segments, Size(0, 0)
-    return segments, _size_from(store, known, enough.left)
+    left = _size_from(store, known, enough.left)
+    if counts:
+        unread = store.count_documents(source, spec.selector, read.clock_begin, read.clock_end, relation)
+        left = Size(max(0, unread - sum(segment.documents for segment in segments)), left.bytes)
+    return segments, left
 
 
 def _size_from(store: Maintainable | Runnable, known: Collection, clock: int) -> Size:
@@ -300,13 +311,16 @@ def find_pending(
 ) -> list[PendingDocuments]:
     """Return the pending documents of each input of a task, for the arguments of `look`.
 
+    Only the segments that the next transaction could read are looked at; the documents of later segments are counted.
+
     Raises:
         SegmentError: a source's file cannot be read.
         SourceReplacedError: the name of a source stands for another relation than the one read so far.
     """
     while True:
         try:
-            return _waiting_in(look(store, task, positions, places, switched), task, positions)
+            inputs = look(store, task, positions, places, switched, Limits(), counts=True)
+            return _waiting_in(inputs, task, positions)
         except SegmentMissingError as error:
             if store.is_missing(error.path):
                 raise
@@ -322,7 +336,8 @@ def _waiting_in(inputs: Inputs, task: TaskSpec, positions: Mapping[str, int]) ->
             continue
         due = inputs.earliest(spec, position)
         if due is not None:
-            waiting.append(PendingDocuments(task.name, spec.name, spec.read_delay, inputs.pending(spec, position), due))
+            count = inputs.pending(spec, position) + inputs.left.get(spec.index, Size(0, 0)).documents
+            waiting.append(PendingDocuments(task.name, spec.name, spec.read_delay, count, due))
     return waiting
 
 

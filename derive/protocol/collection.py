@@ -117,6 +117,11 @@ class SelectorSpec:
     include: Mapping[str, tuple[JSON, ...]] = field(default_factory=dict)
     exclude: Mapping[str, tuple[JSON, ...]] = field(default_factory=dict)
 
+    @property
+    def selects_all(self) -> bool:
+        """Return true if the documents of every logical partition are selected."""
+        return not any(self.include.values()) and not any(self.exclude.values())
+
     def selects(self, partition: Mapping[str, JSON]) -> bool:
         """Return true if documents of this logical partition (value by field) are selected."""
         included = all(_among(partition.get(name), values) for name, values in self.include.items() if values)

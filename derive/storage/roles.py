@@ -80,6 +80,11 @@ class View(Folder, Protocol):
     ) -> list[Segment]:
         """Return segments of a collection; see `Store`."""
 
+    def count_documents(
+        self, spec: CollectionSpec, selector: SelectorSpec | None, begin: int, end: int, relation: int | None = None
+    ) -> int:
+        """Return the number of documents in segments of a collection; see `Store`."""
+
     def collection_of(self, relation: int) -> Collection | None:
         """Return the description of a relation's collection, also after a rename."""
 

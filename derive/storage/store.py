@@ -78,6 +78,7 @@ from derive.storage.metadata.quarantine import (
 )
 from derive.storage.metadata.segment import (
     begin_writer,
+    count_documents_from,
     is_segment,
     iterate_segments,
     read_segments,
@@ -269,6 +270,7 @@ class Store:
             return selector is None or selector.selects(dict(zip(partitions, segment.partition, strict=True)))
 
         partitions = [projection.field for projection in spec.partitions]
+        has_all = selector is None or selector.selects_all
         with self._metadata.snapshot() as db:
             name = spec.name if relation is None else name_of_relation(db, relation)
             table = None if name is None else has_appended(db, name)
@@ -282,13 +284,32 @@ class Store:
                 segments = read_segments(db, name, begin, end)
                 if segments:
                     check_partitions(db, name, partitions)
-                return list(filter(is_selected, segments))
+                return segments if has_all else list(filter(is_selected, segments))
             with closing(iterate_segments(db, name, begin)) as stored:
                 first = list(islice(stored, 1))
                 if first:
                     check_partitions(db, name, partitions)
-                later = takewhile(lambda segment: not until(segment), filter(is_selected, chain(first, stored)))
+                ordered = chain(first, stored)
+                selected = ordered if has_all else filter(is_selected, ordered)
+                later = takewhile(lambda segment: not until(segment), selected)
                 return [segment for segment in later if segment.clock_min < end]
+
+    def count_documents(
+        self, spec: CollectionSpec, selector: SelectorSpec | None, begin: int, end: int, relation: int | None = None
+    ) -> int:
+        """Return the number of documents in the segments that `segments` returns, without their descriptions."""
+        partitions = [projection.field for projection in spec.partitions]
+        with self._metadata.snapshot() as db:
+            name = spec.name if relation is None else name_of_relation(db, relation)
+            if name is None:
+                return 0
+            if selector is None or selector.selects_all:
+                return count_documents_from(db, name, begin, end)
+            check_partitions(db, name, partitions)
+            selects = selector.selects
+            return count_documents_from(
+                db, name, begin, end, lambda values: selects(dict(zip(partitions, values, strict=True)))
+            )
 
     def span(self, name: str) -> tuple[int, int]:
         """Return the greatest timestamps of the first and the last segment of a collection with segments."""

@@ -226,7 +226,7 @@ class Enough:
         self.left: int | None = None
         self._segments: list[Segment] = []
         self._first: int | None = None  # least timestamp of a segment that begins in the interval
-        self._taken = Size(0, 0)
+        self._documents = self._bytes = 0  # size of the segments so far
         self._next = 0  # number of segments at the next check, so that all checks together take linear time
 
     def __call__(self, segment: Segment) -> bool:
@@ -234,13 +234,14 @@ class Enough:
         if segment.clock_min >= self._end:
             return True
         count = len(self._segments)
-        if count >= self._next and not self._limits.hold(self._taken):
+        if count >= self._next and not self._limits.hold(Size(self._documents, self._bytes)):
             if self._exceeds(segment.clock_min):
                 self.left = segment.clock_min
                 return True
             self._next = count + count // 4
         self._segments.append(segment)
-        self._taken += Size(segment.documents, segment.bytes)
+        self._documents += segment.documents
+        self._bytes += segment.bytes
         if self._first is None and segment.clock_min >= self._begin:
             self._first = segment.clock_min
         return False

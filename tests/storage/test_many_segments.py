@@ -16,6 +16,7 @@ from derive.storage.compaction import MergeSizes, choose
 from derive.storage.metadata.collection import read_collection
 from derive.storage.metadata.segment import (
     WindowPlace,
+    count_documents_from,
     discard_segments,
     insert_segments,
     iterate_segments,
@@ -27,6 +28,7 @@ from derive.storage.metadata.sqlite import SqliteConnection, SqliteMetadata
 from derive.storage.metadata.tables import bind
 from derive.storage.metadata.transaction import Transaction
 from derive.storage.store import Store
+from derive.time import END_OF_TIME
 from derive.time.positions import Segment
 
 LARGE = MergeSizes().small_documents
@@ -163,3 +165,22 @@ def test_sums_of_an_older_folder_are_counted_once(tmp_path: Path) -> None:
         store.close()
         assert known is not None
         assert (known.segments, known.documents, known.bytes) == (2, 7, 14)
+
+
+@given(rows, st.integers(0, 5_000), st.integers(0, 6_000))
+def test_counts_of_documents_agree_with_the_segments(
+    metadata: SqliteMetadata, described: list[tuple[int, int, int, str]], begin: int, end: int
+) -> None:
+    segments = segments_of(described)
+
+    def work(db: Transaction) -> None:
+        insert_segments(db, NAMES[0], segments)
+        insert_segments(db, NAMES[1], segments_of(described, NAMES[1]))
+        for least, most in ((begin, end), (begin, END_OF_TIME), (0, END_OF_TIME)):
+            read = read_segments(db, NAMES[0], least, most)
+            count = count_documents_from(db, NAMES[0], least, most)
+            assert count == sum(segment.documents for segment in read)
+            of_one = count_documents_from(db, NAMES[0], least, most, lambda values: values == ("a",))
+            assert of_one == sum(segment.documents for segment in read if segment.partition == ("a",))
+
+    rolled_back(metadata, work)

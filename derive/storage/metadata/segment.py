@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import orjson
@@ -65,7 +66,8 @@ def iterate_segments(db: Transaction, name: str, begin: int, few: int = _FEW) ->
         )
         for digits in range(1, _MOST_DIGITS + 1)
     ]
-    for row in heapq.merge(*by_span):
+    begun = [chain([first], rest) for rest in by_span if (first := rest.fetchone()) is not None]
+    for row in begun[0] if len(begun) == 1 else heapq.merge(*begun):
         yield _segment(name, row[2:])
 
 
@@ -176,6 +178,31 @@ def count_below(db: Transaction, name: str, clock: int) -> int:
     """Return the number of segments of a collection with timestamps below `clock`."""
     count: int = db.execute("SELECT count(*) FROM segment WHERE collection = ? AND clock_min < ?", (name, clock)).get
     return count
+
+
+def count_documents_from(
+    db: Transaction, name: str, begin: int, end: int, selects: Callable[[tuple[Any, ...]], bool] | None = None
+) -> int:
+    """Return the number of documents in the segments of a collection with timestamps in `[begin, end)`.
+
+    Args:
+        db: a transaction.
+        name: the collection.
+        begin: first timestamp; at the start of the collection, the number is read without its segments.
+        end: exclusive upper bound of the timestamps.
+        selects: returns whether a logical partition counts, by its values; None to count all.
+    """
+    within = "FROM segment WHERE collection = ? AND clock_max >= ? AND clock_min < ?"
+    total = f"SELECT {{}}CAST(sum(documents) AS BIGINT) {within}"
+    if selects is not None:
+        rows = db.execute(f"{total.format('partition, ')} GROUP BY partition", (name, begin, end))
+        return sum(count for partition, count in rows if selects(tuple(orjson.loads(partition))))
+    query, values = total.format(""), [name, begin, end]
+    first = db.execute("SELECT min(clock_max) FROM segment WHERE collection = ?", (name,)).get
+    if end == END_OF_TIME and first is not None and first >= begin:
+        query, values = "SELECT documents FROM size WHERE collection = ?", [name]
+    count: int | None = db.execute(query, values).get
+    return count or 0
 
 
 def last_clock(db: Transaction, name: str) -> int | None:

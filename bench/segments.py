@@ -1,0 +1,138 @@
+"""One collection with a million segments: what a run, a look and a commit pay for its size.
+
+`python -m bench.segments`. The segments are rows of the metadata that no file stands behind, except the last one, so
+only work on descriptions is measured. Each figure is the least processor time of some repetitions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import resource
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from derive.catalog import load
+from derive.engine.inputs import estimate_waiting, find_pending, look
+from derive.protocol.specs import CatalogSpec
+from derive.storage.ingest import Ingestion
+from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit
+from derive.storage.metadata.segment import insert_segments
+from derive.storage.metadata.sqlite import SqliteMetadata
+from derive.storage.store import Store
+from derive.time.extent import Limits
+from derive.time.packed_segments import packed_reads
+from derive.time.positions import Segment, SourceRead
+
+CATALOG = """
+collections:
+  bench/numbers:
+    schema: &s {type: object, required: [id], properties: {id: {type: integer}}}
+    key: [/id]
+  bench/copies:
+    schema: *s
+    key: [/id]
+    derive: {using: {sqlite: {}}, transforms: [{name: copy, source: bench/numbers, shuffle: any, lambda: SELECT $id;}]}
+"""
+SOURCE, TASK = "bench/numbers", "bench/copies"
+DAY = 86_400_000_000
+COMMITTED = 10_000
+PLANNED = 100_000
+
+
+def measured(what: str, work: Callable[[], object], times: int = 5) -> None:
+    """Print the least processor time of some work, in milliseconds, and the peak memory of the process so far."""
+    least = float("inf")
+    for _ in range(times):
+        begun = time.process_time()
+        work()
+        least = min(least, time.process_time() - begun)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(f"{what:<62} {least * 1e3:>10,.2f} ms   peak {peak:>6,} MiB", flush=True)
+
+
+def described(count: int, begin: int, end: int, name: str = SOURCE) -> Iterator[Segment]:
+    """Yield segments of 100 documents that follow one another in time."""
+    step = (end - begin) // count
+    for number in range(count):
+        first = begin + number * step
+        yield Segment(
+            name, f"collections/{name}@/{uuid.uuid4()}.parquet", (), first, first + step - 1, 100, 5_000, "0" * 64
+        )
+
+
+def filled(folder: Path, catalog: CatalogSpec, count: int) -> Store:
+    """Return a data folder whose source has `count` segments over ten days, and a last one with a document."""
+    store = Store(folder)
+    Ingestion(store, catalog.collections[SOURCE]).load("bench", [(1, {"id": 1})])
+    (last,) = store.segments(catalog.collections[SOURCE])
+    store.close()
+    metadata = SqliteMetadata(folder / "metadata.db", durable=False)
+    with metadata.transaction() as db:
+        insert_segments(db, SOURCE, list(described(count, last.clock_min - 10 * DAY, last.clock_min)))
+    metadata.close()
+    return Store(folder)
+
+
+def measure(catalog: CatalogSpec, store: Store) -> None:
+    """Measure the looks of a task, a commit, and a plan."""
+    spec, source = catalog.derivations[TASK], catalog.collections[SOURCE]
+    (key,) = (item.state_key for item in spec.inputs)
+    _, last = store.span(SOURCE)
+    live, middle = {key: last}, {key: last - 5 * DAY}
+    measured("description of the collection", lambda: store.collection(SOURCE))
+    measured("look for work, at the present", lambda: look(store, spec, live, limits=Limits()))
+    measured("look for work, in a backfill from the start", lambda: look(store, spec, {}, limits=Limits()))
+    measured("look for work, in the middle of a backfill", lambda: look(store, spec, middle, limits=Limits()))
+    inputs = look(store, spec, middle, limits=Limits())
+    measured("estimate of the documents that wait", lambda: estimate_waiting(inputs, spec, middle, last))
+    measured("number of the documents that wait, from the start", lambda: find_pending(store, spec, {}), 1)
+    measured("number of the documents that wait, from the middle", lambda: find_pending(store, spec, middle), 1)
+    measured("segments of the last second", lambda: store.segments(source, begin=last - 1_000_000))
+    _commit(store, catalog)
+    _send(last)
+
+
+def _commit(store: Store, catalog: CatalogSpec) -> None:
+    store.create(catalog.collections[TASK])
+    capability, _ = store.acquire_task(TASK, COMMITTED, [TASK])
+    for position in (DAY, 2 * DAY):
+        segments = list(described(COMMITTED, position, position + DAY, TASK))
+        tokens = {number: f"{uuid.uuid4()}-{number}" for number in range(COMMITTED)}
+        commit = TaskCommit({"copy": position}, {}, tokens, COMMITTED, COMMITTED)
+        update = CollectionUpdate(TASK, segments, position + DAY)
+        begun = time.process_time()
+        capability = store.commit_task(capability, commit, [update])
+        what = f"commit of {COMMITTED:,} segments and shards"
+        print(f"{what:<62} {(time.process_time() - begun) * 1e3:>10,.2f} ms")
+
+
+def _send(last: int) -> None:
+    read = SourceRead(0, 0, 0, last, tuple(described(PLANNED, last - DAY, last)))
+    measured(f"packing of {PLANNED:,} segments in a plan", lambda: packed_reads([read]), 2)
+    (packed,) = packed_reads([read])
+    sent = pickle.dumps(packed)
+    print(f"{'  their size':<62} {len(sent) / 1e6:>10,.2f} MB")
+    measured("  a worker opens the plan", lambda: pickle.loads(sent))
+    measured("  a worker opens an eighth of the segments", lambda: packed.within(last - DAY // 8, last))
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--segments", type=int, default=1_000_000)
+    count = parser.parse_args().segments
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "flow.yaml").write_text(CATALOG)
+        catalog = load(Path(folder) / "flow.yaml")
+        store = filled(Path(folder) / "data", catalog, count)
+        print(f"{count:,} segments of one collection", flush=True)
+        measure(catalog, store)
+        store.close()
+
+
+if __name__ == "__main__":
+    main()
