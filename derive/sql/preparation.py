@@ -247,6 +247,7 @@ _ELSEWHERE = {
     "max_parallel_maintenance_workers": "2",
     "max_parallel_workers": "8",
     "max_parallel_workers_per_gather": "2",
+    "password_encryption": "scram-sha-256",
     "plan_cache_mode": "auto",
     "quote_all_identifiers": "off",
     "random_page_cost": "4",

@@ -671,10 +671,8 @@ def parse_kind(reader: TokenReader, what: str) -> ObjectKind:
         if reader.accept_word(kind.value):
             return kind
     if reader.is_word("schema", "database", "role", "user", "type", "function", "extension", "system"):
-        raise SqlError(
-            "0A000",
-            f"a {reader.token.value} cannot be {what}",
-            offset=reader.offset,
-            hint="This is possible for tables, views, materialized views, indexes, sources and sequences.",
-        )
+        hint = "This is possible for tables, views, materialized views, indexes, sources and sequences."
+        if reader.is_word("role", "user"):
+            hint = "Users and their passwords are lines of the file that the server names with --password-file."
+        raise SqlError("0A000", f"a {reader.token.value} cannot be {what}", offset=reader.offset, hint=hint)
     raise reader.error()

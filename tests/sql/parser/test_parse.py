@@ -301,3 +301,9 @@ def test_every_text_parses_or_raises_an_sql_error(text: str) -> None:
         offset = error.offset
 
     assert offset is None or 0 <= offset <= len(text)
+
+
+def test_alteration_of_a_user_names_the_place_of_passwords() -> None:
+    """The command `\\password` of psql sends such a statement."""
+    with pytest.raises(SqlError, match="--password-file"):
+        parse("ALTER USER ann PASSWORD 'SCRAM-SHA-256$4096:x'")
