@@ -218,6 +218,8 @@ def pieces_of(rows: Sequence[AppendedRow]) -> list[AppendedRow]:
     return pieces
 
 
+BULK_ROWS = 8_000
+"""Number of changed rows of one commit from which they are written to a segment as columns, if that is possible."""
 MANY_ROWS = 20_000
 """Number of updates of a table (of one commit, or appended ones) from which they are written to a segment."""
 
@@ -348,7 +350,7 @@ class Tables:
 
         Args:
             clock: timestamp, at or above the `upper` of all changed tables.
-            changes: changes by table; bulk changes are at least `MANY_ROWS`.
+            changes: changes by table; bulk changes are at least `BULK_ROWS`.
             advance: other tables for which this timestamp becomes final.
             definitions: definitions of SQL; the changed tables may be new.
 
@@ -381,7 +383,9 @@ class Tables:
     def _commit(self, updates: Sequence[TableUpdate], door: Door, definitions: Definitions | None, clock: int) -> None:
         created = {table.id: table for table in definitions.created} if definitions else {}
         files = {
-            update.id: self._file(update, created.get(update.id)) for update in updates if update.count >= MANY_ROWS
+            update.id: self._file(update, created.get(update.id))
+            for update in updates
+            if update.bulk is not None or update.count >= MANY_ROWS
         }
         try:
             with self._metadata.transaction(wakes=True) as db:

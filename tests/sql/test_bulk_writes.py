@@ -14,9 +14,8 @@ from derive.sql.parser.statement import ConstraintKind
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, RelationKind
 from derive.sql.transactions.key_index import KeyChanges
 from derive.sql.transactions.writes import InsertedRows, Write
-from derive.storage.tables import MANY_ROWS
 
-COUNT = MANY_ROWS + 5_000
+COUNT = 25_000
 CREATE = "CREATE TABLE t (a bigint PRIMARY KEY, b text, u int UNIQUE, c double precision NOT NULL CHECK (c >= 0))"
 ROWS = """SELECT i AS a, nullif(i % 3, 1)::text || ',"' AS b, nullif(i, i / 2 * 2) AS u, i / 4.0 AS c
 FROM generate_series(0, {}) AS g(i)"""

@@ -25,7 +25,7 @@ from derive.storage.changes import Changes
 from derive.storage.metadata.definitions import Definitions
 from derive.storage.store import Store
 from derive.storage.table_types import BulkChanges
-from derive.storage.tables import MANY_ROWS, Change
+from derive.storage.tables import BULK_ROWS, Change
 from derive.time import BEGINNING, END_OF_TIME
 
 _SECONDS = 0.5
@@ -172,7 +172,7 @@ class StoreClock:
         for identifier, (rows, diffs) in by_table(writes).items():
             new = created.get(identifier)
             converter = self._converter(identifier) if new is None else rows_of(new.begun_at(time))
-            bulk = converter.bulk(rows, diffs) if len(rows) >= MANY_ROWS else None
+            bulk = converter.bulk(rows, diffs) if len(rows) >= BULK_ROWS else None
             changes[identifier] = bulk or converter.changes(zip(rows, diffs or repeat(1), strict=False))
         dropped = definitions.dropped if definitions else ()
         items = [item for item in self._objects().items.values() if item.is_written and item.id not in dropped]
