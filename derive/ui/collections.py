@@ -70,6 +70,7 @@ def show(request: Request) -> Response:
         "name": name,
         "row": row,
         "is_complete": row["since"] in (None, _BEGINNING),
+        "beginning": _BEGINNING,
         "is_derived": name in catalog.derivations,
         "readers": [task.name for task in catalog.tasks.values() if name in task.sources],
         "fields": spec.projections,

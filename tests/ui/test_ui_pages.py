@@ -20,6 +20,7 @@ pytest.importorskip("starlette", reason="the extra `ui` is not installed")
 from starlette.testclient import TestClient
 from ui_shop import CATALOG, SCRIPT, orders
 
+from derive.catalog import load_without_tests
 from derive.errors import UsageError
 from derive.storage.store import Store
 from derive.ui.access import Permissions, Token, Users
@@ -264,6 +265,16 @@ def test_documents_are_paged(tmp_path: Path) -> None:
     assert [text.count('class="document"') for text in shown] == [50, 50, 20]
     assert ['rel="next"' in text for text in shown] == [True, True, False]
     assert ['rel="prev"' in text for text in shown] == [False, True, True]
+
+
+def test_collection_without_documents_has_no_final_time(tmp_path: Path) -> None:
+    catalog = load_without_tests(write_catalog(tmp_path, CATALOG))
+    store = Store(tmp_path / ".flow")
+    store.create(catalog.collections["shop/orders"])
+    store.close()
+    with pages(tmp_path) as client:
+        assert "<dt>Final before</dt><dd>nothing is stored</dd>" in client.get("/collections/shop/orders").text
+        assert "1970" not in client.get("/collections").text
 
 
 def test_pages_follow_edits_and_commits(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ LIGHT, DARK = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", part)) for part i
 TEXTS = [
     *((text, back) for text in ("text", "soft", "link") for back in ("back", "panel")),
     *((kind, f"{kind}-back") for kind in ("bad", "warn", "good")),
-    *((kind, "back") for kind in ("bad", "warn")),
+    *((kind, "back") for kind in ("bad", "warn", "good")),
 ]
 
 
