@@ -6,24 +6,26 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from random import Random
 from subprocess import PIPE
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from conftest import World, write_catalog
 from forked_flowctl import Flowctl, flowctl
-from object_server import Fault, ObjectServer, Stored
+from object_server import Fault, Kind, ObjectServer, Stored
 
 from derive.catalog import load
 from derive.contents.reads import ReadOptions
 from derive.contents.reduced import read_reduced, reduced_documents
-from derive.errors import SegmentError
+from derive.errors import SegmentError, WorkerError
 from derive.protocol.specs import CatalogSpec
-from derive.spark.executor import SparkExecutor, reduced_on_spark
-from derive.storage.location import ObjectFolder, connected
+from derive.spark.executor import SparkExecutor, at_location, reduced_on_spark
+from derive.storage.location import ObjectFolder, claim, connected
 from derive.storage.metadata.location import choose_location
 from derive.storage.segments.partition import NO_PARTITION
 from derive.storage.segments.reader import read_sorted
@@ -128,6 +130,26 @@ def test_published_bytes_in_an_object_store_equal_those_in_a_folder(
     assert (tmp_path / "elsewhere").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(30))
+def test_published_bytes_are_equal_after_random_faults(
+    tmp_path: Path, catalog: CatalogSpec, object_server: ObjectServer, seed: int
+) -> None:
+    random = Random(seed)
+    expected = digest_of(world_at(tmp_path / "folder", catalog, None))
+    kinds: dict[str, list[Kind]] = {
+        "PUT": ["503", "409", "lost", "refused"],
+        "GET": ["503", "cut", "refused"],
+        "LIST": ["503", "cut", "refused"],
+        "HEAD": ["503", "refused"],
+    }
+    for _ in range(40):
+        method = random.choice(list(kinds))
+        object_server.faults.append(Fault(method, random.choice(kinds[method]), after=random.randrange(30)))
+
+    assert digest_of(world_at(tmp_path / "objects", catalog, LOCATION)) == expected
+
+
 @pytest.mark.spark
 def test_published_bytes_of_spark_in_an_object_store_equal_those_in_a_folder(
     tmp_path: Path, catalog: CatalogSpec, object_server: ObjectServer, spark: SparkExecutor
@@ -143,6 +165,24 @@ def test_published_bytes_of_spark_in_an_object_store_equal_those_in_a_folder(
     on_spark = read_reduced(reader.store, spec, options, partial(reduced_on_spark, spark))
     assert texts_of(on_spark) == texts_of(reduced_documents(reader.store, spec, options))
     reader.store.close()
+
+
+def test_worker_needs_the_segments_of_its_data_folder(tmp_path: Path, object_server: ObjectServer) -> None:
+    claim(LOCATION, "one")
+
+    def stage(number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
+        return packets
+
+    before = object_server.requests.total()
+    for number in range(3):
+        assert list(at_location(stage, LOCATION, "one", number, iter(()), 0)) == []
+    assert object_server.requests.total() == before + 1  # a process checks once
+    for location, identifier, cause in (
+        (LOCATION, "another", "has the segments of another data folder"),
+        (ObjectFolder("s3://flow/empty"), "one", "has no segments of flowctl"),
+    ):
+        with pytest.raises(WorkerError, match=f"on host .* cannot read the segments at {location}: .*{cause}"):
+            at_location(stage, location, identifier, 0, iter(()), 0)
 
 
 def texts_of(parts: Iterable[ContentRows]) -> list[str]:
@@ -188,6 +228,7 @@ def test_writer_holds_few_bytes_of_objects(tmp_path: Path, catalog: CatalogSpec,
     assert object_server.objects == {}
 
 
+@pytest.mark.both_databases
 def test_transaction_stores_each_segment_with_one_request(
     tmp_path: Path, catalog: CatalogSpec, object_server: ObjectServer
 ) -> None:
