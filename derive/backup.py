@@ -44,7 +44,7 @@ import orjson
 
 from derive.document.clock import format_rfc3339
 from derive.durable import clone, make_folders, sync
-from derive.errors import BusyError, FlowError, StorageError, UsageError
+from derive.errors import BusyError, FlowError, StateMissingError, StorageError, UsageError
 from derive.failpoint import reach
 from derive.plural import counted
 from derive.shard.state import (
@@ -57,11 +57,13 @@ from derive.shard.state import (
     still,
     task_folder,
 )
+from derive.shard.state_objects import fault_of_chain
 from derive.storage.blobs import translated
 from derive.storage.folder_id import FILE as FOLDER_ID
 from derive.storage.folder_id import RESTORED, write_folder_id
 from derive.storage.folder_id import identity_of as folder_identity
 from derive.storage.location import Location, ObjectFolder, blobs_of, claim, fetch
+from derive.storage.metadata.chain import CHAINS, object_paths, read_chains
 from derive.storage.metadata.descriptions import TaskState
 from derive.storage.metadata.identity import COMMITS, PRIVATE, RESTORING, identity_of, read_commits
 from derive.storage.metadata.location import record_location
@@ -210,15 +212,17 @@ def _task_names(copy: Path) -> list[str]:
 
 def _forget(copy: Path) -> None:
     (copy / METADATA).unlink(missing_ok=True)
-    shutil.rmtree(copy / "state", ignore_errors=True)
+    for folder in ("state", CHAINS):
+        shutil.rmtree(copy / folder, ignore_errors=True)
 
 
 def _folders(root: Path, tasks: list[TaskState]) -> dict[Path, str]:
-    """Return the last committed attempt of each shard that has taken part in a transaction, by the shard's folder."""
+    """Return the last committed attempt of each shard whose state does not travel, by the shard's folder."""
     return {
         shard_folder(root, task.folder, number, task.shards): token
         for task in tasks
         for number, token in task.tokens.items()
+        if number not in task.chains
     }
 
 
@@ -314,10 +318,10 @@ class Backup:
 
 
 class _Gone(Exception):
-    """A segment is missing."""
+    """A segment, or an object of a state, is missing."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, what: str = "a segment") -> None:
+        self.path, self.what = path, what
 
 
 def require_empty(folder: Path) -> None:
@@ -373,10 +377,11 @@ class _Taking:
             copy_snapshot(self._root, self._folder)
             try:
                 desired = self._copy_segments()
+                self._copy_objects()
             except _Gone as gone:
                 if gone.path in missing:
                     raise StorageError(
-                        f"a segment is missing: {gone.path}", hint="list the damaged files: flowctl verify"
+                        f"{gone.what} is missing: {gone.path}", hint="list the damaged files: flowctl verify"
                     ) from None
                 missing.add(gone.path)
             else:
@@ -395,6 +400,22 @@ class _Taking:
         for folder in {(self._folder / path).parent for path in self._segments}:
             sync(folder)
         return {row[0] for row in rows}
+
+    def _copy_objects(self) -> None:
+        """Copy or link the objects of states that travel."""
+        with closing(SqliteConnection(str(self._folder / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
+            paths = object_paths(db)
+        for path in paths:
+            target = self._folder / path
+            make_folders(target.parent)
+            if not self._link(path, target):
+                try:
+                    fetch(self._location, path, target)
+                except FileNotFoundError:
+                    raise _Gone(path, "an object with states of shards") from None
+            reach("backup.object")
+        for folder in {(self._folder / path).parent for path in paths}:
+            sync(folder)
 
     def _copy(self, path: str, size: int, checksum: str) -> StoredFile:
         target = self._folder / path
@@ -549,11 +570,9 @@ class Verification:
         count = 0
         for task in tasks:
             for number in task.tokens:
-                folder = shard_folder(self._root, task.folder, number, task.shards)
-                told = damage(folder, lambda name=task.name, number=number: _token(db, name, number))  # type: ignore[misc]
-                if told:
-                    path = str((folder / "state.db").relative_to(self._root))
-                    yield Finding("damaged", path, told, task=task.name)
+                finding = self._chain(db, task, number) if number in task.chains else self._state(db, task, number)
+                if finding is not None:
+                    yield finding
                 count += 1
                 progress(count)
         known = {own_path("state", str(name)) for (name,) in db.execute("SELECT name FROM task").fetchall()}
@@ -561,6 +580,22 @@ class Verification:
             path = str(entry.relative_to(self._root))
             if path not in known:
                 yield Finding("unknown", path, "the metadata has no task of this name")
+
+    def _state(self, db: SqliteConnection, task: TaskState, number: int) -> Finding | None:
+        folder = shard_folder(self._root, task.folder, number, task.shards)
+        told = damage(folder, lambda: _token(db, task.name, number))
+        path = str((folder / "state.db").relative_to(self._root))
+        return Finding("damaged", path, told, task=task.name) if told else None
+
+    def _chain(self, db: SqliteConnection, task: TaskState, number: int) -> Finding | None:
+        """Return the fault of a state that travels, if the shard still has this state after the check."""
+        chain = task.chains[number]
+        faulty = fault_of_chain(blobs_of(self._location), chain, task.tokens[number])
+        if faulty is None or read_chains(db, task.name).get(number) != chain:
+            return None
+        path, fault = faulty
+        kind = "missing" if isinstance(fault, StateMissingError) else "damaged"
+        return Finding(kind, path, fault.message, task=task.name)
 
 
 def _token(db: SqliteConnection, name: str, number: int) -> str | None:
@@ -651,11 +686,11 @@ def restore(
             claim(segments, identifier)
         for count, (path, file) in enumerate(sorted(manifest.files.items()), start=1):
             name = f"{METADATA}.new" if path == METADATA else path
-            is_segment = path.startswith(f"{FOLDER}/")
-            if is_segment and segments is not None:
+            is_blob = path.startswith((f"{FOLDER}/", f"{CHAINS}/"))
+            if is_blob and segments is not None:
                 _restore_object(backup / path, segments, path, file)
             else:
-                _restore_file(backup / path, root / name, file, is_linked=is_segment and not copies)
+                _restore_file(backup / path, root / name, file, is_linked=is_blob and not copies)
             reach("restore.file")
             progress(count, len(manifest.files))
         for folder in (root, *(entry for entry in root.rglob("*") if entry.is_dir())):
@@ -700,7 +735,7 @@ def _restore_file(source: Path, target: Path, file: StoredFile, *, is_linked: bo
 
 
 def _restore_object(source: Path, location: ObjectFolder, path: str, file: StoredFile) -> None:
-    """Store a segment of a backup in an object store; a repeated restore finds it there."""
+    """Store a segment, or an object with states, of a backup in an object store; a repeated restore finds it there."""
     try:
         data = source.read_bytes()
     except FileNotFoundError as exc:

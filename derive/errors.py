@@ -17,6 +17,7 @@ defect of this project.
     │   ├── FrontierError       a time below `since`, or a write below `upper`
     │   ├── SegmentError        a file of a collection cannot be read
     │   │   └── SegmentMissingError a file of a collection is missing
+    │   ├── StateMissingError   an object with the state of a shard is missing
     │   ├── BusyError           other processes locked the metadata database for too long
     │   ├── HeldError           another process holds the resource
     │   ├── OwnedError          the collection belongs to another writer
@@ -219,6 +220,10 @@ class SegmentMissingError(SegmentError):
     @override
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "path": self.path}
+
+
+class StateMissingError(StorageError):
+    """An object with the state of a shard is missing, although the metadata has just named it."""
 
 
 class BusyError(StorageError):

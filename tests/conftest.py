@@ -103,10 +103,11 @@ class World:
     root: Path
     catalog: CatalogSpec
     wall: int = LATER
+    cache: Path | None = None
     store: Store = field(init=False)
 
     def __post_init__(self) -> None:
-        self.store = Store(self.root, wall=lambda: self.wall, durable=False)
+        self.store = Store(self.root, wall=lambda: self.wall, durable=False, cache=self.cache)
 
     def ingest(
         self, collection: str, documents: Sequence[Document], clock: str | None = "/at", door: Door = Door.INGEST

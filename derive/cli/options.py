@@ -311,12 +311,13 @@ def refuse_named_metadata(reason: str) -> None:
         raise UsageError(f"--metadata cannot be used here: {reason}", hint=f"leave it out, and unset {VARIABLE}")
 
 
-def open_store(folder: Path, *, reading: bool = False) -> Store:
+def open_store(folder: Path, *, reading: bool = False, cache: Path | None = None) -> Store:
     """Open a data folder.
 
     Args:
         folder: path of the data folder.
         reading: whether the store is opened read-only.
+        cache: as for `Store`.
 
     Raises:
         UsageError: the metadata of the folder is not in the named database.
@@ -325,7 +326,7 @@ def open_store(folder: Path, *, reading: bool = False) -> Store:
     from derive.storage.store import Store
 
     settle_metadata(folder, creates=not reading)
-    return Store(folder, reading=reading)
+    return Store(folder, reading=reading, cache=cache)
 
 
 def catalog_with_shadows(store: Store, catalog: CatalogSpec, names: Collection[str]) -> CatalogSpec:

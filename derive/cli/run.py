@@ -90,6 +90,13 @@ _HEAL_SECONDS = 10.0
 @monitoring_options("run")
 @traces_option
 @beside_option
+@click.option(
+    "--state-cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="FLOW_STATE_CACHE",
+    metavar="DIR",
+    help="Keep the state of shards as objects, with a cache in this folder of each machine.",
+)
 @click.option("--limits", metavar="JSON", default="{}", hidden=True, help="Limits of transactions: fields of `Limits`.")
 @quiet_option
 @limit_options
@@ -106,6 +113,7 @@ def command(
     accepted: tuple[str, ...],
     local_documents: int | None,
     pages: str | None,
+    state_cache: Path | None,
     until_idle: bool,
     watch: bool,
     shadow: bool,
@@ -138,6 +146,9 @@ def command(
     With --auto-split, a derivation that would need more than two minutes for its due documents, for a minute or longer,
     gets twice as many shards, as by `flowctl split`. The run reports each split. A split cannot be undone.
 
+    With --state-cache, the data folder has the state of each shard as objects: a snapshot, and the pages that each
+    transaction has changed. A worker keeps a copy in this folder of its own disk, and fetches what the copy lacks.
+
     \b
     Examples:
       flowctl run --until-idle
@@ -166,7 +177,7 @@ def command(
         reporter = _Reporter(progress, goes_on=not until_idle)
         observed = stack.enter_context(monitoring.observed(reporter, has_traces=traces))
         attempt = partial(_attempt, observed, is_patient=not until_idle)
-        store = stack.enter_context(_opened(attempt, source, folder, pages))
+        store = stack.enter_context(_opened(attempt, source, folder, pages, state_cache))
         spark, executor = open_executor(master, folder / "logs" / "spark.log", _settings(conf), local_documents, note)
         stack.callback(prepare_after, spark)
         stack.enter_context(closing(executor))
@@ -191,10 +202,11 @@ def command(
 
 @contextmanager
 def _opened(
-    attempt: Callable[[Callable[[], Store]], Store], source: Path, folder: Path, pages: str | None
+    attempt: Callable[[Callable[[], Store]], Store], source: Path, folder: Path, pages: str | None, cache: Path | None
 ) -> Iterator[Store]:
     """Open the data folder, and serve its pages beside the run if `pages` is an address."""
-    with closing(attempt(partial(open_store, folder))) as store, pages_beside(pages, source, folder):
+    opening = partial(open_store, folder, cache=cache)
+    with closing(attempt(opening)) as store, pages_beside(pages, source, folder):
         yield store
 
 

@@ -201,6 +201,7 @@ class CycleTransaction:
                 message.segments,
                 message.shards,
                 rejected=message.rejected,
+                links=message.links,
                 work=work_of([message], [spec.state_key for spec in member.task.spec.inputs]),
             )
             for member, message in zip(members, messages, strict=True)
@@ -210,7 +211,7 @@ class CycleTransaction:
             reached = message.reached
             assert reached is not None
             positions = {spec.state_key: reached.positions[spec.index] for spec in member.task.spec.inputs}
-            checkpoint = transaction.checkpoint.moved(positions, ready.tokens)
+            checkpoint = transaction.checkpoint.moved(positions, ready)
             checkpoints.append(checkpoint)
             commit = member.task.commit_of(checkpoint, ready)
             commit = member.derivation.recorded(transaction, commit, reached.begins)

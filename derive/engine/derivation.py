@@ -19,10 +19,19 @@ from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.shard.plan import Plan, Shape
 from derive.shard.progress import PartBegin, progress_folder, raise_first, work_of
-from derive.shard.state import committed_state, publish_epoch, remove_shards, remove_state, shadow_states, shard_folder
+from derive.shard.state import (
+    publish_epoch,
+    remove_objects,
+    remove_shards,
+    remove_state,
+    shadow_states,
+    shard_folder,
+)
+from derive.shard.state_store import read_state
 from derive.storage.capability.table import TaskCapability
+from derive.storage.metadata.chain import paths_of
 from derive.storage.metadata.descriptions import CollectionUpdate, Derived, TaskCommit, TaskState
-from derive.storage.roles import Runnable
+from derive.storage.roles import Folder, Runnable
 from derive.time import BEGINNING
 from derive.time.extent import Limits, Load, Size, size_of, slice_borders
 from derive.time.positions import Place, offset_of
@@ -129,10 +138,13 @@ class Derivation:
             homes = store.shadows.homes(spec.name)  # read again, because a swap before the lock changes them
             for home in (spec.name, *shadow_states(store.root, spec.name)):
                 if home not in homes:
-                    remove_state(store.root, home)
+                    remove_state(store.root, home, store.location)
             for shadow in store.shadows.leftovers(spec.name):
                 store.shadows.settle(shadow)
             shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
+            traveled = [shard_folder(store.root, state.folder, number, state.shards) for number in state.chains]
+            kept = paths_of(state.chains.values())
+            remove_objects(store.location, state.folder, keep=kept, epoch=capability.epoch, traveled=traveled)
         return self._opened(capability, state, refused)
 
     def _opened(self, capability: TaskCapability, state: TaskState, refused: OwnedError | None) -> Opened:
@@ -156,10 +168,13 @@ class Derivation:
                 reset=reset,
                 told={edit.former for edit in unaccepted if edit.former is not None},
             ),
-            error=refused or misplaced(spec, state) or check_migrations(store.root, spec, state, capability.epoch)[1],
+            error=refused or misplaced(spec, state) or self._check_migrations(state, capability.epoch),
             unaccepted=unaccepted,
             reset=reset,
         )
+
+    def _check_migrations(self, state: TaskState, epoch: int) -> FlowError | None:
+        return check_migrations(self.store, self.spec, state, epoch, self.store.cache)[1]
 
     def prepare(self, waiting: Size, shards: int, limits: Limits) -> Limits:
         """Prepare the executor."""
@@ -177,6 +192,7 @@ class Derivation:
             tokens={number: name for message in messages for number, name in message.shards.items()},
             rejected=tuple(segment for message in messages for segment in message.rejected),
             work=work_of(messages, [transform.input.state_key for transform in self.spec.transforms]),
+            links={number: links for message in messages for number, links in message.links.items()},
         )
 
     def plan(self, transaction: Transaction) -> Plan:
@@ -204,6 +220,8 @@ class Derivation:
             is_conflict_free=not self.facts.is_shared,
             is_small=limits.is_small(size_of(reads)),
             home=checkpoint.home,
+            chains=checkpoint.chains,
+            cache=self.store.cache,
         )
 
     def commit(self, transaction: Transaction, prepared: Prepared, commit: TaskCommit) -> TaskCapability:
@@ -279,17 +297,18 @@ def misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
 
 
 def check_migrations(
-    root: Path, spec: DerivationSpec, state: TaskState, epoch: int | None = None
+    store: Folder, spec: DerivationSpec, state: TaskState, epoch: int | None = None, cache: Path | None = None
 ) -> tuple[Sequence[str], FlowError | None]:
     """Compare the migrations of a task with the migrations that were applied to its shards.
 
     Shards without state would apply edited migrations, so the task must not process any document (law L1).
 
     Args:
-        root: the data folder.
+        store: the data folder.
         spec: the derivation.
         state: its recorded state.
         epoch: epoch of the run that opens the task; None for other readers.
+        cache: folder of the caches of states that travel; None for none.
 
     Returns:
         The texts of the migrations that were applied to the most advanced shard; the error of an applied migration
@@ -302,10 +321,9 @@ def check_migrations(
     longest: Sequence[str] = ()
     if not isinstance(runtime, AppliesMigrations):
         return longest, None
-    for number, token in sorted(state.tokens.items()):
-        folder = shard_folder(root, state.folder, number, state.shards)
+    for number in sorted(state.tokens):
         try:
-            with committed_state(folder, token, epoch) as database:
+            with read_state(store, state, number, epoch=epoch, cache=cache) as database:
                 applied = () if database is None else runtime.applied_migrations(database)
         except StorageError as exc:
             if exc.heals:

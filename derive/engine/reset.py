@@ -26,6 +26,10 @@ from derive.protocol.specs import CatalogSpec
 from derive.shard.owners import owners_of_keys
 from derive.shard.plan import Attempt
 from derive.shard.state import copy_state, epochs_lock, fold, publish_epoch, remove_shards, remove_state, shard_folder
+from derive.shard.state_objects import Pack, divided_chains
+from derive.storage.capability.table import TaskCapability
+from derive.storage.location import blobs_of
+from derive.storage.metadata.chain import Chain
 from derive.storage.metadata.descriptions import Divided, TaskState
 from derive.storage.metadata.undo import ReadLoadError
 from derive.storage.roles import Maintainable, Runnable
@@ -168,7 +172,7 @@ def start_over(
         reach("reset.committed")
         for name in names:
             if homes.get(name):
-                remove_state(store.root, homes[name])
+                remove_state(store.root, homes[name], store.location)
             _clean(store, name, parts.get(name, ()), is_materialized=name in materialized)
 
 
@@ -227,7 +231,7 @@ def _clean(store: Maintainable, name: str, keys: Sequence[str], *, is_materializ
         what = ", ".join(f"'{key}'" for key in keys)
         TaskLog(store.root, name).write("info", f"{what} starts over with its source; the other bindings continue")
         return
-    remove_state(store.root, name, keep=KEPT if is_materialized else ())
+    remove_state(store.root, name, store.location, keep=KEPT if is_materialized else ())
     reach("reset.removed")
     if is_materialized:
         settle(store.root, name, None)
@@ -299,10 +303,10 @@ def split(
             remove_shards(store.root, state.folder, state.shards)
         attempt = Attempt(capability.epoch)
         if is_materialized:
-            tokens = _divide_kept(store, state, attempt)
+            divided = Divided(count, _divide_kept(store, state, attempt))
         else:
-            tokens = _divide_state(store, state, attempt, connector, progress)
-        store.note_task(capability, Divided(count, tokens))
+            divided = _divide_state(store, state, capability, connector, progress)
+        store.note_task(capability, divided)
         reach("split.committed")
         with suppress(FencedError), publish_epoch(store.root, state.folder, capability.epoch):
             remove_shards(store.root, state.folder, count)  # otherwise a newer run removes them
@@ -351,22 +355,37 @@ def split_up_to(
 def _divide_state(
     store: Runnable,
     state: TaskState,
-    attempt: Attempt,
+    capability: TaskCapability,
     connector: DividesState | None,
     progress: Callable[[int, int], None],
-) -> dict[int, str]:
-    """Copy the state of each shard to both of its successors, and divide it; return the token of each successor."""
-    root, name, tokens = store.root, state.folder, {}
-    old = [shard_folder(root, name, number, state.shards) for number in state.tokens]
-    for (number, token), folder in zip(state.tokens.items(), old, strict=True):
-        database = fold(folder, attempt=attempt, committed=token)
-        for successor in (2 * number, 2 * number + 1):
-            divide = partial(_divide_copy, connector, successor, 2 * state.shards) if connector else None
-            copy_state(database, shard_folder(root, name, successor, 2 * state.shards), attempt=attempt, divide=divide)
-            tokens[successor] = token
-            reach("split.copied")
-            progress(len(tokens), 2 * len(state.tokens))
-    return tokens
+) -> Divided:
+    """Give the state of each shard to both of its successors, and divide it; return the successors' states.
+
+    The successors of a state that travels name the same objects, unless the state is divided.
+    """
+    root, name, count = store.root, state.folder, 2 * state.shards
+    tokens: dict[int, str] = {}
+    attempt = Attempt(capability.epoch)
+    chains: dict[int, Chain] = {}
+    blobs = blobs_of(store.location)
+    pack = Pack(blobs, name, attempt.epoch, f"{capability.id}.{SPLIT}")
+    for number, token in state.tokens.items():
+        successors = {
+            successor: partial(_divide_copy, connector, successor, count) if connector else None
+            for successor in (2 * number, 2 * number + 1)
+        }
+        chain = state.chains.get(number)
+        if chain:
+            chains |= divided_chains(blobs, chain, successors, pack)
+        else:
+            database = fold(shard_folder(root, name, number, state.shards), attempt=attempt, committed=token)
+            for successor, divide in successors.items():
+                copy_state(database, shard_folder(root, name, successor, count), attempt=attempt, divide=divide)
+                reach("split.copied")
+        tokens |= dict.fromkeys(successors, token)
+        progress(len(tokens), 2 * len(state.tokens))
+    pack.store()
+    return Divided(count, tokens, chains)
 
 
 def _divide_copy(connector: DividesState, shard: int, shards: int, database: apsw.Connection) -> None:

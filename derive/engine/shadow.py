@@ -264,7 +264,7 @@ def drop_shadows(store: Runnable) -> list[str]:
     with epochs_lock(store.root):  # a run that begins meanwhile writes its first file after the removal
         names = store.shadows.drop()
         for name in names:
-            remove_state(store.root, name)
+            remove_state(store.root, name, store.location)
             store.shadows.settle(name)
     return names
 

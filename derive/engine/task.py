@@ -28,10 +28,12 @@ from derive.engine.inputs import (
     look,
 )
 from derive.engine.transactor import Checkpoint, Committed, Phases, Prepared, TaskSpec, Transaction, Transactor
-from derive.errors import BusyError, DiskFullError, FlowError, LostError, UnacceptedError
+from derive.errors import BusyError, DiskFullError, FlowError, LostError, ObjectStoreError, UnacceptedError
 from derive.plural import counted
 from derive.protocol.specs import DerivationSpec, InputSpec
 from derive.storage.capability.table import TaskCapability
+from derive.storage.location import blobs_of
+from derive.storage.metadata.chain import paths_of
 from derive.storage.metadata.descriptions import Edit, Stopped, TaskCommit
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
@@ -375,7 +377,7 @@ class Task:
         """
         keys = {spec.state_key for spec in specs} - self._checkpoint.positions.keys()
         if keys and not isinstance(self.spec, DerivationSpec):
-            self._checkpoint = self._checkpoint.moved(dict.fromkeys(keys, BEGINNING), {})
+            self._checkpoint = self._checkpoint.moved(dict.fromkeys(keys, BEGINNING))
             self._record()
 
     def _record(self) -> None:
@@ -420,11 +422,11 @@ class Task:
             prepared = self._transactor.execute(transaction, progress)
         executed = time.monotonic()
         taking_part = [self.spec.inputs[read.index] for read in transaction.reads]
-        checkpoint = self._checkpoint.after(taking_part, transaction.end, prepared.tokens)
+        checkpoint = self._checkpoint.after(taking_part, transaction.end, prepared)
         if prepared.cleared:
-            checkpoint = checkpoint.moved(dict.fromkeys(prepared.cleared, BEGINNING), prepared.tokens)
+            checkpoint = checkpoint.moved(dict.fromkeys(prepared.cleared, BEGINNING), prepared)
         if prepared.stepped_back:
-            checkpoint = self._checkpoint.moved(prepared.stepped_back, prepared.tokens)
+            checkpoint = self._checkpoint.moved(prepared.stepped_back, prepared)
         capability = self._transactor.commit(transaction, prepared, self.commit_of(checkpoint, prepared))
         phases = Phases(begun - planned, executed - begun, time.monotonic() - executed)
         return self.moved(capability, checkpoint, prepared, transaction.reads, phases)
@@ -440,6 +442,7 @@ class Task:
             needs=needs(self.spec.inputs, self.spec.tick, checkpoint.positions),
             may_step_back=bool(prepared.stepped_back or prepared.cleared),
             work=prepared.work,
+            chains=self._checkpoint.chain_moves(prepared),
         )
 
     def moved(
@@ -459,7 +462,12 @@ class Task:
             reads: the reads of the transaction.
             phases: duration of each phase.
         """
-        self._capability, self._checkpoint = capability, checkpoint
+        before, self._capability, self._checkpoint = self._checkpoint, capability, checkpoint
+        if any(not move.position for move in before.chain_moves(prepared)):
+            # Only this run has known these objects under its epoch, and no chain names them from this commit on.
+            unnamed = paths_of(before.chains.values()) - paths_of(checkpoint.chains.values())
+            with suppress(OSError, ObjectStoreError):  # the next start of the task removes them
+                blobs_of(self._store.location).delete(sorted(unnamed))
         documents_in, documents_out, seconds = prepared.documents_in, prepared.documents_out, sum(phases[1:])
         if not documents_in:
             return Committed(documents_in, documents_out, seconds, phases=phases)

@@ -93,7 +93,8 @@ def _begin(
     # without this condition: the task has derived no documents, and may be edited again
     if is_edited and beginning.error is None:
         store.note_task(opened.capability, Edited(opened.fingerprints, edits))
-    return opened.capability, Checkpoint(positions, places, state.shards, state.tokens, state.home), beginning
+    checkpoint = Checkpoint(positions, places, state.shards, state.tokens, state.home, state.chains)
+    return opened.capability, checkpoint, beginning
 
 
 def _compacted(

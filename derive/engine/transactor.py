@@ -15,6 +15,7 @@ from derive.engine.edits import Unaccepted
 from derive.errors import FlowError
 from derive.protocol.specs import CollectionSpec, InputSpec
 from derive.storage.capability.table import TaskCapability
+from derive.storage.metadata.chain import Chain, ChainMove, extended
 from derive.storage.metadata.descriptions import Edit, TaskCommit, TaskState, Work
 from derive.time import BEGINNING
 from derive.time.extent import Limits, Size
@@ -31,6 +32,7 @@ class Checkpoint:
         shards: number of shards with the task's state.
         tokens: for each shard (by number), the name of the attempt whose state the shard must have.
         home: the task in whose folder the state is; empty for the task's own folder.
+        chains: chain of the state of each shard (by number) whose state travels.
     """
 
     positions: Mapping[str, int]
@@ -38,29 +40,45 @@ class Checkpoint:
     shards: int
     tokens: Mapping[int, str]
     home: str = ""
+    chains: Mapping[int, Chain] = field(default_factory=dict)
 
     def position(self, spec: InputSpec) -> int:
         """Return the adjusted timestamp before which an input has processed all documents."""
         return self.positions.get(spec.state_key, BEGINNING)
 
-    def after(self, taking_part: Sequence[InputSpec], end: int, tokens: Mapping[int, str]) -> Checkpoint:
+    def after(self, taking_part: Sequence[InputSpec], end: int, prepared: Prepared) -> Checkpoint:
         """Return the checkpoint after a transaction.
 
         Args:
             taking_part: the inputs that the transaction has read.
             end: adjusted timestamp at which the transaction ended.
-            tokens: tokens of the shards whose state the transaction has prepared.
+            prepared: the work of the transaction.
         """
-        return self.moved({spec.state_key: end for spec in taking_part}, tokens)
+        return self.moved({spec.state_key: end for spec in taking_part}, prepared)
 
-    def moved(self, positions: Mapping[str, int], tokens: Mapping[int, str]) -> Checkpoint:
+    def moved(self, positions: Mapping[str, int], prepared: Prepared | None = None) -> Checkpoint:
         """Return the checkpoint after inputs have moved.
 
         Args:
             positions: new positions of the inputs.
-            tokens: tokens of the shards whose state was prepared.
+            prepared: work with the states of shards; None for none.
         """
-        return replace(self, positions={**self.positions, **positions}, tokens={**self.tokens, **tokens})
+        moved = replace(self, positions={**self.positions, **positions})
+        if prepared is None or not prepared.tokens:
+            return moved
+        chains = dict(self.chains)
+        for shard in {*self.chains, *prepared.links} & prepared.tokens.keys():
+            chains[shard] = extended(self.chains.get(shard, ()), prepared.links.get(shard, ()))
+        chains = {shard: chain for shard, chain in chains.items() if chain}
+        return replace(moved, tokens={**self.tokens, **prepared.tokens}, chains=chains)
+
+    def chain_moves(self, prepared: Prepared) -> tuple[ChainMove, ...]:
+        """Return the changes of the chains of shards by a transaction."""
+        moves = []
+        for shard in sorted({*self.chains, *prepared.links} & prepared.tokens.keys()):
+            chain, links = self.chains.get(shard, ()), prepared.links.get(shard, ())
+            moves.append(ChainMove(shard, len(extended(chain, links)) - len(links), links))
+        return tuple(moves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +118,7 @@ class Prepared:
             such an attempt has no other work.
         rejected: written files of a derivation's quarantine.
         work: work of each lambda of a derivation, by state key of its transform.
+        links: for each shard (by number) with new state that travels, the links that are added to its chain.
     """
 
     documents_in: int = 0
@@ -110,6 +129,7 @@ class Prepared:
     stepped_back: Mapping[str, int] = field(default_factory=dict)
     rejected: tuple[Segment, ...] = ()
     work: Mapping[str, Work] = field(default_factory=dict)
+    links: Mapping[int, Chain] = field(default_factory=dict)
 
     @property
     def documents_out(self) -> int:

@@ -217,7 +217,7 @@ def _plan(store: Maintainable, spec: DerivationSpec | MaterializationSpec, remov
     positions = present_positions(store, spec, state)
     new = [item for item in spec.inputs if state.positions and item.state_key not in positions]
     rereads = {item.state_key: count_stored(store, spec, item) for item in new}
-    migrations = check_migrations(store.root, spec, state) if isinstance(spec, DerivationSpec) else ()
+    migrations = check_migrations(store, spec, state) if isinstance(spec, DerivationSpec) else ()
     task = _Task(store, spec, state, unaccepted, rereads, reset_command(store, spec.name), *migrations)
     changes, notes = _changes(task, past)
     error = _error(task, positions)

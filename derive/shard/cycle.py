@@ -31,6 +31,7 @@ from derive.shard.plan import Cycle, Plan
 from derive.shard.progress import Counter, Message, PartBegin, Reached
 from derive.shard.published import Combined, Content, Documents, Published, RowMaker, weigh
 from derive.shard.session import failed, open_session, open_spill
+from derive.shard.state_store import StateStore, state_store
 from derive.shard.tick_combiner import TickCombiner
 from derive.storage.blobs import translated
 from derive.storage.folder_id import redactor_of
@@ -470,13 +471,13 @@ def run_cycle(plan: Plan, attempt: int) -> list[Message]:
         SegmentWriter(part.location, part.spec.collection, f"{part.attempt(attempt)}-cycle", is_valid=True)
         for part in plans
     ]
-    turns = Turns(plan)
+    turns, stores = Turns(plan), [state_store(part, attempt) for part in plans]
     try:
         with translated(plan.root), ExitStack() as stack:
-            for number, (part, writer) in enumerate(zip(plans, writers, strict=True)):
+            for number, (part, writer, states) in enumerate(zip(plans, writers, stores, strict=True)):
                 spill = stack.enter_context(open_spill(part, share=len(plans)))
                 rejected = stack.enter_context(QuarantineWriter(part, "cycle", attempt))
-                lambdas = Lambdas(part, reading_of(part.spec), _opener(stack, part, attempt), rejected.put)
+                lambdas = Lambdas(part, reading_of(part.spec), _opener(stack, part, states), rejected.put)
                 turns.members.append(Member(part, cycle, number, lambdas, writer.write, spill, rejected))
             for member in turns.members:
                 member.readers = [
@@ -486,12 +487,14 @@ def run_cycle(plan: Plan, attempt: int) -> list[Message]:
             for member in turns.members:
                 member.finish()
             messages = [member.message(writer, attempt) for member, writer in zip(turns.members, writers, strict=True)]
+        for states in stores:
+            states.close()
     except Exception as error:  # a retry would fail the same way
         for writer in writers:
             writer.abort()
         return [replace(failed(plans[turns.at], error), rounds=turns.rounds)]
-    return messages
+    return [replace(message, links=states.links) for message, states in zip(messages, stores, strict=True)]
 
 
-def _opener(stack: ExitStack, plan: Plan, attempt: int) -> Callable[[int], DeriveSession]:
-    return lambda shard: stack.enter_context(open_session(plan, shard, attempt))
+def _opener(stack: ExitStack, plan: Plan, states: StateStore) -> Callable[[int], DeriveSession]:
+    return lambda shard: stack.enter_context(open_session(plan, shard, states))

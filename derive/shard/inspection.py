@@ -22,7 +22,7 @@ import apsw
 from derive.document.exact import dump_exact
 from derive.document.key import packed_key
 from derive.document.pointer import JSON
-from derive.errors import BusyError, UsageError
+from derive.errors import BusyError, StateMissingError, UsageError
 from derive.lambda_sql.guard import HEAP
 from derive.position import Position
 from derive.protocol.derive import ShowsState
@@ -30,6 +30,10 @@ from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec
 from derive.shard.owners import owners_of_keys
 from derive.shard.state import copy_prepared, keeps_state, settle_copy, shard_folder, still
+from derive.shard.state_objects import apply_links
+from derive.storage.blobs import Blobs
+from derive.storage.location import blobs_of
+from derive.storage.metadata.chain import Chain
 from derive.storage.metadata.descriptions import TaskState
 from derive.storage.roles import View
 
@@ -118,7 +122,11 @@ def _copy(store: View, root: Path, task: str, only: int | None, scratch: Path) -
     """Copy the states; return None if the task was reset or split meanwhile."""
     before = state_of(store, task)
     numbers = range(before.shards) if only is None else [only]
-    folders = {number: shard_folder(root, before.folder, number, before.shards) for number in numbers}
+    folders = {
+        number: shard_folder(root, before.folder, number, before.shards)
+        for number in numbers
+        if number not in before.chains
+    }
     with ExitStack() as standstill:
         locks = {}
         for number, folder in folders.items():
@@ -126,9 +134,11 @@ def _copy(store: View, root: Path, task: str, only: int | None, scratch: Path) -
                 locks[number] = standstill.enter_context(ExitStack())
                 locks[number].enter_context(still(folder))
         now = state_of(store, task)
-        if now.shards != before.shards or not {*now.tokens}.intersection(numbers) <= locks.keys():
+        if now.shards != before.shards or not {*now.tokens}.intersection(numbers) <= locks.keys() | now.chains.keys():
             return None
         prepared: dict[int, tuple[Path, str]] = {}
+        for number in locks.keys() & now.chains.keys():
+            locks.pop(number).close()
         for number, lock in locks.items():
             token = now.tokens.get(number)
             copy = scratch / str(number)
@@ -136,7 +146,24 @@ def _copy(store: View, root: Path, task: str, only: int | None, scratch: Path) -
             if token is not None and copy_prepared(folders[number], copy, token):
                 prepared[number] = copy, token
             lock.close()
-    return {number: settle_copy(copy, token) for number, (copy, token) in prepared.items()}
+    copies = {number: settle_copy(copy, token) for number, (copy, token) in prepared.items()}
+    try:
+        chains = {number: now.chains[number] for number in now.chains.keys() & {*numbers}}
+        copies |= _fetched(blobs_of(store.location), chains, scratch)
+    except StateMissingError:  # a later transaction has removed it, unless it is lost
+        if state_of(store, task).chains == now.chains:
+            raise
+        return None
+    return dict(sorted(copies.items()))
+
+
+def _fetched(blobs: Blobs, chains: Mapping[int, Chain], scratch: Path) -> dict[int, Path]:
+    """Fetch the states of shards that travel."""
+    copies = {number: scratch / f"{number}.db" for number in chains}
+    scratch.mkdir(parents=True, exist_ok=True)
+    for number, chain in chains.items():
+        apply_links(blobs, chain, copies[number])
+    return copies
 
 
 def state_of(store: View, task: str) -> TaskState:

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from derive.protocol.specs import DerivationSpec
 from derive.storage.location import Location
+from derive.storage.metadata.chain import Chain
 from derive.time.positions import SourceRead
 
 
@@ -111,6 +112,8 @@ class Plan:
         memory: approximate memory limit of a task for documents that belong together, bytes.
         cycle: for the division `cycle`, the common part; `end` is then the present bound of time.
         home: the task in whose folder the state is; empty for the derivation's own folder.
+        chains: chain of the state that each shard must have, by shard number, for states that travel.
+        cache: folder on each machine for the caches of states that travel; None if states stay in the data folder.
     """
 
     spec: DerivationSpec
@@ -131,6 +134,13 @@ class Plan:
     memory: int = MEMORY
     cycle: Cycle | None = None
     home: str = ""
+    chains: Mapping[int, Chain] = field(default_factory=dict)
+    cache: Path | None = None
+
+    @property
+    def folder(self) -> str:
+        """Return the name of the task in whose folder the state is."""
+        return self.home or self.spec.name
 
     @property
     def tasks(self) -> int:

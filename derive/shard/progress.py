@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import orjson
 
 from derive.errors import FlowError
+from derive.storage.metadata.chain import Chain, Link
 from derive.storage.metadata.descriptions import Work
 from derive.storage.segments.partition import own_path
 from derive.time.positions import Segment
@@ -79,6 +80,7 @@ class Message:
         cleared: state keys of bindings that are empty at the endpoint, and start again.
         rejected: written files of the quarantine.
         work: work of each transform of a derivation; empty for none.
+        links: links that the attempt adds to the chain of each shard whose state travels, by shard number.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -93,6 +95,7 @@ class Message:
     cleared: tuple[str, ...] = ()
     rejected: tuple[Segment, ...] = ()
     work: tuple[Work, ...] = ()
+    links: Mapping[int, Chain] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the message as JSON text."""
@@ -102,14 +105,15 @@ class Message:
         shards = list(self.shards.items())
         rejected = [segment.to_json() for segment in self.rejected]
         work = [[done.documents, done.published, done.micros] for done in self.work]
-        rest = [self.error, self.rounds, reached, self.behind, self.is_shared, self.cleared, rejected, work]
+        links = [[shard, [link.to_json() for link in chain]] for shard, chain in self.links.items()]
+        rest = [self.error, self.rounds, reached, self.behind, self.is_shared, self.cleared, rejected, work, links]
         return orjson.dumps([segments, shards, *counts, *rest]).decode()
 
     @staticmethod
     def from_json(text: str) -> Message:
         """Return the message that `to_json` described."""
         segments, shards, documents_in, documents_out, error, *rest = orjson.loads(text)
-        rounds, reached, behind, is_shared, cleared, rejected, work = rest
+        rounds, reached, behind, is_shared, cleared, rejected, work, links = rest
         return Message(
             tuple(map(Segment.from_json, segments)),
             dict(shards),
@@ -123,6 +127,7 @@ class Message:
             tuple(cleared),
             tuple(map(Segment.from_json, rejected)),
             tuple(Work(*counts) for counts in work),
+            {shard: tuple(map(Link.from_json, chain)) for shard, chain in links},
         )
 
 

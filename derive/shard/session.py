@@ -6,7 +6,7 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TypeAlias
@@ -19,7 +19,8 @@ from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec
 from derive.shard.plan import Plan
 from derive.shard.progress import Message, Watched
-from derive.shard.state import open_scratch, open_state, shard_folder
+from derive.shard.state_database import open_scratch
+from derive.shard.state_store import StateStore
 from derive.storage.blobs import translated
 from derive.storage.segments.sorter import Spill
 from derive.storage.task_log import TaskLog, internal
@@ -44,7 +45,7 @@ def observing(observer: Observer) -> Iterator[None]:
 
 
 @contextmanager
-def open_session(plan: Plan, shard: int | None, attempt: int) -> Iterator[DeriveSession]:
+def open_session(plan: Plan, shard: int | None, states: StateStore) -> Iterator[DeriveSession]:
     """Yield a session over the state of a shard; the session of a slice has no state.
 
     The state is prepared unless the block raises.
@@ -52,9 +53,10 @@ def open_session(plan: Plan, shard: int | None, attempt: int) -> Iterator[Derive
     Args:
         plan: the transaction.
         shard: number of the shard; None for a slice.
-        attempt: number of this attempt.
+        states: the states of shards, for this attempt.
     """
-    with _state(plan, shard, attempt) as database, translated(plan.root):
+    state = nullcontext(open_scratch()) if shard is None else states.open(shard)
+    with state as database, translated(plan.root):
         log = TaskLog(plan.root, plan.spec.name).relay
         opened, observer = find_runtime(plan.spec.connector).open, _OBSERVER.get()
         session = observer(plan.spec, database, log, opened) if observer else opened(plan.spec, database, log)
@@ -91,13 +93,6 @@ def interrupt(plan: Watched) -> None:
         for part in plan.parts:
             for database in _databases.get(part.token, ()):
                 database.interrupt()
-
-
-def _state(plan: Plan, shard: int | None, attempt: int) -> AbstractContextManager[apsw.Connection]:
-    if shard is None:
-        return nullcontext(open_scratch())
-    folder = shard_folder(plan.root, plan.home or plan.spec.name, shard, plan.shards)
-    return open_state(folder, attempt=plan.attempt(attempt), committed=plan.tokens.get(shard))
 
 
 def open_spill(plan: Plan, share: int = 1) -> Spill:

@@ -29,11 +29,14 @@ import apsw
 import orjson
 
 from derive.durable import clone, make_folders, sync
-from derive.errors import FencedError, HeldError, OutdatedError, StorageError
+from derive.errors import FencedError, HeldError, OutdatedError
 from derive.failpoint import reach
 from derive.protocol.collection import version_name
 from derive.shard.plan import Attempt
+from derive.shard.state_database import DATABASE, begin, fault_of, fold_log, not_at, open_database, preparing, token_of
 from derive.storage.blobs import translated
+from derive.storage.location import Location, blobs_of
+from derive.storage.metadata.chain import chains_folder, epoch_of_object
 from derive.storage.metadata.process import has_open, is_stopped, lock_holder, ways_to_release
 from derive.storage.segments.partition import own_path
 
@@ -113,13 +116,11 @@ def _acquire(file: Path, descriptor: int, may_evict: Callable[[int], bool]) -> N
         time.sleep(_POLL_SECONDS)
 
 
-_DATABASE, _LOCK = "state.db", "lock"
+LOCK = "lock"
+"""File of a shard's lock, which also records the newest attempt."""
+
 _SHARD = re.compile("[0-9a-f]{8}-[0-9a-f]{8}")
 _NOTE_BYTES = 256
-_CACHE_KIB = 128 * 1024
-_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
-_STATEMENTS = 64
-"""Number of cached prepared statements, all of which each execution searches."""
 
 FOLD_BYTES = 64 << 10
 """Length of a log from which it is folded into the database, bytes."""
@@ -155,7 +156,7 @@ def publish_epoch(root: Path, task: str, epoch: int) -> Iterator[None]:
     with translated(folder), epochs_lock(root):
         make_folders(folder)
         if (current_epoch(folder) or 0) > epoch:
-            raise _superseded(folder)
+            raise superseded(folder)
         temporary = folder / "epoch.new"
         temporary.write_text(str(epoch))
         sync(temporary)
@@ -174,16 +175,18 @@ def remove_shards(root: Path, task: str, shards: int) -> None:
             _remove_shard(folder)
 
 
-def remove_state(root: Path, task: str, *, keep: Collection[str] = ()) -> None:
+def remove_state(root: Path, task: str, location: Location, *, keep: Collection[str] = ()) -> None:
     """Remove the state of a task after a higher epoch was committed in the metadata database.
 
     Args:
         root: the data folder.
         task: name of the task.
+        location: location of objects with states.
         keep: names of files in the task's folder that are no state, and that stay.
     """
     folder = task_folder(root, task)
     (folder / "epoch").unlink(missing_ok=True)  # without this file, processes of older runs cannot open a shard
+    remove_objects(location, task)
     for shard in _shard_folders(folder):
         _remove_shard(shard)
     if not any((folder / name).exists() for name in keep):
@@ -194,6 +197,35 @@ def remove_state(root: Path, task: str, *, keep: Collection[str] = ()) -> None:
             shutil.rmtree(entry, ignore_errors=True)
         else:
             entry.unlink(missing_ok=True)
+
+
+def remove_objects(
+    location: Location,
+    task: str,
+    *,
+    keep: Collection[str] = (),
+    epoch: int | None = None,
+    traveled: Collection[Path] = (),
+) -> None:
+    """Remove objects of a task's shards that no chain names, after a new epoch was committed.
+
+    Args:
+        location: location of the objects.
+        task: the task in whose folder the state is.
+        keep: paths of the objects that chains name, as read under the epoch.
+        epoch: the new epoch, which has written no object yet: a newer run may have written objects of later epochs;
+            None to remove all objects.
+        traveled: folders of shards whose state now is in objects.
+    """
+    blobs = blobs_of(location)
+    written = {name: epoch_of_object(name) for name in blobs.list(chains_folder(task), "*") if name not in keep}
+    removed = [name for name, begun in written.items() if begun is not None and (epoch is None or begun <= epoch)]
+    if removed:
+        blobs.delete(removed)
+        reach("chain.collected")
+    for folder in traveled:
+        if keeps_state(folder):
+            _remove_shard(folder)
 
 
 def shadow_states(root: Path, task: str) -> list[str]:
@@ -212,7 +244,7 @@ def _shard_folders(folder: Path) -> list[Path]:
 
 def _remove_shard(folder: Path) -> None:
     """Remove the folder of a shard that is no longer used; wait for a process that is opening the shard."""
-    with translated(folder), locked(folder / _LOCK, lambda _: True):
+    with translated(folder), locked(folder / LOCK, lambda _: True):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -226,7 +258,12 @@ def current_epoch(folder: Path) -> int | None:
 
 @contextmanager
 def open_state(
-    folder: Path, *, attempt: Attempt, committed: str | None, fold_bytes: int = FOLD_BYTES
+    folder: Path,
+    *,
+    attempt: Attempt,
+    committed: str | None,
+    fold_bytes: int = FOLD_BYTES,
+    fetch: Callable[[Path], None] | None = None,
 ) -> Iterator[apsw.Connection]:
     """Yield a shard's database in an open transaction; if the block raises no error, the transaction is prepared.
 
@@ -237,6 +274,8 @@ def open_state(
         attempt: the attempt.
         committed: name of the last committed attempt; None for none.
         fold_bytes: length from which the committed log is folded.
+        fetch: writes the database at the committed attempt into a new file, if the state has travelled; None for a
+            state that stays in the folder.
 
     Raises:
         FencedError: a newer run has begun.
@@ -244,27 +283,33 @@ def open_state(
         HeldError: a process of another machine holds the shard's folder.
         StorageError: the database is not at the committed attempt, or the block has ended its transaction.
     """
+    own = folder / str(attempt)
     with translated(folder):
         with owned(folder, attempt):
+            if fetch is not None and committed is not None:
+                _replace(folder, committed, fetch)
             log = _settle(folder, committed, attempt, fold_bytes)
-            db = _begin(folder, committed, attempt, log)
-        try:
+            db = begin(own, None if committed is None else folder / DATABASE, committed, log)
+        with preparing(db, own, attempt):
             yield db
-            if not db.in_transaction:
-                raise StorageError(
-                    f"a lambda or its connector ended the transaction of the state database in {folder}; nothing"
-                    " was committed"
-                )
-            db.execute("UPDATE flow_shard SET token = ?", (str(attempt),))
-            reach("state.committing")
-            db.execute("COMMIT")
-            reach("state.committed")
-        except BaseException:
-            db.close(True)
-            shutil.rmtree(folder / str(attempt), ignore_errors=True)
-            raise
-        db.close(True)
         sync(folder)  # makes the attempt's folder durable; the entries of the folder are synced with the log
+
+
+def _replace(folder: Path, committed: str, fetch: Callable[[Path], None]) -> None:
+    """Replace a shard's database by its fetched state, durably, unless it is at the committed attempt."""
+    path, new = folder / DATABASE, folder / f"{DATABASE}.new"
+    if path.exists():
+        db = open_database(path)
+        is_there = token_of(db) == committed
+        db.close(True)
+        if is_there:
+            return
+    for file in (new, path, Path(f"{path}-wal")):
+        file.unlink(missing_ok=True)
+    fetch(new)
+    sync(new)
+    new.replace(path)
+    sync(folder)
 
 
 def fold(folder: Path, *, attempt: Attempt, committed: str) -> Path:
@@ -276,7 +321,7 @@ def fold(folder: Path, *, attempt: Attempt, committed: str) -> Path:
         HeldError: a process of another machine holds the shard's folder.
         StorageError: the database is not at the committed attempt.
     """
-    path = folder / _DATABASE
+    path = folder / DATABASE
     with translated(folder), owned(folder, attempt):
         _settle(folder, committed, attempt)
         _require_token(path, committed)
@@ -303,9 +348,9 @@ def copy_state(
         for entry in folder.iterdir():
             if entry.is_dir():
                 shutil.rmtree(entry)
-            elif entry.name != _LOCK:
+            elif entry.name != LOCK:
                 entry.unlink()
-        copy = folder / _DATABASE
+        copy = folder / DATABASE
         shutil.copyfile(database, copy)
         if divide is not None:
             with closing(apsw.Connection(str(copy))) as db, db:
@@ -320,12 +365,12 @@ def still(folder: Path) -> AbstractContextManager[None]:
     Raises:
         HeldError: another process holds the folder.
     """
-    return kept(folder / _LOCK)
+    return kept(folder / LOCK)
 
 
 def keeps_state(folder: Path) -> bool:
     """Return true if a shard's folder has a state database, settled or prepared."""
-    return (folder / _DATABASE).exists() or any(folder.glob(f"*/{_DATABASE}"))
+    return (folder / DATABASE).exists() or any(folder.glob(f"*/{DATABASE}"))
 
 
 def copy_prepared(folder: Path, copy: Path, committed: str) -> bool:
@@ -339,14 +384,14 @@ def copy_prepared(folder: Path, copy: Path, committed: str) -> bool:
     Returns:
         False if the shard has no state.
     """
-    prepared = folder / committed / _DATABASE
-    database = prepared if prepared.exists() else folder / _DATABASE
+    prepared = folder / committed / DATABASE
+    database = prepared if prepared.exists() else folder / DATABASE
     if not database.exists():
         return False
     with translated(copy):
         for suffix in ("", "-wal"):
             if Path(f"{database}{suffix}").exists():
-                clone(Path(f"{database}{suffix}"), copy / f"{_DATABASE}{suffix}")
+                clone(Path(f"{database}{suffix}"), copy / f"{DATABASE}{suffix}")
     return True
 
 
@@ -356,9 +401,9 @@ def settle_copy(copy: Path, committed: str) -> Path:
     Raises:
         StorageError: the database is not at the committed attempt.
     """
-    path = copy / _DATABASE
+    path = copy / DATABASE
     with translated(copy):
-        _fold_log(path)
+        fold_log(path)
         _require_token(path, committed)
         sync(path)
         sync(copy)
@@ -381,16 +426,16 @@ def committed_state(folder: Path, committed: str, epoch: int | None = None) -> I
     if not folder.exists():
         yield None
         return
-    lock = still(folder) if epoch is None else locked(folder / _LOCK, lambda held: _newest(held).epoch < epoch)
+    lock = still(folder) if epoch is None else locked(folder / LOCK, lambda held: _newest(held).epoch < epoch)
     with translated(folder), lock:
-        prepared = folder / committed / _DATABASE
-        path = prepared if prepared.exists() else folder / _DATABASE
+        prepared = folder / committed / DATABASE
+        path = prepared if prepared.exists() else folder / DATABASE
         if not path.exists():
             yield None
             return
         log = Path(f"{path}-wal")
         has_log = log.exists()
-        db = _open(path)
+        db = open_database(path)
         try:
             yield db
         finally:
@@ -412,32 +457,41 @@ def damage(folder: Path, committed: Callable[[], str | None]) -> str | None:
         token = committed()
         if token is None:
             return None
-        prepared = folder / token / _DATABASE
-        path = prepared if prepared.exists() else folder / _DATABASE
+        prepared = folder / token / DATABASE
+        path = prepared if prepared.exists() else folder / DATABASE
         if not path.exists():
             return None
-        try:
-            db = _open(path)
-            try:
-                told = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
-                at = _token(db)
-            finally:
-                db.close(True)
-        except apsw.Error as exc:
-            return str(exc)
-    if told != ["ok"]:
-        return "; ".join(told)
-    return None if at == token else f"the database is at the transaction {at}, but {token} was committed"
+        return fault_of(path, token)
+
+
+def owned(folder: Path, attempt: Attempt) -> AbstractContextManager[None]:
+    """Lock the folder of a shard; refuse every attempt except the newest attempt of the task's current run."""
+
+    def check(_: Attempt) -> None:
+        if current_epoch(folder.parent) != attempt.epoch:
+            raise superseded(folder.parent)
+
+    return recorded(folder, attempt, check)
 
 
 @contextmanager
-def owned(folder: Path, attempt: Attempt) -> Iterator[None]:
-    """Lock the folder of a shard; refuse every attempt except the newest attempt of the task's current run."""
+def recorded(folder: Path, attempt: Attempt, check: Callable[[Attempt], None]) -> Iterator[None]:
+    """Lock a folder with the state of a shard, and record the attempt; refuse every attempt except the newest.
+
+    Args:
+        folder: the folder.
+        attempt: the attempt.
+        check: called under the lock with the newest attempt so far; raises an error to refuse the attempt.
+
+    Raises:
+        OutdatedError: a newer attempt has begun.
+        HeldError: another process holds the folder.
+    """
     make_folders(folder)
-    with locked(folder / _LOCK, lambda descriptor: _newest(descriptor) <= attempt) as descriptor:
-        if current_epoch(folder.parent) != attempt.epoch:
-            raise _superseded(folder.parent)
-        if _newest(descriptor) > attempt:
+    with locked(folder / LOCK, lambda descriptor: _newest(descriptor) <= attempt) as descriptor:
+        newest = _newest(descriptor)
+        check(newest)
+        if newest > attempt:
             raise OutdatedError(f"a newer attempt has opened the state in {folder}")
         # No sync is needed: no attempt outlives a loss of power, and other machines see the record once the lock is
         # free.
@@ -456,7 +510,8 @@ def _newest(descriptor: int) -> Attempt:
         return Attempt(0)
 
 
-def _superseded(folder: Path) -> FencedError:
+def superseded(folder: Path) -> FencedError:
+    """Return the error of a run that another run has fenced, with the folder of the task."""
     return FencedError(f"another flowctl has fenced '{folder.name.removesuffix('@')}', or has reset it")
 
 
@@ -468,18 +523,18 @@ def _settle(folder: Path, committed: str | None, attempt: Attempt, fold_bytes: i
     Returns:
         The log of the committed attempt if it is too short to fold; None otherwise.
     """
-    path, log = folder / _DATABASE, None
+    path, log = folder / DATABASE, None
     if committed is None:
         # Without a commit, all files were left by failed attempts.
         for suffix in ("", "-wal"):
             Path(f"{path}{suffix}").unlink(missing_ok=True)
             reach("state.forgotten")
     else:
-        prepared = folder / committed / _DATABASE
+        prepared = folder / committed / DATABASE
         if prepared.exists():
             log = _short_log(prepared, path, fold_bytes)
             if log is None:
-                _fold_log(prepared)
+                fold_log(prepared)
                 _enter(prepared, path)
         elif Path(f"{path}-wal").exists():
             _settle_log_beside(path, committed)
@@ -520,94 +575,20 @@ def _enter(prepared: Path, path: Path) -> None:
 
 def _settle_log_beside(path: Path, committed: str) -> None:
     """Fold or remove a log beside the database itself, where older versions stored the log."""
-    db = _open(path)
-    is_committed = _token(db) == committed
+    db = open_database(path)
+    is_committed = token_of(db) == committed
     db.close(True)
     if is_committed:
-        _fold_log(path)
+        fold_log(path)
     Path(f"{path}-wal").unlink()
-
-
-def _fold_log(path: Path) -> None:
-    """Checkpoint the log of a database into it, durably; repeated calls change nothing."""
-    db = _open(path)
-    try:
-        reach("state.folding")
-        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        reach("state.folded")
-    finally:
-        db.close(True)
-
-
-def _begin(folder: Path, committed: str | None, attempt: Attempt, log: Path | None) -> apsw.Connection:
-    """Link the settled database into the attempt's own folder, with a copy of a log, and begin its transaction."""
-    own = folder / str(attempt)
-    own.mkdir()
-    if committed is not None:
-        if not (folder / _DATABASE).exists():
-            raise _not_at(folder / _DATABASE, committed)
-        os.link(folder / _DATABASE, own / _DATABASE)
-        reach("state.linked")
-    if log is not None:  # synced later, together with the later part of the log
-        shutil.copyfile(log, Path(f"{own / _DATABASE}-wal"))
-    db = _open(own / _DATABASE)
-    try:
-        db.execute("BEGIN IMMEDIATE")
-        if committed is not None and _token(db) != committed:
-            raise _not_at(folder / _DATABASE, committed)
-        _prepare_table(db)
-    except BaseException:
-        db.close(True)
-        raise
-    return db
 
 
 def _require_token(path: Path, committed: str) -> None:
     if not path.exists():
-        raise _not_at(path, committed)
-    db = _open(path)
-    token = _token(db)
+        raise not_at(path, committed)
+    db = open_database(path)
+    token = token_of(db)
     db.close(True)
     Path(f"{path}-wal").unlink(missing_ok=True)
     if token != committed:
-        raise _not_at(path, committed)
-
-
-def _not_at(path: Path, committed: str) -> StorageError:
-    return StorageError(
-        f"the state database {path} is not at the committed transaction {committed}",
-        hint="restore a backup: flowctl restore; or start the task over: flowctl reset",
-    )
-
-
-def _open(path: Path) -> apsw.Connection:
-    # Attempts share the database file but do not write it, so SQLite needs no lock on it. One thread at a time uses
-    # the connection, so SQLite needs no mutex, which each call would lock several times.
-    db = apsw.Connection(str(path), _FLAGS, "unix-none", statementcachesize=_STATEMENTS)
-    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    # Fetch all rows: the last of several statements runs only then.
-    db.execute(
-        "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0;"
-        f"PRAGMA synchronous=FULL; PRAGMA cache_size=-{_CACHE_KIB}; PRAGMA temp_store=FILE"
-    ).fetchall()
-    return db
-
-
-def _token(db: apsw.Connection) -> str | None:
-    if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'flow_shard'").get:
-        return None
-    token: str = db.execute("SELECT token FROM flow_shard").get
-    return token
-
-
-def _prepare_table(db: apsw.Connection) -> None:
-    db.execute("CREATE TABLE IF NOT EXISTS flow_shard (token TEXT)")
-    if db.execute("SELECT count(*) FROM flow_shard").get == 0:
-        db.execute("INSERT INTO flow_shard VALUES (NULL)")
-
-
-def open_scratch() -> apsw.Connection:
-    """Return a database in memory, in an open transaction, for lambdas without state."""
-    db = apsw.Connection(":memory:", _FLAGS, statementcachesize=_STATEMENTS)
-    db.execute("BEGIN")
-    return db
+        raise not_at(path, committed)

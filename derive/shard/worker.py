@@ -16,7 +16,7 @@ from __future__ import annotations
 import gc
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,6 +37,7 @@ from derive.shard.plan import Plan
 from derive.shard.progress import Counter, Message
 from derive.shard.published import Published, RowMaker, published_schema
 from derive.shard.session import failed, open_session, open_spill
+from derive.shard.state_store import StateStore, state_store
 from derive.shard.tick_combiner import TickCombiner, are_shared, combine_ticks, gather_ticks, share_keys
 from derive.storage.blobs import translated
 from derive.storage.folder_id import redactor_of
@@ -215,13 +216,15 @@ def _written(
         Rows, as soon as they are written.
     """
     writer = SegmentWriter(plan.location, plan.spec.collection, f"{plan.attempt(attempt)}-{name}", is_valid=True)
-    counter = Counter(plan, name)
+    counter, states = Counter(plan, name), state_store(plan, attempt)
     try:
-        with _open_pipeline(plan, reading, shard, attempt, counter) as (pipeline, aside), open_spill(plan) as spill:
+        opened = _open_pipeline(plan, reading, shard, states, attempt, counter)
+        with opened as (pipeline, aside), open_spill(plan) as spill:
             for rows in pipeline.combined(parts, spill):
                 writer.write(rows)
                 yield rows
             segments, rejected = writer.close(), aside.close()
+        states.close()
     except Exception as error:  # a retry would fail the same way
         writer.abort()
         notify(failed(plan, error))
@@ -229,7 +232,8 @@ def _written(
     documents_out = sum(segment.documents for segment in segments)
     shards = {} if shard is None else {shard: str(plan.attempt(attempt))}
     work = pipeline.meter.work()
-    notify(Message(tuple(segments), shards, counter.total, documents_out, rejected=rejected, work=work))
+    message = Message(tuple(segments), shards, counter.total, documents_out, rejected=rejected, links=states.links)
+    notify(replace(message, work=work))
 
 
 def _read(plan: Plan, reading: Reading, span: tuple[int, int]) -> Iterator[ReadRows]:
@@ -239,13 +243,13 @@ def _read(plan: Plan, reading: Reading, span: tuple[int, int]) -> Iterator[ReadR
 
 @contextmanager
 def _open_pipeline(
-    plan: Plan, reading: Reading, shard: int | None, attempt: int, counter: Counter
+    plan: Plan, reading: Reading, shard: int | None, states: StateStore, attempt: int, counter: Counter
 ) -> Iterator[tuple[Pipeline, QuarantineWriter]]:
     """Yield the pipeline of a shard, or of a slice without state, and the writer of documents that are put aside.
 
     Without an error in the block, the state is prepared.
     """
-    with QuarantineWriter(plan, counter.name, attempt) as aside, open_session(plan, shard, attempt) as session:
+    with QuarantineWriter(plan, counter.name, attempt) as aside, open_session(plan, shard, states) as session:
         yield Pipeline(plan, reading, session, counter.add, reject=aside.put), aside
 
 
@@ -261,23 +265,34 @@ def run_whole(plan: Plan, attempt: int) -> list[Message]:
         owned = _by_owner(plan, reading)
     except Exception as error:  # a retry would fail the same way
         return [failed(plan, error)]
+    states = state_store(plan, attempt)
     for number, parts in sorted(owned.items()):
         counter = Counter(plan, _shard(number))
         try:
-            with _open_pipeline(plan, reading, number, attempt, counter) as (pipeline, aside):
+            with _open_pipeline(plan, reading, number, states, attempt, counter) as (pipeline, aside):
                 published.append(list(pipeline.published(iter(parts))))
                 rejected = aside.close()
-            shards = {number: str(plan.attempt(attempt))}
             work = pipeline.meter.work()
-            messages.append(Message(shards=shards, documents_in=counter.total, rejected=rejected, work=work))
+            messages.append(Message(documents_in=counter.total, rejected=rejected, work=work))
         except Exception as error:  # a retry would fail the same way
             messages.append(failed(plan, error))
+    if not any(message.error for message in messages):
+        messages.append(_prepared(plan, states, owned, attempt))
     if any(message.error for message in messages):
         return messages
     if plan.is_conflict_free and share_keys(published, plan.spec.tick):
         messages.append(Message(is_shared=True))
     ranked = sorted(((int(rows.clocks[0]), rows) for rows in chain(*published)), key=itemgetter(0))
     return [*messages, _combine(plan, "whole", iter(ranked), attempt)]
+
+
+def _prepared(plan: Plan, states: StateStore, shards: Iterable[int], attempt: int) -> Message:
+    """Store the prepared states of shards; return the message with their names."""
+    try:
+        states.close()
+    except Exception as error:  # a retry would fail the same way
+        return failed(plan, error)
+    return Message(shards=dict.fromkeys(sorted(shards), str(plan.attempt(attempt))), links=states.links)
 
 
 def _shard(number: int) -> str:
@@ -330,16 +345,16 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
     reading = reading_of(plan.spec)
     parts = _received(reading, packets, messages)
     if parts is not None:
-        counter = Counter(plan, _shard(number))
+        counter, states = Counter(plan, _shard(number)), state_store(plan, attempt)
         try:
-            with _open_pipeline(plan, reading, number, attempt, counter) as (pipeline, aside):
+            with _open_pipeline(plan, reading, number, states, attempt, counter) as (pipeline, aside):
                 for rows in pipeline.published(parts):
                     owners = owners_of_keys(rows.keys.to_pylist(), plan.shards)
                     yield pack_rows(rows, owners, lambda part: int(part.clocks[0]))
                 rejected = aside.close()
-            shards = {number: str(plan.attempt(attempt))}
+            message = _prepared(plan, states, [number], attempt)
             work = pipeline.meter.work()
-            message = Message(shards=shards, documents_in=counter.total, rejected=rejected, work=work)
+            message = replace(message, documents_in=counter.total, rejected=rejected, work=work)
         except Exception as error:  # a retry would fail the same way
             message = failed(plan, error)
         messages.append(message.to_json())

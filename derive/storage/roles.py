@@ -196,6 +196,10 @@ class Decidable(Readable, Writable, Protocol):
 class Runnable(Readable, Protocol):
     """The role for running tasks."""
 
+    @property
+    def cache(self) -> Path | None:
+        """Return the folder of caches of states on each machine; None for states that stay in the data folder."""
+
     def create(self, *specs: CollectionSpec) -> None:
         """Bind names of collections to their keys and partitions."""
 

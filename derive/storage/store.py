@@ -7,6 +7,7 @@ database, and is durable when it returns, unless its docstring says otherwise.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as SomeOf
 from contextlib import closing
@@ -38,6 +39,7 @@ from derive.storage.capability.table import (
     rewind_inputs,
 )
 from derive.storage.changes import Changes
+from derive.storage.folder_id import known_folder_id
 from derive.storage.history import Garbage, History
 from derive.storage.location import Location, blobs_of
 from derive.storage.metadata.collection import (
@@ -120,12 +122,15 @@ class Store:
         host: the machine; tests pass others.
         reading: whether to open only for reads: then no folder is created, and a read-only folder suffices.
         accept_older: whether to accept a metadata database that is older than the files beside it.
+        cache: folder for caches of the states of shards on each machine, which lets the states travel as objects; None
+            for states that stay in the data folder.
 
     Raises:
         StorageError: another machine uses the data folder, the folder cannot be used, or its metadata database is
             missing, foreign or outdated.
 
     Attributes:
+        cache: folder of this data folder's caches on each machine; None for states that stay in the data folder.
         location: location of the segments.
         timeline: source of timestamps.
         history: history, which compaction rewrites.
@@ -149,12 +154,14 @@ class Store:
         host: Host | None = None,
         reading: bool = False,
         accept_older: bool = False,
+        cache: Path | None = None,
     ) -> None:
         self.root = root
         self._metadata, self._lock = open_metadata(
             root, host or this_host(), durable=durable, reading=reading, accept_older=accept_older
         )
         self.location = self._find_location()
+        self.cache = None if cache is None else cache.absolute() / _cache_name(root)
         self.timeline = Timeline(self._metadata, wall, elapsed)
         self.history = History(self._metadata)
         self._blobs = blobs_of(self.location)
@@ -746,3 +753,8 @@ class Store:
                 rewind_inputs(db, name, keys)
             if undone is not None:
                 undo_load(db, *undone)
+
+
+def _cache_name(root: Path) -> str:
+    """Return the name of a data folder's caches; copies of a folder, which share its identifier, have others."""
+    return f"{known_folder_id(root)}-{hashlib.sha256(str(root.absolute()).encode()).hexdigest()[:8]}"

@@ -32,6 +32,7 @@ def do_history(
     history: str = "all",
     begin: int = 0,
     durable: bool = False,
+    cache: Path | None = None,
     done: Callable[[Store, int], None] = lambda *_: None,
 ) -> None:
     """Do every step of a history, from one of them on, that is not done yet.
@@ -42,9 +43,10 @@ def do_history(
         history: which of `HISTORIES`.
         begin: the first step.
         durable: survive a loss of power.
+        cache: as for `Store`.
         done: told after every step how many are done.
     """
-    store = Store(data, wall=lambda: LATER, durable=durable)
+    store = Store(data, wall=lambda: LATER, durable=durable, cache=cache)
     for number, step in enumerate(HISTORIES[history][begin:], start=begin + 1):
         step(catalog, store)
         done(store, number)

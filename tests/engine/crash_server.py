@@ -78,13 +78,14 @@ def main() -> None:
 
 def obey(catalog: CatalogSpec, order: dict[str, Any]) -> int:
     failpoint.arm(order.get("failpoint") or "")
+    cache = Path(order["cache"]) if order.get("cache") else None
     try:
         if order["do"] == "history":
-            do_history(catalog, Path(order["data"]))
+            do_history(catalog, Path(order["data"]), cache=cache)
         elif order["do"] == "powered history":
             do_under_power(catalog, order)
         else:
-            Deeds(catalog, order["data"], order["wall"]).do(order["do"], order["arguments"])
+            Deeds(catalog, order["data"], order["wall"], cache).do(order["do"], order["arguments"])
     except FencedError:
         traceback.print_exc()
         return _FENCED
@@ -97,14 +98,15 @@ def obey(catalog: CatalogSpec, order: dict[str, Any]) -> int:
 class Deeds:
     """What can be done to a data folder; each may be done again after it was interrupted."""
 
-    def __init__(self, catalog: CatalogSpec, data: str, wall: int) -> None:
+    def __init__(self, catalog: CatalogSpec, data: str, wall: int, cache: Path | None = None) -> None:
         self.catalog = catalog
+        self.cache = cache
         self.data = Path(data)
         self.wall = wall
         self.store = self.open()
 
     def open(self) -> Store:
-        return Store(self.data, wall=lambda: self.wall, durable=False)
+        return Store(self.data, wall=lambda: self.wall, durable=False, cache=self.cache)
 
     def do(self, what: str, arguments: list[Any]) -> None:
         getattr(self, what)(*arguments)

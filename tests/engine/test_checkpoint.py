@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from derive.engine.transactor import Checkpoint
+from derive.engine.transactor import Checkpoint, Prepared
 from derive.position import Position
 from derive.protocol.specs import InputSpec
 from derive.time.positions import Place
@@ -15,7 +15,7 @@ PLACES = {"one": Place("c/source", 0), "two.v2": Place("c/source", 0)}
 def test_checkpoint_moves_only_participating_inputs_and_shards() -> None:
     before = Checkpoint({"one": 10, "two.v2": 20, "two": 90}, PLACES, shards=2, tokens={0: "a", 1: "b"})
 
-    after = before.after([TWO], end=30, tokens={1: "c"})
+    after = before.after([TWO], end=30, prepared=Prepared(tokens={1: "c"}))
 
     assert after == Checkpoint({"one": 10, "two.v2": 30, "two": 90}, PLACES, shards=2, tokens={0: "a", 1: "c"})
     assert (after.position(ONE), after.position(TWO)) == (10, 30)

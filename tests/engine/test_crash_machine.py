@@ -31,6 +31,7 @@ from derive.catalog import load
 from derive.contents.reads import ReadOptions, read_rows
 from derive.document.clock import format_rfc3339
 from derive.shard.state import FOLD_BYTES, shard_folder
+from derive.storage.metadata.chain import paths_of
 
 BASE = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -140,6 +141,7 @@ class CrashMachine(RuleBasedStateMachine):
         self.form: dict[str, Any] = {"counting": "count", "forgets": True, "backfill": 0, "delay": "2s"}
         self.renamed = 0
         self.seen: dict[str, tuple[int, list[Any]]] = {}
+        self.machine = ""  # whose cache has the states of shards, which travel; empty for the data folder
 
     @initialize(shards=st.sampled_from([1, 2, 3]), form=st.booleans())
     def begin(self, shards: int, form: bool) -> None:
@@ -156,6 +158,7 @@ class CrashMachine(RuleBasedStateMachine):
     def do(self, what: str, *arguments: Any, crashes: list[str], source: str = "flow.yaml", late: str = "") -> None:
         order = {"do": what, "source": str(self.folder / source), "wall": self.clock + self.ahead}
         disturbed = {"data": str(self.folder / "disturbed"), "arguments": [*arguments, *([late] if late else [])]}
+        disturbed["cache"] = str(self.folder / self.machine) if self.machine else ""
         self.server.order(order | disturbed, crashes)
         self.server.order(order | {"data": str(self.folder / "twin"), "arguments": arguments})
         self.look()
@@ -227,6 +230,16 @@ class CrashMachine(RuleBasedStateMachine):
     def run_beside_paused_attempts(self, seconds: int, where: str) -> None:
         self.clock += seconds * SECOND
         self.do("run", self.shards, self.most, crashes=[], late=where)
+
+    @rule(machine=st.sampled_from(["", "one", "two", "two"]))
+    def move(self, machine: str) -> None:
+        """The next runs are on another machine, or keep states in the data folder; the twin always keeps them there."""
+        self.machine = machine
+
+    @rule()
+    def lose_machine(self) -> None:
+        if self.machine:
+            shutil.rmtree(self.folder / self.machine, ignore_errors=True)
 
     @rule()
     def wake(self) -> None:
@@ -327,13 +340,13 @@ class CrashMachine(RuleBasedStateMachine):
             belong |= world.store.garbage.known(name)
         for name in DERIVED:
             task = world.task(name)
-            belong |= {f"state/{name}@/epoch", f"logs/{name}@.jsonl"}
+            belong |= {f"state/{name}@/epoch", f"logs/{name}@.jsonl"} | paths_of(task.chains.values())
             for number in range(task.shards):
                 folder = shard_folder(root, name, number, task.shards)
                 belong |= {str((folder / file).relative_to(root)) for file in ("state.db", "lock")}
                 attempts = [entry for entry in folder.glob("*-*") if entry.is_dir()]
                 belong |= {str(file.relative_to(root)) for entry in attempts for file in entry.iterdir()}
-                if number in task.tokens:
+                if number in task.tokens and number not in task.chains:
                     # Attempts at one transaction stay together until the next one, as does the one before it if its
                     # log was too short to be folded.
                     transaction = task.tokens[number].rpartition("-")[0]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from derive.catalog import load
 from derive.failpoint import FAILPOINTS
+from derive.storage.metadata.chain import paths_of
 from derive.storage.metadata.place import place_of
 from derive.storage.metadata.shared_opening import settle_place
 
@@ -81,9 +82,10 @@ class Home:
         self.folder = folder
         self.server = server
 
-    def go(self, data: Path, failpoint: str = "") -> int:
+    def go(self, data: Path, failpoint: str = "", cache: Path | None = None) -> int:
         """Do the history, or the rest of it, in a process of its own; its exit status."""
         order = {"do": "history", "source": str(self.folder / "flow.yaml"), "data": str(data)}
+        order |= {"cache": str(cache)} if cache else {}
         status = self.server.attempt(order, failpoint)
         assert status in (0, -signal.SIGKILL)
         return status
@@ -115,10 +117,12 @@ def expected(home: Home) -> dict[str, str]:
 # Those of materializations are reached in test_materialization_kills.py, those of hydration in
 # tests/compute/test_hydration.py, those of dataflows in test_torture_instances.py, those of backups in
 # tests/backup/test_backup.py, those of refills in test_refills.py, those of shadows and swaps in test_shadow_kills.py,
+# those of states that travel in test_l2_crash_of_a_travelling_state_does_not_change_results,
 # those of switches in test_switch_kills.py, those of retries in test_quarantine_kills.py, and those of upgrades in tests/sql/test_names_upgrade.py.
 ELSEWHERE = (
     *(
         "backup.",
+        "chain.",
         "dataflow.",
         "hydration.",
         "materialize.",
@@ -171,6 +175,40 @@ def test_l2_crash_at_any_step_does_not_change_results(failpoint: str, home: Home
     world.store.close()
     assert left <= known  # no orphans
     assert sinces == [BASE + 20 * 400_000, BASE + 25 * 400_000]
+
+
+TRAVELLING = ["chain.collected", "chain.fetched", "chain.put", "chain.putting", "split.copied", "split.committed"]
+TRAVELLING += ["state.committed", "state.committing", "state.folded", "state.folding", "state.linked"]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("machine", ["same", "other", "none", "postgresql"])
+@pytest.mark.parametrize("failpoint", TRAVELLING)
+def test_l2_crash_of_a_travelling_state_does_not_change_results(
+    failpoint: str, machine: str, home: Home, expected: dict[str, str]
+) -> None:
+    """Law: a state that travels gives the same documents, also if it continues elsewhere, or in the data folder."""
+    from postgres_server import server
+
+    data, cache = home.folder / f"{failpoint}-{machine}", home.folder / f"{failpoint}-{machine}-cache"
+    next_cache = {"other": cache / "other", "none": None}.get(machine, cache)
+    if machine == "postgresql":
+        settle_place(data, place_of(server().metadata_url_by_file), creates=True)
+    if failpoint == "chain.fetched":
+        assert home.go(data, "state.committed:6", cache) == -signal.SIGKILL
+        cache = cache / "empty"
+    if failpoint == "chain.collected":
+        assert home.go(data, "chain.put:6", cache) == -signal.SIGKILL
+
+    assert home.go(data, f"{failpoint}:2" if failpoint.startswith("chain.put") else failpoint, cache) == -signal.SIGKILL
+    assert home.go(data, "", next_cache) == 0
+    assert digest(data) == expected
+    world = World(data, load(home.folder / "flow.yaml"))
+    chains = [chain for task in world.store.tasks() for chain in task.chains.values()]
+    world.store.close()
+    stored = {str(path.relative_to(data)) for path in (data / "chains").rglob("*") if path.is_file()}
+    assert paths_of(chains) <= stored
+    assert chains or machine == "none"
 
 
 @pytest.mark.torture  # test_crash_machine.py has repeated crashes, too

@@ -25,6 +25,8 @@ from derive.shard.plan import Plan
 from derive.shard.progress import Message, Progress
 from derive.shard.tick_combiner import are_shared, gather_ticks
 from derive.shard.worker import MESSAGE, Stages, carry_out, run_alone, stages_of
+from derive.storage.location import blobs_of
+from derive.storage.metadata.chain import paths_of
 from derive.storage.segments.rows import KeyRows, WrittenRows
 from derive.time.positions import Segment
 
@@ -105,6 +107,24 @@ def test_conflict_free_shards_publish_the_same_as_one(keys: list[int], shards: i
     assert sum(message.documents_out for message in messages) == single.documents_out
     owners = owners_of_keys([pack([index]) for index in range(len(keys))], shards).tolist()
     assert {number for message in messages for number in message.shards} == set(owners)
+
+
+@pytest.mark.parametrize("is_conflict_free", [True, False])
+def test_shards_with_travelling_states_publish_the_same(is_conflict_free: bool, tmp_path: Path) -> None:
+    keys = [1, 2, 3, 4, 1, 2, 3, 4, 1, 1]
+    for name in ("one", "several"):
+        (tmp_path / name).mkdir()
+    alone, apart = plan_of(tmp_path / "one", keys, 1), plan_of(tmp_path / "several", keys, 3)
+    apart = replace(apart, cache=tmp_path / "cache", is_conflict_free=is_conflict_free)
+
+    (single,) = run_alone(alone, 0, 1)
+    messages = carry_out(apart.root, stages_of(apart), Shuffle())
+
+    assert [message.error for message in messages] == [None] * len(messages)
+    assert published(apart, segments_of(messages)) == published(alone, single.segments)
+    links = {number: chain for message in messages for number, chain in message.links.items()}
+    assert links.keys() == {number for message in messages for number in message.shards}
+    assert paths_of(links.values()) <= set(blobs_of(apart.root).list("chains/w/out@", "*"))
 
 
 @settings(max_examples=examples(40, 10))

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from derive.errors import ViewError
 from derive.protocol.definition_text import Definition
 from derive.storage.capability.table import Capability, TaskCapability
+from derive.storage.metadata.chain import Chain, ChainMove
 from derive.time.positions import Place, Segment
 
 
@@ -95,6 +96,7 @@ class TaskState:
         fingerprints: fingerprint of each part of the derivation, which changes with an edit.
         edits: edits of parts after the output of the task began.
         home: the task in whose folder the state is, after a swap; empty for the task's own folder.
+        chains: chain of the state of each shard (by number) whose state travels.
     """
 
     name: str
@@ -109,6 +111,7 @@ class TaskState:
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     edits: tuple[Edit, ...] = ()
     home: str = ""
+    chains: Mapping[int, Chain] = field(default_factory=dict)
 
     @property
     def folder(self) -> str:
@@ -174,6 +177,7 @@ class TaskCommit:
         derived: facts about a derivation's transaction, or about its steps in order; empty for other tasks.
         applied: the definition of a materialization; None for other tasks.
         work: work of each transform, by state key.
+        chains: changes of the chains of shards whose state travels, or has travelled.
     """
 
     positions: Mapping[str, int]
@@ -186,6 +190,7 @@ class TaskCommit:
     derived: tuple[Derived, ...] = ()
     applied: Definition | None = None
     work: Mapping[str, Work] = field(default_factory=dict)
+    chains: tuple[ChainMove, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +219,12 @@ class Divided:
     Attributes:
         shards: number of shards.
         tokens: for each shard (by number) with state, the attempt that prepared the state.
+        chains: chain of the state of each shard (by number) whose state travels.
     """
 
     shards: int
     tokens: Mapping[int, str]
+    chains: Mapping[int, Chain] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from derive.storage.metadata.sqlite_tables import (
+    CHAINS,
     COUNTERS,
     FOLLOWED,
     INGESTIONS,
@@ -93,7 +94,17 @@ def _translated(statements: str) -> str:
 
 CREATE = (
     _translated(
-        TABLES + SQL_CATALOG + PAST + INGESTIONS + FOLLOWED + VERSIONS + QUARANTINE + COUNTERS + LOCATION + WORK
+        TABLES
+        + SQL_CATALOG
+        + PAST
+        + INGESTIONS
+        + FOLLOWED
+        + VERSIONS
+        + QUARANTINE
+        + CHAINS
+        + COUNTERS
+        + LOCATION
+        + WORK
     )
     + _FOLDER
     + _INDEXES

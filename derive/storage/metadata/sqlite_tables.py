@@ -222,6 +222,20 @@ CREATE TABLE IF NOT EXISTS decision (  -- decided entries of quarantines
 ) WITHOUT ROWID;
 """
 
+CHAINS = """
+CREATE TABLE IF NOT EXISTS chain (      -- links of the states of shards that travel, as in `Link`
+    task TEXT NOT NULL REFERENCES task,
+    shard INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    path TEXT NOT NULL,
+    start INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    digest TEXT NOT NULL,
+    is_snapshot INTEGER NOT NULL,
+    PRIMARY KEY (task, shard, position)
+) WITHOUT ROWID;
+"""
+
 COUNTERS = """
 CREATE TABLE IF NOT EXISTS counter (    -- counters of identity columns of SQL
     id INTEGER PRIMARY KEY,
@@ -326,13 +340,14 @@ CREATE TEMP VIEW size AS
     SELECT collection, count(*) AS segments, sum(documents) AS documents, sum(bytes) AS bytes
     FROM segment GROUP BY collection;
 """,
+    "chain": "CREATE TEMP TABLE chain (task, shard, position, path, start, bytes, digest, is_snapshot)",
     "location": "CREATE TEMP TABLE location (url)",
     "shadow_binding": "CREATE TEMP TABLE shadow_binding (task, keys, live, definition, is_held, error)",
     "work": "CREATE TEMP TABLE work (task, transform, documents, published, micros)",
 }
 """Substitutes for tables that a database lacks if an older release of this format wrote it, and it only can be read."""
 
-LATEST = PAST + INGESTIONS + FOLLOWED + VERSIONS + QUARANTINE + COUNTERS + LOCATION + WORK + _INDEXES
+LATEST = PAST + INGESTIONS + FOLLOWED + VERSIONS + QUARANTINE + CHAINS + COUNTERS + LOCATION + WORK + _INDEXES
 """Tables of format 12 that its first databases lack; they also lack the column of `HOME`, and `SIZES`."""
 
 UPGRADES = {9: _IDENTITY, 10: _RELATIONS + SQL_CATALOG, 11: LATEST}

@@ -26,6 +26,7 @@ from derive.errors import FlowError
 from derive.protocol.collection import quarantine_name, version_name
 from derive.protocol.definition_text import Definition
 from derive.storage.capability.table import release_run, rewind_inputs
+from derive.storage.metadata.chain import give_chains
 from derive.storage.metadata.collection import (
     delete_collection,
     empty_collection,
@@ -248,6 +249,7 @@ def _exchange_progress(db: Transaction, shadow: Shadow, live: Mapping[str, str],
     )
     db.execute("UPDATE shard SET task = ? WHERE task = ?", (name, shadow.name))
     db.execute("UPDATE work SET task = ? WHERE task = ?", (name, shadow.name))
+    give_chains(db, shadow.name, name)
     insert_definition(db, definition)
     db.execute("UPDATE history SET task = ?, definition = ? WHERE task = ?", (name, definition.digest, shadow.name))
     db.execute("DELETE FROM capability WHERE task = ?", (name,))

@@ -20,6 +20,7 @@ import orjson
 from derive.errors import FrontierError
 from derive.protocol.definition_text import Definition
 from derive.storage.capability.table import downgrade_inputs, downgrade_run, release_run, rename_inputs, require_run
+from derive.storage.metadata.chain import move_chains, read_chains, replace_chains
 from derive.storage.metadata.collection import advance_upper, upper_of
 from derive.storage.metadata.descriptions import (
     CollectionUpdate,
@@ -194,6 +195,7 @@ def read_task(db: Transaction, name: str) -> TaskState | None:
         fingerprints=orjson.loads(fingerprints),
         edits=tuple(Edit(*edit) for edit in orjson.loads(edits)),
         home=home,
+        chains=read_chains(db, name),
     )
 
 
@@ -251,11 +253,12 @@ def write_note(db: Transaction, name: str, note: TaskNote) -> None:
         case Renamed(keys):
             end_part(db, name)
             _rename(db, name, keys)
-        case Divided(shards, tokens):
+        case Divided(shards, tokens, chains):
             db.execute("UPDATE task SET shards = ? WHERE name = ?", (shards, name))
             db.execute("DELETE FROM shard WHERE task = ?", (name,))
             rows = [(name, number, token) for number, token in tokens.items()]
             insert_rows(db, "shard", rows)
+            replace_chains(db, name, chains)
 
 
 def _rename(db: Transaction, name: str, keys: Mapping[str, str]) -> None:
@@ -293,6 +296,7 @@ def forget_task(db: Transaction, name: str) -> None:
     release_run(db, name)
     db.execute("DELETE FROM shard WHERE task = ?", (name,))
     db.execute("DELETE FROM work WHERE task = ?", (name,))
+    replace_chains(db, name, {})
     forget_past(db, name)
     db.execute("DELETE FROM task WHERE name = ?", (name,))
     db.execute("INSERT INTO task (name, shards, positions, epoch) VALUES (?, 0, '{}', ?)", (name, epoch + 1))
@@ -342,6 +346,7 @@ def advance_task(db: Transaction, name: str, commit: TaskCommit) -> None:
     tokens = [(name, number, token) for number, token in commit.shards.items()]
     insert_rows(db, "shard", tokens, "ON CONFLICT (task, number) DO UPDATE SET token = excluded.token")
     _add_work(db, name, commit.work)
+    move_chains(db, name, commit.chains)
     downgrade_inputs(db, name, commit.needs, may_step_back=commit.may_step_back)
 
 
