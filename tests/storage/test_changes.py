@@ -34,12 +34,12 @@ NAME = "c/events"
 LONG = 60.0
 """Seconds that no test is meant to take."""
 
+pytestmark = pytest.mark.both_databases
+
 ANSWERS = """
 import sys
 from pathlib import Path
 from derive.storage.store import Store
-
-pytestmark = pytest.mark.both_databases
 
 store = Store(Path(sys.argv[1]), durable=False)
 wakes = store.changes.wakes()

@@ -36,6 +36,7 @@ DERIVED = """
     derive: {using: {sqlite: {}}, transforms: [{name: one, source: l/raw, shuffle: any, lambda: SELECT $id;}]}
 """
 NAME = "l/events"
+pytestmark = pytest.mark.both_databases
 ELSEWHERE = "another.example.com:1:2a2a/4026531836:99"
 
 
@@ -75,7 +76,6 @@ from derive.engine.executor import InProcessExecutor
 from derive.engine.task_reconciler import open_run
 from derive.storage.store import Store
 
-pytestmark = pytest.mark.both_databases
 store = Store(Path(sys.argv[2]), wall=lambda: 1_000_000)
 open_run(load(Path(sys.argv[1])), store, InProcessExecutor()).step()
 os.kill(os.getpid(), signal.SIGKILL)
