@@ -117,16 +117,13 @@ def _doubles(texts: Texts, datum_of: Callable[[str], Datum]) -> Sequence[Datum] 
 
 def _numbers(texts: Texts) -> list[Any] | None:
     """Return the values of texts as JSON, with None for NULL; None if they are not as many values of JSON."""
-    listed: Sequence[Any] = texts
-    if None in texts:
-        if "null" in texts:
-            return None
-        listed = ["null" if text is None else text for text in texts]
+    nulls = texts.count(None)
+    listed: Sequence[Any] = ["null" if text is None else text for text in texts] if nulls else texts
     try:
         numbers: list[Any] = orjson.loads(f"[{','.join(listed)}]")
     except ValueError:
         return None
-    return numbers if len(numbers) == len(texts) else None
+    return numbers if len(numbers) == len(texts) and numbers.count(None) == nulls else None
 
 
 _CONVERSIONS: Mapping[Type, Callable[[Texts, Callable[[str], Datum]], Sequence[Datum] | None]] = {

@@ -153,6 +153,15 @@ def test_copied_numbers_equal_postgresql(postgres: Connection, kind: Type, text:
     assert actual == expected
 
 
+@pytest.mark.parametrize("kind", [Type.BIGINT, Type.DOUBLE])
+@pytest.mark.parametrize("lines", ["null\n", "null \n\\N\n", "2\n null\n"])
+def test_copied_null_of_json_is_no_number(kind: Type, lines: str) -> None:
+    reader = CopyIn(CopyFormat(), "n", [("a", kind)])
+    with pytest.raises(SqlError) as caught:
+        reader.feed(f"1\n{lines}".encode())
+    assert caught.value.sqlstate == "22P02"
+
+
 def test_copied_lines_keep_their_number_and_rest() -> None:
     reader = CopyIn(CopyFormat(), "t", COLUMNS)
     rows = reader.feed(b"a\t1\tt\nb\t2\tf\n\\N\t\\N\t\\N\nc\\\\d\\x41\t3\tt\ne\t")
