@@ -29,6 +29,13 @@ from derive.sql.parser.transaction_statements import (
 from derive.sql.preparation import Plan
 from derive.sql.results import Prepared, ReadyRows, Result, TransactionStatus
 
+_OF_TEXT = frozenset({"42601", "57014"})
+"""SQLSTATEs of a preparation that an aborted transaction reports, too: of the syntax, and of a cancellation."""
+
+
+def _aborted() -> SqlError:
+    return SqlError("25P02", "current transaction is aborted, commands ignored until end of transaction block")
+
 
 class SqlSession:
     """One client's session.
@@ -89,9 +96,14 @@ class SqlSession:
         """Prepare one statement."""
         state = self._state
         state.go_on()
-        if len(text) <= MOST_CHARACTERS:
-            return planned(state, text, oids).prepared()
-        return await self._prepare_long(text, oids)
+        try:
+            if len(text) <= MOST_CHARACTERS:
+                return planned(state, text, oids).prepared()
+            return await self._prepare_long(text, oids)
+        except SqlError as error:
+            if state.is_failed and error.sqlstate not in _OF_TEXT:
+                raise _aborted() from error
+            raise
 
     async def _prepare_long(self, text: str, oids: Sequence[int]) -> Prepared:
         """Prepare a long statement in a thread."""
@@ -117,7 +129,7 @@ class SqlSession:
         before = prepared.plan
         assert isinstance(before, Plan)
         if self._state.is_failed and not isinstance(before.statement, Commit | Rollback | RollbackTo):
-            raise SqlError("25P02", "current transaction is aborted, commands ignored until end of transaction block")
+            raise _aborted()
         done = self._state.limit()
         try:
             result = await carry_out(self._state, current(self._state, before), arguments)

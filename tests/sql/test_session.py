@@ -151,6 +151,8 @@ async def test_transactions_read_at_one_time(coordinator: Coordinator) -> None:
     assert await one("SELECT * FROM t") == [("1",)]  # its own row
     assert await one.fails("SUBSCRIBE t") == "25001"
     assert await one.fails("SELECT 1") == "25P02"
+    assert await one.fails("SELECT * FROM missing") == "25P02"
+    assert await one.fails("SELEC 1") == "42601"
     assert await one.tag("COMMIT") == "ROLLBACK"
     assert await two("SELECT * FROM t") == []
 

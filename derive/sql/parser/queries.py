@@ -105,6 +105,8 @@ class FromParser:
     def __init__(self, reader: TokenReader, queries: QueryParser) -> None:
         self._reader = reader
         self._queries = queries
+        self._joins: set[int] = set()
+        """Positions of parentheses that contain a join, and look like a query: each is tried as a query once."""
 
     def parse(self) -> FromItem:
         """Read a relation with all its joins."""
@@ -192,7 +194,7 @@ class FromParser:
         reader = self._reader
         mark = reader.mark()
         reader.expect_symbol("(")
-        if self._queries.begins_query():
+        if mark not in self._joins and self._queries.begins_query():
             query = self._query(mark)
             if query is not None:
                 return DerivedTable(query, is_lateral, self.alias(), offset)
@@ -229,6 +231,7 @@ class FromParser:
                 raise
         if not is_nested:
             raise reader.error()
+        self._joins.add(mark)
         reader.return_to(mark)
         reader.expect_symbol("(")
         return None
@@ -289,6 +292,8 @@ class QueryParser:
         self.tables = FromParser(reader, self)
         self.into: tuple[QualifiedName, Select] | None = None
         """The new table of SELECT INTO, with the query that has INTO."""
+        self._no_queries: set[int] = set()
+        """Positions of expressions that look like a query: each is tried as a query once."""
 
     def begins_query(self) -> bool:
         """Return whether a query is next; after an opening parenthesis, an expression may be next, too."""
@@ -311,9 +316,16 @@ class QueryParser:
         mark = self._reader.mark()
         if not self._reader.is_symbol("("):
             return self.parse()
-        query = self.parse()
-        if self._reader.is_symbol(")"):
-            return query
+        if mark in self._no_queries:
+            return None
+        try:
+            query = self.parse()
+            if self._reader.is_symbol(")"):
+                return query
+        except SqlError as error:
+            if error.sqlstate != "42601":
+                raise
+        self._no_queries.add(mark)
         self._reader.return_to(mark)
         return None
 

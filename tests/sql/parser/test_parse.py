@@ -175,6 +175,22 @@ def test_nested_statements_are_parsed() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "select {begin}(select 1){end}".format(begin="(" * 40, end=" + 1)" * 40),
+        "select * from {begin}(select 1) x{end}".format(begin="(" * 40, end=" cross join t)" * 40),
+        "select * from {begin}(select 1) x{end}".format(begin="((select * from " * 40, end=") a cross join t)" * 40),
+        "select {begin}1{end}".format(begin="((select " * 40, end=") + 1)" * 40),
+    ],
+)
+def test_nested_parentheses_are_parsed_a_few_times_each(text: str) -> None:
+    assert isinstance(parse(text), SelectStatement)
+    with pytest.raises(SqlError) as caught:
+        parse(f"{text[:-2]} where where")
+    assert caught.value.sqlstate == "42601"
+
+
+@pytest.mark.parametrize(
     ("text", "time"),
     [
         ("select a from t as of 5", 5),
