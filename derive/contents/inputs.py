@@ -51,6 +51,7 @@ class TableInput:
         table: the table.
         as_of: timestamp, at or above the table's `since` and below its `upper`.
         requested: indexes of the needed columns of the snapshot; other columns may be NULL. None for all columns.
+        on_close: called when the input is closed.
 
     Attributes:
         types: types of the columns.
@@ -66,13 +67,20 @@ class TableInput:
 
     has_more = keeps = False
 
-    def __init__(self, store: Readable, table: Table, as_of: int, requested: Collection[int] | None = None) -> None:
+    def __init__(
+        self,
+        store: Readable,
+        table: Table,
+        as_of: int,
+        requested: Collection[int] | None = None,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
         self.types: tuple[Type, ...] = tuple(column.type for column in columns_of(table))
         self.since = as_of
         self.failure: tuple[int, ViewError] | None = None
         self._store = store
         self._table = table
-        self._requested = requested
+        self._requested, self._on_close = requested, on_close
         self._rows = rows_of(table)
         self._frontier = as_of + 1
         self._capability = store.capabilities.keep(table.name, as_of, table.id)
@@ -80,6 +88,8 @@ class TableInput:
     def close(self) -> None:
         """Release the capability to read."""
         self._capability.close()
+        if self._on_close is not None:
+            self._on_close()
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
         """Yield the rows at `since`, the only time that may be read."""
@@ -135,4 +145,9 @@ class TableInput:
 def _opened(root: Path, table: Table, as_of: int, requested: Collection[int] | None) -> TableInput:
     from derive.storage.store import Store
 
-    return TableInput(Store(root, reading=True), table, as_of, requested)
+    store = Store(root, reading=True)
+    try:
+        return TableInput(store, table, as_of, requested, store.close)
+    except BaseException:
+        store.close()
+        raise

@@ -54,6 +54,7 @@ class ReducedInput:
         most_updates: see `MOST_UPDATES`.
         requested: indexes of the needed columns; other columns are NULL. None for all columns.
         place: file of the reduced documents; None for a temporary one.
+        on_close: called when the input is closed.
 
     Attributes:
         types: types of the columns.
@@ -77,6 +78,7 @@ class ReducedInput:
         most_updates: int = MOST_UPDATES,
         requested: Collection[int] | None = None,
         place: Path | None = None,
+        on_close: Callable[[], None] | None = None,
     ) -> None:
         columns = columns_of(spec)
         self.types: tuple[Type, ...] = tuple(column.type for column in columns)
@@ -86,7 +88,7 @@ class ReducedInput:
         self._source = spec
         self._most_updates = most_updates
         self._rows = compile_rows(columns, requested)
-        self._place = place
+        self._place, self._on_close = place, on_close
         self._frontier = as_of + 1
         self._held: apsw.Connection | None = None
         self._capability = store.capabilities.keep(spec.name, as_of, at=as_of)
@@ -98,6 +100,8 @@ class ReducedInput:
         self._capability.close()
         if self._held is not None:
             self._held.close()
+        if self._on_close is not None:
+            self._on_close()
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
         """Yield the rows at `since`, the only time that may be read."""
@@ -253,7 +257,12 @@ def _opened(
 ) -> ReducedInput:
     from derive.storage.store import Store
 
-    return ReducedInput(Store(root, reading=True), spec, as_of, requested=requested, place=place)
+    store = Store(root, reading=True)
+    try:
+        return ReducedInput(store, spec, as_of, requested=requested, place=place, on_close=store.close)
+    except BaseException:
+        store.close()
+        raise
 
 
 def _database(place: Path | None) -> apsw.Connection:

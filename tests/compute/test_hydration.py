@@ -266,6 +266,7 @@ class Stages:
     def __init__(self) -> None:
         self.orders: list[Order] = []
         self.is_open = True
+        self.fatal: set[int] = set()
 
     def __call__(self, order: Order) -> Staged:
         self.orders.append(order)
@@ -283,6 +284,8 @@ class _Stage:
         self._stages, self._order = stages, order
 
     def outcome(self) -> Mapping[int, FlowError] | None:
+        if not self._stages.fatal.isdisjoint(first.identifier for first in self._order.dataflows):
+            raise SqlError("XX000", "the process has ended")
         return carry_out(self._order) if self._stages.is_open else None
 
     def stop(self) -> None: ...
@@ -328,6 +331,18 @@ def test_slow_view_is_tried_alone_after_others_have_begun(monkeypatch: pytest.Mo
     assert stages.batches == [[9, 8], [8]]
     assert is_known(instance, 9)
     assert instance.take_slow() == {8}
+    instance.close()
+
+
+def test_view_that_ends_its_process_is_tried_alone() -> None:
+    orders, stages = many(), Stages()
+    stages.fatal = {10}
+    instance = Instance(most_here=0, stage=stages)
+    for identifier in (9, 10, 11):
+        instance.maintain(identifier, COUNTS, 4, {1: orders.movable(4)})
+    steps(instance)
+    assert stages.batches == [[9, 10, 11], [9], [10], [11]]
+    assert [is_known(instance, 9), instance.failure(10) is None, is_known(instance, 11)] == [True, False, True]
     instance.close()
 
 
@@ -416,6 +431,21 @@ def test_hydration_process_takes_the_next_view() -> None:
             os.kill(first, signal.SIGKILL)
     assert first not in children()
     instance.close()
+
+
+def test_end_of_a_hydration_leaves_its_former_process_to_others(tmp_path: Path) -> None:
+    """A hydration whose rows are computed may end while its process computes the rows of the next one."""
+    stages = []
+    for name in ("first", "second"):
+        (folder := tmp_path / name).mkdir()
+        stages.append(staging.Staging(Order(folder, 1, {}, (), is_prompt=True)))
+        while name == "first" and stages[0].outcome() is None:
+            wait([stages[0]._worker.answers], 1)
+    (process,) = children()
+    stages[0].stop()
+    while stages[1].outcome() is None:
+        wait([stages[1]._worker.answers], 1)
+    assert children() == {process}
 
 
 def test_killed_hydration_process_is_restarted() -> None:

@@ -246,6 +246,20 @@ def test_input_reports_each_insertion_once(world: World) -> None:
         assert source.poll() == (frontier, [])
 
 
+def test_input_that_a_process_opens_ends_its_use_of_the_folder(world: World, tmp_path: Path) -> None:
+    """A process may open many inputs, one after the other."""
+    ingest(world, {"b": 1, "a": "x", "n": 1})
+    table = world.store.tables.create("t", [TableColumn("a", "integer")])
+    lock = world.store.root / "host.lock"
+    before = lock.read_text()
+    for source in (world.catalog.collections[NAME], table):
+        with closing(relation_input(world.store, source, table.since)) as given:
+            opened = given.opener(table.since, None, tmp_path / "place")()
+            assert lock.read_text() != before
+            opened.close()
+            assert lock.read_text() == before
+
+
 def test_an_input_notices_a_reset(world: World) -> None:
     world.claim(NAME)
     as_of = ingest(world, {"b": 1, "a": "x", "n": 1}, door=Door.TEST)

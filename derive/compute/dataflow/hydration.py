@@ -408,6 +408,8 @@ class Hydrations:
                 group, identifier, source = self._refills.popleft()
                 self._refilling = None
                 is_refilled(group, identifier, source, current.place(identifier), failure)
+            elif failure is not None and len(current.order.dataflows) > 1:
+                self._alone |= current.wanted  # one of them may have ended the process
             elif failure is not None:
                 for identifier in sorted(current.wanted):
                     is_failed(identifier, failure)

@@ -180,6 +180,7 @@ class Staging:
     def __init__(self, order: Order) -> None:
         self._order = order
         self._tries = 0
+        self._is_done = False
         self._begin()
 
     def _begin(self) -> None:
@@ -210,6 +211,7 @@ class Staging:
             if not worker.process.is_alive():
                 self._try_again()
             return None
+        self._is_done = True
         if self._order.is_prompt:
             _IDLE.append(worker)
         else:
@@ -230,8 +232,9 @@ class Staging:
         self._begin()
 
     def stop(self) -> None:
-        """Kill the process."""
-        self._worker.end()
+        """Kill the process, unless the task is done: the process may execute another task by now."""
+        if not self._is_done:
+            self._worker.end()
 
 
 class _Worker:
