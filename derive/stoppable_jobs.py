@@ -7,13 +7,40 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Sequence
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-Stops: TypeAlias = set[Callable[[], None]]
-"""Functions that stop jobs: a running job adds one, and removes it at its end."""
+
+class Stops:
+    """Functions that stop jobs: a running job adds one, and removes it at its end."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._functions: set[Callable[[], None]] = set()
+        self._are_called = False
+
+    def add(self, function: Callable[[], None]) -> None:
+        """Add a function, and call it if the jobs were stopped meanwhile."""
+        with self._turn:
+            self._functions.add(function)
+            is_late = self._are_called
+        if is_late:
+            function()
+
+    def discard(self, function: Callable[[], None]) -> None:
+        """Remove a function."""
+        with self._turn:
+            self._functions.discard(function)
+
+    def call(self) -> None:
+        """Call all functions, and later each function that a job adds."""
+        with self._turn:
+            self._are_called, functions = True, list(self._functions)
+        for function in functions:
+            function()
+
 
 _PATIENCE_SECONDS = 1.0
 """Seconds to wait for the end of jobs that were stopped; the end of the process ends their threads."""
@@ -34,7 +61,7 @@ class StoppableJobs(Generic[Item, Result]):
         self._changed = threading.Condition()
         self._results: dict[int, Result] = {}
         self._errors: dict[int, BaseException] = {}
-        self._stops: Stops = set()
+        self._stops = Stops()
         self._is_stopped = False
 
     def results(self, jobs: int) -> Generator[Result, None, None]:
@@ -53,9 +80,7 @@ class StoppableJobs(Generic[Item, Result]):
         finally:
             with self._changed:
                 self._is_stopped = True
-                stops = list(self._stops)
-            for stop in stops:
-                stop()
+            self._stops.call()
             for thread in threads:
                 thread.join(_PATIENCE_SECONDS)
 

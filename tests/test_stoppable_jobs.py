@@ -50,3 +50,11 @@ def test_closed_results_stop_running_jobs_and_begin_no_more() -> None:
     is_waiting.wait()
     results.close()
     assert (is_stopped.is_set(), begun) == (True, [0, 1])
+
+
+def test_job_that_begins_while_jobs_are_stopped_is_stopped() -> None:
+    stops, called = Stops(), list[str]()
+    stops.add(lambda: called.append("early"))
+    stops.call()
+    stops.add(lambda: called.append("late"))
+    assert called == ["early", "late"]

@@ -10,9 +10,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from derive.document.exact import parse_exact
@@ -47,7 +48,7 @@ class TestRun:
     @property
     def failed(self) -> int:
         """Return the number of tests that have failed."""
-        return sum(not row["passed"] for row in self.results.values())
+        return sum(not row["passed"] for row in list(self.results.values()))  # a thread adds rows
 
 
 class TestRuns:
@@ -65,6 +66,7 @@ class TestRuns:
         self._ended = threading.Condition(self._turn)
         self._loaded: tuple[CatalogSpec, Mapping[str, TestSpec]] | None = None
         self._process: subprocess.Popen[str] | None = None
+        self._is_closed = False
         self.last: TestRun | None = None
 
     def tests(self) -> Mapping[str, TestSpec]:
@@ -97,7 +99,7 @@ class TestRuns:
         if name is not None and name not in known:
             raise UsageError(f"the catalog has no test '{name}'")
         with self._turn:
-            if self._process is not None:
+            if self._process is not None or self._is_closed:
                 return
             command = [sys.executable, "-P", "-m", "derive.cli.main", "test", "--source", str(self._folder.source)]
             chosen = [] if name is None else [f"--name={name}"]
@@ -109,11 +111,9 @@ class TestRuns:
             )  # fmt: skip
             run = TestRun(tuple(known) if name is None else (name,))
             self._process, self.last = process, run
-        for work in (self._read_results, self._read_log):
+        limit = _timer(_MOST_SECONDS, lambda: _interrupt(process))
+        for work in (partial(self._read_results, limit=limit), self._read_log):
             threading.Thread(target=work, args=(process, run), name="tests", daemon=True).start()
-        limit = threading.Timer(_MOST_SECONDS, self._end, (process,))
-        limit.daemon = True
-        limit.start()
 
     def wait(self) -> None:
         """Wait until no run is in progress."""
@@ -123,23 +123,19 @@ class TestRuns:
     def stop(self) -> None:
         """Stop a run like Ctrl-C."""
         if (process := self._process) is not None:
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGINT)
-            kill = threading.Timer(_END_SECONDS, self._end, (process,))
-            kill.daemon = True
-            kill.start()
+            _interrupt(process)
 
     def close(self) -> None:
-        """End a run at once."""
-        if (process := self._process) is not None:
-            self._end(process)
-
-    @staticmethod
-    def _end(process: subprocess.Popen[str]) -> None:
-        if process.poll() is None:
+        """End a run, and wait until it has removed its data folders, for some seconds."""
+        with self._turn:
+            self._is_closed, process = True, self._process
+        if process is not None:
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_END_SECONDS)
             process.kill()
 
-    def _read_results(self, process: subprocess.Popen[str], run: TestRun) -> None:
+    def _read_results(self, process: subprocess.Popen[str], run: TestRun, limit: threading.Timer) -> None:
         assert process.stdout is not None
         with process.stdout as lines:
             for line in lines:
@@ -147,6 +143,7 @@ class TestRuns:
                     row = parse_exact(line.encode())
                     run.results[row["test"]] = row
         process.wait()
+        limit.cancel()
         with self._turn:
             run.is_over, self._process = True, None
             self._ended.notify_all()
@@ -156,3 +153,17 @@ class TestRuns:
         with process.stderr as lines:
             for line in lines:
                 run.log = (run.log + line)[-_MOST_CHARACTERS:]
+
+
+def _interrupt(process: subprocess.Popen[str]) -> None:
+    """End a process like Ctrl-C, so that it removes its data folders; kill the process if it continues."""
+    process.send_signal(signal.SIGINT)
+    _timer(_END_SECONDS, process.kill)
+
+
+def _timer(seconds: float, work: Callable[[], None]) -> threading.Timer:
+    """Start and return a timer that does not keep the server from ending."""
+    timer = threading.Timer(seconds, work)
+    timer.daemon = True
+    timer.start()
+    return timer

@@ -18,6 +18,7 @@ from derive.algebra.types import Datum, Row, Type
 from derive.compute.resident import ResidentQuery, ResidentRows
 from derive.sql.coordinator import Coordinator
 from derive.sql.preparation import plan
+from derive.sql.transactions import large_tables
 from derive.sql.transactions.large_tables import LargeTables
 from derive.sql.transactions.writes import ChangedRows, InsertedRows
 from derive.storage.table_types import Table, TableColumn
@@ -150,3 +151,33 @@ async def test_cancelled_query_discards_its_copy(coordinator: Coordinator) -> No
     may_end.set()
     assert isinstance(outcomes[0], asyncio.CancelledError)
     assert tables.size == 0
+
+
+async def test_long_query_of_a_copy_delays_no_other_query(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other queries read Storage: also those that exclude all writers meanwhile."""
+    source = Table(1, "t", (TableColumn("a", "integer"),), (), 0, 9)
+    started, may_end = threading.Event(), threading.Event()
+
+    def is_over() -> bool:
+        started.set()
+        return may_end.wait(60)
+
+    tables = LargeTables(lambda _: source, lambda *_: [(1,)])
+    query = plan("SELECT count(*) FROM generate_series(1, 100000000)", (), coordinator.objects).query
+    assert query is not None
+    long = ResidentQuery(query.relation, query.finishing)
+
+    def rows(asked: ResidentQuery) -> Coroutine[None, None, list[Row] | None]:
+        return tables.rows(asked, (1, (Type.INTEGER,)), 5, (), None, lambda *_: True, is_over)
+
+    short = ResidentQuery(Get(1, (Type.INTEGER,)), Finishing((), None, 0, (0,)))
+    assert [await rows(short), await rows(short)] == [None, [(1,)]]
+    running = asyncio.create_task(rows(long))
+    await asyncio.to_thread(started.wait, 60)
+    monkeypatch.setattr(large_tables, "_PATIENCE_SECONDS", 0.0)
+    assert [await rows(short), await rows(short)] == [None, None]
+    may_end.set()
+    assert await running is None
+    assert await rows(short) == [(1,)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +31,7 @@ from derive.ui.collections import growth
 from derive.ui.folder import Folder
 from derive.ui.server import Address
 from derive.ui.subscriptions import Subscriptions
+from derive.ui.test_runs import TestRuns
 from derive.ui.watcher import Budget, Watcher
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -222,6 +225,27 @@ def test_page_runs_tests_and_shows_differences(folder: Path) -> None:
     for fact in ("Step 2: verify shop/spending", '<code dir="ltr">/spent</code>', ">21<", ">20<", "&lt;script&gt;"):
         assert fact in text
     assert "<script>alert" not in text
+
+
+def test_end_of_the_server_lets_tests_remove_their_data(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, removed, program = tmp_path / "begun", tmp_path / "removed", tmp_path / "program"
+    os.mkfifo(begun)
+    lines = ["import signal", "try:", f"    open({str(begun)!r}, 'w').close()", "    signal.pause()"]
+    lines += ["except KeyboardInterrupt:", f"    open({str(removed)!r}, 'w').close()"]
+    program.write_text("\n".join([f"#!{sys.executable} -IS", *lines]))
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    runs = TestRuns(Folder(folder / "flow.yaml", None))
+    runs.begin(None)
+    assert begun.read_text() == ""
+    runs.close()
+    assert removed.exists()
+    runs.wait()
+    last = runs.last
+    runs.begin(None)
+    assert runs.last is last
 
 
 def test_permitted_statements_write(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 UPDATE and DELETE of many rows, and queries without an index, scan one table. Its rows in Storage are JSON documents in
 many files, so a scan of a copy in memory takes a fraction of the time. Each copied table has a database of its own,
-which one thread at a time uses. As with small tables, a copy is made at the second read, and committed rows are added
-at the next read.
+which one thread at a time uses; while a query takes long, other sessions read Storage. As with small tables, a copy is
+made at the second read, and committed rows are added at the next read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
+from time import monotonic
 
 import apsw
 
@@ -39,6 +40,8 @@ _LEAST_PENDING = 10_000
 _MOST_TABLES = 1_000
 _RETRY = 60_000_000
 """Time after which a table that was too large is read again, in microseconds."""
+_PATIENCE_SECONDS = 1.0
+"""Time for which a query waits for the end of another query of its copy, in seconds."""
 
 Contents = Callable[[Table, int, int, int], list[Row] | None]
 """A function that returns the rows of a table at a time; None if they are more than a number of rows, or of bytes."""
@@ -53,12 +56,26 @@ class _LargeCopy:
     since: int
     rows: ResidentRows
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    begun: float = field(default_factory=monotonic)
+    """Time at which the holder of the lock has begun."""
     count: int = 0
     is_loaded: bool = False
     latest: int = 0
     pending: list[tuple[Sequence[Row], Sequence[int]]] = field(default_factory=list)
     size: int = 0
     """Number of pending changes."""
+
+    async def acquire(self) -> bool:
+        """Acquire the lock, unless its holder takes long; return whether it is acquired."""
+        if self.lock.locked() and monotonic() - self.begun > _PATIENCE_SECONDS:
+            return False
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await self.lock.acquire()
+        except TimeoutError:
+            return False
+        self.begun = monotonic()
+        return True
 
     def fill(self, rows: list[Row]) -> bool:
         self.count = len(rows)
@@ -142,9 +159,9 @@ class LargeTables:
         """
         identifier, types = table
         copy = await self._copy(identifier, time, is_applied) if types else None
-        if copy is None:
+        if copy is None or not await copy.acquire():
             return None
-        async with copy.lock:
+        try:
             is_fit = self._copies.get(identifier) is copy and copy.is_loaded and copy.types == types
             if not (is_fit and copy.since <= time and copy.latest <= time and is_applied(identifier, time)):
                 return None
@@ -160,6 +177,8 @@ class LargeTables:
                 if not is_current:  # also if this task is cancelled, while the thread goes on
                     self._discard(identifier, copy)
             return rows
+        finally:
+            copy.lock.release()
 
     async def _copy(
         self, identifier: GlobalId, time: int, is_applied: Callable[[GlobalId, int], bool]
