@@ -239,13 +239,14 @@ def _merge(store: Maintainable, spec: CollectionSpec, group: Sequence[Segment]) 
         try:
             copy_rows(store.location, spec, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(group)), label)
             written = writer.close()
-            reach("compaction.written")
-            if not store.history.replace(spec.name, group, written):
-                writer.abort()  # the collection was reset meanwhile
-            reach("compaction.replaced")
         except FlowError:
             writer.abort()
             raise
+        reach("compaction.written")
+        # After an error, the segments may be committed: the next compaction finds out, and removes them if not.
+        if not store.history.replace(spec.name, group, written):
+            writer.abort()  # the collection was reset meanwhile
+        reach("compaction.replaced")
 
 
 @contextmanager

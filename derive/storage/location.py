@@ -85,9 +85,9 @@ def require_folder(data: str | Path) -> None:
     Raises:
         UsageError: a URL was named.
     """
-    if _URL.match(str(data)):
+    if scheme := _URL.match(str(data)):  # the rest may have a password
         raise UsageError(
-            f"the data folder cannot be at {data}, because it has databases",
+            f"the data folder cannot be at {scheme.group()}…, because it has databases",
             hint="name a local folder, and keep only the segments of collections at the URL: --data DIR --segments URL",
         )
 

@@ -179,10 +179,18 @@ class TableFiles:
             raise
 
     def remove(self, file: TableFile) -> None:
-        """Remove segments that were not committed."""
-        file.writer.abort()
-        with self._metadata.transaction(synced=False) as db:
-            release(db, file.capability.id)
+        """Remove segments that were not committed.
+
+        A failure is possible after the commit. Segments stay if the outcome is unknown: without a commit, their
+        capability expires, and a later compaction removes them.
+        """
+        with suppress(FlowError):
+            with self._metadata.snapshot() as db:
+                is_committed = not is_live(db, file.capability.id)  # `adopt` releases it
+            if not is_committed:
+                file.writer.abort()
+                with self._metadata.transaction(synced=False) as db:
+                    release(db, file.capability.id)
 
 
 def adopt(db: Transaction, identifier: GlobalId, file: TableFile) -> None:

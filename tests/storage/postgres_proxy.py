@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import threading
 from contextlib import suppress
 from typing import Literal, TypeAlias
 
-Fault: TypeAlias = Literal["request", "answer", "late"]
-"""The lost message: the request to commit; its answer; or the answer, where the request arrives after a while."""
+Fault: TypeAlias = Literal["request", "answer", "late", "interrupted"]
+"""The lost message: the request to commit; its answer; or the answer, where the request arrives after a while, or where
+this process gets Ctrl-C while it connects again."""
 
 COMMIT = b"COMMIT\0"
 
@@ -29,6 +32,7 @@ class Proxy:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         self.fault: Fault | None = None
+        self._interrupts = False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -41,6 +45,10 @@ class Proxy:
         with suppress(OSError):
             while True:
                 client, _ = self._socket.accept()
+                if self._interrupts:
+                    os.kill(os.getpid(), signal.SIGINT)
+                    client.close()
+                    continue
                 server = socket.create_connection(("127.0.0.1", self._target))
                 threading.Thread(target=self._forward, args=(client, server, True), daemon=True).start()
                 threading.Thread(target=self._forward, args=(server, client, False), daemon=True).start()
@@ -62,8 +70,9 @@ class Proxy:
 
     def _lose(self, fault: Fault, data: bytes, client: socket.socket, server: socket.socket) -> None:
         """Close the connection of the client, and let the request reach the server or not."""
-        if fault == "answer":
+        if fault in ("answer", "interrupted"):
             server.sendall(data)
+        self._interrupts = fault == "interrupted"
         client.shutdown(socket.SHUT_RDWR)
         if fault == "late":
             threading.Event().wait(0.02)

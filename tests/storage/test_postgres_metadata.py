@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -223,10 +224,45 @@ def test_folder_follows_its_server_to_another_address(
     [
         ("mysql://db/flow", "it does not begin with postgresql://"),
         ("postgresql://db:port/flow", "it is not a URL"),
+        ("postgresql://flow:secret%@db/flow", "it is not a URL; in a password, write %25 for '%'"),
+        ("postgresql://flow:secret%00@db/flow", "it is not a URL"),
+        ("postgresql://flow:sec ret@db/flow", "it is not a URL"),
+        ("postgresql://flow:1?secret@db/flow", "it is not a URL"),
+        ("postgresql://flow:1#secret@db/flow", "it is not a URL"),
+        ("postgresql://flow:1@secret@db/flow", "it is not a URL"),
+        ("postgresql://flow:sec/ret@db/flow", "it is not a URL"),
         ("postgresql://db/flow?schema=Shop", "the name of its schema is not at most 48 small letters, digits and '_'"),
         ("postgresql://db/flow?color=red", "cannot be used: invalid URI query parameter"),
     ],
 )
 def test_wrong_addresses_are_refused(url: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
         PostgresMetadata(tmp_path, place_of(url))
+    assert "sec" not in f"{caught.value}{caught.value.__cause__}"
+
+
+def test_address_without_a_host_is_of_a_socket(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r'connection to server on socket "/nowhere/.s.PGSQL.5432" failed'):
+        PostgresMetadata(tmp_path, place_of("postgresql:///flow?host=/nowhere"))
+
+
+def test_mistaken_address_can_be_corrected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle_place(tmp_path / "data", place_of("postgresql://127.0.0.1:1/flow"), creates=True)
+    with pytest.raises(StorageError, match="cannot be reached"):
+        Store(tmp_path / "data")
+    monkeypatch.setenv(VARIABLE, server().metadata_url)
+    settle_place(tmp_path / "data", place_of(os.environ[VARIABLE]), creates=True)
+    Store(tmp_path / "data").close()
+
+
+def test_process_that_is_interrupted_during_a_commit_commits_nothing_more(
+    tmp_path: Path, place: Place, proxy: Proxy
+) -> None:
+    """Ctrl-C ends the wait for the outcome, which is unknown then; so no file of the transaction may be removed."""
+    metadata = PostgresMetadata(tmp_path / "data", through(proxy, place))
+    proxy.fault = "interrupted"
+    with pytest.raises(KeyboardInterrupt), metadata.transaction() as db:
+        db.execute("INSERT INTO replica VALUES ('one', '')")
+    with pytest.raises(StorageError, match="commits nothing more"), metadata.snapshot():
+        pytest.fail("the transaction has begun")
+    metadata.close()

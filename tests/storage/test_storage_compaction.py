@@ -125,6 +125,34 @@ def test_files_of_an_unfinished_compaction_are_removed(tmp_path: Path) -> None:
     assert world.rows("c/events") == before
 
 
+class Unknown(History):
+    """The metadata database is lost after the commit, so its outcome is unknown."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store._metadata)
+
+    @override
+    def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
+        super().replace(name, old, new)
+        raise StorageError("the outcome is unknown")
+
+
+def test_files_of_a_compaction_with_an_unknown_outcome_stay(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    spec = world.catalog.collections["c/events"]
+    ingest(world, 0, 2)
+    ingest(world, 2, 2)
+    before, history = world.rows("c/events"), world.store.history
+
+    world.store.history = Unknown(world.store)
+    with pytest.raises(StorageError, match="the outcome is unknown"):
+        compact(world.store, spec)
+    world.store.history = history
+    compact(world.store, spec, grace=0)
+
+    assert world.rows("c/events") == before
+
+
 class ResetFirst(History):
     """Another process resets the collection before its segments are replaced."""
 

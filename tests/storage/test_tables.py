@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from pathlib import Path
 
 import apsw
@@ -113,6 +113,27 @@ def test_many_rows_of_one_commit_become_a_segment(store: Store) -> None:
 
     assert len(list(store.root.rglob("*.parquet"))) == 1
     assert store.history.frontiers(table.name) is not None
+
+
+class Interrupted:
+    """A commit signal at which Ctrl-C is pressed, directly after a commit."""
+
+    def send(self) -> None:
+        raise KeyboardInterrupt
+
+    def listener(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def close(self) -> None:
+        pass
+
+
+def test_segment_of_an_interrupted_process_stays_after_its_commit(store: Store) -> None:
+    table = store.tables.create("sql/public/t", COLUMNS)
+    store._metadata.commit_signal = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        store.tables.append(2_000, {table.id: [row(number, 1) for number in range(MANY_ROWS)]})
+    assert len(contents(store, table, 2_000)) == MANY_ROWS
 
 
 def test_rows_of_many_commits_become_a_segment(store: Store) -> None:

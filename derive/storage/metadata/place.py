@@ -12,7 +12,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 import orjson
 
@@ -27,7 +27,10 @@ VARIABLE = "FLOW_METADATA"
 
 _SCHEMES = ("postgresql", "postgres")
 _SCHEMA = "flow"
-_SECRETS = {"password", "sslpassword"}
+_SECRETS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
+_UNQUOTED = re.compile(r"[\s#]|%(?![0-9A-Fa-f]{2})|%00")
+"""Characters that stand in no address, except in a password that is not percent-encoded."""
+_HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(:\d*)?")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
 
@@ -57,12 +60,14 @@ def place_of(text: str) -> Place:
     """
     try:
         parts = urlsplit(text)
-        _ = parts.port
-    except ValueError as exc:
-        raise _wrong("it is not a URL") from exc
+        parameters = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        raise _wrong(_NO_URL) from None  # errors of the library, as those of libpq, quote parts of the password
     if parts.scheme not in _SCHEMES:
         raise _wrong("it does not begin with postgresql://")
-    parameters = parse_qsl(parts.query, keep_blank_values=True)
+    user, _, hosts = parts.netloc.rpartition("@")
+    if _UNQUOTED.search(text) or "@" in user or not all(map(_HOST.fullmatch, hosts.split(","))):
+        raise _wrong(_NO_URL)
     schema = dict(parameters).get("schema", _SCHEMA)
     if not _NAME.fullmatch(schema):
         raise _wrong("the name of its schema is not at most 48 small letters, digits and '_'")
@@ -73,12 +78,16 @@ def place_of(text: str) -> Place:
 
 
 def _joined(parts: SplitResult, parameters: list[tuple[str, str]]) -> str:
-    return urlunsplit(parts._replace(query=urlencode(parameters, quote_via=quote)))
+    query = urlencode(parameters, quote_via=quote)
+    return f"{parts.scheme}://{parts.netloc}{parts.path}{'?' if query else ''}{query}"
 
 
 def _without_password(netloc: str) -> str:
     user, at, host = netloc.rpartition("@")
     return f"{user.partition(':')[0]}{at}{host}"
+
+
+_NO_URL = "it is not a URL; in a password, write %25 for '%', %40 for '@', %2F for '/', %3F for '?', %23 for '#'"
 
 
 def _wrong(reason: str) -> UsageError:

@@ -52,6 +52,9 @@ _IDLE_SECONDS = 30
 _RETRY_SECONDS = 0.05
 """Interval of the questions about the outcome of a commit."""
 
+_WAY_OUT = "find out whether the work was done, such as by 'flowctl ingestions list', before you repeat the command"
+"""The hint of an error after a commit whose outcome is unknown."""
+
 _CONNECTION = {
     "connect_timeout": "10",
     "keepalives_idle": "10",
@@ -305,7 +308,7 @@ class PostgresMetadata(Metadata):
     def _first(self, statements: str) -> tuple[Any, ...]:
         """Execute the statements that begin a transaction; return the row of the last one."""
         if self._lost is not None:
-            raise StorageError(self._lost, hint="run the command again")
+            raise StorageError(self._lost, hint=_WAY_OUT)
         match self._connection.info.transaction_status:
             case TransactionStatus.ACTIVE:  # Ctrl-C has interrupted a statement
                 self._connection.close()
@@ -336,6 +339,17 @@ class PostgresMetadata(Metadata):
             self._roll_back()
             if not self._was_committed(identifier, exc):
                 raise
+        except BaseException:
+            if self._connection.info.transaction_status == TransactionStatus.ACTIVE:  # Ctrl-C, and again
+                self._lost = self._unknown_outcome
+            raise
+
+    @property
+    def _unknown_outcome(self) -> str:
+        return (
+            f"the connection to the metadata database {self._place.shown} broke during a commit, whose outcome is"
+            " unknown; this process commits nothing more"
+        )
 
     def _was_committed(self, identifier: str, cause: Exception) -> bool:
         """Return whether the transaction of a broken connection was committed; wait until the server has decided.
@@ -345,19 +359,17 @@ class PostgresMetadata(Metadata):
         """
         end = time.monotonic() + self._patience / 1000
         done = threading.Event()
+        self._lost = self._unknown_outcome  # also after Ctrl-C
         while time.monotonic() < end:
             with suppress(psycopg.OperationalError):
                 if self._connection.closed:
                     self._connection = self._connect()
                 row = self._connection.execute("SELECT pg_xact_status(%s::xid8)", (identifier,)).fetchone()
                 if row is not None and row[0] in ("committed", "aborted"):
+                    self._lost = None
                     return bool(row[0] == "committed")
             done.wait(_RETRY_SECONDS)
-        self._lost = (
-            f"the connection to the metadata database {self._place.shown} broke during a commit, whose outcome is"
-            " unknown; this process commits nothing more"
-        )
-        raise StorageError(self._lost, hint="run the command again") from cause
+        raise StorageError(self._unknown_outcome, hint=_WAY_OUT) from cause
 
     @override
     @contextmanager

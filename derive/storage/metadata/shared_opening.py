@@ -23,8 +23,8 @@ _PATIENCE = 60_000
 def settle_place(root: Path, place: Place, *, creates: bool) -> None:
     """Record the place that a user has named for the metadata of a data folder.
 
-    A folder without data gets the place. A folder with data gets it if the metadata there is that of the folder, such
-    as after the server has got another name.
+    A folder without data gets the place, also instead of a mistaken one. A folder with data gets it if the metadata
+    there is that of the folder, such as after the server has got another name.
 
     Args:
         root: the data folder.
@@ -43,7 +43,7 @@ def settle_place(root: Path, place: Place, *, creates: bool) -> None:
             f"the metadata of {root} is in {root / DATABASE}, and not in {place.shown}",
             hint="run the command without --metadata, or name a new data folder",
         )
-    if stored is None:
+    if stored is None or (creates and not traces(root)):  # nothing was stored at a mistaken place
         if creates:
             with translated(root):
                 make_folders(root.absolute(), PRIVATE)
