@@ -195,7 +195,8 @@ def apply_parts(database: Path, parts: Iterable[bytes]) -> None:
     Raises:
         StorageError: a part is damaged.
     """
-    with database.open("r+b" if database.exists() else "x+b", buffering=0) as file:
+    # With a buffer, a write that the system cuts short, as on a full disk, is continued or fails.
+    with database.open("r+b" if database.exists() else "x+b") as file:
         for part in parts:
             page_bytes, count, numbers, pages = _decoded(part)
             for begin, end in _runs(numbers):

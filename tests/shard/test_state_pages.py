@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import tempfile
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from conftest import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from derive.errors import StorageError
 from derive.shard.state_pages import apply_parts, pages_of_database, pages_of_log
@@ -131,6 +133,31 @@ def test_remains_of_an_earlier_use_of_a_log_are_ignored(tmp_path: Path) -> None:
     db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_FULL)
     db.close(True)
 
+    assert copy.read_bytes() == path.read_bytes()
+
+
+class ShortFile(io.FileIO):
+    """A file of which each write stores a part, as on a disk that is nearly full."""
+
+    @override
+    def write(self, data: Any) -> int:
+        return super().write(memoryview(data)[:1000])
+
+
+class ShortPath(type(Path())):  # type: ignore[misc]
+    @override
+    def open(self, mode: str, buffering: int = -1) -> Any:
+        raw = ShortFile(self, mode.replace("b", ""))
+        return raw if buffering == 0 else io.BufferedRandom(raw)
+
+
+def test_pages_are_complete_if_writes_are_cut_short(tmp_path: Path) -> None:
+    path, copy = tmp_path / "state.db", tmp_path / "copy.db"
+    db = connect(path)
+    change(db, ("insert", 40, 3000))
+    db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    db.close(True)
+    apply_parts(ShortPath(copy), pages_of_database(path).parts())
     assert copy.read_bytes() == path.read_bytes()
 
 
