@@ -303,9 +303,8 @@ def _advance(
     scheduler: Scheduler,
 ) -> bool:
     """Apply edits, bring shadows into force and split tasks; return whether to call this again soon."""
-    is_applying = applying is not None and applying.advance(scheduler)
-    if splitting is not None and not is_applying:  # an edit that waits for transactions holds other tasks
-        is_applying = splitting.advance(scheduler)
+    apply: Callable[[], bool] = (lambda: False) if applying is None else partial(applying.advance, scheduler)
+    is_applying = apply() if splitting is None else splitting.advance(scheduler, apply)
     return (shadowing is not None and shadowing.advance(scheduler)) or is_applying
 
 

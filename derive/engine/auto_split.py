@@ -70,12 +70,19 @@ class AutoSplit:
     _split: _Split | None = None
     _was_mended: bool = False
 
-    def advance(self, scheduler: Holder) -> bool:
+    def advance(self, scheduler: Holder, apply: Callable[[], bool] = lambda: False) -> bool:
         """Observe the tasks, and split a task that needs more shards; return whether to call this again soon.
+
+        Args:
+            scheduler: the scheduler of the run.
+            apply: applies edits, and opens the tasks again that other processes have fenced; returns whether it waits
+                for transactions, and so holds tasks. It is not called during a split, which would seem such a process.
 
         Raises:
             FencedError: another run has fenced this run.
         """
+        if self._split is None and apply():
+            return True
         if self._split is not None:
             if self._split.is_alive():
                 return True
@@ -99,18 +106,18 @@ class AutoSplit:
 
     def _begin(self, name: str, scheduler: Holder) -> None:
         """Begin a split once the task is not in a transaction."""
-        if name not in self.run.tasks or self.run.tasks[name].error is not None:
-            self._chosen = None
+        task = self.run.tasks.get(name)
+        if task is None or task.error is not None or not can_be_split(task.spec, task.shards, self.most):
+            self._chosen = None  # an edit was applied meanwhile
             scheduler.adopt()
             return
         if scheduler.hold([(name,)]):
             return
-        spec, shards = self.run.tasks[name].spec, self.run.tasks[name].shards
-        assert isinstance(spec, DerivationSpec)
-        self.report(f"{name} stays far behind with {shards} shard{'' if shards == 1 else 's'}: splitting it")
+        assert isinstance(task.spec, DerivationSpec)
+        self.report(f"{name} stays far behind with {counted(task.shards, 'shard')}: splitting it")
         self._was_mended, self.run.is_mended = self.run.is_mended, True  # the split fences the task, and not the run
         self._chosen = None
-        self._split = _Split(self.store, spec)
+        self._split = _Split(self.store, task.spec)
         self._split.start()
 
     def _finish(self, done: _Split, scheduler: Holder) -> None:

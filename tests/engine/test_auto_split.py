@@ -92,6 +92,8 @@ class Splitting:
     folder: Path
     seconds: float = 0.0
     reports: list[str] = field(default_factory=list)
+    edited: set[int] = field(default_factory=set)
+    """Numbers of reports at which edits could be applied."""
 
     def __post_init__(self) -> None:
         self.world = World(self.folder / "data", load(write_catalog(self.folder, CATALOG)))
@@ -107,8 +109,12 @@ class Splitting:
             for cycle in self.run.cycles:
                 self.run.advance(cycle, now)
             self.seconds += EVERY_SECONDS
-            while self.splitting.advance(scheduler):
+            while self.splitting.advance(scheduler, self.apply):
                 time.sleep(0)  # the split is in another thread
+
+    def apply(self) -> bool:
+        self.edited.add(len(self.reports))
+        return False
 
     def finish(self) -> dict[str, str]:
         while self.run.step():
@@ -131,6 +137,7 @@ def test_run_splits_a_task_that_stays_behind_with_the_same_bytes(tmp_path: Path)
         assert not split.run.is_mended
         split.observe(scheduler, 6)  # 2 is the greatest number of shards
     assert len(split.reports) == 2
+    assert split.edited == {0, 2}  # the run does not open the task again during the split, which would fence the split
 
     (tmp_path / "other").mkdir()
     assert split.finish() == Splitting(tmp_path / "other").finish()
@@ -160,6 +167,19 @@ def test_run_continues_after_a_split_that_fails(tmp_path: Path) -> None:
 
     (tmp_path / "other").mkdir()
     assert split.finish() == Splitting(tmp_path / "other").finish()
+
+
+def test_task_that_an_edit_changes_after_its_choice_is_not_split(tmp_path: Path) -> None:
+    split = Splitting(tmp_path)
+    with Scheduler(split.run, 1) as scheduler:
+        split.observe(scheduler, 4)
+        split.run.advance(("s/counts",), split.run.seal())
+        split.seconds += EVERY_SECONDS
+        assert split.splitting.advance(scheduler)
+        split.splitting.most = 1
+        assert not split.splitting.advance(scheduler)
+    assert split.reports == []
+    split.run.close()
 
 
 def test_tasks_of_a_cycle_and_materializations_are_not_split(tmp_path: Path) -> None:
