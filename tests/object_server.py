@@ -54,7 +54,7 @@ class ObjectServer:
         page: greatest number of objects in a page of a listing.
         holds: text in the keys of objects whose creation is held until `go` is set; None to hold none.
         held: set when a creation is held.
-        meeting: each GET waits here for others; None to wait for none.
+        meeting: the first GET waits until another one has come; None to wait for none.
         landed: set when a creation that was held has taken effect.
     """
 
@@ -68,7 +68,7 @@ class ObjectServer:
     go: threading.Event = field(default_factory=threading.Event)
     landed: threading.Event = field(default_factory=threading.Event)
     turn: threading.Lock = field(default_factory=threading.Lock)
-    meeting: threading.Barrier | None = None
+    meeting: threading.Event | None = None
     url: str = ""
 
     @property
@@ -207,6 +207,8 @@ class _Handler(BaseHTTPRequestHandler):
             threading.Event().wait(store.latency)
         self._kind = store.fault(method, key)
         if store.meeting is not None and method == "GET":
+            if store.requests[method] > 1:
+                store.meeting.set()
             store.meeting.wait(60)
         if store.holds is not None and method == "PUT" and store.holds in key and not store.go.is_set():
             store.held.set()

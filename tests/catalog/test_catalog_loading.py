@@ -409,7 +409,7 @@ def test_remote_catalogs_load_remote_files(tmp_path: Path, address: str) -> None
         # no answer, and an answer that never ends, one byte at a time
         ("/silent", 0.3, "timed out"),
         ("/slow", 0.3, "timed out"),
-        ("/short", 5, "the answer ends after 1 of 1000 bytes"),
+        ("/short", 5, "the answer ends after 1 of 1,000 bytes"),
         ("/endless", 30, "it has more than 32 MiB, the limit of a file that a catalog names"),
         ("/noise", 5, "invalid answer: BadStatusLine"),
         ("/latin", 5, "it is not UTF-8 text (byte 0)"),

@@ -179,10 +179,11 @@ class Terminal:
 
 
 def answered(folder: Path, answer: str, *arguments: str) -> tuple[int, str]:
-    """Run a command on a terminal, and answer its question; return its exit code and its output."""
+    """Run a command on a terminal, and answer its question; return its exit code and its words."""
     terminal = Terminal(folder, *arguments)
     terminal.answer(answer)
-    return terminal.end(), terminal.output
+    status = terminal.end()
+    return status, " ".join(re.sub(r"\x1b\[[\d;]*m", "", terminal.output).split())  # without colours and line ends
 
 
 def test_watch_asks_about_an_edit_and_continues_with_other_tasks(folder: Path) -> None:

@@ -146,7 +146,7 @@ def test_columns_report_invalid_documents_as_documents_do(body: str, reason: str
 # Columns that are none: only a harness that is wrong would answer with them.
 BROKEN = [
     (["id"], [b'["a]'], "unexpected end of data|unexpected end"),
-    (["id"], [b"[1]"], "there are 1 values, and not 2"),
+    (["id"], [b"[1]"], "the answer has 1 value, and not 2"),
     (["id"], [b"[1,007]"], "unexpected|expected|line 1"),
     (["id"], [b"7"], "the value is not an array"),
 ]

@@ -77,7 +77,7 @@ def test_tuples_without_fields_are_decoded() -> None:
     ("packed", "error"),
     [
         (b"", "tuple 1 has 0 elements instead of 2"),
-        (b"\x14", "tuple 1 has 1 elements instead of 2"),
+        (b"\x14", "tuple 1 has 1 element instead of 2"),
         (b"\x14\x14\x14", "tuple 1 has 3 elements instead of 2"),
         (b"\x14\x02abc", "tuple 1 is not a packed tuple: code 0x02 at byte 1 of 5"),
         (b"\x14\x02abc\x00\xff", "tuple 1 is not a packed tuple: code 0x02 at byte 1 of 7"),

@@ -213,7 +213,7 @@ def test_requests_are_not_repeated_where_retries_are_disabled(hook: Hook) -> Non
     hook.answers.append((500, {}))
     time = Time()
 
-    with pytest.raises(EndpointGoneError, match="in 1 attempts: 500 Internal Server Error"):
+    with pytest.raises(EndpointGoneError, match="in 1 attempt: 500 Internal Server Error"):
         sender(hook, time, retry_seconds=0).post("", b"[]", {})
 
     assert time.pauses == []
@@ -264,7 +264,7 @@ def test_permanent_refusals_are_not_repeated(hook: Hook, status: int, kind: type
 
 
 def test_unreachable_host_is_reported(hook: Hook) -> None:
-    with pytest.raises(EndpointGoneError, match=r"127\.0\.0\.1:1 has not taken documents in 1 attempts: .*refused"):
+    with pytest.raises(EndpointGoneError, match=r"127\.0\.0\.1:1 has not taken documents in 1 attempt: .*refused"):
         transact(opened(hook, address="http://127.0.0.1:1/x", retry_seconds=0), b"1", rows(1))
 
 
@@ -291,7 +291,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
 def test_slow_answer_is_cut_off(scheme: str, at_once: bytes, little: bytes) -> None:
     with dripping(at_once, little) as (address, is_over):
         config = WebhookConfig(f"{scheme}://{address}/x", timeout_seconds=0.3, retry_seconds=0)
-        with pytest.raises(EndpointGoneError, match=r"in 1 attempts: timed out"):
+        with pytest.raises(EndpointGoneError, match=r"in 1 attempt: timed out"):
             Sender(config, lambda _: False).post("b", b"[]", {})
         assert not is_over.is_set()  # it would have gone on
 

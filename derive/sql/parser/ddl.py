@@ -672,7 +672,7 @@ def parse_kind(reader: TokenReader, what: str) -> ObjectKind:
             return kind
     if reader.is_word("schema", "database", "role", "user", "type", "function", "extension", "system"):
         hint = "This is possible for tables, views, materialized views, indexes, sources and sequences."
-        if reader.is_word("role", "user"):
+        if reader.is_word("role", "user") and what == "altered":
             hint = "Users and their passwords are lines of the file that the server names with --password-file."
         raise SqlError("0A000", f"a {reader.token.value} cannot be {what}", offset=reader.offset, hint=hint)
     raise reader.error()

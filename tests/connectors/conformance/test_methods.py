@@ -192,7 +192,7 @@ def test_malformed_open_is_refused(connector_client: Client) -> None:
 
 
 def test_unknown_binding_is_refused(connector_client: Client, subject: Subject) -> None:
-    known = "the session has 1 bindings, numbered from 0"
+    known = "the session has 1 binding, numbered from 0"
     stream = connector_client.ready()
     stream.send(load(1, [(1, "a")]))
     assert stream.failure() == (INVALID, f"Load names an unknown binding, 1: {known}")
@@ -297,7 +297,7 @@ LOADS = [
     ),
     (
         pb.TransactionRequest.Load(arena=pack_key((1,)), packed_keys=[flow_pb2.Slice(begin=0, end=2)]),
-        "keys or values of binding 'things' are not valid: tuple 0 has 1 elements instead of 2",
+        "keys or values of binding 'things' are not valid: tuple 0 has 1 element instead of 2",
     ),
 ]
 
