@@ -152,7 +152,7 @@ def processed(world: World) -> tuple[int, dict[str, str]]:
 
 
 @pytest.mark.spark
-@pytest.mark.sampled(1)
+@pytest.mark.torture  # other tests kill workers of Spark, and processes with a quarantine
 @pytest.mark.parametrize("failpoint", OF_WORKERS)
 @pytest.mark.parametrize("of_retry", [False, True])
 @pytest.mark.parametrize("kind", KINDS)

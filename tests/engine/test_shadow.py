@@ -404,6 +404,7 @@ def test_swap_leaves_the_metadata_of_a_fresh_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.torture  # other shadows are filled in process; Spark derives theirs by the same plans
 def test_shadow_on_spark_equals_one_in_process(tmp_path: Path, spark: SparkExecutor) -> None:
     scene = Scene(tmp_path, shards=2)
     shadowed = Shadowed(scene.world, catalog_of(tmp_path, text_of(EDITED)), 2, is_held=False, executor=spark)

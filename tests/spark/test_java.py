@@ -121,6 +121,7 @@ def test_spark_starts_silently_with_the_class_archive(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.torture
 def test_next_preparation_removes_remains_of_a_killed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = tmp_path / "var" / "flowctl" / "prepare-left"
     left.mkdir(parents=True)

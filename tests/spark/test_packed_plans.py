@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from conftest import World, write_catalog
@@ -31,12 +32,15 @@ collections:
 
 
 def test_spark_publishes_the_same_bytes_from_many_segments(tmp_path: Path, spark: SparkExecutor) -> None:
-    worlds = [World(tmp_path / name, load(write_catalog(tmp_path, CATALOG))) for name in ("packed", "local")]
-    for world in worlds:
-        for number in range(520):
-            at = format_rfc3339(1_700_000_000_000_000 + number * 500_000)
-            world.ingest("m/numbers", [{"id": number, "n": number * number % 101, "at": at}])
-        assert world.store.collection("m/numbers").segments == 520  # type: ignore[union-attr]
+    catalog = load(write_catalog(tmp_path, CATALOG))
+    world = World(tmp_path / "packed", catalog)
+    for number in range(520):
+        at = format_rfc3339(1_700_000_000_000_000 + number * 500_000)
+        world.ingest("m/numbers", [{"id": number, "n": number * number % 101, "at": at}])
+    world.store.close()
+    shutil.copytree(tmp_path / "packed", tmp_path / "local")
+    worlds = [World(tmp_path / name, catalog) for name in ("packed", "local")]
+    assert [world.store.collection("m/numbers").segments for world in worlds] == [520, 520]  # type: ignore[union-attr]
 
     worlds[0].step(spark, shards=2, limits=Limits(small_documents=1, slice_documents=100))
     worlds[1].step(InProcessExecutor(), shards=2)
