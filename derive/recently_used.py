@@ -39,6 +39,10 @@ class RecentlyUsed(Generic[K, V]):
             del self._values[next(iter(self._values))]
         return value
 
+    def forget(self, key: K) -> None:
+        """Remove a key, if it is known."""
+        self._values.pop(key, None)
+
 
 T = TypeVar("T")
 

@@ -181,3 +181,26 @@ async def test_long_query_of_a_copy_delays_no_other_query(
     may_end.set()
     assert await running is None
     assert await rows(short) == [(1,)]
+
+
+async def test_table_that_is_rewritten_between_reads_is_not_copied() -> None:
+    source = Table(1, "t", (TableColumn("a", "integer"),), (), 0, 9)
+    loads: list[int] = []
+
+    def contents(_: Table, time: int, *limits: int) -> list[Row]:
+        loads.append(time)
+        return [(1,)]
+
+    tables = LargeTables(lambda _: source, contents)
+    asked = ResidentQuery(Get(1, (Type.INTEGER,)), Finishing((), None, 0, (0,)))
+
+    async def read(time: int) -> list[Row] | None:
+        return await tables.rows(asked, (1, (Type.INTEGER,)), time, (), None, lambda *_: True, lambda: False)
+
+    for time in range(1, 6):
+        await read(time)
+        if time > 1:
+            tables.note(InsertedRows(1, [(time,)] * 10_001), time)
+    assert loads == [2]
+    assert [await read(6), await read(7)] == [None, [(1,)]]
+    assert loads == [2, 7]

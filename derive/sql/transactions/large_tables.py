@@ -3,7 +3,8 @@
 UPDATE and DELETE of many rows, and queries without an index, scan one table. Its rows in Storage are JSON documents in
 many files, so a scan of a copy in memory takes a fraction of the time. Each copied table has a database of its own,
 which one thread at a time uses; while a query takes long, other sessions read Storage. As with small tables, a copy is
-made at the second read, and committed rows are added at the next read.
+made at the second read, and committed rows are added at the next read. A table that is rewritten between its reads has
+no copy, which would serve one read.
 """
 
 from __future__ import annotations
@@ -130,6 +131,8 @@ class LargeTables:
         self._copies: dict[GlobalId, _LargeCopy] = {}  # ordered by use, the latest last
         self._read: RecentlyUsed[GlobalId, int] = RecentlyUsed(_MOST_TABLES)
         self._refused: RecentlyUsed[GlobalId, int] = RecentlyUsed(_MOST_TABLES)
+        self._rewritten: RecentlyUsed[GlobalId, int] = RecentlyUsed(_MOST_TABLES)
+        """Number of changes that have discarded the copy of a table."""
 
     @property
     def size(self) -> int:
@@ -221,18 +224,24 @@ class LargeTables:
 
     def note(self, writes: Sequence[Write], time: int) -> None:
         """Note the committed writes of a time."""
-        if self._copies.keys().isdisjoint(tables_of(writes)):
+        tables = tables_of(writes)
+        if self._copies.keys().isdisjoint(tables) and not any(map(self._rewritten.get, tables)):
             return
         for identifier, (rows, diffs) in by_table(writes).items():
             copy = self._copies.get(identifier)
             if copy is None:
+                if len(rows) > (self._rewritten.get(identifier) or MOST_ROWS):
+                    self._read.forget(identifier)
                 continue
             if time <= copy.since:
                 continue
             copy.latest = time
             copy.pending.append((rows, diffs))
             copy.size += len(rows)
-            if copy.is_loaded and copy.size > max(_LEAST_PENDING, copy.count):
+            most = max(_LEAST_PENDING, copy.count)
+            if copy.is_loaded and copy.size > most:
+                self._rewritten.put(identifier, most)
+                self._read.forget(identifier)
                 self.discard([identifier])
 
     def discard(self, ids: Collection[GlobalId]) -> None:
