@@ -16,6 +16,7 @@ from derive.storage.compaction import MergeSizes, choose
 from derive.storage.metadata.collection import read_collection
 from derive.storage.metadata.segment import (
     WindowPlace,
+    are_there,
     count_documents_from,
     discard_segments,
     insert_segments,
@@ -184,3 +185,18 @@ def test_counts_of_documents_agree_with_the_segments(
             assert of_one == sum(segment.documents for segment in read if segment.partition == ("a",))
 
     rolled_back(metadata, work)
+
+
+@pytest.mark.parametrize(("name", "number"), [(NAMES[0], 3), (NAMES[0], 1_199), (NAMES[1], 0)])
+def test_many_segments_are_there_unless_one_is_missing(metadata: SqliteMetadata, name: str, number: int) -> None:
+    segments = segments_of([(clock, 1, 1, "a") for clock in range(1_200)])
+
+    def look(db: Transaction) -> None:
+        insert_segments(db, NAMES[0], segments)
+        assert are_there(db, NAMES[0], segments)
+        assert are_there(db, NAMES[0], [])
+        if name == NAMES[0]:
+            replace_segments(db, name, segments[number : number + 1], [])
+        assert not are_there(db, name, segments)
+
+    rolled_back(metadata, look)

@@ -37,6 +37,9 @@ def read_segments(db: Transaction, name: str, begin: int, end: int = END_OF_TIME
 _FEW = 256
 """Number of segments that are sorted at once; of more segments, only the first ones are read."""
 
+_PATHS = 500
+"""Number of paths in one statement."""
+
 _MOST_DIGITS = 16
 """Number of hexadecimal digits of the longest time span."""
 
@@ -170,8 +173,13 @@ def has_segments(db: Transaction, name: str) -> bool:
 
 def are_there(db: Transaction, name: str, segments: Iterable[Segment]) -> bool:
     """Return true if all these segments are still part of a collection."""
-    query = "SELECT 1 FROM segment WHERE path = ? AND collection = ?"
-    return all(db.execute(query, (segment.path, name)).get for segment in segments)
+    paths = [segment.path for segment in segments]
+    for begin in range(0, len(paths), _PATHS):
+        some = paths[begin : begin + _PATHS]
+        query = f"SELECT collection FROM segment WHERE path IN ({', '.join('?' * len(some))})"
+        if [collection for (collection,) in db.execute(query, some)] != [name] * len(some):
+            return False
+    return True
 
 
 def count_below(db: Transaction, name: str, clock: int) -> int:
