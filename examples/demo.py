@@ -167,6 +167,7 @@ def query() -> None:
     with running("flowctl", "run"), serving() as address:
         host, port = address.rsplit(":", 1)
         with psycopg.connect(host=host, port=int(port), user="flow", autocommit=True) as flow:
+            until(flow, 'SELECT count(*) = 5000 FROM "acmeBank/balances"')  # the run has begun
             ask(flow, RICHEST, "flow")
             ask(flow, TOTALS, "flow")
             until(flow, "SELECT sum(transfers) = 100001 FROM totals")
@@ -228,7 +229,7 @@ def until(database: psycopg.Connection[Any], condition: str) -> None:
     while time.monotonic() < deadline:
         try:
             row = database.execute(condition.encode()).fetchone()
-        except psycopg.errors.UndefinedTable:
+        except (psycopg.errors.UndefinedTable, psycopg.errors.ObjectNotInPrerequisiteState):
             row = None
         if row is not None and row[0]:
             return
