@@ -70,12 +70,11 @@ class Proxy:
 
     def _lose(self, fault: Fault, data: bytes, client: socket.socket, server: socket.socket) -> None:
         """Close the connection of the client, and let the request reach the server or not."""
-        if fault in ("answer", "interrupted"):
-            server.sendall(data)
         self._interrupts = fault == "interrupted"
-        client.shutdown(socket.SHUT_RDWR)
+        client.shutdown(socket.SHUT_RDWR)  # first, because the answer may be fast
         if fault == "late":
             threading.Event().wait(0.02)
+        if fault != "request":
             server.sendall(data)
         with suppress(OSError):
             server.shutdown(socket.SHUT_WR)
