@@ -320,7 +320,7 @@ class Backup:
 class _Gone(Exception):
     """A segment, or an object of a state, is missing."""
 
-    def __init__(self, path: str, what: str = "a segment") -> None:
+    def __init__(self, path: str, what: str) -> None:
         self.path, self.what = path, what
 
 
@@ -406,25 +406,24 @@ class _Taking:
         with closing(SqliteConnection(str(self._folder / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
             paths = object_paths(db)
         for path in paths:
-            target = self._folder / path
-            make_folders(target.parent)
-            if not self._link(path, target):
-                try:
-                    fetch(self._location, path, target)
-                except FileNotFoundError:
-                    raise _Gone(path, "an object with states of shards") from None
+            self._place(path, "an object with states of shards")
             reach("backup.object")
         for folder in {(self._folder / path).parent for path in paths}:
             sync(folder)
 
-    def _copy(self, path: str, size: int, checksum: str) -> StoredFile:
+    def _place(self, path: str, kind: str = "a segment") -> Path:
+        """Link or copy a file into the backup, and return its path there."""
         target = self._folder / path
         make_folders(target.parent)
         if not self._link(path, target):
             try:
                 fetch(self._location, path, target)
             except FileNotFoundError:
-                raise _Gone(path) from None
+                raise _Gone(path, kind) from None
+        return target
+
+    def _copy(self, path: str, size: int, checksum: str) -> StoredFile:
+        target = self._place(path)
         is_known = path in self._linked and checksum and target.stat().st_size == size
         file = StoredFile(size, checksum) if is_known else file_checksum(target)
         if file.bytes != size or (checksum and file.checksum != checksum):

@@ -293,7 +293,7 @@ _LEAST_RATED, _LEAST_ESTIMATED = 0.05, 1.0
 """Seconds after which a rate, and the time that is left, are known well enough."""
 
 _NAME_WIDTH, _LEAST_NAME = 34, 12
-"""Characters of the column of names, and the fewest that a terminal must have room for before rates are left out."""
+"""Width of the column of names, and its least width; a terminal without room for the least width shows no rates."""
 
 _REPEAT_SECONDS, _REPEAT_MOST, _FORGET_SECONDS = 60.0, 3600.0, 120.0
 
@@ -548,7 +548,7 @@ class _Work:
         return time.monotonic() - self.begun
 
     def texts(self, noun: str) -> tuple[str, str, str]:
-        """Return the amount, the rate, and the time: that is left if it is known, otherwise that has passed."""
+        """Return the amount, the rate, and the time that is left; if that time is unknown, the time since the start."""
         elapsed, share = self.elapsed, self.share
         amount = f"{self.before + self.done:>12,} {noun if self.before + self.done == 1 else plural(noun)}"
         if self.total == 1:

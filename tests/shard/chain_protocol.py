@@ -314,7 +314,7 @@ def with_attempt(state: State, number: int, attempt: Attempt) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a search has found.
+    """The result of a search.
 
     Attributes:
         states: number of states.
