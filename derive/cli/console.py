@@ -657,8 +657,10 @@ class Progress:
         width = shutil.get_terminal_size().columns
         lines = [self._line(visible_line(work), state, width) for work, state in self._works.items()]
         with _work_first():
+            console = _stderr()
+            console.width = width  # otherwise the value of COLUMNS at the first use stays
             if self._live is None:
-                self._live = Live(console=_stderr(), auto_refresh=False, transient=True)
+                self._live = Live(console=console, auto_refresh=False, transient=True)
                 self._live.start()
                 _form.is_live = True
             self._live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)

@@ -27,6 +27,7 @@ from derive.cli import main
 from derive.cli.applying import ask_to_fence
 from derive.cli.console import (
     Progress,
+    _stderr,
     columns_of,
     fit,
     fitted,
@@ -177,6 +178,9 @@ def test_progress_fits_the_terminal(
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "30")
+    _stderr.cache_clear()
+    _stderr()  # as if another command of this process had used a narrow terminal
     monkeypatch.setenv("COLUMNS", str(width))
     with Progress() as progress:
         progress.show(work, 0)
