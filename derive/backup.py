@@ -15,15 +15,10 @@ links to them. A backup on another file system has copies, and so has a backup o
 capabilities protect segments from removal during the backup. If a reset removes segments in spite of this, metadata and
 states are copied again.
 
+The copied metadata are a SQLite database, also if those of the data folder are in PostgreSQL.
+
 Other processes may work during a verification, so a finding is checked against the metadata again before it is
 reported.
-
-The restored folder has a new identifier and records the identifier of the original. The epochs of its tasks are far
-above the epochs of the original, and capabilities of processes end. So processes of the original folder cannot commit
-to the restored folder.
-
-The metadata database is restored last. After an interrupted restore, all commands refuse the folder, and the restore
-can be repeated.
 """
 
 from __future__ import annotations
@@ -37,13 +32,12 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
-from uuid import uuid4
 
 import apsw
 import orjson
 
 from derive.document.clock import format_rfc3339
-from derive.durable import clone, make_folders, sync
+from derive.durable import make_folders, sync
 from derive.errors import BusyError, FlowError, StateMissingError, StorageError, UsageError
 from derive.failpoint import reach
 from derive.plural import counted
@@ -59,18 +53,17 @@ from derive.shard.state import (
 )
 from derive.shard.state_objects import fault_of_chain
 from derive.storage.blobs import translated
-from derive.storage.folder_id import FILE as FOLDER_ID
-from derive.storage.folder_id import RESTORED, write_folder_id
 from derive.storage.folder_id import identity_of as folder_identity
-from derive.storage.location import Location, ObjectFolder, blobs_of, claim, fetch
+from derive.storage.location import Location, blobs_of, fetch
 from derive.storage.metadata.chain import CHAINS, object_paths, read_chains
+from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.descriptions import TaskState
-from derive.storage.metadata.identity import COMMITS, PRIVATE, RESTORING, identity_of, read_commits
-from derive.storage.metadata.location import record_location
+from derive.storage.metadata.identity import DATABASE, PRIVATE, identity_of, read_commits
 from derive.storage.metadata.segment import every_segment, is_segment
-from derive.storage.metadata.sqlite import SqliteConnection, SqliteMetadata
+from derive.storage.metadata.sqlite import SqliteConnection
 from derive.storage.metadata.tasks import read_task, read_tasks
-from derive.storage.segments.partition import FOLDER, own_path
+from derive.storage.metadata.transaction import Transaction
+from derive.storage.segments.partition import own_path
 from derive.storage.segments.segment_file import check_segments
 from derive.storage.store import Store
 from derive.time.positions import Segment
@@ -158,21 +151,18 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-METADATA = "metadata.db"
-"""Database of a data folder that is copied as a whole."""
-
 _OF_TASK, _OF_SHARD = ("restart", "restart.announced"), "kept.json"
 """Names of files that materializations store in the folders of tasks and of shards."""
 
 _ATTEMPTS = 5
-_PATIENCE = 60_000
 
 
-def copy_snapshot(root: Path, copy: Path) -> None:
+def copy_snapshot(root: Path, metadata: Metadata, copy: Path) -> None:
     """Copy metadata and shard states as of one time.
 
     Args:
         root: the data folder.
+        metadata: its metadata database.
         copy: the destination; its earlier copies of these files are removed first.
 
     Raises:
@@ -185,8 +175,8 @@ def copy_snapshot(root: Path, copy: Path) -> None:
         with ExitStack() as standstill, translated(copy):
             lock = standstill.enter_context(ExitStack())
             lock.enter_context(epochs_lock(root))
-            shards = _hold_shards(root, standstill)
-            _copy_database(root / METADATA, copy / METADATA)
+            shards = _hold_shards(root, metadata, standstill)
+            metadata.copy(copy / DATABASE)
             reach("backup.metadata")
             folders = _folders(root, read_copied_tasks(copy))
             if not shards.keys() >= {folder for folder in folders if keeps_state(folder)}:
@@ -200,18 +190,18 @@ def copy_snapshot(root: Path, copy: Path) -> None:
 
 def read_copied_tasks(copy: Path) -> list[TaskState]:
     """Return the tasks of a copied metadata database."""
-    with closing(SqliteConnection(str(copy / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
+    with closing(SqliteConnection(str(copy / DATABASE), apsw.SQLITE_OPEN_READONLY)) as db:
         return read_tasks(db)
 
 
 def _task_names(copy: Path) -> list[str]:
     """Return the names of all tasks of a copied metadata database, also of tasks that were reset."""
-    with closing(SqliteConnection(str(copy / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
+    with closing(SqliteConnection(str(copy / DATABASE), apsw.SQLITE_OPEN_READONLY)) as db:
         return [str(name) for (name,) in db.execute("SELECT name FROM task").fetchall()]
 
 
 def _forget(copy: Path) -> None:
-    (copy / METADATA).unlink(missing_ok=True)
+    (copy / DATABASE).unlink(missing_ok=True)
     for folder in ("state", CHAINS):
         shutil.rmtree(copy / folder, ignore_errors=True)
 
@@ -226,29 +216,15 @@ def _folders(root: Path, tasks: list[TaskState]) -> dict[Path, str]:
     }
 
 
-def _hold_shards(root: Path, standstill: ExitStack) -> dict[Path, ExitStack]:
+def _hold_shards(root: Path, metadata: Metadata, standstill: ExitStack) -> dict[Path, ExitStack]:
     """Lock the folders of all shards with state; closing a shard's stack releases its lock."""
-    with closing(SqliteConnection(str(root / METADATA), apsw.SQLITE_OPEN_READWRITE)) as db:
-        db.set_busy_timeout(_PATIENCE)
+    with metadata.snapshot() as db:
         folders = _folders(root, read_tasks(db))
     shards = {}
     for folder in sorted(filter(keeps_state, folders)):
         shards[folder] = standstill.enter_context(ExitStack())
         shards[folder].enter_context(still(folder))
     return shards
-
-
-def _copy_database(path: Path, copy: Path) -> None:
-    """Copy a database that others write, as of one time, into one durable file."""
-    with (
-        closing(apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE)) as source,
-        closing(apsw.Connection(str(copy))) as target,
-    ):
-        source.set_busy_timeout(_PATIENCE)
-        with target.backup("main", source, "main") as backup:
-            backup.step(-1)
-        target.execute("PRAGMA journal_mode=DELETE").fetchall()
-    sync(copy)
 
 
 def _copy_kept(root: Path, copy: Path, folders: Mapping[Path, str], tasks: Iterable[str]) -> None:
@@ -355,7 +331,7 @@ def back_up(store: Store, folder: Path, options: Options | None = None) -> Backu
         raise UsageError(f"{folder} lies in the data folder {store.root}", hint="name a folder elsewhere")
     if options.base is not None and not (options.base / MANIFEST).exists():
         raise UsageError(f"{options.base} is not a backup: it has no {MANIFEST}")
-    taking = _Taking(store.root, store.location, folder, options)
+    taking = _Taking(store, folder, options)
     with translated(folder), store.capabilities.keep_all():
         make_folders(folder.absolute(), PRIVATE)
         reach("backup.begun")
@@ -365,8 +341,9 @@ def back_up(store: Store, folder: Path, options: Options | None = None) -> Backu
 class _Taking:
     """A backup in progress."""
 
-    def __init__(self, root: Path, location: Location, folder: Path, options: Options) -> None:
-        self._root, self._location, self._folder, self._options = root, location, folder, options
+    def __init__(self, store: Store, folder: Path, options: Options) -> None:
+        self._root, self._location, self._metadata = store.root, store.location, store.metadata
+        self._folder, self._options = folder, options
         self._segments: dict[str, StoredFile] = {}
         self._linked: set[str] = set()
 
@@ -374,7 +351,7 @@ class _Taking:
         missing: set[str] = set()
         for _ in range(_TIMES):
             at = present()
-            copy_snapshot(self._root, self._folder)
+            copy_snapshot(self._root, self._metadata, self._folder)
             try:
                 desired = self._copy_segments()
                 self._copy_objects()
@@ -390,7 +367,7 @@ class _Taking:
 
     def _copy_segments(self) -> set[str]:
         """Copy or link all segments that the copied metadata names; return their paths."""
-        with closing(apsw.Connection(str(self._folder / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
+        with closing(apsw.Connection(str(self._folder / DATABASE), apsw.SQLITE_OPEN_READONLY)) as db:
             rows: list[Any] = db.execute("SELECT path, bytes, checksum FROM segment ORDER BY path").fetchall()
         for path, size, checksum in rows:
             if path not in self._segments:
@@ -403,7 +380,7 @@ class _Taking:
 
     def _copy_objects(self) -> None:
         """Copy or link the objects of states that travel."""
-        with closing(SqliteConnection(str(self._folder / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
+        with closing(SqliteConnection(str(self._folder / DATABASE), apsw.SQLITE_OPEN_READONLY)) as db:
             paths = object_paths(db)
         for path in paths:
             self._place(path, "an object with states of shards")
@@ -507,13 +484,12 @@ class Verification:
     """The verification of a data folder.
 
     Args:
-        root: the data folder, which has a metadata database.
-        location: location of its segments.
-        unknown: returns the paths of files without a known writer.
+        store: the data folder.
     """
 
-    def __init__(self, root: Path, location: Location, unknown: Callable[[], list[str]]) -> None:
-        self._root, self._location, self._unknown = root, location, unknown
+    def __init__(self, store: Store) -> None:
+        self._root, self._location, self._metadata = store.root, store.location, store.metadata
+        self._unknown = store.garbage.unknown
 
     def run(self, progress: Progress = lambda done, total: None) -> Iterator[Finding]:
         """Yield the findings one after the other.
@@ -522,7 +498,7 @@ class Verification:
             progress: called with the number of checked files, and of all files.
         """
         made = read_commits(self._root)
-        with closing(self._connect()) as db:
+        with self._metadata.reader() as db:
             yield from self._databases(db, made)
             tasks, count = read_tasks(db), 0
             total = db.execute("SELECT count(*) FROM segment").get + sum(len(task.tokens) for task in tasks)
@@ -537,19 +513,14 @@ class Verification:
             )
             yield from self._states(db, tasks, lambda states: progress(count + states, total))
 
-    def _connect(self) -> SqliteConnection:
-        db = SqliteConnection(str(self._root / METADATA), apsw.SQLITE_OPEN_READONLY)
-        db.set_busy_timeout(60_000)
-        return db
-
-    def _databases(self, db: SqliteConnection, made: int | None) -> Iterator[Finding]:
-        told = _integrity(db)
+    def _databases(self, db: Transaction, made: int | None) -> Iterator[Finding]:
+        told = self._metadata.damage()
         if told:
-            yield Finding("damaged", METADATA, told)
+            yield Finding("damaged", self._metadata.file, told)
         _, commits = identity_of(db)
         if made is not None and made > commits:
             what = f"it has {counted(commits, 'commit')}, but {made:,} were made in the folder"
-            yield Finding("older", METADATA, what)
+            yield Finding("older", self._metadata.file, what)
 
     def _segment(self, segment: Segment) -> Finding | None:
         if isinstance(self._location, Path):
@@ -564,7 +535,7 @@ class Verification:
         return finding
 
     def _states(
-        self, db: SqliteConnection, tasks: Sequence[TaskState], progress: Callable[[int], None]
+        self, db: Transaction, tasks: Sequence[TaskState], progress: Callable[[int], None]
     ) -> Iterator[Finding]:
         count = 0
         for task in tasks:
@@ -580,13 +551,13 @@ class Verification:
             if path not in known:
                 yield Finding("unknown", path, "the metadata has no task of this name")
 
-    def _state(self, db: SqliteConnection, task: TaskState, number: int) -> Finding | None:
+    def _state(self, db: Transaction, task: TaskState, number: int) -> Finding | None:
         folder = shard_folder(self._root, task.folder, number, task.shards)
         told = damage(folder, lambda: _token(db, task.name, number))
         path = str((folder / "state.db").relative_to(self._root))
         return Finding("damaged", path, told, task=task.name) if told else None
 
-    def _chain(self, db: SqliteConnection, task: TaskState, number: int) -> Finding | None:
+    def _chain(self, db: Transaction, task: TaskState, number: int) -> Finding | None:
         """Return the fault of a state that travels, if the shard still has this state after the check."""
         chain = task.chains[number]
         faulty = fault_of_chain(blobs_of(self._location), chain, task.tokens[number])
@@ -597,17 +568,9 @@ class Verification:
         return Finding(kind, path, fault.message, task=task.name)
 
 
-def _token(db: SqliteConnection, name: str, number: int) -> str | None:
+def _token(db: Transaction, name: str, number: int) -> str | None:
     task = read_task(db, name)
     return task.tokens.get(number) if task else None
-
-
-def _integrity(db: apsw.Connection) -> str | None:
-    try:
-        told = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
-    except apsw.Error as exc:
-        return str(exc)
-    return None if told == ["ok"] else "; ".join(told)
 
 
 def _compare(root: Path, path: str, size: int, checksum: str, collection: str | None = None) -> Finding | None:
@@ -637,136 +600,3 @@ def _compare_object(location: Location, segment: Segment) -> Finding | None:
     if segment.checksum and hashlib.sha256(data).hexdigest() != segment.checksum:
         return Finding("changed", path, "the checksum differs from the recorded one", collection)
     return None
-
-
-_EPOCHS = 1 << 20
-"""Number that is added to the epochs of restored tasks; later runs of the original folder do not reach these epochs."""
-
-
-def restore(
-    backup: Path,
-    root: Path,
-    *,
-    copies: bool = False,
-    segments: ObjectFolder | None = None,
-    progress: Progress = lambda done, total: None,
-) -> int:
-    """Restore a backup into an empty folder, and compare each file with its checksum.
-
-    Args:
-        backup: folder of a complete backup.
-        root: the data folder; created if missing.
-        copies: whether to copy segments, and not to link them to files of the backup.
-        segments: location of the segments of the restored data folder; None for the folder itself.
-        progress: called with the number of restored files, and of all files.
-
-    Returns:
-        The number of restored files.
-
-    Raises:
-        UsageError: `backup` is not a backup, or `root` is not empty.
-        StorageError: a file of the backup is missing or damaged; `root` is not a data folder then.
-    """
-    manifest = read_manifest(backup)
-    begun = root / RESTORING
-    if not begun.exists():
-        require_empty(root)
-    if root.absolute().is_relative_to(backup.absolute()):
-        raise UsageError(f"{root} lies in the backup", hint="name a folder elsewhere")
-    with translated(root):
-        make_folders(root.absolute(), PRIVATE)
-        begun.write_text(str(backup.absolute()))
-        sync(begun)
-        sync(root)
-        reach("restore.begun")
-        _clear(root)
-        identifier = write_folder_id(root, str(uuid4()))
-        if segments is not None:
-            claim(segments, identifier)
-        for count, (path, file) in enumerate(sorted(manifest.files.items()), start=1):
-            name = f"{METADATA}.new" if path == METADATA else path
-            is_blob = path.startswith((f"{FOLDER}/", f"{CHAINS}/"))
-            if is_blob and segments is not None:
-                _restore_object(backup / path, segments, path, file)
-            else:
-                _restore_file(backup / path, root / name, file, is_linked=is_blob and not copies)
-            reach("restore.file")
-            progress(count, len(manifest.files))
-        for folder in (root, *(entry for entry in root.rglob("*") if entry.is_dir())):
-            sync(folder)
-        _replace_identity(root, manifest, identifier, segments)
-        reach("restore.completing")
-        (root / f"{METADATA}.new").replace(root / METADATA)
-        sync(root)
-        reach("restore.completed")
-        begun.unlink()
-        sync(root)
-    return len(manifest.files)
-
-
-def _clear(root: Path) -> None:
-    """Remove the files of an interrupted restore, except its identifier, with which it has claimed a location."""
-    for entry in list(root.iterdir()):
-        if entry.name in {RESTORING, FOLDER_ID}:
-            continue
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
-
-
-def _restore_file(source: Path, target: Path, file: StoredFile, *, is_linked: bool) -> None:
-    make_folders(target.parent)
-    try:
-        if is_linked:
-            with suppress(OSError):
-                os.link(source, target)
-        if not target.exists():
-            clone(source, target)
-    except FileNotFoundError as exc:
-        raise StorageError(f"{source} is missing in the backup", hint="use another backup") from exc
-    with target.open("rb", buffering=0) as restored:
-        checksum = hashlib.file_digest(restored, "sha256").hexdigest()
-    if checksum != file.checksum:
-        raise StorageError(
-            f"{source} is damaged: its checksum differs from the recorded one", hint="use another backup"
-        )
-
-
-def _restore_object(source: Path, location: ObjectFolder, path: str, file: StoredFile) -> None:
-    """Store a segment, or an object with states, of a backup in an object store; a repeated restore finds it there."""
-    try:
-        data = source.read_bytes()
-    except FileNotFoundError as exc:
-        raise StorageError(f"{source} is missing in the backup", hint="use another backup") from exc
-    if hashlib.sha256(data).hexdigest() != file.checksum:
-        raise StorageError(
-            f"{source} is damaged: its checksum differs from the recorded one", hint="use another backup"
-        )
-    blobs_of(location).put(path, data)
-
-
-def _replace_identity(root: Path, manifest: Manifest, identifier: str, segments: ObjectFolder | None) -> None:
-    """Give a restored folder its own identity and location, and end the capabilities of the original."""
-    path = root / f"{METADATA}.new"
-    metadata = SqliteMetadata(path)  # opening upgrades the database to the current format
-    try:
-        with metadata.transaction() as db:
-            db.execute("UPDATE folder SET id = ?", (identifier,))
-            record_location(db, segments)
-            db.execute("UPDATE task SET epoch = epoch + ?", (_EPOCHS,))
-            db.execute("DELETE FROM capability WHERE task IS NULL OR kind <> 'read'")
-            db.execute("UPDATE capability SET at = NULL")  # processes of the original read no files of this folder
-            for table in ("writer", "discarded", "abandoned", "replaced"):
-                db.execute(f"DELETE FROM {table}")
-    finally:
-        metadata.close()
-    with closing(apsw.Connection(str(path))) as db:
-        db.execute("PRAGMA journal_mode=DELETE").fetchall()
-    for suffix in ("-wal", "-shm"):
-        Path(f"{path}{suffix}").unlink(missing_ok=True)
-    (root / COMMITS).unlink(missing_ok=True)
-    folders = [manifest.folder, *manifest.former]
-    (root / RESTORED).write_bytes(orjson.dumps({"folders": folders, "at": manifest.at}))
-    sync(root / RESTORED)
-    sync(path)

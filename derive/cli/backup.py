@@ -11,9 +11,9 @@ import click
 from derive.cli.options import (
     catalog_options,
     data_folder,
+    named_metadata,
     open_store,
     quiet_option,
-    refuse_named_metadata,
     stored_folder,
 )
 from derive.plural import counted
@@ -46,12 +46,10 @@ def command(folder: Path, source: Path, data: Path | None, base: Path | None, *,
     from derive.cli.console import Progress, note
     from derive.errors import UsageError
     from derive.storage.metadata.opening import is_data_folder
-    from derive.storage.metadata.place import require_local
 
     root = stored_folder(source, data)
     if not is_data_folder(root):
         raise UsageError(f"nothing is stored in {root} yet", hint="name the data folder: --data FOLDER")
-    require_local(root, "back up the database with pg_dump, and then copy the folder")
     require_empty(folder)
     with Progress("file") as progress, closing(open_store(root)) as store:
         done = back_up(store, folder, Options(base, copies, partial(progress.show, "backup")))
@@ -83,21 +81,23 @@ def restore_command(backup: Path, source: Path, data: Path | None, segments: str
 
     A run over the new folder resumes at the time of the backup. If an
     endpoint is ahead of the backup, its materialization stops with a hint.
+    With --metadata, the metadata are restored into PostgreSQL, wherever those
+    of the backup were.
 
     \b
     Examples:
       flowctl restore /backups/tuesday
       flowctl restore /backups/tuesday --data /elsewhere/.flow
       flowctl restore /backups/tuesday --data moved --segments s3://bucket/moved
+      flowctl restore /backups/tuesday --metadata postgresql://db/tuesday
     """
-    from derive.backup import restore
     from derive.cli.console import Progress, note
+    from derive.restore import restore
     from derive.storage.location import ObjectFolder
 
     folder, location = data_folder(source, data), None if segments is None else ObjectFolder.of(segments)
-    refuse_named_metadata("a restored folder has its metadata in metadata.db")
     with Progress("file") as progress:
         show = partial(progress.show, "restore")
-        count = restore(backup, folder, copies=copies, segments=location, progress=show)
+        count = restore(backup, folder, copies=copies, segments=location, place=named_metadata(), progress=show)
         progress.stop("restore")
     note(f"restored {counted(count, 'file')} into {folder}", folder=str(folder), files=count)

@@ -34,6 +34,7 @@ _COMMANDS = {
     "init": "Write a small working catalog to start from.",
     "json-schema": "Print the JSON Schema of flow.yaml, for editors.",
     "materialize": "Plan the changes of materializations to their endpoints.",
+    "metadata": "Move the metadata of a data folder to PostgreSQL, and back.",
     "plan": "Show the effect of an edited catalog before it runs.",
     "prepare": "Make Spark start in about half the time.",
     "preview": "Run derivations over some documents, and commit nothing.",

@@ -12,6 +12,7 @@ import click
 if TYPE_CHECKING:
     from derive.catalog.loading import Resources
     from derive.protocol.specs import CatalogSpec, LambdaLimits
+    from derive.storage.metadata.place import Place
     from derive.storage.store import Store
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -284,31 +285,22 @@ def settle_metadata(folder: Path, *, creates: bool) -> Path:
         UsageError: the metadata of the folder is elsewhere.
         StorageError: the database cannot be used.
     """
+    place = named_metadata()
+    if place is not None:
+        from derive.storage.metadata.shared_opening import settle_place
+
+        settle_place(folder, place, creates=creates)
+    return folder
+
+
+def named_metadata() -> Place | None:
+    """Return the database that is named for the metadata of a data folder; None for none."""
     import os
 
     from derive.storage.metadata.place import VARIABLE, place_of
 
     url = os.environ.get(VARIABLE)
-    if url:
-        from derive.storage.metadata.shared_opening import settle_place
-
-        settle_place(folder, place_of(url), creates=creates)
-    return folder
-
-
-def refuse_named_metadata(reason: str) -> None:
-    """Raise an error if a database is named for the metadata.
-
-    Raises:
-        UsageError: a database is named.
-    """
-    import os
-
-    from derive.errors import UsageError
-    from derive.storage.metadata.place import VARIABLE
-
-    if os.environ.get(VARIABLE):
-        raise UsageError(f"--metadata cannot be used here: {reason}", hint=f"leave it out, and unset {VARIABLE}")
+    return place_of(url) if url else None
 
 
 def open_store(folder: Path, *, reading: bool = False, cache: Path | None = None) -> Store:

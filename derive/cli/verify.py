@@ -18,6 +18,7 @@ from derive.cli.options import (
     open_store,
     output_option,
     quiet_option,
+    settle_metadata,
     stored_folder,
 )
 from derive.plural import counted
@@ -42,7 +43,7 @@ _COLUMNS = ["kind", "path", "collection", "task", "what"]
 @click.option(
     "--accept-older",
     is_flag=True,
-    help="Accept a metadata.db that is older than the other files, and lose the entries it lacks.",
+    help="Accept metadata that are older than the other files, and lose the entries that they lack.",
 )
 @click.option(
     "--replay", is_flag=True, help="Derive all documents again, and compare them with the stored ones instead."
@@ -117,17 +118,16 @@ def _verify(folder: Path, show: Progress, *, accept_older: bool) -> list[Finding
     from derive.cli.console import note
     from derive.errors import UsageError
     from derive.storage.metadata.opening import is_data_folder
-    from derive.storage.metadata.place import require_local
     from derive.storage.store import Store
 
     if not is_data_folder(folder):
         raise UsageError(f"nothing is stored in {folder} yet", hint="name the data folder: --data FOLDER")
-    require_local(folder, "derive the documents again and compare them: flowctl verify --replay")
+    settle_metadata(folder, creates=False)
     with closing(Store(folder, reading=not accept_older, accept_older=True)) as store:
-        findings = list(Verification(folder, store.location, store.garbage.unknown).run(show))
+        findings = list(Verification(store).run(show))
         if accept_older and any(finding.kind == "older" for finding in findings):
             store.accept_metadata()
-            note("this metadata.db is now the latest one; files that it does not name stay", level="warn")
+            note("these metadata are now the latest ones; files that they do not name stay", level="warn")
     return findings
 
 

@@ -86,6 +86,7 @@ from derive.storage.metadata.segment import (
     read_segments,
     span_of,
 )
+from derive.storage.metadata.table_copy import raise_epochs
 from derive.storage.metadata.tables import bind, check_partitions, find_conflict, has_appended
 from derive.storage.metadata.tasks import (
     begin_epoch,
@@ -132,6 +133,7 @@ class Store:
     Attributes:
         cache: folder of this data folder's caches on each machine; None for states that stay in the data folder.
         location: location of the segments.
+        metadata: metadata database, for copies and checks of the whole.
         timeline: source of timestamps.
         history: history, which compaction rewrites.
         garbage: garbage collector of files.
@@ -160,6 +162,7 @@ class Store:
         self._metadata, self._lock = open_metadata(
             root, host or this_host(), durable=durable, reading=reading, accept_older=accept_older
         )
+        self.metadata = self._metadata
         self.location = self._find_location()
         self.cache = None if cache is None else cache.absolute() / _cache_name(root)
         self.timeline = Timeline(self._metadata, wall, elapsed)
@@ -187,10 +190,12 @@ class Store:
     def accept_metadata(self) -> None:
         """Accept a metadata database that is older than the folder; then the present files are not garbage.
 
-        The store must have been opened with `accept_older`.
+        All epochs are raised, because the folder may have had epochs that the database lacks. The store must have been
+        opened with `accept_older`.
         """
         counted = read_commits(self.root)
         with self._metadata.transaction() as db:
+            raise_epochs(db)
             disown_files(db, counted)
 
     # Collections

@@ -78,7 +78,7 @@ def wrong(root: Path) -> list[Finding]:
     """All that is wrong with a data folder."""
     store = Store(root, reading=True, accept_older=True)
     try:
-        return list(Verification(root, store.location, store.garbage.unknown).run())
+        return list(Verification(store).run())
     finally:
         store.close()
 

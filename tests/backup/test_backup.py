@@ -21,9 +21,10 @@ import pytest
 from backed_up import BASE, SECOND, go_on, in_child, take, world_of, wrong, wrong_with_backup
 from sql_world import Client
 
-from derive.backup import back_up, read_manifest, restore
+from derive.backup import back_up, read_manifest
 from derive.engine.reset import reset, split
 from derive.errors import StorageError, UsageError
+from derive.restore import restore
 from derive.shard import state
 from derive.shard.state import epochs_lock, locked, shard_folder, still
 from derive.sql.coordinator import Coordinator

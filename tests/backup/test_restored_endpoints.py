@@ -11,11 +11,11 @@ import pytest
 from backed_up import BASE, SECOND, take
 from conftest import World, write_catalog
 
-from derive.backup import restore
 from derive.catalog import load
 from derive.engine.reset import reset, split
 from derive.errors import TaskError
 from derive.materialize.worker import close_all
+from derive.restore import restore
 
 CATALOG = """
 collections:

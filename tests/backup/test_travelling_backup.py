@@ -12,9 +12,9 @@ import pytest
 from backed_up import go_on, take, world_of, wrong, wrong_with_backup
 from conftest import World
 
-from derive.backup import restore
 from derive.document.pointer import JSON
 from derive.engine.reset import reset, split
+from derive.restore import restore
 from derive.shard.inspection import StateQuery, copied_states
 from derive.shard.state_store import read_state
 from derive.storage.metadata.chain import paths_of

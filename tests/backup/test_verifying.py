@@ -15,7 +15,7 @@ from backed_up import go_on, take, world_of, wrong
 from conftest import World
 from forked_flowctl import flowctl
 
-from derive.backup import restore
+from derive.restore import restore
 from derive.storage.compaction import compact
 from derive.storage.metadata.identity import COMMITS
 from derive.storage.store import Store
@@ -184,7 +184,7 @@ def test_verify_reports_an_older_database_until_it_is_accepted(tmp_path: Path, w
     kinds = [json.loads(line)["kind"] for line in out.splitlines()]
     assert (status, kinds.count("older"), kinds.count("unknown")) == (1, 1, 6)
     status, _, err = flowctl(tmp_path, "verify", "--data", "data", "--accept-older")
-    assert (status, "is now the latest one" in err) == (1, True)
+    assert (status, "are now the latest ones" in err) == (1, True)
 
     store = Store(world.root)
     assert int((world.root / COMMITS).read_text()) > 0

@@ -46,8 +46,9 @@ COMMANDS = [
         "graph",
         "ingest",
     ),
-    *("ingestions", "init", "json-schema", "logs", "materialize", "plan", "prepare", "preview", "quarantine", "reset"),
-    *("restore", "run", "shadow", "split", "sql", "state", "status", "swap", "test", "ui", "verify", "why"),
+    *("ingestions", "init", "json-schema", "logs", "materialize", "metadata", "plan", "prepare", "preview"),
+    *("quarantine", "reset", "restore", "run", "shadow", "split", "sql", "state", "status", "swap", "test"),
+    *("ui", "verify", "why"),
 ]
 
 

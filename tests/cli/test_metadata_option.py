@@ -49,12 +49,7 @@ def test_commands_find_the_metadata_of_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["backup", "backup", "--data", "data"],
-            "the metadata of {folder}/data is not in the folder, but in postgresql:",
-        ),
-        (["verify", "--data", "data"], "the metadata of {folder}/data is not in the folder, but in postgresql:"),
-        (["restore", "data", "--data", "new"], "--metadata cannot be used here: a restored folder has its metadata in"),
+        (["verify", "--data", "local"], "the metadata of {folder}/local is in {folder}/local/metadata.db, and not in"),
         (["status", "--data", "local"], "the metadata of {folder}/local is in {folder}/local/metadata.db, and not in"),
         (["run", "--data", "local"], "the metadata of {folder}/local is in {folder}/local/metadata.db, and not in"),
         (

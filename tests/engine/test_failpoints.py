@@ -118,7 +118,7 @@ def expected(home: Home) -> dict[str, str]:
 # tests/compute/test_hydration.py, those of dataflows in test_torture_instances.py, those of backups in
 # tests/backup/test_backup.py, those of refills in test_refills.py, those of shadows and swaps in test_shadow_kills.py,
 # those of states that travel in test_l2_crash_of_a_travelling_state_does_not_change_results,
-# those of switches in test_switch_kills.py, those of retries in test_quarantine_kills.py, and those of upgrades in tests/sql/test_names_upgrade.py.
+# those of moved metadata in tests/storage/test_metadata_move.py, those of switches in test_switch_kills.py, those of retries in test_quarantine_kills.py, and those of upgrades in tests/sql/test_names_upgrade.py.
 ELSEWHERE = (
     *(
         "backup.",
@@ -126,6 +126,7 @@ ELSEWHERE = (
         "dataflow.",
         "hydration.",
         "materialize.",
+        "move.",
         "quarantine.",
         "refill.",
         "restore.",

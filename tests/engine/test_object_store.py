@@ -292,7 +292,8 @@ def _json(document: dict[str, Any]) -> str:
 def test_backup_of_an_object_store_is_restored_anywhere(
     tmp_path: Path, catalog: CatalogSpec, object_server: ObjectServer, segments: str | None
 ) -> None:
-    from derive.backup import Finding, Verification, back_up, restore, verify_backup
+    from derive.backup import Finding, Verification, back_up, verify_backup
+    from derive.restore import restore
 
     world = world_at(tmp_path / "data", catalog, LOCATION)
     expected = digest_of(world)
@@ -307,7 +308,7 @@ def test_backup_of_an_object_store_is_restored_anywhere(
     assert restored.store.location == (ObjectFolder(segments) if segments else tmp_path / "restored")
     object_server.objects = {key: stored for key, stored in object_server.objects.items() if key.startswith("moved/")}
     assert restored.digest() == expected
-    verification = Verification(restored.root, restored.store.location, restored.store.garbage.unknown)
+    verification = Verification(restored.store)
     assert list(verification.run()) == []
     if segments:
         key = next(key for key in object_server.objects if "k/totals@" in key)

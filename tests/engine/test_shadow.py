@@ -16,7 +16,7 @@ from shadowed import CHAIN, EDITED, Scene, Shadowed
 from stateful_catalogs import Derived, text_of
 
 from derive.algebra.bounds import ColumnBounds
-from derive.backup import back_up, restore
+from derive.backup import back_up
 from derive.cli.shadowing import Shadowing
 from derive.contents.reads import ReadOptions, read_rows, subscribe_at
 from derive.contents.reduced import differing_documents, reduced_documents
@@ -28,6 +28,7 @@ from derive.engine.swapping import swap_group
 from derive.errors import FencedError, FrontierError, LostError, UsageError
 from derive.protocol.specs import CatalogSpec
 from derive.relations.columns import columns_of
+from derive.restore import restore
 from derive.spark.executor import SparkExecutor
 from derive.storage.compaction import compact
 

@@ -30,12 +30,13 @@ from identity_folder import Folder, Follower, Subscriber, rows_of
 from identity_model import INDEXED, NAMES, PLAIN, SOURCE, SUBJECT, Model, Relation, Rows
 from sql_world import Client
 
-from derive.backup import Options, back_up, restore
+from derive.backup import Options, back_up
 from derive.contents import reads
 from derive.engine import following, inputs, task
 from derive.engine.reset import reset
 from derive.errors import FencedError, FlowError, OwnedError, SqlError, StorageError, UsageError
 from derive.relations.table_rows import TableRows
+from derive.restore import restore
 from derive.sql.transactions import group_commit
 from derive.storage import sql_catalog
 from derive.storage.capability import table as capabilities

@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 from derive.storage.metadata.transaction import Transaction
@@ -96,6 +97,27 @@ class Metadata(ABC):
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Transaction]:
         """Open a read transaction, in which all reads see one state of the database."""
+
+    @property
+    @abstractmethod
+    def file(self) -> str:
+        """Return the name of the file in the data folder that has, or names, the database."""
+
+    @abstractmethod
+    def copy(self, path: Path) -> None:
+        """Copy the database as of one time into a new SQLite database, durably.
+
+        Args:
+            path: path of the copy, where no file exists.
+        """
+
+    @abstractmethod
+    def reader(self) -> AbstractContextManager[Transaction]:
+        """Open a connection on which each statement sees the latest commits, for work that takes long."""
+
+    @abstractmethod
+    def damage(self) -> str | None:
+        """Return the damage that the database finds in its own file; None for none."""
 
     @abstractmethod
     def another(self) -> Metadata:

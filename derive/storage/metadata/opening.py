@@ -143,6 +143,13 @@ class HostLock:
                 self._write(descriptor, use)
         self._beaten = time.monotonic()
 
+    def others(self) -> list[str]:
+        """Return the names of the processes with other shares."""
+        with self._alone() as descriptor:
+            use = _read(descriptor)
+        processes = use.processes if use else {}
+        return sorted(process for key, process in processes.items() if key != self._id and not is_dead(process))
+
     def release(self) -> None:
         """Release this process's share; the lock is free once all processes of the machine have released it."""
         _BEATS.discard(self)

@@ -130,18 +130,3 @@ def write_place(root: Path, place: Place) -> None:
     sync(draft)
     draft.replace(root / FILE)
     sync(root)
-
-
-def require_local(root: Path, way_out: str) -> None:
-    """Raise an error if the metadata of a data folder is elsewhere, for work on the file `metadata.db`.
-
-    Args:
-        root: the data folder.
-        way_out: another way to do the work.
-
-    Raises:
-        UsageError: the metadata is in a PostgreSQL database.
-    """
-    place = read_place(root)
-    if place is not None:
-        raise UsageError(f"the metadata of {root} is not in the folder, but in {place.shown}", hint=way_out)

@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,12 @@ from typing_extensions import override
 from derive.errors import BusyError, DiskFullError, StorageError, UsageError
 from derive.failpoint import reach
 from derive.storage.metadata.database import Metadata
-from derive.storage.metadata.identity import CommitCount
-from derive.storage.metadata.place import FILE, Place
+from derive.storage.metadata.identity import CommitCount, identity_of, read_commits
+from derive.storage.metadata.place import FILE as PLACE
+from derive.storage.metadata.place import Place
 from derive.storage.metadata.postgres_signal import PostgresSignal
-from derive.storage.metadata.postgres_tables import CREATE, POSTGRES, PROTOCOL
+from derive.storage.metadata.postgres_tables import CREATE, NOT_IN_USE, POSTGRES, PROTOCOL
+from derive.storage.metadata.process import show_process, this_process
 from derive.storage.metadata.transaction import Transaction
 
 
@@ -61,7 +63,6 @@ _CONNECTION = {
     "keepalives_interval": "5",
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
-    "application_name": "flowctl",
 }
 """Parameters of libpq, unless the address has others."""
 
@@ -183,7 +184,7 @@ def _first_line(exc: BaseException) -> str:
 
 
 @contextmanager
-def _opening(place: Place) -> Iterator[None]:
+def opening(place: Place) -> Iterator[None]:
     """Translate errors of the first connection, like `translated`; the address or the password may be wrong."""
     with translated(place):
         try:
@@ -198,7 +199,7 @@ def _opening(place: Place) -> Iterator[None]:
 
 
 def connect(place: Place, patience: int) -> Connection:
-    """Connect to a place.
+    """Connect to a place; wait while `flowctl metadata copy` uses it alone.
 
     Args:
         place: the place.
@@ -211,16 +212,52 @@ def connect(place: Place, patience: int) -> Connection:
         given = conninfo_to_dict(place.url)
     except psycopg.ProgrammingError as exc:
         raise UsageError(f"the address {place.shown} cannot be used: {_first_line(exc)}") from exc
-    others = {name: value for name, value in _CONNECTION.items() if name not in given}
+    defaults = _CONNECTION | {"application_name": f"flowctl {show_process(this_process())}"}
+    others = {name: value for name, value in defaults.items() if name not in given}
     connection = Connection.connect(make_conninfo(place.url, **others, client_encoding="utf8"), autocommit=True)
     connection.adapters.register_dumper(int, Int8Dumper)
     connection.adapters.register_dumper(bool, _TruthDumper)
     connection.adapters.register_loader("numeric", _IntegerLoader)
     connection.execute(
         f'SET search_path = "{place.schema}"; SET lock_timeout = {patience};'
-        f" SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'; SET client_min_messages = warning"
+        f" SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'; SET client_min_messages = warning;"
+        f" SELECT pg_advisory_lock_shared(hashtextextended('flowctl uses {place.schema}', 0))"
     )
     return connection
+
+
+def other_version(place: Place, protocol: int) -> StorageError:
+    """Return the error of metadata whose tables this release does not know, or that are not in use."""
+    if protocol == NOT_IN_USE:
+        return StorageError(
+            f"the metadata at {place.shown} are not in use: 'flowctl metadata copy' has moved them",
+            hint="run the command again; if it fails again, repeat 'flowctl metadata copy', which was interrupted",
+        )
+    return StorageError(
+        f"the metadata database {place.shown} has version {protocol}, and this flowctl has {PROTOCOL}",
+        hint="use one release of flowctl for all processes of a data folder",
+    )
+
+
+def require_latest(root: Path, place: Place, counted: int | None, commits: int) -> None:
+    """Raise an error if a place lacks commits of a data folder.
+
+    Args:
+        root: the data folder.
+        place: the place.
+        counted: result of `read_commits` before the place was read.
+        commits: count of commits at the place.
+
+    Raises:
+        StorageError: the place lacks commits.
+    """
+    if counted is not None and counted > commits:
+        raise StorageError(
+            f"the metadata database {place.shown} is older than {root}: it has {commits:,} of the {counted:,}"
+            f" commits of the folder; the files of later commits would be lost, so nothing was done",
+            hint="restore the latest state of the database; if this is the latest that you have, list the lost files"
+            " with 'flowctl verify', and accept the loss with 'flowctl verify --accept-older'",
+        )
 
 
 class PostgresMetadata(Metadata):
@@ -242,12 +279,12 @@ class PostgresMetadata(Metadata):
         self._own_changes = self._own_wakes = 0
         self._lost: str | None = None
         self._count: CommitCount | None = None
-        with _opening(place):
+        with opening(place):
             self._connection = connect(place, patience)
             can_write = self._read_version()
         super().__init__(can_write=can_write, guard=lambda: None, commit_signal=PostgresSignal(self._connect))
         if can_write and os.access(root, os.W_OK):
-            self._count = CommitCount(root / FILE)
+            self._count = CommitCount(root / PLACE)
 
     def _connect(self) -> Connection:
         return connect(self._place, self._patience)
@@ -262,14 +299,8 @@ class PostgresMetadata(Metadata):
                 f"{self._place.shown} has no metadata of a data folder", hint="restore the database from a backup"
             ) from exc
         if protocol != PROTOCOL:
-            raise self._other_version(protocol)
+            raise other_version(self._place, protocol)
         return bool(read_only == "off")
-
-    def _other_version(self, protocol: int) -> StorageError:
-        return StorageError(
-            f"the metadata database {self._place.shown} has version {protocol}, and this flowctl has {PROTOCOL}",
-            hint="use one release of flowctl for all processes of a data folder",
-        )
 
     @override
     @contextmanager
@@ -302,7 +333,7 @@ class PostgresMetadata(Metadata):
         protocol, count, identifier, now = self._first(statement)
         if protocol != PROTOCOL:
             self._roll_back()
-            raise self._other_version(protocol)
+            raise other_version(self._place, protocol)
         return PostgresTransaction(self._connection, now), identifier, count
 
     def _first(self, statements: str) -> tuple[Any, ...]:
@@ -321,7 +352,22 @@ class PostgresMetadata(Metadata):
                 self._roll_back()
                 raise
             self._connection = self._connect()  # the connection was idle when it broke
+            self._require_latest()
             return _last_row(self._connection, statements)
+
+    def _require_latest(self) -> None:
+        """Raise an error if the server has lost commits, as after a failover; this process commits nothing more then.
+
+        Raises:
+            StorageError: the server has lost commits.
+        """
+        counted = read_commits(self._root)
+        (commits,) = _last_row(self._connection, "SELECT commits FROM folder")
+        try:
+            require_latest(self._root, self._place, counted, commits)
+        except StorageError as exc:
+            self._lost = exc.message
+            raise
 
     def _roll_back(self) -> None:
         with suppress(psycopg.OperationalError):  # a server without a connection rolls back, too
@@ -381,6 +427,33 @@ class PostgresMetadata(Metadata):
             finally:
                 self._roll_back()
 
+    @property
+    @override
+    def file(self) -> str:
+        return PLACE
+
+    @override
+    def copy(self, path: Path) -> None:
+        from derive.storage.metadata.postgres_copy import PostgresTables
+        from derive.storage.metadata.sqlite_copy import write_copy
+
+        # On another connection, because other threads renew capabilities meanwhile.
+        with translated(self._place), closing(self._connect()) as connection:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            identity = identity_of(PostgresTransaction(connection, 0))
+            write_copy(path, PostgresTables(connection), identity)
+
+    @override
+    @contextmanager
+    def reader(self) -> Iterator[Transaction]:
+        with translated(self._place), closing(self._connect()) as connection:
+            (now,) = _last_row(connection, f"SELECT {_CLOCK}")
+            yield PostgresTransaction(connection, now)
+
+    @override
+    def damage(self) -> str | None:
+        return None  # the server checks its pages
+
     @override
     def another(self) -> PostgresMetadata:
         return PostgresMetadata(self._root, self._place, durable=self._durable, patience=self._patience)
@@ -435,19 +508,33 @@ def create(place: Place, patience: int, identifier: Callable[[], str]) -> None:
     Raises:
         StorageError: the tables cannot be created.
     """
-    with _opening(place), connect(place, patience) as connection, connection.transaction():
-        (encoding,) = _last_row(connection, "SHOW server_encoding")
-        if encoding != "UTF8":
-            raise StorageError(
-                f"the metadata database {place.shown} has the encoding {encoding}", hint="use a database with UTF8"
-            )
+    with opening(place), connect(place, patience) as connection, connection.transaction():
         # Processes that create the tables at once wait for one another.
         _last_row(connection, f"SELECT pg_advisory_xact_lock(hashtext('flowctl {place.schema}'))")
-        query = f"""SELECT to_regnamespace('"{place.schema}"'), to_regclass('"{place.schema}".folder')"""
-        schema, table = _last_row(connection, query)
-        if table is None:
+        if not has_tables(connection, place):
             created = identifier()
-            if schema is None:  # a user may have a schema without the right to create another
-                connection.execute(f'CREATE SCHEMA "{place.schema}"'.encode())
-            connection.execute(CREATE.encode())
+            create_tables(connection, place)
             connection.execute("UPDATE folder SET id = %s", (created,))
+
+
+def has_tables(connection: Connection, place: Place) -> bool:
+    """Return true if a place has tables of the metadata."""
+    return _last_row(connection, f"""SELECT to_regclass('"{place.schema}".folder')""") != (None,)
+
+
+def create_tables(connection: Connection, place: Place) -> None:
+    """Create the tables at a place without tables, in a transaction.
+
+    Raises:
+        StorageError: the database has another encoding.
+    """
+    encoding, schema = _last_row(
+        connection, f"""SELECT current_setting('server_encoding'), to_regnamespace('"{place.schema}"')"""
+    )
+    if encoding != "UTF8":
+        raise StorageError(
+            f"the metadata database {place.shown} has the encoding {encoding}", hint="use a database with UTF8"
+        )
+    if schema is None:  # a user may have a schema without the right to create another
+        connection.execute(f'CREATE SCHEMA "{place.schema}"'.encode())
+    connection.execute(CREATE.encode())

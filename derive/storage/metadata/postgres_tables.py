@@ -26,6 +26,9 @@ from derive.storage.metadata.transaction import SMALL_BYTES, SMALL_DOCUMENTS, Di
 PROTOCOL = 1
 """Version of the tables, and of the rules by which processes use them. All processes of a folder have one version."""
 
+NOT_IN_USE = 0
+"""Version of tables that no process uses, because `flowctl metadata copy` writes them or has moved them."""
+
 POSTGRES = Dialect(
     is_small=f"((documents < {SMALL_DOCUMENTS} AND bytes < {SMALL_BYTES})::int)",
     span_digits="length(to_hex(clock_max - clock_min))",

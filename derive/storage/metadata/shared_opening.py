@@ -72,7 +72,7 @@ def open_shared(root: Path, place: Place, *, durable: bool, reading: bool, accep
     Raises:
         StorageError: the place cannot be used, has other metadata, or metadata that is older than the folder.
     """
-    from derive.storage.metadata.postgres import PostgresMetadata, create
+    from derive.storage.metadata.postgres import PostgresMetadata, create, require_latest
 
     counted = read_commits(root)
     if not reading:
@@ -84,12 +84,8 @@ def open_shared(root: Path, place: Place, *, durable: bool, reading: bool, accep
         with metadata.snapshot() as db:
             identifier, commits = identity_of(db)
         _require_own(root, place, identifier)
-        if counted is not None and counted > commits and not accept_older:
-            raise StorageError(
-                f"the metadata database {place.shown} is older than {root}: it has {commits:,} of the {counted:,}"
-                f" commits of the folder; the files of later commits would be lost, so nothing was done",
-                hint="restore the latest state of the database",
-            )
+        if not accept_older:
+            require_latest(root, place, counted, commits)
     except BaseException:
         metadata.close()
         raise

@@ -9,7 +9,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -28,6 +28,7 @@ from derive.storage.metadata.sqlite_tables import (
     FORMAT,
     HOME,
     LATEST,
+    MOVED_TEXT,
     SIZES,
     SQL_CATALOG,
     SQLITE,
@@ -35,6 +36,7 @@ from derive.storage.metadata.sqlite_tables import (
     TABLES,
     UPGRADES,
 )
+from derive.storage.metadata.table_copy import MOVED
 from derive.storage.metadata.transaction import Transaction
 
 Access: TypeAlias = Literal["write", "read", "none"]
@@ -42,6 +44,9 @@ Access: TypeAlias = Literal["write", "read", "none"]
 
 _MOST_WAKES = 1 << 31
 """Modulus of the count of wake-ups, which SQLite stores as an integer of 32 bits."""
+
+_PATIENCE = 60_000
+"""Time limit for locks of other processes, milliseconds."""
 
 _LOG_BYTES = 8 << 20
 """Size in bytes to which SQLite truncates the write-ahead log after a checkpoint."""
@@ -71,12 +76,22 @@ def _of_flowctl(path: Path) -> Iterator[None]:
         if isinstance(exc.__cause__, apsw.NotADBError | apsw.CorruptError):
             exc.hint = "restore it from a backup, or restore a backup of the whole folder: flowctl restore"
         raise
+    except apsw.ConstraintError as exc:
+        if not str(exc).startswith(MOVED_TEXT):
+            raise
+        raise _moved(str(exc)) from exc
     except apsw.SQLError as exc:
         if not str(exc).startswith(("no such table", "no such column")):
             raise
         raise StorageError(
             f"{path} is not a complete metadata database of flowctl: {exc}", hint="restore it from a backup"
         ) from exc
+
+
+def _moved(what: str) -> StorageError:
+    """Return the error of a use of a database after its metadata were moved."""
+    hint = "run the command again; if it fails again, repeat 'flowctl metadata copy', which was interrupted"
+    return StorageError(what, hint=hint)
 
 
 class SqliteMetadata(Metadata):
@@ -95,7 +110,7 @@ class SqliteMetadata(Metadata):
         path: Path,
         *,
         durable: bool = True,
-        patience: int = 60_000,
+        patience: int = _PATIENCE,
         access: Access = "write",
         guard: Callable[[], None] = lambda: None,
     ) -> None:
@@ -126,6 +141,8 @@ class SqliteMetadata(Metadata):
             elif version < FORMAT:
                 older = "ingest the sources into a new data folder, and derive from them again"
             raise StorageError(f"{path} has format {version}, and this flowctl reads format {FORMAT}", hint=older)
+        if _has(self._db, MOVED):
+            raise _moved(f"{MOVED_TEXT} {self._db.execute(f'SELECT place FROM {MOVED}').get}")
         if access == "read":
             _complete(self._db)
         self._file = path.absolute()
@@ -229,6 +246,45 @@ class SqliteMetadata(Metadata):
             finally:
                 if self._db.in_transaction:
                     self._db.execute("COMMIT")
+
+    @property
+    @override
+    def file(self) -> str:
+        return self.path.name
+
+    @override
+    def copy(self, path: Path) -> None:
+        with (
+            _of_flowctl(self.path),
+            closing(apsw.Connection(str(self.path), apsw.SQLITE_OPEN_READWRITE)) as source,
+            closing(apsw.Connection(str(path))) as target,
+        ):
+            source.set_busy_timeout(_PATIENCE)
+            with target.backup("main", source, "main") as backup:
+                backup.step(-1)
+            target.execute("PRAGMA journal_mode=DELETE").fetchall()
+        sync(path)
+
+    @override
+    @contextmanager
+    def reader(self) -> Iterator[Transaction]:
+        with closing(self._connect_again()) as db:
+            yield db
+
+    @override
+    def damage(self) -> str | None:
+        with closing(self._connect_again()) as db:
+            try:
+                told = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
+            except apsw.Error as exc:
+                return str(exc)
+        return None if told == ["ok"] else "; ".join(told)
+
+    def _connect_again(self) -> SqliteConnection:
+        """Return another connection, to read."""
+        db = SqliteConnection(str(self.path), apsw.SQLITE_OPEN_READONLY)
+        db.set_busy_timeout(_PATIENCE)
+        return db
 
     @override
     def another(self) -> SqliteMetadata:

@@ -16,6 +16,9 @@ SQLITE = Dialect(
 FORMAT = 12
 """Version of the tables below, and of segment files."""
 
+MOVED_TEXT = "the metadata were moved by 'flowctl metadata copy' to"
+"""Begin of the error of a write to a database whose metadata are at another place now."""
+
 TABLES = """
 CREATE TABLE format (version INTEGER NOT NULL);
 CREATE TABLE folder (
