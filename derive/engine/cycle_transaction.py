@@ -149,7 +149,8 @@ class CycleTransaction:
         waiting = [
             read for member in members for read in member.task.reads(member.inputs, member.task.spec.inputs, now)
         ]
-        return self._executor.prepare(Load(members[0].task.spec.name, size_of(waiting), 1), self._limits)
+        later = [size for member in members for size in member.inputs.left.values()]
+        return self._executor.prepare(Load(members[0].task.spec.name, sum(later, size_of(waiting)), 1), self._limits)
 
     def _plan(self, members: Sequence[Member], transactions: Sequence[Transaction], rounds: int | None) -> Plan:
         plans = [

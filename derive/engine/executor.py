@@ -278,8 +278,8 @@ class HybridExecutor:
         is_starting = self._starter is not None and not self._is_up and self._failure is None
         if is_starting or not self._rates.is_known(task):
             documents = min(documents, self._rates.documents(task))
-        # One slice is enough: nothing runs in parallel.
-        return replace(limits, documents=documents, bytes=size, small_documents=2 * documents, small_bytes=2 * size)
+        small = {"small_documents": 2 * documents, "small_bytes": 2 * size, "small_segments": 2 * limits.segments}
+        return replace(limits, documents=documents, bytes=size, **small)  # one slice: nothing runs in parallel
 
     def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         """Execute a plan."""

@@ -141,6 +141,7 @@ def look(
     limits: Limits | None = None,
     *,
     counts: bool = False,
+    is_joint: bool = False,
 ) -> Inputs:
     """Return the inputs of a task now.
 
@@ -153,6 +154,9 @@ def look(
         limits: greatest limits of a transaction: later segments, which no such transaction reads, are left out; None
             for all unread segments.
         counts: whether to count the documents of these segments, and not to estimate their number.
+        is_joint: whether the inputs are for a cycle transaction, which ends by itself: then the upper of a source is
+            at most the first segment that is left out. No segment of a feedback read is left out, because the cycle
+            itself moves the upper of its source.
 
     Raises:
         SourceReplacedError: the name of a source stands for another relation than the one read so far.
@@ -180,11 +184,34 @@ def look(
                 others[spec.index] = max(1, known.documents)  # rows are retracted even if the relation has no rows
         else:
             begin = positions.get(spec.state_key, BEGINNING)
-            unread = _unread(store, task, spec, known, begin, limits, counts=counts)
-            segments[spec.index], left[spec.index] = unread
+            most = None if is_joint and spec.feedback else limits
+            unread = _unread(store, task, spec, known, begin, most, counts=counts)
+            segments[spec.index], left[spec.index] = unread.segments, unread.left
+            if is_joint and unread.end is not None:
+                upper = min(upper, unread.end)
             if known is not None and known.failure is not None:
                 failures[source.name] = known.failure[1]
         uppers[source.name] = min(upper, uppers.get(source.name, upper))
+    _add_retried(store, task, positions, segments, uppers)
+    return Inputs(store.location, task.tick, uppers, segments, failures, others, left)
+
+
+def _add_retried(
+    store: Maintainable | Runnable,
+    task: TaskSpec,
+    positions: Mapping[str, int],
+    segments: dict[int, tuple[Segment, ...]],
+    uppers: dict[str, int],
+) -> None:
+    """Add the retried documents of the quarantine to the segments of the inputs, and lower the uppers of their sources.
+
+    Args:
+        store: the data folder.
+        task: the task.
+        positions: as in `look`.
+        segments: segments of each input, by index.
+        uppers: upper of each source, by name.
+    """
     for transform in task.transforms if isinstance(task, DerivationSpec) else ():
         # A retry gets a time after those up to which the sources are sealed above.
         index, source = transform.index, task.sources[transform.input.source]
@@ -193,7 +220,20 @@ def look(
         segments[index] += retried.segments
         if retried.frontier is not None:
             uppers[source.name] = min(uppers[source.name], retried.frontier)
-    return Inputs(store.location, task.tick, uppers, segments, failures, others, left)
+
+
+class _Unread(NamedTuple):
+    """Unread segments of an input.
+
+    Attributes:
+        segments: the segments that transactions read.
+        left: approximate size of the later segments, which were left out.
+        end: least timestamp of the later segments; None for none.
+    """
+
+    segments: tuple[Segment, ...]
+    left: Size = Size(0, 0)
+    end: int | None = None
 
 
 def _unread(
@@ -205,8 +245,8 @@ def _unread(
     limits: Limits | None,
     *,
     counts: bool,
-) -> tuple[tuple[Segment, ...], Size]:
-    """Return the unread segments of an input, as far as transactions read them, and the size of the others.
+) -> _Unread:
+    """Return the unread segments of an input, as far as transactions read them.
 
     Args:
         store: the data folder.
@@ -223,12 +263,12 @@ def _unread(
     source = task.sources[spec.source]
     segments = tuple(store.segments(source, spec.selector, read.clock_begin, relation, until=enough))
     if known is None or enough is None or enough.left is None:
-        return segments, Size(0, 0)
+        return _Unread(segments)
     left = _size_from(store, known, enough.left)
     if counts:
         unread = store.count_documents(source, spec.selector, read.clock_begin, read.clock_end, relation)
         left = Size(max(0, unread - sum(segment.documents for segment in segments)), left.bytes)
-    return segments, left
+    return _Unread(segments, left, enough.left)
 
 
 def _size_from(store: Maintainable | Runnable, known: Collection, clock: int) -> Size:

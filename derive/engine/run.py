@@ -259,10 +259,12 @@ class Run:
         # Read before the inputs: these tasks publish nothing below their present uppers.
         absent = [self._store.upper(name) for name in self.task_graph.absent[cycle]]
         looks: dict[str, Inputs] = {}
+        is_joint = cycle in self.task_graph.cycle_transactions
+        # An input of a lower priority waits for all documents of the higher priorities.
+        is_whole = is_joint and len({spec.priority for task in tasks for spec in task.spec.inputs}) > 1
         for task in tasks:
             with self._stopping(task):
-                # a cycle transaction reads to the end of all sources
-                looks[task.spec.name] = task.look(is_whole=cycle in self.task_graph.cycle_transactions)
+                looks[task.spec.name] = task.look(is_whole=is_whole, is_joint=is_joint)
         if len(looks) < len(tasks):
             return False
         steps = self._next_steps(cycle, looks, absent, now)

@@ -14,7 +14,8 @@ import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from operator import itemgetter
+from typing import TypeAlias
 
 from derive.time import tick_begin, tick_end
 from derive.time.positions import Segment, SourceRead
@@ -27,24 +28,44 @@ class Limits:
     Attributes:
         documents: approximate limit for the documents of a transaction; a tick is never divided.
         bytes: approximate limit for the bytes of a transaction.
+        segments: limit for the segments of a transaction, because each is described in the plan, and is opened.
         slice_documents: approximate limit for the documents of a slice, large compared to the cost of a Spark task.
         small_documents: greatest number of documents for which one task is faster than two tasks.
         small_bytes: greatest number of bytes of such a read.
+        small_segments: greatest number of segments of such a read.
     """
 
     documents: int = 2_000_000
     bytes: int = 512 << 20
+    segments: int = 8_192
     slice_documents: int = 250_000
     small_documents: int = 20_000
     small_bytes: int = 8 << 20
+    small_segments: int = 512
 
     def hold(self, size: Size) -> bool:
         """Return true if a transaction of this size is within the limits."""
-        return size.documents <= self.documents and size.bytes <= self.bytes
+        return size.documents <= self.documents and size.bytes <= self.bytes and size.segments <= self.segments
 
     def is_small(self, size: Size) -> bool:
         """Return true if a read of this size is too small to be divided among several tasks."""
-        return size.documents <= self.small_documents and size.bytes <= self.small_bytes
+        few = size.documents <= self.small_documents and size.segments <= self.small_segments
+        return few and size.bytes <= self.small_bytes
+
+    def most_slices(self, size: Size) -> int:
+        """Return the greatest number of slices of a read of this size, each of which is worth a task."""
+        if self.is_small(size):
+            return 1
+        small = max(
+            size.documents // max(1, self.small_documents),
+            size.bytes // max(1, self.small_bytes),
+            size.segments // max(1, self.small_segments),
+        )
+        return max(_WORTHWHILE * max(1, small), -(-size.documents // self.slice_documents))
+
+
+_WORTHWHILE = 8
+"""Number of slices into which a read that is just too large for one task is divided at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +75,15 @@ class Size:
     Attributes:
         documents: number of documents.
         bytes: bytes as stored.
+        segments: number of segments with such documents.
     """
 
     documents: int
     bytes: int
+    segments: int = 0
 
     def __add__(self, other: Size) -> Size:
-        return Size(self.documents + other.documents, self.bytes + other.bytes)
+        return Size(self.documents + other.documents, self.bytes + other.bytes, self.segments + other.segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,44 +151,52 @@ class Spread:
 
     def __init__(self, reads: Sequence[SourceRead], begin: int) -> None:
         parts = [part for read in reads for part in _parts(read, begin)]
-        self._by_first = sorted(parts, key=lambda part: part.first)
-        self._by_end = sorted(parts, key=lambda part: part.end)
-        self._firsts = [part.first for part in self._by_first]
-        self._ends = [part.end for part in self._by_end]
-        sizes = (part.size(part.end) for part in self._by_end)
-        self._sums = list(itertools.accumulate(sizes, initial=Size(0, 0)))
+        self._by_first = sorted(parts, key=_FIRST)
+        self._firsts = list(map(_FIRST, self._by_first))
+        by_end = sorted(parts, key=_END)
+        self._ends = list(map(_END, by_end))
+        sizes = [_size(part, part[1]) for part in by_end]
+        self._documents = list(itertools.accumulate((documents for documents, _ in sizes), initial=0))
+        self._bytes = list(itertools.accumulate((size for _, size in sizes), initial=0))
 
     def before(self, end: int) -> Size:
         """Return the size of the documents before an adjusted timestamp: `size_of` of the reads within it."""
         complete, begun = bisect_right(self._ends, end), bisect_left(self._firsts, end)
-        size, incomplete = self._sums[complete], begun - complete
-        for part in reversed(self._by_first[:begun]):
-            if not incomplete:
-                break
-            if part.end > end:
-                size, incomplete = size + part.size(end), incomplete - 1
-        return size
+        documents, size, incomplete = self._documents[complete], self._bytes[complete], begun - complete
+        number = begun
+        while incomplete:
+            number -= 1
+            part = self._by_first[number]
+            if part[1] > end:
+                more_documents, more_bytes = _size(part, end)
+                documents, size, incomplete = documents + more_documents, size + more_bytes, incomplete - 1
+        return Size(documents, size, begun)
 
 
-class _Part(NamedTuple):
-    """The part of a segment that a read covers, in adjusted timestamps."""
+_Part: TypeAlias = tuple[int, int, Segment]
+"""The part of a segment that a read covers: its first adjusted timestamp, its exclusive end, and the segment."""
 
-    first: int
-    end: int
-    segment: Segment
-
-    def size(self, end: int) -> Size:
-        segment, covered = self.segment, min(self.end, end) - self.first
-        span = segment.clock_max - segment.clock_min + 1
-        return Size(segment.documents * covered // span, segment.bytes * covered // span)
+_FIRST, _END = itemgetter(0), itemgetter(1)
 
 
 def _parts(read: SourceRead, begin: int) -> Iterator[_Part]:
-    clock_begin = max(read.clock_begin, begin - read.offset)
+    clock_begin, clock_end, offset = max(read.clock_begin, begin - read.offset), read.clock_end, read.offset
     for segment in read.segments:
-        first, end = max(segment.clock_min, clock_begin), min(segment.clock_max + 1, read.clock_end)
-        if first < end:
-            yield _Part(first + read.offset, end + read.offset, segment)
+        first, end = segment.clock_min, segment.clock_max + 1
+        if first < clock_begin or end > clock_end:
+            first, end = max(first, clock_begin), min(end, clock_end)
+            if first >= end:
+                continue
+        yield first + offset, end + offset, segment
+
+
+def _size(part: _Part, end: int) -> tuple[int, int]:
+    """Return the approximate number of documents of a part before an adjusted timestamp, and of their bytes."""
+    first, last, segment = part
+    covered, span = min(last, end) - first, segment.clock_max - segment.clock_min + 1
+    if covered == span:
+        return segment.documents, segment.bytes
+    return segment.documents * covered // span, segment.bytes * covered // span
 
 
 def choose_end(reads: Sequence[SourceRead], begin: int, bound: int, tick: int, limits: Limits) -> int:
@@ -192,15 +223,21 @@ def choose_end(reads: Sequence[SourceRead], begin: int, bound: int, tick: int, l
 
 def size_of(reads: Sequence[SourceRead]) -> Size:
     """Return the approximate size of these reads."""
-    documents = size = 0
+    documents = size = count = 0
     for read in reads:
+        begin, end = read.clock_begin, read.clock_end
         for segment in read.segments:
-            span = segment.clock_max - segment.clock_min + 1
-            covered = min(segment.clock_max + 1, read.clock_end) - max(segment.clock_min, read.clock_begin)
-            covered = max(0, min(span, covered))
-            documents += segment.documents * covered // span
-            size += segment.bytes * covered // span
-    return Size(documents, size)
+            first, last = segment.clock_min, segment.clock_max
+            if first >= begin and last < end:
+                documents, size, count = documents + segment.documents, size + segment.bytes, count + 1
+                continue
+            covered = min(last + 1, end) - max(first, begin)
+            if covered > 0:
+                span = last - first + 1
+                documents += segment.documents * covered // span
+                size += segment.bytes * covered // span
+                count += 1
+    return Size(documents, size, count)
 
 
 class Enough:
@@ -233,8 +270,10 @@ class Enough:
         """Return true if the segments before this one are enough; called in the order of the least timestamp."""
         if segment.clock_min >= self._end:
             return True
-        count = len(self._segments)
-        if count >= self._next and not self._limits.hold(Size(self._documents, self._bytes)):
+        count, limits = len(self._segments), self._limits
+        if count >= self._next and (
+            self._documents > limits.documents or self._bytes > limits.bytes or count > limits.segments
+        ):
             if self._exceeds(segment.clock_min):
                 self.left = segment.clock_min
                 return True
@@ -295,7 +334,7 @@ def slice_borders(
     size = size_of(reads)
     total = size.documents
     rounds = -(-total // (limits.slice_documents * abreast))
-    count = 1 if limits.is_small(size) else rounds * abreast
+    count = min(rounds * abreast, limits.most_slices(size))
     borders, spread = [first], Spread(reads if count > 1 else (), first)
     # Bisection finds the borders of equal counts.
     for number in range(1, count):

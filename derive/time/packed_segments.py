@@ -70,7 +70,7 @@ class _Chunk:
             checksums.split("\n"),
             strict=True,
         )
-        return [Segment(*values) for values in columns]
+        return list(map(Segment._make, columns))
 
 
 class PackedSegments(Sequence[Segment]):

@@ -227,9 +227,8 @@ def lost(
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """One immutable file of a collection.
+class Segment(NamedTuple):
+    """One immutable file of a collection: a tuple, because a look for work makes thousands.
 
     Attributes:
         collection: name of the collection.

@@ -17,6 +17,7 @@ from typing_extensions import override
 from derive.catalog import load
 from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.engine.executor import InProcessExecutor
+from derive.engine.inputs import look
 from derive.engine.run import Run
 from derive.engine.task_reconciler import open_run
 from derive.engine.transactor import Committed
@@ -114,7 +115,12 @@ def test_l1_cycle_transactions_equal_transactions_of_single_tasks(
     cyclic_catalogs(),
     cut_histories(),
     st.sampled_from([1, 3]),
-    st.builds(Limits, documents=st.sampled_from([1, 2, 5]), small_documents=st.sampled_from([0, 1, 3, 1000])),
+    st.builds(
+        Limits,
+        documents=st.sampled_from([1, 2, 5]),
+        segments=st.sampled_from([1, 8192]),
+        small_documents=st.sampled_from([0, 1, 3, 1000]),
+    ),
 )
 def test_l1_division_of_cycle_transactions_does_not_change_results(
     text: str, history: tuple[Documents, list[int]], shards: int, limits: Limits
@@ -173,6 +179,27 @@ def test_a_cycle_is_one_transaction_and_one_commit(tmp_path: Path) -> None:
     assert (pong.documents_in, pong.documents_out, pong.transactions) == (60, 60, 1)
     assert [row[0] - BASE for row in world.rows("j/pong")[:4]] == [SECOND, 3 * SECOND, 5 * SECOND, HOUR + SECOND]
     assert [entry["message"] for entry in recent_entries(world.root, "j/pong")] == ["committed"]
+
+
+def test_cycle_transaction_looks_at_enough_segments(tmp_path: Path) -> None:
+    """A source is unknown from the first segment on that was left out; what the cycle itself publishes is all read."""
+    world = world_of(tmp_path, "data", PING_PONG)
+    for place in range(6):
+        at = format_rfc3339(BASE + place * HOUR)
+        world.ingest("j/numbers", [{"id": place, "n": 1, "at": at}])
+    run = open_run(world.catalog, world.store, InProcessExecutor(), limits=Limits(segments=2))
+    task = run.tasks["j/ping"]
+
+    inputs = task.look(is_joint=True)
+    begin, again = task.spec.inputs
+    assert [segment.clock_min - BASE for segment in inputs.segments[begin.index]] == [0, HOUR, 2 * HOUR]
+    assert inputs.uppers["j/numbers"] - BASE == 3 * HOUR
+    run.step()
+    assert inputs.uppers["j/pong"] == 0
+    assert len(world.rows("j/pong")) == 12
+    before = look(world.store, task.spec, {}, limits=Limits(segments=1), is_joint=True)
+    assert len(before.segments[again.index]) == world.store.collection("j/pong").segments > 1  # type: ignore[union-attr]
+    run.close()
 
 
 def test_failing_task_of_a_cycle_stops_alone(tmp_path: Path) -> None:

@@ -97,6 +97,26 @@ def test_slices_have_equal_numbers_of_documents() -> None:
     assert slice_borders(cut, 1_000, 10, 0, 4, limits) == (0, 400, 800, 900, 1_000)
 
 
+@pytest.mark.parametrize(
+    ("documents", "segments", "abreast", "slices"),
+    [
+        (900, 1, 100, 1),  # small
+        (1_100, 1, 100, 8),
+        (1_100, 1, 2, 2),
+        (10_100, 1, 100, 80),  # more slices would be too small to be worth a task
+        (10_100, 1, 1_000, 80),
+        (10_100, 1, 3, 3),
+        (100, 10, 100, 8),  # few documents in many segments
+    ],
+)
+def test_slices_are_worth_a_task(documents: int, segments: int, abreast: int, slices: int) -> None:
+    limits = Limits(slice_documents=100_000, small_documents=1_000, small_segments=9)
+    each = documents // segments
+    read = read_of(*((number * 1_000, number * 1_000 + 999, each) for number in range(segments)))
+    borders = slice_borders([read], 10_000_000, 1, 0, abreast, limits)
+    assert len(borders) - 1 == slices
+
+
 def test_small_read_has_one_slice_and_empty_read_has_none() -> None:
     limits = Limits(slice_documents=1, small_documents=100, small_bytes=1_000)
     assert slice_borders([read_of((25, 74, 50))], 1_000, 10, 0, 4, limits) == (20, 80)
@@ -106,9 +126,9 @@ def test_small_read_has_one_slice_and_empty_read_has_none() -> None:
 @pytest.mark.parametrize(
     ("begin", "end", "offset", "expected"),
     [
-        (0, 1_000, 0, Size(100, 1_000)),
-        (0, 150, 0, Size(50, 500)),  # half of the segment's clocks
-        (0, 150, 25, Size(25, 250)),  # the same adjusted clocks are earlier ones of the source
+        (0, 1_000, 0, Size(100, 1_000, 1)),
+        (0, 150, 0, Size(50, 500, 1)),  # half of the segment's clocks
+        (0, 150, 25, Size(25, 250, 1)),  # the same adjusted clocks are earlier ones of the source
         (500, 1_000, 0, Size(0, 0)),
     ],
 )
@@ -159,8 +179,23 @@ def test_spread_has_the_sizes_of_parts_of_reads(data: st.DataObject, tick: int, 
     assert [spread.before(end) for end in ends] == [hold(cut, begin, end) for end in ends]
 
 
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        (100, 1_000),
+        (50, 510),  # the tick in which the fiftieth segment begins is part of it
+        (1, 10),  # a tick is never cut
+    ],
+)
+def test_end_is_at_the_limit_of_segments(most: int, expected: int) -> None:
+    cut = [read_of(*((10 * number + 1, 10 * number + 5, 1) for number in range(100)), end=1_000)]
+    assert choose_end(cut, 0, 1_000, 10, Limits(segments=most)) == expected
+
+
 def test_enough_segments_are_few() -> None:
     enough = Enough(0, END_OF_TIME, 0, 10, Limits(documents=100))
     stored = [segment(10 * number, 10 * number + 9, 10) for number in range(1_000)]
     taken = list(itertools.takewhile(partial(is_before, enough), stored))
     assert (len(taken), enough.left) == (11, 110)
+    enough = Enough(0, END_OF_TIME, 0, 10, Limits(segments=7))
+    assert (len(list(itertools.takewhile(partial(is_before, enough), stored))), enough.left) == (8, 80)

@@ -44,6 +44,7 @@ limits = st.builds(
     Limits,
     documents=st.integers(1, 2_000),
     bytes=st.integers(1, 20_000),
+    segments=st.one_of(st.just(8_192), st.integers(1, 6)),
     slice_documents=st.integers(1, 500),
     small_documents=st.integers(0, 50),
     small_bytes=st.integers(0, 500),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -21,7 +22,13 @@ _COLUMNS = "path, partition, clock_min, clock_max, documents, bytes, checksum"
 
 def _segment(name: str, row: Sequence[Any]) -> Segment:
     """Return the segment of a row with `_COLUMNS`."""
-    return Segment(name, row[0], tuple(orjson.loads(row[1])), *row[2:])
+    return Segment(name, row[0], _partition(row[1]), *row[2:])
+
+
+@lru_cache(maxsize=4096)
+def _partition(label: str) -> tuple[Any, ...]:
+    """Return the values of a logical partition, which are scalars."""
+    return tuple(orjson.loads(label))
 
 
 def read_segments(db: Transaction, name: str, begin: int, end: int = END_OF_TIME) -> list[Segment]:
@@ -373,7 +380,7 @@ def every_segment(db: Transaction) -> list[Segment]:
         "SELECT collection, path, partition, clock_min, clock_max, documents, bytes, checksum FROM segment"
         " ORDER BY path"
     ).fetchall()
-    return [Segment(row[0], row[1], tuple(orjson.loads(row[2])), *row[3:]) for row in rows]
+    return [_segment(row[0], row[1:]) for row in rows]
 
 
 def is_segment(db: Transaction, path: str) -> bool:
