@@ -20,8 +20,8 @@ from typing import Any
 import orjson
 
 from connectors.derive_typescript.runtime.command import deno, environment
+from connectors.derive_typescript.runtime.deno_process import command_of
 from connectors.derive_typescript.runtime.project import digest_of, project_folder
-from connectors.derive_typescript.runtime.session import command_of
 from connectors.module_kit.process import FRAME_DOCUMENTS, Wire, frame_of
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor

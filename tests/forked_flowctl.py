@@ -31,7 +31,7 @@ _ROOT = Path(__file__).parents[1]
 _LARGEST_ORDER = 1 << 18
 _END = b"end"
 _INHERITED = "FORKED_FLOWCTL"
-_ISOLATED = ["-s", "-P", "-B", "-X", "utf8"]
+_ISOLATED = ["-s", "-P", "-X", "utf8"]
 _HARNESS = "flow_harness.main"
 _NAME = "of-{}"
 """Name of a fork, by the process that has ordered it."""

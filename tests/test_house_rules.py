@@ -47,8 +47,10 @@ FORBIDDEN_TERMS = {
 }
 """Words that no module, class or function has in its name, and the terms to use instead."""
 SMALL_MODULES = {
+    "connectors/derive_typescript/runtime/deno_process.py": "starts before numpy is imported, which a session needs",
+    "connectors/derive_typescript/runtime/session.py": "what is special in a session of TypeScript",
+    "derive/scratch.py": "leaf: temporary folders",
     "connectors/derive_sqlite/measured.py": "only measured runs import it",
-    "connectors/module_kit/projects.py": "leaf: shared by languages",
     "derive/shard/meter.py": "leaf: shared by pipelines and cycles",
     "derive/ui/plan_picture.py": "leaf: from the text of EXPLAIN to a picture",
     "derive/cli/pipes.py": "leaf: loaded by every command",

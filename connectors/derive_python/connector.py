@@ -90,7 +90,7 @@ class PythonConnector:
 
     def start_ahead(self, spec: DerivationSpec) -> None:
         """Start Python for the next session of a derivation that opens without a state."""
-        from connectors.derive_python.runtime.session import start_ahead
+        from connectors.derive_python.runtime.python_process import start_ahead
 
         start_ahead(spec)
 

@@ -79,7 +79,7 @@ class TypeScriptConnector:
 
     def start_ahead(self, spec: DerivationSpec) -> None:
         """Start Deno with the module of a derivation, for the next session that opens without a state."""
-        from connectors.derive_typescript.runtime.session import start_ahead
+        from connectors.derive_typescript.runtime.deno_process import start_ahead
 
         start_ahead(spec)
 

@@ -6,7 +6,7 @@ The graph is plain data: a picture is a function of the graph, and equal catalog
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -21,6 +21,7 @@ from derive.protocol.specs import (
     MaterializationSpec,
     SelectorSpec,
     ShuffleSpec,
+    TestSpec,
     TransformSpec,
 )
 
@@ -40,6 +41,17 @@ def upstream(names: Iterable[str], reads: Mapping[str, Iterable[str]]) -> frozen
             reached.add(name)
             pending += reads[name]
     return frozenset(reached)
+
+
+def tasks_of(catalog: CatalogSpec, test: TestSpec) -> list[str]:
+    """Return the derivations upstream of the collections that a test verifies; all derivations if it verifies none."""
+    return tasks_leading_to(catalog, test.verified) if test.verified else list(catalog.derivations)
+
+
+def tasks_leading_to(catalog: CatalogSpec, collections: Collection[str]) -> list[str]:
+    """Return the derivations of some collections, and those upstream of them."""
+    reads = {name: derivation.sources for name, derivation in catalog.derivations.items()}
+    return sorted(upstream(collections, reads))
 
 
 def cycles(reads: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from typescript_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
 
 from connectors.derive_typescript.connector import TypeScriptConnector
+from connectors.derive_typescript.runtime.deno_process import DenoProcess
 from connectors.derive_typescript.runtime.project import digest_of
-from connectors.derive_typescript.runtime.session import DenoProcess
 from connectors.module_kit.process import POOL
 from derive.errors import LambdaError, LostError, TaskError
 from derive.protocol.derive import ReadBatch
@@ -54,7 +54,7 @@ def test_start_ahead_leaves_errors_to_the_session(monkeypatch: pytest.MonkeyPatc
     def missing() -> str:
         raise TaskError("the Deno runtime is not installed")
 
-    monkeypatch.setattr("connectors.derive_typescript.runtime.session.deno", missing)
+    monkeypatch.setattr("connectors.derive_typescript.runtime.deno_process.deno", missing)
     TypeScriptConnector().start_ahead(spec)
 
     assert POOL.take(digest_of(spec), None) is None
@@ -301,7 +301,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from typescript_derivation import invoke, lambdas, open_session
 from connectors.module_kit.process import POOL
-from connectors.derive_typescript.runtime.session import DenoProcess
+from connectors.derive_typescript.runtime.deno_process import DenoProcess
 from connectors.derive_typescript.runtime.project import digest_of
 spec = lambdas("return [read.doc];")
 def used():

@@ -21,7 +21,11 @@ from itertools import repeat
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NoReturn
 
-import pydantic
+# Pydantic would import these modules at their first use, in the sandbox, in which Python cannot keep what it compiles.
+import pydantic.fields
+import pydantic.main
+import pydantic.type_adapter
+import pydantic.types
 from pydantic_core import from_json, to_json
 
 from . import sandbox
@@ -57,7 +61,7 @@ class Harness:
 
     Args:
         frames: the pipes.
-        settings: what `connectors.derive_python.runtime.session.PythonProcess` passes.
+        settings: what `connectors.derive_python.runtime.python_process.PythonProcess` passes.
     """
 
     def __init__(self, frames: Frames, settings: dict[str, Any]) -> None:
@@ -498,6 +502,7 @@ class _LogHandler(logging.Handler):
 
 def main() -> None:
     """Run the module that the first argument describes."""
+    sys.dont_write_bytecode = True  # a module must not see in its folder whether it has run before
     settings = json.loads(sys.argv.pop())
     faulthandler.enable(all_threads=False)
     os._exit = _exit_with_stack

@@ -18,7 +18,13 @@ from typing import Literal
 
 def this_process() -> str:
     """Return the name of this process, `host:pid:namespace:began`; unknown parts are empty."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_namespace()}:{_began(os.getpid())}"
+    return f"{socket.gethostname()}:{_own_parts(os.getpid())}"
+
+
+@lru_cache(maxsize=1)
+def _own_parts(pid: int) -> str:
+    """Return the name of this process without the host; a fork has another number."""
+    return f"{pid}:{_namespace()}:{_began(pid)}"
 
 
 def show_process(name: str) -> str:
@@ -35,6 +41,8 @@ def is_local(name: str) -> bool:
 
 def is_dead(name: str) -> bool:
     """Return true if a process is known to have ended; the end of an invisible process is not known."""
+    if name == this_process():
+        return False
     _, pid, _, began = _parts(name)
     if not is_local(name):
         return False
