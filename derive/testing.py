@@ -12,16 +12,15 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from urllib.parse import quote
 
-from derive.catalog.graph import upstream
+from derive.catalog.graph import tasks_leading_to, tasks_of, upstream
 from derive.catalog.rules.steps import BEGIN
 from derive.contents.reads import ReadOptions
 from derive.contents.reduced import reduced_documents
@@ -52,6 +51,7 @@ from derive.protocol.specs import (
     show_offset,
 )
 from derive.reduce.combiner import Combiner
+from derive.scratch import scratch_folder
 from derive.shard.session import observing
 from derive.stoppable_jobs import StoppableJobs, Stops
 from derive.storage.ingest import Ingestion
@@ -161,17 +161,6 @@ def pair_documents(
 
 SHARDS = 3
 """Number of shards of each task; with several shards, tests also test shuffles."""
-
-
-def tasks_of(catalog: CatalogSpec, test: TestSpec) -> list[str]:
-    """Return the derivations upstream of the collections that a test verifies; all derivations if it verifies none."""
-    return tasks_leading_to(catalog, test.verified) if test.verified else list(catalog.derivations)
-
-
-def tasks_leading_to(catalog: CatalogSpec, collections: Collection[str]) -> list[str]:
-    """Return the derivations of some collections, and those upstream of them."""
-    reads = {name: derivation.sources for name, derivation in catalog.derivations.items()}
-    return sorted(upstream(collections, reads))
 
 
 class VirtualTime:
@@ -504,14 +493,14 @@ def run_test(
     """
     begun = time.perf_counter()
     measured = nullcontext() if coverage is None else observing(coverage)
-    with tempfile.TemporaryDirectory(prefix="flowctl-test-", dir=_memory(), ignore_cleanup_errors=True) as folder:
-        driver = _Driver(catalog, Path(folder), test, strict=strict, snapshots=snapshots)
-        with measured, _stoppable(driver, Path(folder), stops):
+    with scratch_folder(_memory()) as folder:
+        driver = _Driver(catalog, folder, test, strict=strict, snapshots=snapshots)
+        with measured, _stoppable(driver, folder, stops):
             failure = driver.run()
         said = tuple(
             entry
             for name in catalog.derivations
-            for entry in recent_entries(Path(folder), name, _MOST_SAID)
+            for entry in recent_entries(folder, name, _MOST_SAID)
             if entry.get("by") == "lambda"
         )
     return TestResult(test, time.perf_counter() - begun, failure, said)

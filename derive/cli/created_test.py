@@ -65,9 +65,10 @@ def create_test(
     Raises:
         UsageError: the collection is not derived, has no document with the key, or needs too many source documents.
     """
+    from derive.catalog.graph import tasks_leading_to
     from derive.cli.why import key_of
     from derive.errors import UsageError
-    from derive.testing import CatalogSession, tasks_leading_to
+    from derive.testing import CatalogSession
     from derive.why.explain import Explainer, Question
 
     spec = catalog.find_collection(collection)

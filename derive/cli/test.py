@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -145,15 +144,16 @@ def _create(source: Path, data: Path | None, create: str | None, collection: str
     from derive.cli.console import note
     from derive.cli.created_test import create_test
     from derive.errors import UsageError
+    from derive.scratch import scratch_folder
 
     if create is None or collection is None or key_text is None:
         raise UsageError("--create, --collection and --key belong together")
     catalog = load(source)
     with (
         closing(open_store(stored_folder(source, data), reading=True)) as store,
-        tempfile.TemporaryDirectory(prefix="flowctl-test-") as scratch,
+        scratch_folder() as scratch,
     ):
-        test = create_test(store, catalog, Path(scratch), create, collection, key_text)
+        test = create_test(store, catalog, scratch, create, collection, key_text)
     click.echo(test.text)
     note(f"the test ingests {counted(test.documents, 'document')}")
     if not test.is_equal:
@@ -178,10 +178,10 @@ def _loaded(
 
 def start_modules_ahead(spec: CatalogSpec, names: Sequence[str]) -> None:
     """Start a process for each of the first modules that the chosen tests run; the tests report errors."""
+    from derive.catalog.graph import tasks_of
     from derive.errors import UsageError
     from derive.protocol.derive import StartsAhead
     from derive.protocol.entry_points import find_runtime
-    from derive.testing import tasks_of
 
     try:
         chosen = chosen_tests(spec, names)
@@ -259,6 +259,7 @@ class _Session:
 
     def run(self, spec: CatalogSpec) -> bool:
         """Run the tests of a catalog, and return whether one has failed, or the coverage is too low."""
+        from derive.cli.console import note
         from derive.coverage import Coverage
         from derive.testing import Snapshots
 
@@ -276,6 +277,8 @@ class _Session:
         passed = len(results) - failed
         tally = f"{failed} failed, {passed} passed" if failed else f"{passed} passed"
         click.echo(f"{tally} in {seconds:.1f} s", err=self._output in {"json", "junit"})
+        if not spec.tests:
+            note("the catalog has no tests: write them below 'tests:'")
         return failed > 0 or is_short
 
     def _results(self, spec: CatalogSpec, snapshots: Snapshots | None, coverage: Coverage | None) -> list[TestResult]:
@@ -315,7 +318,8 @@ class _Session:
 
         derivations = list(coverage.of(spec))
         for derivation in derivations:
-            click.echo(coverage_json(derivation) if self._output == "json" else visible(coverage_text(derivation)))
+            as_json = self._output == "json"
+            click.echo(coverage_json(derivation) if as_json else fitted(visible(coverage_text(derivation))))
         reached = sum(derivation.reached for derivation in derivations)
         total = sum(derivation.total for derivation in derivations)
         if self._output != "json":
@@ -332,7 +336,8 @@ class _Session:
         elif self._output == "junit" or (result.failure is None and is_quiet()):
             return
         elif result.failure is None:
-            click.echo(f"{click.style('PASS', fg='green')} {name}  ({result.seconds:.2f} s)")
+            text = fitted(f"PASS {name}  ({result.seconds:.2f} s)")
+            click.echo(f"{click.style('PASS', fg='green')}{text.removeprefix('PASS')}")
         else:
             heading, *lines = f"FAIL {name} · {visible(render_failure(result.failure))}".split("\n")
             text = "\n".join([fitted(heading), *lines])

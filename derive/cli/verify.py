@@ -168,10 +168,9 @@ def _replay(
 
 def _audited(store: Readable, spec: DerivationSpec, progress: Shown) -> list[dict[str, Any]]:
     """Replay one derivation; return its differences as rows."""
-    from tempfile import TemporaryDirectory
-
     from derive.cli.console import note
     from derive.document.clock import format_rfc3339
+    from derive.scratch import scratch_folder
     from derive.why.audit import MOST_DIFFERENCES, audit
 
     known, replayed = store.collection(spec.name), 0
@@ -186,9 +185,9 @@ def _audited(store: Readable, spec: DerivationSpec, progress: Shown) -> list[dic
     if known is None or not known.segments:
         note(f"nothing is stored in '{spec.name}' yet")
         return []
-    with TemporaryDirectory(prefix="flowctl-") as scratch:
+    with scratch_folder() as scratch:
         progress.show(spec.name, 0, total)
-        result = audit(store, spec, Path(scratch), count)
+        result = audit(store, spec, scratch, count)
         progress.done(spec.name, result.documents)
     if result.since:
         note(f"documents of '{spec.name}' before {format_rfc3339(result.since)} are compacted, and were not compared")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
@@ -103,26 +102,26 @@ def command(
     """
     import signal
 
+    from derive.scratch import scratch_folder
+
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder is removed, as at Ctrl-C
     _require_one(collection, key_text, view, row_text, where)
     clock = clock_of("--as-of", as_of)
     with (
         closing(open_store(stored_folder(source, data), reading=True)) as store,
-        TemporaryDirectory(prefix="flowctl-") as scratch,
+        scratch_folder() as scratch,
     ):
         catalog = None
         if view is None or data is None or source.exists():
             catalog = limited_catalog(source, lambda_limits, with_tests=False)
         if view is not None:
-            row = _explain_row(store, catalog, Path(scratch), view, _condition_of(row_text, where), clock, limit, depth)
+            row = _explain_row(store, catalog, scratch, view, _condition_of(row_text, where), clock, limit, depth)
             _print(row, output)
             is_equal = _is_equal(*row)
         else:
             assert catalog is not None
             catalog = catalog_with_shadows(store, catalog, [collection or ""])
-            explained = explained_document(
-                store, catalog, Path(scratch), collection or "", key_text or "", clock, depth
-            )
+            explained = explained_document(store, catalog, scratch, collection or "", key_text or "", clock, depth)
             _print((explained, {}), output)
             is_equal = explained.is_equal
     if not is_equal:

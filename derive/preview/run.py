@@ -13,7 +13,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import orjson
@@ -27,6 +26,7 @@ from derive.document.pointer import MISSING
 from derive.errors import UsageError
 from derive.preview.recording import Recorder, Report
 from derive.protocol.specs import CatalogSpec, CollectionSpec, DerivationSpec, Document
+from derive.scratch import scratch_folder
 from derive.shard.session import observing
 from derive.storage.folder_id import identity_of, write_folder_id
 from derive.storage.ingest import Ingestion
@@ -269,8 +269,7 @@ def preview(
     # Collections of other derivations are sources in a preview, and are known up to the present like ingested ones.
     catalog = replace(catalog, derivations={task: catalog.derivations[task] for task in tasks}, materializations={})
     begin = time.time_ns() // 1000 if options.fixture is None else _FIXTURE_BEGIN
-    with TemporaryDirectory(prefix="flowctl-preview-") as scratch:
-        folder = Path(scratch)
+    with scratch_folder() as folder:
         recorder = Recorder(folder, _shown(report, options.begin), has_state=options.has_state)
         observed = nullcontext() if options.compares else observing(recorder)
         with closing(VirtualTime(catalog, folder, begin, tasks, shards=1)) as clock, observed:

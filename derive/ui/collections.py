@@ -8,8 +8,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlencode
 
@@ -27,6 +25,7 @@ from derive.document.exact import dump_exact, parse_exact
 from derive.document.key import show_key, unpack
 from derive.errors import FlowError
 from derive.protocol.specs import CollectionSpec
+from derive.scratch import scratch_folder
 from derive.time import BEGINNING
 from derive.time.positions import Segment
 from derive.ui.folder import Folder
@@ -320,8 +319,8 @@ def explain(request: Request) -> Response:
     try:
         catalog = catalog_with_shadows(store, folder.catalog(), [name])
         clock = clock_of("as of", query.get("as_of", "") or None)
-        with _READS, TemporaryDirectory(prefix="flowctl-") as scratch:
-            traced = explained_document(store, catalog, Path(scratch), name, values["key"], clock, depth=2)
+        with _READS, scratch_folder() as scratch:
+            traced = explained_document(store, catalog, scratch, name, values["key"], clock, depth=2)
         values["lines"] = list(trace_lines(traced))
         values["is_equal"] = traced.is_equal
     except FlowError as error:

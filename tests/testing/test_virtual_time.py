@@ -9,10 +9,11 @@ from click.testing import CliRunner
 from conftest import write_catalog
 
 from derive.catalog import load
+from derive.catalog.graph import tasks_of
 from derive.cli.main import flowctl
 from derive.errors import TaskError
 from derive.storage.ingest import Ingestion
-from derive.testing import Failure, VirtualTime, run_tests, tasks_of
+from derive.testing import Failure, VirtualTime, run_tests
 
 CATALOG = """\
 collections:
