@@ -30,12 +30,18 @@ def reset_command(source: Path, data: Path | None, tasks: tuple[str, ...], *, ca
       flowctl reset --task acmeBank/transfer-outcomes --cascade
     """
     from derive.catalog import load_without_tests
-    from derive.cli.console import note
+    from derive.cli.console import Progress, note
     from derive.engine.reset import reset
 
     catalog = load_without_tests(source)
-    with closing(open_store(stored_folder(source, data))) as store:
-        for name in reset(catalog, store, tasks, cascade=cascade):
+    with Progress("file") as progress, closing(open_store(stored_folder(source, data))) as store:
+
+        def show(task: str, done: int, total: int) -> None:
+            progress.show(f"reset {task}", done, total)
+
+        names = reset(catalog, store, tasks, cascade=cascade, progress=show)
+        progress.pause()
+        for name in names:
             note(f"{name} starts over with the next run, or in a running 'flowctl run --watch'")
 
 

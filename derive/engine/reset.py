@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from math import lcm
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from derive.document.key import packed_key
 from derive.document.pointer import JSON
@@ -51,7 +51,22 @@ def readers_of(catalog: CatalogSpec, store: Maintainable, names: Sequence[str]) 
     return [name for name in catalog.tasks if name in reached and name not in names and store.task(name) is not None]
 
 
-def reset(catalog: CatalogSpec, store: Maintainable, names: Sequence[str], *, cascade: bool = False) -> list[str]:
+Removing: TypeAlias = Callable[[str, int, int], None]
+"""Called with the name of a task, the number of its files that are removed, and the number of all files to remove."""
+
+
+def _unwatched(task: str, done: int, total: int) -> None:
+    """Ignore the progress of a removal."""
+
+
+def reset(
+    catalog: CatalogSpec,
+    store: Maintainable,
+    names: Sequence[str],
+    *,
+    cascade: bool = False,
+    progress: Removing = _unwatched,
+) -> list[str]:
     """Start tasks over, all of them or none.
 
     The reset is done with its metadata commit. Files are removed after the commit; the next run of the task removes
@@ -62,6 +77,7 @@ def reset(catalog: CatalogSpec, store: Maintainable, names: Sequence[str], *, ca
         store: the data folder.
         names: names of tasks.
         cascade: whether to reset the reading tasks, too; of a materialization, only the reading bindings.
+        progress: receives the progress of the removal of files.
 
     Returns:
         Names of the reset tasks.
@@ -79,7 +95,7 @@ def reset(catalog: CatalogSpec, store: Maintainable, names: Sequence[str], *, ca
             " results of the old documents",
             hint="add --cascade to reset these too",
         )
-    _start_over(catalog, store, names, readers)
+    _start_over(catalog, store, names, readers, progress=progress)
     return [*names, *readers]
 
 
@@ -121,6 +137,8 @@ def _start_over(
     names: Sequence[str],
     readers: Sequence[str],
     undone: tuple[str, str] | None = None,
+    *,
+    progress: Removing = _unwatched,
 ) -> None:
     """Start tasks over, and the inputs of readers that read one of these tasks or the collection of an undone load."""
     sources = [*names, *readers, *(undone or ())[:1]]
@@ -135,7 +153,7 @@ def _start_over(
     ticks = {task.tick for task in catalog.tasks.values()}
     chosen = [*names, *readers]
     materialized = [name for name in chosen if name in catalog.materializations]
-    start_over(store, chosen, materialized, parts, ticks, undone)
+    start_over(store, chosen, materialized, parts, ticks, undone, progress=progress)
 
 
 def start_over(
@@ -145,6 +163,8 @@ def start_over(
     parts: Mapping[str, Sequence[str]] | None = None,
     ticks: Collection[int] = (),
     undone: tuple[str, str] | None = None,
+    *,
+    progress: Removing = _unwatched,
 ) -> None:
     """Delete the output and the progress of tasks, but not of their readers; running transactions are fenced.
 
@@ -155,6 +175,7 @@ def start_over(
         parts: state keys of the bindings that start over, by task; a task without an entry starts over as a whole.
         ticks: ticks of all tasks, microseconds.
         undone: collection and identifier of a load to undo in the same commit; None for none.
+        progress: receives the progress of the removal of files.
     """
     parts = parts or {}
     # A run that begins now gets its epoch, and so writes its first file, only after this block.
@@ -173,7 +194,7 @@ def start_over(
         for name in names:
             if homes.get(name):
                 remove_state(store.root, homes[name], store.location)
-            _clean(store, name, parts.get(name, ()), is_materialized=name in materialized)
+            _clean(store, name, parts.get(name, ()), is_materialized=name in materialized, progress=progress)
 
 
 @contextmanager
@@ -224,7 +245,7 @@ def _parts(catalog: CatalogSpec, store: Maintainable, name: str, chosen: Sequenc
     return keys if len(keys) < len(sources) else []
 
 
-def _clean(store: Maintainable, name: str, keys: Sequence[str], *, is_materialized: bool) -> None:
+def _clean(store: Maintainable, name: str, keys: Sequence[str], *, is_materialized: bool, progress: Removing) -> None:
     """Remove the files of a reset task, and log it; if `keys` is given, only these bindings were reset."""
     if keys:
         settle(store.root, name, store.task(name))
@@ -238,7 +259,7 @@ def _clean(store: Maintainable, name: str, keys: Sequence[str], *, is_materializ
         TaskLog(store.root, name).write("info", "the task starts over, and stores all rows again", reset=True)
         return
     for collection in (name, *store.internal_collections(name)):
-        store.garbage.collect_uncommitted(collection)
+        store.garbage.collect_uncommitted(collection, partial(progress, name))
     TaskLog(store.root, name).write("info", "the task starts over: its derived documents were removed", reset=True)
 
 

@@ -11,7 +11,7 @@ files stay, because they may be newer than the metadata; `flowctl verify` lists 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from uuid import UUID
 
@@ -191,12 +191,16 @@ class Garbage:
             forget_replaced(db, paths)
         return len(paths)
 
-    def collect_uncommitted(self, name: str) -> int:
+    def collect_uncommitted(self, name: str, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
         """Remove uncommitted files that runs of a task have written into its collection, also before a reset.
 
         Shadows that were swapped or dropped, and the quarantine, have folders beside that of the collection. Files
         without a known writer stay. Only the exclusive writer of the collection may call this, because files of a
         transaction in progress count as garbage.
+
+        Args:
+            name: name of the collection.
+            progress: called with the number of removed files, and of all files to remove.
 
         Returns:
             The number of removed files.
@@ -212,11 +216,15 @@ class Garbage:
             written = [path for start in starts for path in self._blobs.list(parent, f"{folder}*/{start}*.parquet")]
         paths = [path for path in written if Path(path).name[:_IDENTIFIER] in writers]
         known = self.known(name)
-        removed = self._blobs.delete(path for path in {*paths, *discarded} if path not in known)
+        garbage = [path for path in {*paths, *discarded} if path not in known]
+        progress(0, len(garbage))
+        for begin in range(0, len(garbage), _PAGE):
+            self._blobs.delete(garbage[begin : begin + _PAGE])
+            progress(min(begin + _PAGE, len(garbage)), len(garbage))
         with self._metadata.transaction(synced=False) as db:
             forget_discarded(db, discarded)
             forget_writers(db, name, db.now() - _REMEMBERED)
-        return removed
+        return len(garbage)
 
     def collect_abandoned(self, name: str) -> int:
         """Remove files of incomplete ingestions into a collection, and return their number.

@@ -152,7 +152,14 @@ def test_a_reset_task_derives_the_same_bytes_again(tmp_path: Path) -> None:
         reset(world.catalog, world.store, ["r/numbers"])
     assert world.digest() == before
 
-    assert reset(world.catalog, world.store, ["r/whole"], cascade=True) == ["r/whole", "r/tens"]
+    removed: list[tuple[str, int, int]] = []
+    done = reset(world.catalog, world.store, ["r/whole"], cascade=True, progress=lambda *step: removed.append(step))
+    assert done == ["r/whole", "r/tens"]
+    files = [step for step in removed if step[2]]
+    assert [(task, count == total) for task, count, total in files] == [
+        *(("r/whole", False), ("r/whole", True)),
+        *(("r/tens", False), ("r/tens", True)),
+    ]
     assert world.rows("r/whole") == world.rows("r/tens") == []
     assert not task_folder(world.root, "r/whole").exists()
     assert list((world.root / "collections" / "r" / "whole@").rglob("*.parquet")) == []
