@@ -6,6 +6,7 @@ rebinding). So each request must name a host of the server, and a request that a
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,16 @@ def is_loopback(host: str) -> bool:
     except OSError:
         return True  # a later call fails with a better message
     return bool(addresses) and all(ip_address(str(address).partition("%")[0]).is_loopback for address in addresses)
+
+
+PORT_HINT = "another process may use the port: choose another one, or 0 for any that is free"
+
+
+def listening_failure(error: OSError) -> str:
+    """Return the reason why a server cannot listen, in the words of the operating system alone."""
+    if isinstance(error, socket.gaierror) or error.errno is None:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,9 @@ def command(context: click.Context, shell: str) -> None:
     form = get_completion_class(shell)
     assert form is not None
     completion = form(context.find_root().command, {}, "flowctl", "_FLOWCTL_COMPLETE")
-    click.echo(completion.source_template % completion.source_vars())
+    # the script for fish divides a completion at each comma, also at those of its description
+    script = completion.source_template.replace('string split ","', 'string split --max 1 ","')
+    click.echo(script % completion.source_vars())
 
 
 def complete_names(command: click.Command) -> None:

@@ -80,7 +80,7 @@ def _announce(process: subprocess.Popen[str]) -> None:
             note(f"web pages at {url}")
         errors = process.stderr.read().strip()
         if process.wait():
-            note(f"the web pages have ended: {errors}", level="warn")
+            note(f"the web pages have ended: {errors.removeprefix('error: ')}", level="warn")
 
 
 def _require_libraries() -> None:

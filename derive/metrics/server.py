@@ -18,7 +18,7 @@ from typing import Any
 from derive.errors import UsageError
 from derive.metrics.exposition import CONTENT_TYPE, text_of
 from derive.metrics.monitor import Monitor
-from derive.web_access import Hosts
+from derive.web_access import PORT_HINT, Hosts, listening_failure
 
 _TEXT = "text/plain; charset=utf-8"
 _JSON = "application/json"
@@ -90,8 +90,7 @@ class MonitorServer:
             self._server = _Server(family, place[:2], _handler(monitor, hosts))
         except OSError as exc:
             raise UsageError(
-                f"--metrics cannot listen at {host}:{port}: {exc.strerror or exc}",
-                hint="another process may use the port: --metrics 127.0.0.1:0 picks a free one",
+                f"--metrics cannot listen at {host}:{port}: {listening_failure(exc)}", hint=PORT_HINT
             ) from exc
         at, port = self._server.server_address[:2]
         self.address = f"[{at!s}]:{port}" if ":" in str(at) else f"{at!s}:{port}"

@@ -41,13 +41,18 @@ _OLD = 5_000_000
 """Age in microseconds from which an overview is loaded again."""
 
 
-def cut(text: str, most: int = MOST_CHARACTERS) -> str:
-    """Return a text; of a longer text, the beginning, and a note.
+_NOTE_CHARACTERS = 20
 
-    >>> cut("abcdef", most=4)
-    'abcd … 2 more characters'
+
+def cut(text: str, most: int = MOST_CHARACTERS) -> str:
+    """Return a text; of a longer text, the beginning, and a note unless the rest is as short as the note.
+
+    >>> cut("abcdefghijklmnopqrstuvwxyz", most=4), cut("abcdef", most=4)
+    ('abcd … 22 more characters', 'abcdef')
     """
-    return text if len(text) <= most else f"{text[:most]} … {counted(len(text) - most, 'more character')}"
+    if len(text) <= most + _NOTE_CHARACTERS:
+        return text
+    return f"{text[:most]} … {counted(len(text) - most, 'more character')}"
 
 
 def path_of(name: str) -> str:

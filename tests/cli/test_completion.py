@@ -60,6 +60,7 @@ def test_completion_script_asks_flowctl(tmp_path: Path, shell: str) -> None:
 
     assert (status, err) == (0, "")
     assert f"_FLOWCTL_COMPLETE={shell}_complete" in script
+    assert ("split --max 1" in script) == (shell == "fish")  # a description has commas
 
 
 def test_version_names_the_programs(tmp_path: Path) -> None:

@@ -145,6 +145,22 @@ def test_invalid_csv_header_is_reported_once(content: bytes, message: str, spec:
     assert caught.value.message == message
 
 
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (b'id;"name"\n', "another character is between the columns: --delimiter ';'"),
+        (b"id\tname\n", "another character is between the columns: --delimiter tab"),
+        (b"id;nom\n", "the first line must name the columns"),
+        (b"id,nom\n", "the first line must name the columns"),
+    ],
+)
+def test_header_with_another_separator_has_a_hint(content: bytes, hint: str, spec: CollectionSpec) -> None:
+    with pytest.raises(DocumentError) as caught:
+        list(csv_rows(stream(content), spec, "x.csv"))
+
+    assert caught.value.hint == hint
+
+
 def ingest(spec: CollectionSpec, world: World, lines: Iterator[Line]) -> str:
     with pytest.raises(DocumentError) as caught:
         Ingestion(world.store, spec).load("x", lines)

@@ -17,7 +17,7 @@ from derive.sql.pgwire.connection import LOGIN_SECONDS, Cancellation, Connection
 from derive.sql.pgwire.messages import Wire
 from derive.sql.pgwire.passwords import Passwords
 from derive.sql.pgwire.work import Statistics
-from derive.web_access import is_loopback
+from derive.web_access import PORT_HINT, is_loopback, listening_failure
 
 MOST_CONNECTIONS, MOST_WAITING = 400, 100
 """Greatest number of clients, and of other connections before login."""
@@ -93,8 +93,7 @@ class Server:
                 lambda: Wire(self._connected), host, port, backlog=_BACKLOG, reuse_address=True
             )
         except OSError as exc:
-            hint = "choose another port with --listen, or 0 for any"
-            raise FlowError(f"cannot listen at {host}:{port}: {exc.strerror or exc}", hint=hint) from exc
+            raise FlowError(f"cannot listen at {host}:{port}: {listening_failure(exc)}", hint=PORT_HINT) from exc
         address = self._listeners.sockets[0].getsockname()
         return str(address[0]), int(address[1])
 

@@ -317,8 +317,17 @@ def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> Non
                 f"{name}:1: '{spec.name}' requires {listed}, but the header does not name"
                 f" {'it' if len(missing) == 1 else 'them'}{shown}"
             ),
-            hint="the first line must name the columns",
+            hint=_separator_hint(header, missing) or "the first line must name the columns",
         )
+
+
+def _separator_hint(header: Sequence[str], missing: Sequence[str]) -> str | None:
+    """Return a hint if the header names the missing columns with another separator; None otherwise."""
+    for separator, shown in {";": "';'", "|": "'|'", ",": "','", "\t": "tab"}.items():
+        names = {name.strip('" ') for name in header[0].split(separator)}
+        if len(header) == 1 and len(names) > 1 and names.issuperset(missing):
+            return f"another character is between the columns: --delimiter {shown}"
+    return None
 
 
 def _types(header: Sequence[str], spec: CollectionSpec) -> list[Types]:
