@@ -31,6 +31,7 @@ from unicodedata import combining, east_asian_width
 
 import orjson
 
+from derive.cli.folding import cells, folded, folded_hint
 from derive.cli.pipes import discard
 from derive.document.clock import format_rfc3339
 from derive.errors import CatalogError, FlowError, SqlError, ViewError
@@ -97,9 +98,9 @@ def columns_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], length: 
     columns = []
     for name in names:
         kinds = {type(row[name]) for row in rows} - {type(None)}
-        cells = tuple(_cell(row[name]) for row in rows)
-        width = max(map(length, (name, *cells)))
-        columns.append(Column(name, cells, bool(kinds) and kinds <= {int, float}, width))
+        texts = tuple(_cell(row[name]) for row in rows)
+        width = max(map(length, (name, *texts)))
+        columns.append(Column(name, texts, bool(kinds) and kinds <= {int, float}, width))
     return columns
 
 
@@ -134,7 +135,7 @@ def fit(columns: Sequence[Column], width: int | None, spare: Sequence[str]) -> t
 def lines_of(columns: Sequence[Column], length: Callable[[str], int]) -> list[str]:
     """Return the header and a line for each row."""
     texts = zip(*((column.name, *column.cells) for column in columns), strict=True)
-    return [_line(columns, cells, length) for cells in texts]
+    return [_line(columns, row, length) for row in texts]
 
 
 def records_of(columns: Sequence[Column], length: Callable[[str], int], width: int | None = None) -> list[str]:
@@ -144,19 +145,19 @@ def records_of(columns: Sequence[Column], length: Callable[[str], int], width: i
     """
     names = max((length(column.name) for column in columns), default=0)
     lines: list[str] = []
-    for cells in zip(*(column.cells for column in columns), strict=True):
+    for record in zip(*(column.cells for column in columns), strict=True):
         lines += [""] if lines else []
-        for column, cell in zip(columns, cells, strict=True):
+        for column, cell in zip(columns, record, strict=True):
             if width is not None and names + _GAP + length(cell) > width:
-                lines += [column.name, *_words(cell, width, " " * _GAP)]
+                lines += [column.name, *folded(cell, width, " " * _GAP, " " * _GAP)]
             else:
                 lines.append(f"{column.name}{' ' * (names - length(column.name) + _GAP)}{cell}".rstrip())
     return lines
 
 
-def _line(columns: Sequence[Column], cells: Sequence[str], length: Callable[[str], int]) -> str:
+def _line(columns: Sequence[Column], row: Sequence[str], length: Callable[[str], int]) -> str:
     padded = []
-    for column, cell in zip(columns, cells, strict=True):
+    for column, cell in zip(columns, row, strict=True):
         blank = " " * (column.width - length(cell))
         padded.append(blank + cell if column.is_numeric else cell + blank)
     return (" " * _GAP).join(padded).rstrip()
@@ -200,7 +201,7 @@ def render_error(error: FlowError, width: int | None = None) -> str:
         return _render(f"error[{error.sqlstate}]", error.message, None, error.remedy, width)
     if isinstance(error, SqlError):
         lines = _render(f"error[{error.sqlstate}]", error.message, error.position, error.hint, width)
-        return f"{lines}\n  = {error.detail}" if error.detail else lines
+        return "\n".join([lines, *_noted(error.detail, width)]) if error.detail else lines
     return _render("error", error.message, error.position, error.hint, width)
 
 
@@ -241,10 +242,14 @@ def _render(label: str, message: str, position: Position | None, hint: str | Non
             if hint and (width is None or len(carets) + 1 + len(hint) <= width):
                 carets, note = f"{carets} {hint}", None
             lines += [f"{number} | {text}", carets]
-    if note:
-        ways = note.split("; ") if width is not None and len(note) + 4 > width else [note]
-        lines += [f"  = {way}" for way in ways]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_noted(note, width)] if note else lines)
+
+
+def _noted(text: str, width: int | None) -> list[str]:
+    """Return the lines of a hint; ways that do not fit beside one another have lines of their own."""
+    if width is None or cells(text) + 4 <= width:
+        return [f"  = {text}"]
+    return list(chain.from_iterable(folded_hint(way, width, "  = ", "    ") for way in text.split("; ")))
 
 
 def _blank(character: str) -> str:
@@ -351,11 +356,11 @@ def _print(line: str, style: str = "") -> None:
 
 
 def _wrapped(text: str) -> str:
-    """Return lines that end between words at the width of a terminal; a name, and a line to copy, stay whole."""
+    """Return lines that end between words at the width of a terminal; an excerpt stays as it is."""
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
-    if width is None or len(text) <= width or text.startswith("  = ") or " | " in text[:_MOST_MARGIN]:
+    if width is None or cells(text) <= width or " | " in text[:_MOST_MARGIN]:
         return text
-    return "\n".join(chain.from_iterable(_words(line, width) or [""] for line in text.split("\n")))
+    return "\n".join(_fitted_line(line, width, _GAP if line.startswith(" ") else 0) for line in text.split("\n"))
 
 
 def fitted(text: str) -> str:
@@ -363,20 +368,15 @@ def fitted(text: str) -> str:
     if not sys.stdout.isatty():
         return text
     width = shutil.get_terminal_size().columns
-    return "\n".join(line if len(line) <= width else _fitted_line(line, width) for line in text.split("\n"))
+    return "\n".join(_fitted_line(line, width, _GAP) for line in text.split("\n"))
 
 
-def _fitted_line(line: str, width: int) -> str:
+def _fitted_line(line: str, width: int, hanging: int) -> str:
+    """Return lines that fit; all but the first are indented more than the line, by some blanks."""
+    if cells(line) <= width:
+        return line
     margin = " " * (len(line) - len(line.lstrip()))
-    first, *rest = _words(line.strip(), width - len(margin) - _GAP)
-    return "\n".join([margin + first, *(f"{margin}{' ' * _GAP}{words}" for words in rest)])
-
-
-def _words(text: str, width: int, indent: str = "") -> list[str]:
-    """Return lines that end between words; a word that is longer than a line stays whole."""
-    return textwrap.wrap(
-        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    return "\n".join(folded(line.strip(), width, margin, margin + " " * hanging))
 
 
 @contextmanager
@@ -669,8 +669,10 @@ class Progress:
         counts: dict[str, Any] = {plural(self._noun): state.before + state.done}
         if state.total is not None:
             counts["total"] = state.before + state.total
-        width = shutil.get_terminal_size().columns if _is_terminal() else None
-        note(self._line(work, state, width), what=work, **counts, seconds=round(state.elapsed, 3))
+        line = self._line(work, state, None)
+        if _is_terminal() and cells(line) > (width := shutil.get_terminal_size().columns):
+            line = f"{work}\n{self._line('', state, width)}"
+        note(line, what=work, **counts, seconds=round(state.elapsed, 3))
 
     def _line(self, work: str, state: _Work, width: int | None) -> str:
         """Return the line of some work; the beginning of a name that is too long for the terminal is left out."""

@@ -34,10 +34,13 @@ def print_tree(lines: Iterable[tuple[int, str]]) -> None:
     import sys
 
     from derive.cli.console import visible_line
+    from derive.cli.folding import folded
 
     width = shutil.get_terminal_size((_WIDTH, 24)).columns
     for indent, text in lines:
-        sys.stdout.write(_wrapped(indent, visible_line(_without_middle(text)), width))
+        blank = " " * indent
+        parts = folded(visible_line(_without_middle(text)), width, blank, f"{blank}  ")
+        sys.stdout.write("".join(f"{part}\n" for part in parts))
 
 
 def _without_middle(text: str) -> str:
@@ -47,17 +50,6 @@ def _without_middle(text: str) -> str:
         return text
     half = _MOST_SHOWN // 2
     return f"{text[:half]} … {counted(omitted, 'character')} left out; -o json has all … {text[-half:]}"
-
-
-def _wrapped(indent: int, text: str, width: int) -> str:
-    """Return a line; if it exceeds the width, it continues on lines below."""
-    room, pieces, rest = max(width - indent, 20), list[str](), text
-    while len(rest) > room:
-        space = rest.rfind(" ", room // 2, room + 1)
-        end = room if space < 0 else space
-        pieces.append(rest[:end])
-        rest = "  " + rest[end:].removeprefix(" ")
-    return "".join(f"{' ' * indent}{piece}\n" for piece in [*pieces, rest])
 
 
 def trace_lines(explained: Trace) -> Iterator[tuple[int, str]]:

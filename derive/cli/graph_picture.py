@@ -19,11 +19,10 @@ from html import escape
 from itertools import pairwise
 from math import ceil, copysign
 from statistics import fmean
-from textwrap import wrap
 from typing import TypeAlias
-from unicodedata import combining, east_asian_width
 
 from derive.catalog.graph import Flow, FlowGraph, Node
+from derive.cli.folding import cells, folded
 
 Item: TypeAlias = str | tuple[int, int]
 """An item of a column: a node's name, or the stop of a flow as (index of the flow, column)."""
@@ -232,11 +231,6 @@ class Layout:
     wires: tuple[Wire, ...]
     width: float
     height: float
-
-
-def cells(text: str) -> int:
-    """Return the width of a text in monospaced columns: wide characters need two, combining characters none."""
-    return sum(0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def text_width(text: str, size: float) -> float:
@@ -470,14 +464,7 @@ def _plain_node_lines(node: Node, flows: list[Flow]) -> list[str]:
 def _wrapped(head: str, indent: str, notes: tuple[str, ...]) -> list[str]:
     text = " ".join([head.strip(), "; ".join(visible(note) for note in notes)]).strip()
     begin = head[: len(head) - len(head.lstrip())]
-    return wrap(
-        text,
-        _WIDTH,
-        initial_indent=begin,
-        subsequent_indent=indent or "    ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return folded(text, _WIDTH, begin, indent or "    ")
 
 
 _DOT_SHAPES = {"collection": "box", "derivation": "component", "capture": "cds", "materialization": "cylinder"}

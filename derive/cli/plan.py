@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from derive.cli.console import visible, visible_line
+from derive.cli.console import visible_line
 from derive.cli.options import catalog_options, open_store, output_option, stored_folder
 from derive.plural import counted
 
@@ -165,7 +165,11 @@ def _paint(text: str, color: str) -> str:
 
 
 def _lines(plan: TaskPlan, paint: Callable[[str, str], str]) -> Iterator[str]:
-    yield f"{paint(visible_line(plan.name), '1')}: {paint(plan.status, _COLORS.get(plan.status, ''))}"
+    from derive.cli.folding import cells, folded_command
+
+    name = visible_line(plan.name)
+    between = "\n  " if cells(f"{name}: {plan.status}") > _WIDTH else " "
+    yield f"{paint(name, '1')}:{between}{paint(plan.status, _COLORS.get(plan.status, ''))}"
     for change in plan.changes:
         yield from _change_lines(plan, change, paint)
     for text in plan.notes:
@@ -173,15 +177,15 @@ def _lines(plan: TaskPlan, paint: Callable[[str, str], str]) -> Iterator[str]:
     for command, purpose in plan.commands:
         cost = _cost(plan, plan.documents) if purpose == "to start over" else ""
         yield f"  {purpose}{cost}:"
-        yield f"    {command}"
+        yield from folded_command(command, _WIDTH, "    ")
 
 
 def _change_lines(plan: TaskPlan, change: Change, paint: Callable[[str, str], str]) -> Iterator[str]:
     values = _values(change)
-    yield f"  {visible_line(change.part)}{values}"
+    yield from _wrapped(f"{change.part}{values}", "  ", "    ")
     if change.diff:
         for line in change.diff:
-            yield "      " + paint(visible(line), {"-": "31", "+": "32"}.get(line[:1], ""))
+            yield from _painted(line, {"-": "31", "+": "32"}.get(line[:1], ""), paint)
     elif not values:
         yield from _long_values(change, paint)
     effect = f"    {_EFFECTS[change.effect]}: "
@@ -206,7 +210,14 @@ def _values(change: Change) -> str:
 def _long_values(change: Change, paint: Callable[[str, str], str]) -> Iterator[str]:
     for sign, value, color in (("-", change.before, "31"), ("+", change.after, "32")):
         if value is not None:
-            yield "      " + paint(f"{sign}{_text(value)}", color)
+            yield from _painted(f"{sign}{_text(value)}", color, paint)
+
+
+def _painted(line: str, color: str, paint: Callable[[str, str], str]) -> Iterator[str]:
+    """Yield the lines of a line of a difference, which fit a terminal."""
+    for part in _wrapped(line, "      ", "        "):
+        blank = len(part) - len(part.lstrip(" "))
+        yield part[:blank] + paint(part[blank:], color)
 
 
 def _text(value: JSON) -> str:
@@ -233,16 +244,9 @@ def _duration(seconds: float) -> str:
 
 
 def _wrapped(text: str, first: str, indent: str) -> list[str]:
-    import textwrap
+    from derive.cli.folding import folded
 
-    return textwrap.wrap(
-        visible_line(text),
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return folded(visible_line(text), _WIDTH, first, indent)
 
 
 def _summary(plans: Sequence[TaskPlan]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from derive.cli.console import visible, visible_line
+from derive.cli.console import fitted, visible, visible_line
 from derive.cli.options import (
     catalog_options,
     clock_of,
@@ -216,9 +216,10 @@ def _print_text(effect: Effect) -> None:
     from derive.document.clock import format_rfc3339
 
     name = "the end of the tick" if effect.transform is None else f"'{effect.transform}' reads {effect.source}"
-    click.echo(click.style(f"{effect.task} · {name} at {format_rfc3339(effect.at)}", bold=True))
+    heading = fitted(visible_line(f"{effect.task} · {name} at {format_rfc3339(effect.at)}"))
+    click.echo(click.style(heading, bold=True))
     for label, text in _lines(effect):
-        click.echo(f"  {label:<9}  " + visible(text).replace("\n", _CONTINUED))
+        click.echo(fitted(f"  {label:<9}  " + visible(text).replace("\n", _CONTINUED)))
 
 
 def _lines(effect: Effect) -> Iterator[tuple[str, str]]:
@@ -255,6 +256,7 @@ def _print_differences(differing: Sequence[KeyDifference], *, as_json: bool) -> 
                 )
             else:
                 text = f"{_shown(place.expected)} → {_shown(place.actual)}"
-                click.echo(visible_line(f"{difference.task} {difference.key}  {place.pointer}  {text}"))
+                line = visible_line(f"{difference.task} {difference.key}  {place.pointer}  {text}")
+                click.echo(fitted(line))
     keys = counted(len(differing), "key") if differing else "no key"
     note(f"{keys} would differ")

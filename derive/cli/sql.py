@@ -310,20 +310,31 @@ class _TablePrinter:
             cells = zip(texts, widths, rights, strict=True)
             padded = (text.rjust(width) if right else text.ljust(width) for text, width, right in cells)
             lines.append(" " + " | ".join(padded))
-        if sys.stdout.isatty() and max(map(len, lines)) > shutil.get_terminal_size().columns:
-            lines = self._records(names)
+        terminal = shutil.get_terminal_size().columns
+        if sys.stdout.isatty() and max(map(len, lines)) > terminal:
+            lines = self._records(names, terminal)
         count = len(self._rows)
         lines.append(f"({count} {'row' if count == 1 else 'rows'})")
         sys.stdout.write("".join(line.rstrip() + "\n" for line in lines) + "\n")
 
-    def _records(self, names: list[str]) -> list[str]:
-        """Return a line for each value of each row, as psql prints rows that are wider than the terminal."""
+    def _records(self, names: list[str], terminal: int) -> list[str]:
+        """Return a line for each value of each row, as psql prints rows that are wider than the terminal.
+
+        A value that does not fit has lines of its own.
+        """
+        from derive.cli.folding import folded
+
         width = max(map(len, names))
         lines = []
         for number, texts in enumerate(self._rows, start=1):
             title = f"-[ RECORD {number} ]"
             lines.append(f"{title:-<{width + 1}}+{'-' * max(1, 2 * len(title) - width)}")
-            lines += [f"{name:<{width}} | {text}" for name, text in zip(names, texts, strict=True)]
+            for name, text in zip(names, texts, strict=True):
+                line = f"{name:<{width}} | {text}"
+                if len(line) <= terminal:
+                    lines.append(line)
+                else:
+                    lines += [f"{name:<{width}} |", *folded(text, terminal, "  ", "  ")]
         return lines
 
 

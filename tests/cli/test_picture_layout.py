@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.catalog.graph import Flow, FlowGraph, Node
+from derive.cli.folding import cells
 from derive.cli.graph import render
 from derive.cli.graph_picture import (
     PAD,
     Box,
     Link,
-    cells,
     columns,
     components,
     crossings,

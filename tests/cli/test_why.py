@@ -45,15 +45,15 @@ shop/spending ["ann"] as of 2024-01-01T00:00:09.999999Z
   2024-01-01T00:00:01.000000Z  {"customer":"ann","orders":1,"spent":20}
     ⇒ {"customer":"ann","orders":1,"spent":20}
     └ by fromOrders from shop/orders [1]
-        2024-01-01T00:00:01.000000Z  {"id":1,"customer":"ann","amount":20,"at":"
-          2024-01-01T00:00:01.000000Z"}
+        2024-01-01T00:00:01.000000Z  {"id":1,"customer":"ann","amount":20,
+          "at":"2024-01-01T00:00:01.000000Z"}
         given $customer = 'ann', $amount = 20
         published {"customer":"ann","orders":1,"spent":20}
   2024-01-01T00:00:03.000000Z  {"customer":"ann","orders":1,"spent":1.5}
     ⇒ {"customer":"ann","orders":2,"spent":21.5}
     └ by fromOrders from shop/orders [3]
-        2024-01-01T00:00:03.000000Z  {"id":3,"customer":"ann","amount":1.5,"at":
-          "2024-01-01T00:00:03.000000Z"}
+        2024-01-01T00:00:03.000000Z  {"id":3,"customer":"ann","amount":1.5,
+          "at":"2024-01-01T00:00:03.000000Z"}
         given $customer = 'ann', $amount = 1.5
         published {"customer":"ann","orders":1,"spent":1.5}
 """

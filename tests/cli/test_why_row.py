@@ -58,8 +58,8 @@ def test_why_prints_the_tree_of_a_row(folder: Path) -> None:
   = {"customer":"ben","total":5.5,"region":null,"spent":5.5}
   computed again from 2 rows: equal
   └ 1 row of shop/orders with customer = 'ben'
-      2024-01-01T00:00:02.000000Z  {"at":"2024-01-01T00:00:02.000000Z","id":2,"a
-        mount":5.5,"customer":"ben"}
+      2024-01-01T00:00:02.000000Z  {"at":"2024-01-01T00:00:02.000000Z","id":2,
+        "amount":5.5,"customer":"ben"}
   └ 1 row of shop/spending
       2024-01-01T00:00:02.000000Z  {"spent":5.5,"orders":1,"customer":"ben"}
         = {"customer":"ben","orders":1,"spent":5.5}
@@ -67,8 +67,8 @@ def test_why_prints_the_tree_of_a_row(folder: Path) -> None:
           in the same ticks)
         2024-01-01T00:00:02.000000Z  {"customer":"ben","orders":1,"spent":5.5}
           └ by fromOrders from shop/orders [2]
-              2024-01-01T00:00:02.000000Z  {"id":2,"customer":"ben","amount":5.5
-                ,"at":"2024-01-01T00:00:02.000000Z"}
+              2024-01-01T00:00:02.000000Z  {"id":2,"customer":"ben",
+                "amount":5.5,"at":"2024-01-01T00:00:02.000000Z"}
               given $customer = 'ben', $amount = 5.5
               published {"customer":"ben","orders":1,"spent":5.5}
   └ no partner in public.regions: no row with customer = 'ben'"""
