@@ -27,6 +27,7 @@ _COMMANDS = {
     "connector": "List, describe and serve materialize connectors.",
     "diff": "Show what a shadow will change.",
     "discover": "Infer a collection from files.",
+    "environment": "Pack this package for the machines of a cluster.",
     "generate": "Write types and stubs for the code of derivations.",
     "graph": "Draw a catalog's data flow.",
     "ingest": "Load documents into a collection.",

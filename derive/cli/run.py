@@ -172,13 +172,13 @@ def command(
     _refuse(auto_split, shadow=shadow, hold=hold, watch=watch, until_idle=until_idle, has_tasks=bool(tasks))
     load = partial(_load, source, lambda_limits, tasks or None)
     catalog = load(resources := Resources())
-    folder = data_folder(source, data)
+    settings, folder = _settings(conf, master), data_folder(source, data)
     with Progress() as progress, ExitStack() as stack:
         reporter = _Reporter(progress, goes_on=not until_idle)
         observed = stack.enter_context(monitoring.observed(reporter, has_traces=traces))
         attempt = partial(_attempt, observed, is_patient=not until_idle)
         store = stack.enter_context(_opened(attempt, source, folder, pages, state_cache))
-        spark, executor = open_executor(master, folder / "logs" / "spark.log", _settings(conf), local_documents, note)
+        spark, executor = open_executor(master, folder / "logs" / "spark.log", settings, local_documents, note)
         stack.callback(prepare_after, spark)
         stack.enter_context(closing(executor))
         running, group = attempt(partial(choose_catalog, store, catalog, tasks, accepted, shadow=shadow, hold=hold))
@@ -205,8 +205,16 @@ def _opened(
     attempt: Callable[[Callable[[], Store]], Store], source: Path, folder: Path, pages: str | None, cache: Path | None
 ) -> Iterator[Store]:
     """Open the data folder, and serve its pages beside the run if `pages` is an address."""
+    from derive.errors import UsageError
+    from derive.storage.metadata.joining import is_joined
+
     opening = partial(open_store, folder, cache=cache)
     with closing(attempt(opening)) as store, pages_beside(pages, source, folder):
+        if cache is None and is_joined(folder):
+            raise UsageError(
+                f"{folder} has joined the data folder of another machine, so it cannot keep the state of shards",
+                hint="let the states travel: --state-cache DIR",
+            )
         yield store
 
 
@@ -259,13 +267,16 @@ def _carry_on(
     return shadowing is not None and shadowing.has_failed
 
 
-def _settings(conf: tuple[str, ...]) -> dict[str, str]:
+def _settings(conf: tuple[str, ...], master: str | None) -> dict[str, str]:
     from derive.errors import UsageError
+    from derive.spark.session import require_spark_context
 
     for setting in conf:
         if "=" not in setting:
             raise UsageError(f"--conf takes a setting such as spark.executor.memory=2g, not {setting}")
-    return dict(setting.split("=", 1) for setting in conf)
+    settings = dict(setting.split("=", 1) for setting in conf)
+    require_spark_context(master, settings)
+    return settings
 
 
 def _forever(

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from derive.errors import TaskError
+from derive.errors import TaskError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -216,6 +216,20 @@ def _cache() -> Path:
     return Path(made)
 
 
+def require_spark_context(master: str | None, conf: Mapping[str, str]) -> None:
+    """Raise an error if a server of Spark Connect is named.
+
+    Raises:
+        UsageError: the master or a setting names such a server.
+    """
+    named = (master or "", conf.get("spark.remote", ""), os.environ.get("SPARK_REMOTE", ""))
+    if any(url.startswith("sc://") for url in named):
+        raise UsageError(
+            "flowctl cannot use Spark Connect: its jobs need a SparkContext, which clients of Spark Connect lack",
+            hint="name the master of the cluster, such as --master spark://HOST:7077, yarn or k8s://https://HOST",
+        )
+
+
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -255,7 +269,7 @@ def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -
     """
     java_home = ensure_java()
     log_file.parent.mkdir(parents=True, exist_ok=True)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _choose_python(conf)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -277,6 +291,18 @@ def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -
     session.sparkContext.setLogLevel("WARN")
     _own_interrupts()
     return session
+
+
+def _choose_python(conf: Mapping[str, str]) -> None:
+    """Name the Python of workers in the environment, where PySpark looks for it in a client of a cluster.
+
+    Otherwise only `spark-submit` heeds Spark's own setting.
+    """
+    named = conf.get("spark.pyspark.python")
+    if named:
+        os.environ["PYSPARK_PYTHON"] = named
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def end_start(starter: Callable[[], int | None]) -> None:

@@ -42,6 +42,7 @@ COMMANDS = [
         "connector",
         "diff",
         "discover",
+        "environment",
         "generate",
         "graph",
         "ingest",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from derive.cli.run import _attempt
 from derive.engine.run import SilentObserver
 from derive.errors import CatalogError, DiskFullError, UsageError
 from derive.metrics.monitor import Monitor, Readiness
+from derive.spark.session import _choose_python
 
 
 def test_data_folder_is_beside_the_catalog_by_default() -> None:
@@ -166,3 +168,23 @@ def test_a_run_until_idle_does_not_wait() -> None:
 
     with pytest.raises(DiskFullError):
         _attempt(ObservedRun(SilentObserver()), attempt, is_patient=False)
+
+
+@pytest.mark.parametrize(
+    "options", [["--master", "sc://spark.example.com"], ["--conf", "spark.remote=sc://spark.example.com"]]
+)
+def test_run_refuses_spark_connect(options: list[str], tmp_path: Path) -> None:
+    source = write_catalog(tmp_path, "collections: {}")
+    result = CliRunner().invoke(flowctl, ["run", "--source", str(source), *options])
+
+    assert isinstance(result.exception, UsageError)
+    assert "flowctl cannot use Spark Connect" in result.exception.message
+    assert not (tmp_path / ".flow").exists()
+
+
+def test_python_of_workers_is_that_of_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3.9")
+    _choose_python({})
+    assert os.environ["PYSPARK_PYTHON"] == "python3.9"
+    _choose_python({"spark.pyspark.python": "./environment/bin/python"})
+    assert os.environ["PYSPARK_PYTHON"] == "./environment/bin/python"
