@@ -35,7 +35,8 @@ defect of this project.
         ├── SourceReplacedError a source is not the relation that the task has read
         ├── LostError           workers were lost, and could not be replaced
         │   └── OutdatedError       a newer attempt at the same work has begun
-        ├── WorkerError         a worker lacks the data folder, Python, or this release
+        ├── WorkerError         a worker lacks Python, or this release
+        │   └── UnseenFolderError   a worker does not see the data folder
         ├── UnacceptedError     an edit of the task waits to be accepted
         ├── InternalError       an unexpected exception: a defect of this project
         └── EngineLostError     Spark has ended, so this process cannot continue
@@ -355,6 +356,10 @@ class OutdatedError(LostError):
 
 class WorkerError(TaskError):
     """A worker lacks the data folder, Python, or this release of the package."""
+
+
+class UnseenFolderError(WorkerError):
+    """A worker does not see the data folder, or sees another one at its path."""
 
 
 class UnacceptedError(TaskError):

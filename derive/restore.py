@@ -30,8 +30,9 @@ from derive.storage.folder_id import RESTORED, write_folder_id
 from derive.storage.location import ObjectFolder, blobs_of, claim
 from derive.storage.metadata.chain import CHAINS
 from derive.storage.metadata.identity import COMMITS, DATABASE, PRIVATE, RESTORING
-from derive.storage.metadata.location import record_location
+from derive.storage.metadata.joining import publish_history
 from derive.storage.metadata.place import Place
+from derive.storage.metadata.recorded_location import record_location
 from derive.storage.metadata.sqlite import SqliteMetadata
 from derive.storage.metadata.table_copy import raise_epochs
 from derive.storage.segments.partition import FOLDER
@@ -182,6 +183,9 @@ def _replace_identity(root: Path, manifest: Manifest, identifier: str, segments:
         Path(f"{path}{suffix}").unlink(missing_ok=True)
     (root / COMMITS).unlink(missing_ok=True)
     folders = [manifest.folder, *manifest.former]
-    (root / RESTORED).write_bytes(orjson.dumps({"folders": folders, "at": manifest.at}))
+    restored = orjson.dumps({"folders": folders, "at": manifest.at})
+    (root / RESTORED).write_bytes(restored)
+    if segments is not None:
+        publish_history(segments, restored)
     sync(root / RESTORED)
     sync(path)

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from derive.errors import FlowError, LostError, TaskError
+from derive.errors import FlowError, LostError, TaskError, UnseenFolderError, WorkerError
 from derive.materialize.stages import AnyPlan, run_locally
 from derive.plural import counted
 from derive.shard.progress import Message, Progress, listening
@@ -248,6 +248,7 @@ class HybridExecutor:
         self._loads: dict[str, Load] = {}
         self._elsewhere: set[str] = set()  # tasks whose next transaction runs on Spark
         self._lost: set[str] = set()  # tasks of which this process lost a transaction, perhaps for lack of memory
+        self._local: set[str] = set()  # tasks that need the data folder, which workers do not see
         self._starter: threading.Thread | None = None
         self._failure: FlowError | None = None
         self._is_up = False
@@ -263,9 +264,12 @@ class HybridExecutor:
                 waiting = sum(work.documents for work in works.values())
                 self._begin(f"{counted(waiting, 'waiting document')}: starting Spark")
             is_spark = task in self._lost or (self._is_up and self._cost_model.is_job(works[task], works.values()))
+            is_spark &= task not in self._local
             (self._elsewhere.add if is_spark else self._elsewhere.discard)(task)
             work, place = works[task], "on Spark" if is_spark else "in this process"
             _logger.debug("%s: %d documents, about %.2f s of work; %s", task, work.documents, work.seconds, place)
+        if isinstance(self._failure, WorkerError):
+            raise self._failure
         if is_spark:
             self._require()
             return self._spark.prepare(load, limits)
@@ -284,7 +288,7 @@ class HybridExecutor:
     def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         """Execute a plan."""
         task = plan.spec.name
-        if task not in self._elsewhere and self._fits(plan):
+        if task in self._local or (task not in self._elsewhere and self._fits(plan)):
             with self._rates.measured(task) as measure:
                 messages = self._in_process.execute(plan, progress)
                 measure.documents = sum(message.documents_in for message in messages)
@@ -293,12 +297,27 @@ class HybridExecutor:
                 self._lost.add(task)
         else:
             self._require()
-            messages = self._spark.execute(plan, progress)
+            messages = self._on_spark(plan, progress)
         with self._turn:
             if load := self._loads.get(task):
                 left = max(0, load.size.documents - sum(message.documents_in for message in messages))
                 self._loads[task] = replace(load, size=replace(load.size, documents=left))
         return messages
+
+    def _on_spark(self, plan: AnyPlan, progress: Progress) -> list[Message]:
+        """Execute a plan on Spark.
+
+        Raises:
+            LostError: workers do not see the data folder, but need it for this plan only for its shards: this process
+                executes the next transaction, which is cut for its memory.
+        """
+        try:
+            return self._spark.execute(plan, progress)
+        except UnseenFolderError as error:
+            if isinstance(plan.location, Path):
+                raise
+            self._local.add(plan.spec.name)
+            raise LostError(f"{error.message}; '{plan.spec.name}' continues in the process of the driver") from error
 
     def _fits(self, plan: AnyPlan) -> bool:
         """Return whether a transaction fits into memory; a transaction has at least one whole tick."""
@@ -319,7 +338,7 @@ class HybridExecutor:
             self._spark.warm_up()
         except Exception as exc:  # this process continues without Spark after any error
             self._failure = exc if isinstance(exc, FlowError) else TaskError(f"Spark does not start: {exc}")
-            if not self._is_over:
+            if not self._is_over and not isinstance(self._failure, WorkerError):
                 self._report(f"{self._failure}; continuing without Spark")
             return
         self._started(time.monotonic() - begun)

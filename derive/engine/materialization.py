@@ -33,7 +33,15 @@ from derive.materialize.binding import StoredBinding
 from derive.materialize.fields import REFUSED
 from derive.materialize.plan import StorePlan
 from derive.materialize.preparation import PreparedMaterialization, prepare
-from derive.materialize.restarts import complete_refills, last_reset, note_refills, read_refills, refill_limit, settle
+from derive.materialize.restarts import (
+    complete_refills,
+    last_reset,
+    note_refills,
+    read_refills,
+    refill_limit,
+    require_own_materialization,
+    settle,
+)
 from derive.materialize.worker import close_streams, connectors
 from derive.protocol.collection import InputSpec
 from derive.protocol.definition_text import definition_of_materialization
@@ -132,6 +140,7 @@ class Materialization:
         store, spec = self._store, self.spec
         self._ready = None
         self._keys = {}
+        require_own_materialization(store, spec.name)
         capability, state = store.acquire_task(spec.name, self._shards, if_free=if_free)
         with publish_epoch(store.root, spec.name, capability.epoch):
             settle(store.root, spec.name, store.task(spec.name))

@@ -19,7 +19,7 @@ from derive.document.pointer import JSON
 from derive.errors import FencedError, TaskError, UsageError
 from derive.failpoint import reach
 from derive.materialize.checkpoint import ShardCheckpoint, ShardData, ShardFile
-from derive.materialize.restarts import KEPT, announce, clocks_of, next_reset, settle
+from derive.materialize.restarts import KEPT, announce, clocks_of, next_reset, require_own_materialization, settle
 from derive.plural import counted
 from derive.protocol.derive import DividesState
 from derive.protocol.specs import CatalogSpec
@@ -178,6 +178,8 @@ def start_over(
         progress: receives the progress of the removal of files.
     """
     parts = parts or {}
+    for name in materialized:
+        require_own_materialization(store, name)
     # A run that begins now gets its epoch, and so writes its first file, only after this block.
     with epochs_lock(store.root):
         for name in materialized:
@@ -208,6 +210,8 @@ def restarting(store: Maintainable, parts: Mapping[str, Sequence[str]], ticks: C
         parts: state keys of the bindings, by materialization.
         ticks: ticks of all tasks, microseconds.
     """
+    for name in parts:
+        require_own_materialization(store, name)
     with epochs_lock(store.root):
         for name, keys in parts.items():
             state = store.task(name)

@@ -197,6 +197,11 @@ class StorePlan:
         return "single" if self.shards == 1 else "sharded"
 
     @property
+    def needs_folder(self) -> bool:
+        """Return true: workers need the data folder, because it has the locks and data of shards."""
+        return True
+
+    @property
     def parts(self) -> tuple[StorePlan, ...]:
         """Return the plans of all tasks that take part in the transaction."""
         return (self,)

@@ -30,10 +30,13 @@ from pathlib import Path
 import orjson
 
 from derive.durable import make_folders, sync
+from derive.errors import TaskError
 from derive.protocol.collection import InputSpec
 from derive.protocol.materialization import FIRST
 from derive.shard.state import task_folder
 from derive.storage.metadata.descriptions import TaskState
+from derive.storage.roles import View
+from derive.storage.segments.partition import own_path
 from derive.time import BEGINNING
 
 _NAME, _ANNOUNCED = "restart", "restart.announced"
@@ -64,6 +67,28 @@ class ResetMarker:
     def of(self, binding: str) -> str:
         """Return the name of the last reset of a binding; empty if missing."""
         return self.parts.get(binding, self.name)
+
+
+def require_own_materialization(store: View, task: str) -> None:
+    """Raise an error if a materialization has begun with the data folder of another machine.
+
+    Machines may have folders of their own if segments are objects. The resets and the data of shards are in one folder.
+
+    Args:
+        store: the data folder.
+        task: name of the materialization.
+
+    Raises:
+        TaskError: this folder lacks the files of the materialization.
+    """
+    if isinstance(store.location, Path) or task_folder(store.root, task).exists():
+        return
+    state = store.task(task)
+    if state is not None and state.positions:
+        raise TaskError(
+            f"'{task}' has run with the data folder of another machine, which has its checkpoints",
+            hint=f"run it there: flowctl run --task {task}; or move its {own_path('state', task)} into this folder",
+        )
 
 
 def clocks_of(state: TaskState) -> dict[str, tuple[str, int]]:

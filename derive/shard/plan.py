@@ -152,6 +152,18 @@ class Plan:
         """Return the plans of all participating derivations."""
         return (self, *self.cycle.others) if self.cycle else (self,)
 
+    @property
+    def needs_folder(self) -> bool:
+        """Return true if workers need the data folder, because it has segments or the state of a shard."""
+        return any(part.has_files for part in self.parts)
+
+    @property
+    def has_files(self) -> bool:
+        """Return true if segments of this derivation or the state of a shard are in the data folder."""
+        if isinstance(self.location, Path):
+            return True
+        return self.shape != "slices" and (self.cache is None or not self.tokens.keys() <= self.chains.keys())
+
     def attempt(self, number: int) -> Attempt:
         """Return an attempt at a part of this transaction, by the executor's number."""
         return Attempt(self.epoch, self.transaction, number, self.token)

@@ -81,6 +81,7 @@ class Message:
         rejected: written files of the quarantine.
         work: work of each transform of a derivation; empty for none.
         links: links that the attempt adds to the chain of each shard whose state travels, by shard number.
+        log: entries of logs, as JSON texts, of a worker without the data folder.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -96,6 +97,7 @@ class Message:
     rejected: tuple[Segment, ...] = ()
     work: tuple[Work, ...] = ()
     links: Mapping[int, Chain] = field(default_factory=dict)
+    log: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Return the message as JSON text."""
@@ -107,13 +109,13 @@ class Message:
         work = [[done.documents, done.published, done.micros] for done in self.work]
         links = [[shard, [link.to_json() for link in chain]] for shard, chain in self.links.items()]
         rest = [self.error, self.rounds, reached, self.behind, self.is_shared, self.cleared, rejected, work, links]
-        return orjson.dumps([segments, shards, *counts, *rest]).decode()
+        return orjson.dumps([segments, shards, *counts, *rest, self.log]).decode()
 
     @staticmethod
     def from_json(text: str) -> Message:
         """Return the message that `to_json` described."""
         segments, shards, documents_in, documents_out, error, *rest = orjson.loads(text)
-        rounds, reached, behind, is_shared, cleared, rejected, work, links = rest
+        rounds, reached, behind, is_shared, cleared, rejected, work, links, log = rest
         return Message(
             tuple(map(Segment.from_json, segments)),
             dict(shards),
@@ -128,6 +130,7 @@ class Message:
             tuple(map(Segment.from_json, rejected)),
             tuple(Work(*counts) for counts in work),
             {shard: tuple(map(Link.from_json, chain)) for shard, chain in links},
+            tuple(log),
         )
 
 

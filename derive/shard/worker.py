@@ -363,10 +363,11 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
 
 
 def _received(reading: Reading, packets: Iterator[pa.RecordBatch], messages: list[str]) -> Iterator[ReadRows] | None:
-    """Return the source rows of a shard; None without rows, or with messages, which are added to `messages`."""
+    """Return the source rows of a shard; None without rows, or with errors. Messages are added to `messages`."""
     parts = (rows for _, rows in unpack_rows(packets, ReadRows, messages.append, reading.selection.schema))
     first = next(parts, None)
-    return None if first is None or messages else chain([first], parts)
+    has_failed = any(Message.from_json(text).error for text in messages)
+    return None if first is None or has_failed else chain([first], parts)
 
 
 def run_without_conflicts(

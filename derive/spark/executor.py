@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -31,23 +30,22 @@ from derive.errors import (
     InternalError,
     LostError,
     OutdatedError,
-    StorageError,
     TaskError,
-    UnreachableError,
-    UsageError,
-    WorkerError,
 )
 from derive.materialize.stages import AnyPlan, stages_of
 from derive.protocol.derive import ShipsLibraries
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import CollectionSpec, DerivationSpec
 from derive.shard.owners import DELIVERED, OWNER, PACKETS, RANK
+from derive.shard.plan import Plan
 from derive.shard.progress import Message, Progress, progress_folder
 from derive.shard.worker import MESSAGE, MESSAGES, Stage, Stages, carry_out
+from derive.spark.detached import detached, relay, relaying
 from derive.spark.release import packed, release
 from derive.spark.session import end_start, start_session
-from derive.storage.folder_id import FILE, folder_id
-from derive.storage.location import Location, ObjectFolder, require_claimed
+from derive.spark.worker_checks import at_location, find_unfit, in_folder, with_libraries
+from derive.storage.folder_id import folder_id
+from derive.storage.location import Location, ObjectFolder
 from derive.storage.segments.rows import KEY, ContentRows, StoredRows
 from derive.storage.segments.segment_file import check_segments, open_segment, readable
 from derive.time.extent import Limits, Load, size_of
@@ -65,141 +63,6 @@ def spark_columns(schema: pa.Schema, names: Sequence[str] | None = None) -> str:
     """Return the columns of an Arrow schema, all or those with these names, in Spark's schema language."""
     fields = schema if names is None else map(schema.field, names)
     return ", ".join(f"{field.name} {_TYPES[field.type]}" for field in fields)
-
-
-_HOST = re.compile(r"\(TID \d+\) \((\S+) executor")
-_OURS = re.compile(rf"{WorkerError.__name__}: (.*)")
-_NO_PROGRAM = re.compile(r'Cannot run program "([^"]*)"')
-_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']*)'")
-_OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\] (.*)")
-
-_SHARE = "every machine of the cluster must have the data folder under the same path"
-_INSTALL = (
-    "install this package on the worker, and set PYSPARK_PYTHON in the environment of the run to the worker's Python"
-)
-_SAME = "install the same release of this package on all machines of the cluster"
-
-
-def in_folder(
-    stage: Stage, root: Path, identifier: str, number: int, packets: Iterator[pa.RecordBatch], attempt: int
-) -> Iterator[pa.RecordBatch]:
-    """Run a task of a stage on a worker, after a check of the data folder.
-
-    Args:
-        stage: the stage.
-        root: the data folder.
-        identifier: identifier of the data folder; empty to skip the check.
-        number: as for `Stage`.
-        packets: as for `Stage`.
-        attempt: as for `Stage`.
-
-    Raises:
-        WorkerError: the worker has no data folder at `root`, or a folder with another identifier.
-    """
-    if identifier:
-        _require_folder(root, identifier)
-    return stage(number, packets, attempt)
-
-
-def _require_folder(root: Path, identifier: str) -> None:
-    try:
-        own = (root / FILE).read_text()
-    except OSError as exc:
-        raise WorkerError(_unseen(root, exc.strerror or str(exc))) from exc
-    if own != identifier:
-        raise WorkerError(_unseen(root, "this path holds another data folder"))
-
-
-def at_location(
-    stage: Stage, location: ObjectFolder, identifier: str, number: int, packets: Iterator[pa.RecordBatch], attempt: int
-) -> Iterator[pa.RecordBatch]:
-    """Run a task of a stage on a worker that can read the segments of a data folder in an object store.
-
-    Args:
-        stage: the stage.
-        location: location of the segments.
-        identifier: identifier of the data folder.
-        number: as for `Stage`.
-        packets: as for `Stage`.
-        attempt: as for `Stage`.
-
-    Raises:
-        WorkerError: the worker may not read there, or the segments are those of another data folder.
-    """
-    _require_location(location, identifier)
-    return stage(number, packets, attempt)
-
-
-@cache
-def _require_location(location: ObjectFolder, identifier: str) -> None:
-    """Raise an error unless this process reads the segments of the data folder; it is checked once."""
-    try:
-        require_claimed(location, identifier)
-    except UnreachableError:
-        return  # the stage reports it, and the run tries again
-    except (StorageError, UsageError) as exc:
-        host = socket.gethostname()
-        raise WorkerError(f"a Spark worker on host {host} cannot read the segments at {location}: {exc}") from exc
-
-
-def with_libraries(
-    stage: Stage, spec: DerivationSpec, archive: str, number: int, packets: Iterator[pa.RecordBatch], attempt: int
-) -> Iterator[pa.RecordBatch]:
-    """Run a task of a stage on a worker that has the libraries of a derivation.
-
-    Args:
-        stage: the stage.
-        spec: the derivation.
-        archive: name of the archive of its libraries among the files that Spark sends to workers.
-        number: as for `Stage`.
-        packets: as for `Stage`.
-        attempt: as for `Stage`.
-
-    Raises:
-        WorkerError: the machine of the worker cannot use the libraries.
-    """
-    from pyspark import SparkFiles
-
-    runtime = find_runtime(spec.connector)
-    assert isinstance(runtime, ShipsLibraries)
-    try:
-        runtime.unpack_libraries(spec, Path(SparkFiles.get(archive)))
-    except (TaskError, OSError) as exc:
-        message = f"a Spark worker on host {socket.gethostname()} cannot use the libraries of '{spec.name}': {exc}"
-        raise WorkerError(message) from exc
-    return stage(number, packets, attempt)
-
-
-def _unseen(root: Path, cause: str) -> str:
-    return f"a Spark worker on host {socket.gethostname()} cannot see the data folder {root}: {cause}"
-
-
-def find_unfit(text: str) -> WorkerError | None:
-    """Return the error of an unfit worker if Spark's message describes one; None for other failures.
-
-    A second attempt on the same machine would fail too, so the run stops and names the host and the cause.
-
-    Args:
-        text: message of Spark's exception.
-    """
-    match = _HOST.search(text)
-    host = f"on host {match[1]}" if match else "of the cluster"
-    if match := _OURS.search(text):
-        hints = {"data folder": _SHARE, "another release": _SAME}
-        return WorkerError(
-            match[1].strip(), hint=next((hint for part, hint in hints.items() if part in match[1]), None)
-        )
-    if match := _NO_PROGRAM.search(text):
-        return WorkerError(
-            f"the Spark worker {host} cannot start Python: there is no program {match[1]}", hint=_INSTALL
-        )
-    if match := _NO_MODULE.search(text):
-        return WorkerError(f"the Python of the Spark worker {host} has no module '{match[1]}'", hint=_INSTALL)
-    if match := _OTHER_PYTHON.search(text):
-        return WorkerError(
-            f"the Spark worker {host} has another version of Python than this run: {match[1].strip()}", hint=_INSTALL
-        )
-    return None
 
 
 _NUMBER = "id"
@@ -265,7 +128,7 @@ class SparkExecutor:
     def warm_up(self) -> None:
         """Start Spark and its Python workers in advance."""
         ticks = self.session.range(0, 64, 1, 2)
-        with self._alive():
+        with self.explained("that warms workers up"):
             sorted_ticks = ticks.repartition(2, "id").sortWithinPartitions("id")
             sorted_ticks.mapInArrow(lambda batches: batches, "id long").collect()
 
@@ -317,18 +180,19 @@ class SparkExecutor:
         session = self.session
         with self.explained(f"of '{plan.spec.name}'"), _Watch(plan, progress):
             session.sparkContext.setLocalProperty("spark.scheduler.pool", plan.spec.name)
-            identifier, own = folder_id(plan.root), release() if self.has_other_machines else None
+            own = release() if self.has_other_machines else None
             prepared = self._with_libraries(session, plan.spec) if isinstance(plan.spec, DerivationSpec) else None
+            is_detached = self.has_other_machines and not plan.needs_folder
 
             def run(work: Stages) -> list[Message]:
-                stages = map(prepared, work.stages) if prepared else work.stages
-                checked = (partial(in_folder, stage, plan.root, identifier) for stage in stages)
-                if isinstance(plan.location, ObjectFolder):
-                    checked = (partial(at_location, stage, plan.location, identifier) for stage in list(checked))
-                return self._run(session, replace(work, stages=tuple(checked)), own)
+                stages = tuple(map(prepared, work.stages)) if prepared else work.stages
+                checked = tuple(_checked(plan, stages, is_detached=is_detached))
+                messages = self._run(session, replace(work, stages=checked), own)
+                return relay(plan.root, messages) if is_detached else messages
 
             # each stage is sent by itself, and each worker opens the segments of its part
-            return carry_out(plan.location, stages_of(replace(plan, reads=packed_reads(plan.reads))), run)
+            sent = detached(plan) if is_detached and isinstance(plan, Plan) else plan
+            return carry_out(plan.location, stages_of(replace(sent, reads=packed_reads(plan.reads))), run)
 
     def _with_libraries(self, session: SparkSession, spec: DerivationSpec) -> Callable[[Stage], Stage] | None:
         """Return a function that lets a stage use a derivation's libraries on other machines; None if they need none.
@@ -384,6 +248,26 @@ def _unless_java_is_gone() -> Iterator[None]:
 
     with suppress(Py4JNetworkError, ConnectionError):
         yield
+
+
+def _checked(plan: AnyPlan, stages: Sequence[Stage], *, is_detached: bool) -> Iterator[Stage]:
+    """Yield the stages of a plan with checks of the workers.
+
+    Args:
+        plan: the plan.
+        stages: its stages.
+        is_detached: whether workers need no data folder.
+    """
+    identifier = folder_id(plan.root)
+    for number, stage in enumerate(stages, start=1):
+        checked: Stage = stage
+        if is_detached:
+            checked = partial(relaying, stage, is_last=number == len(stages))
+        else:
+            checked = partial(in_folder, stage, plan.root, identifier)
+        if isinstance(plan.location, ObjectFolder):
+            checked = partial(at_location, checked, plan.location, identifier)
+        yield checked
 
 
 def _cause(text: str) -> str:

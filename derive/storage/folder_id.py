@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -100,6 +100,17 @@ def redactor_of(spec: CollectionSpec, root: Path) -> Redactor | None:
         return None
     salt = spec.redaction.salt
     return Redactor(spec.redaction, _salt_of(root) if salt is None else salt)
+
+
+def salted(spec: CollectionSpec, root: Path) -> CollectionSpec:
+    """Return a collection whose redaction names the salt that `redactor_of` would take from the data folder.
+
+    Raises:
+        StorageError: as for `redactor_of`.
+    """
+    if spec.redaction is None or spec.redaction.salt is not None:
+        return spec
+    return replace(spec, redaction=replace(spec.redaction, salt=_salt_of(root)))
 
 
 def _salt_of(root: Path) -> bytes:

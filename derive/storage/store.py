@@ -68,7 +68,6 @@ from derive.storage.metadata.descriptions import (
 from derive.storage.metadata.followed import FileMove, FilePosition, move_positions, read_positions
 from derive.storage.metadata.identity import disown_files, read_commits
 from derive.storage.metadata.ingestions import Load, LoadedFile, find_load, loads_of_content, read_loads, record_load
-from derive.storage.metadata.location import read_location
 from derive.storage.metadata.opening import Host, open_metadata, this_host
 from derive.storage.metadata.owner import Door, Owner, owner_of, require_ingested, require_open
 from derive.storage.metadata.quarantine import (
@@ -78,6 +77,7 @@ from derive.storage.metadata.quarantine import (
     open_counts,
     record_decisions,
 )
+from derive.storage.metadata.recorded_location import read_location
 from derive.storage.metadata.segment import (
     begin_writer,
     count_documents_from,

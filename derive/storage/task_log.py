@@ -10,7 +10,7 @@ import os
 import time
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, get_args
 
@@ -42,6 +42,38 @@ def log_file(root: Path, task: str) -> Path:
     return root / f"{own_path('logs', task)}.jsonl"
 
 
+_MOST_COLLECTED = 1 << 20
+"""Largest total size of collected entries, in bytes; further entries are dropped."""
+
+
+class _Collection:
+    """The entries that this process collects instead of writing them; at most one collection is active."""
+
+    entries: list[str] | None = None
+    size = 0
+
+
+@contextmanager
+def collected_entries() -> Iterator[list[str]]:
+    """Collect the entries of all logs while the block runs, for a process without the data folder.
+
+    Yields:
+        The list of entries, as JSON texts for `append_entries`; it grows until about 1 MB is collected.
+    """
+    entries: list[str] = []
+    _Collection.entries, _Collection.size = entries, 0
+    try:
+        yield entries
+    finally:
+        _Collection.entries = None
+
+
+def append_entries(root: Path, entries: Iterable[str]) -> None:
+    """Append collected entries to the logs of a data folder."""
+    for entry in entries:
+        TaskLog(root, orjson.loads(entry)["task"]).append(entry.encode())
+
+
 class TaskLog:
     """Appends entries to the log of one task.
 
@@ -60,12 +92,22 @@ class TaskLog:
         """Append an entry; a failed write loses the entry, because a log must not stop the task."""
         at = format_rfc3339(time.time_ns() // 1000)
         entry = {"at": at, "level": level, "task": self._task, "message": message[:_MOST_CHARACTERS], **fields}
-        with suppress(OSError):
-            self._append(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
+        line = orjson.dumps(entry)
+        collected = _Collection.entries
+        if collected is None:
+            self.append(line)
+        elif _Collection.size < _MOST_COLLECTED:
+            _Collection.size += len(line)
+            collected.append(line.decode())
 
     def relay(self, level: Level, message: str) -> None:
         """Append a message of a lambda."""
         self.write(level, message, by="lambda")
+
+    def append(self, line: bytes) -> None:
+        """Append the JSON of an entry; a failed write loses the entry."""
+        with suppress(OSError):
+            self._append(line + b"\n")
 
     def _append(self, line: bytes) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,8 @@ from connectors.derive_python.environment import Environment, environment_of, fi
 from derive.errors import LambdaError, TaskError, WorkerError
 from derive.position import Position
 from derive.protocol.specs import DerivationSpec
-from derive.spark.executor import SparkExecutor, find_unfit
+from derive.spark.executor import SparkExecutor
+from derive.spark.worker_checks import find_unfit
 
 pytestmark = pytest.mark.xdist_group("python modules")
 TINY = {"tiny/__init__.py": "def double(value: int) -> int:\n    return 2 * value\n", "tiny/py.typed": ""}

@@ -27,10 +27,13 @@ from derive.document.clock import format_rfc3339
 from derive.engine.executor import CostModel, Executor, HybridExecutor, InProcessExecutor, LocalLimits
 from derive.engine.run import SilentObserver
 from derive.engine.transactor import Committed
-from derive.errors import LostError, TaskError
+from derive.errors import LostError, TaskError, UnseenFolderError, WorkerError
 from derive.materialize.stages import AnyPlan
 from derive.shard.progress import Message, Progress
 from derive.spark.executor import SparkExecutor
+from derive.storage.location import ObjectFolder
+from derive.storage.metadata.location import choose_location
+from derive.storage.task_log import recent_entries
 from derive.time.extent import Limits
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
@@ -133,6 +136,35 @@ def test_work_stays_local_if_spark_does_not_start(tmp_path: Path) -> None:
 
     assert world.digest() == expected(tmp_path)
     assert said == ["100 waiting documents: starting Spark", "there is no Java; continuing without Spark"]
+
+
+def test_unfit_workers_stop_the_task(tmp_path: Path) -> None:
+    world, spark, said = loaded(tmp_path, "data"), Elsewhere(error=WorkerError("host w has no Python")), list[str]()
+    spark.may_start.set()
+    with pytest.raises(WorkerError, match="host w has no Python"):
+        world.step(takeover(spark, 10, said, first=10), shards=2, limits=Limits(documents=10))
+
+    assert said == ["100 waiting documents: starting Spark"]
+
+
+def test_task_whose_files_workers_do_not_see_continues_in_the_driver(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    choose_location(tmp_path / "data", ObjectFolder(f"file://{tmp_path}/objects"))
+
+    class Unseen(Elsewhere):
+        @override
+        def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
+            raise UnseenFolderError("a worker on host w cannot see the data folder")
+
+    world, spark = loaded(tmp_path, "data"), Unseen()
+    spark.may_start.set()
+    executor = takeover(spark, 10)
+    world.step(executor, shards=2)
+    executor.close()
+
+    assert world.digest() == expected(tmp_path)
+    entries = [entry["message"] for entry in recent_entries(world.root, TASK) if entry["level"] == "warn"]
+    assert [f"'{TASK}' continues in the process of the driver" in entry for entry in entries] == [True]
 
 
 def test_tick_beyond_the_memory_limit_waits_for_spark(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from derive.contents.reads import ReadOptions
 from derive.contents.reduced import read_reduced, reduced_documents
 from derive.errors import SegmentError, WorkerError
 from derive.protocol.specs import CatalogSpec
-from derive.spark.executor import SparkExecutor, at_location, reduced_on_spark
+from derive.spark.executor import SparkExecutor, reduced_on_spark
+from derive.spark.worker_checks import at_location
 from derive.storage.location import ObjectFolder, claim, connected
 from derive.storage.metadata.location import choose_location
 from derive.storage.segments.partition import NO_PARTITION

@@ -6,6 +6,7 @@ import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,10 +25,12 @@ from derive.shard.owners import CONTENT, DELIVERED, OWNER, RANK, owners_of_keys
 from derive.shard.plan import Plan
 from derive.shard.progress import Message, Progress
 from derive.shard.tick_combiner import are_shared, gather_ticks
-from derive.shard.worker import MESSAGE, Stages, carry_out, run_alone, stages_of
-from derive.storage.location import blobs_of
+from derive.shard.worker import MESSAGE, Stage, Stages, carry_out, run_alone, stages_of
+from derive.spark.detached import SCRATCH, detached, relay, relaying
+from derive.storage.location import ObjectFolder, blobs_of
 from derive.storage.metadata.chain import paths_of
 from derive.storage.segments.rows import KeyRows, WrittenRows
+from derive.storage.task_log import TaskLog, recent_entries
 from derive.time.positions import Segment
 
 CATALOG = WORKER_CATALOG.replace(
@@ -114,17 +117,57 @@ def test_shards_with_travelling_states_publish_the_same(is_conflict_free: bool, 
     keys = [1, 2, 3, 4, 1, 2, 3, 4, 1, 1]
     for name in ("one", "several"):
         (tmp_path / name).mkdir()
-    alone, apart = plan_of(tmp_path / "one", keys, 1), plan_of(tmp_path / "several", keys, 3)
-    apart = replace(apart, cache=tmp_path / "cache", is_conflict_free=is_conflict_free)
+    alone, travelling = plan_of(tmp_path / "one", keys, 1), plan_of(tmp_path / "several", keys, 3)
+    travelling = replace(travelling, cache=tmp_path / "cache", is_conflict_free=is_conflict_free)
 
     (single,) = run_alone(alone, 0, 1)
-    messages = carry_out(apart.root, stages_of(apart), Shuffle())
+    messages = carry_out(travelling.root, stages_of(travelling), Shuffle())
 
     assert [message.error for message in messages] == [None] * len(messages)
-    assert published(apart, segments_of(messages)) == published(alone, single.segments)
+    assert published(travelling, segments_of(messages)) == published(alone, single.segments)
     links = {number: chain for message in messages for number, chain in message.links.items()}
     assert links.keys() == {number for message in messages for number in message.shards}
-    assert paths_of(links.values()) <= set(blobs_of(apart.root).list("chains/w/out@", "*"))
+    assert paths_of(links.values()) <= set(blobs_of(travelling.root).list("chains/w/out@", "*"))
+
+
+def logging(stage: Stage, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
+    """A stage that also writes an entry to the log of the task."""
+    TaskLog(SCRATCH, "w/out").relay("info", f"task {number}")
+    yield from stage(number, packets, attempt)
+
+
+@pytest.mark.parametrize("is_conflict_free", [True, False])
+def test_workers_without_the_data_folder_publish_the_same(
+    is_conflict_free: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [1, 2, 3, 4, 1, 2, 3, 4, 1, 1]
+    for name in ("one", "objects", "driver", "worker"):
+        (tmp_path / name).mkdir()
+    alone, plan = plan_of(tmp_path / "one", keys, 1), plan_of(tmp_path / "objects", keys, 3)
+    plan = replace(plan, location=ObjectFolder(f"file://{tmp_path}/objects"), is_conflict_free=is_conflict_free)
+    assert plan.needs_folder
+    plan = replace(plan, root=tmp_path / "driver", cache=tmp_path / "cache")
+    assert not plan.needs_folder
+    monkeypatch.chdir(tmp_path / "worker")
+    shuffle = Shuffle()
+
+    def run(work: Stages) -> list[Message]:
+        last = len(work.stages) - 1
+        stages = [
+            partial(relaying, partial(logging, stage), is_last=index == last) for index, stage in enumerate(work.stages)
+        ]
+        return relay(plan.root, shuffle(replace(work, stages=tuple(stages))))
+
+    (single,) = run_alone(alone, 0, 1)
+    messages = carry_out(plan.location, stages_of(detached(plan)), run)
+
+    assert [message.error for message in messages] == [None] * len(messages)
+    stored = replace(plan, root=tmp_path / "objects")
+    assert published(stored, segments_of(messages)) == published(alone, single.segments)
+    tasks = len(shuffle.runs) * (len(plan.slices) - 1 + 2 * plan.shards)
+    assert len(recent_entries(plan.root, "w/out")) == tasks
+    assert list((tmp_path / "worker").iterdir()) == []
+    assert replace(plan, tokens={0: "a state in the folder"}).needs_folder
 
 
 @settings(max_examples=examples(40, 10))

@@ -162,12 +162,14 @@ def test_message_survives_json() -> None:
     segment = Segment("w/out", "collections/w/out@/x-0.parquet", ("a", None), 1, 2, 3, 400, checksum="5e")
     reached = Reached("w/out", {0: 50}, 60, (PartBegin({0: 40}, 55),))
     message = Message((segment,), {2: "token-1"}, 7, 3, {"code": "E1", "message": "no"}, 4, reached, {"b": 5}, True)
-    message = replace(message, work=(Work(7, 3, 12),), links={2: (Link("chains/w/out@/1-a.0", 4, 5, "6f"),)})
+    message = replace(
+        message, work=(Work(7, 3, 12),), links={2: (Link("chains/w/out@/1-a.0", 4, 5, "6f"),)}, log=("{}",)
+    )
 
     assert message.to_json() == (
         '[[["w/out","collections/w/out@/x-0.parquet",["a",null],1,2,3,400,"5e"]],[[2,"token-1"]],7,3,'
         '{"code":"E1","message":"no"},4,["w/out",[[0,50]],60,[[[[0,40]],55]]],{"b":5},true,[],[],[[7,3,12]],'
-        '[[2,[["chains/w/out@/1-a.0",4,5,"6f",false]]]]]'
+        '[[2,[["chains/w/out@/1-a.0",4,5,"6f",false]]]],["{}"]]'
     )
     assert Message.from_json(message.to_json()) == message
 

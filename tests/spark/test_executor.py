@@ -18,8 +18,9 @@ from derive.catalog import load
 from derive.errors import WorkerError
 from derive.shard.owners import PACKETS
 from derive.shard.worker import Stage, Stages
-from derive.spark.executor import SparkExecutor, find_unfit, in_folder, spark_columns
+from derive.spark.executor import SparkExecutor, spark_columns
 from derive.spark.release import packed, release
+from derive.spark.worker_checks import find_unfit, in_folder
 from derive.storage.segments.rows import StoredRows
 
 
@@ -61,7 +62,7 @@ collections:
             ),
         ),
         (
-            "derive.errors.WorkerError: a Spark worker on host w cannot see the data folder /d: No such file",
+            "derive.errors.UnseenFolderError: a Spark worker on host w cannot see the data folder /d: No such file",
             "a Spark worker on host w cannot see the data folder /d: No such file",
         ),
     ],

@@ -1,4 +1,4 @@
-"""The location of a data folder's segments in its metadata, if the segments are not in the data folder itself.
+"""The choice of the location of a data folder's segments, if the segments are not in the data folder itself.
 
 The location is chosen for a new data folder, and all later commands find it here. The location first gets a mark with
 the identifier of the data folder, and then the metadata gets the location. So two data folders never share a location,
@@ -14,20 +14,8 @@ from derive.errors import UsageError
 from derive.storage.location import ObjectFolder, claim
 from derive.storage.metadata.identity import identity_of
 from derive.storage.metadata.opening import open_metadata, this_host
+from derive.storage.metadata.recorded_location import read_location, record_location
 from derive.storage.metadata.transaction import Transaction
-
-
-def read_location(db: Transaction) -> ObjectFolder | None:
-    """Return the location of the segments; None if they are in the data folder."""
-    url: str | None = db.execute("SELECT url FROM location").get
-    return None if url is None else ObjectFolder(url)
-
-
-def record_location(db: Transaction, location: ObjectFolder | None) -> None:
-    """Record the location of the segments; None for the data folder."""
-    db.execute("DELETE FROM location")
-    if location is not None:
-        db.execute("INSERT INTO location (url) VALUES (?)", (location.url,))
 
 
 def is_unused(db: Transaction) -> bool:

@@ -2,6 +2,7 @@
 
 Any number of machines use such a folder at once: the database orders their commits. The folder and the database have
 the same identifier. The folder gets it first, and so each of several processes that create the tables at once finds it.
+If the segments are objects, each machine may have a folder of its own: an empty folder joins.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from derive.storage.folder_id import FILE as FOLDER_ID
 from derive.storage.folder_id import folder_id, known_folder_id
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.identity import COMMITS, DATABASE, PRIVATE, identity_of, read_commits, traces
+from derive.storage.metadata.joining import join
 from derive.storage.metadata.place import Place, read_place, write_place
+from derive.storage.metadata.recorded_location import read_location
 
 _PATIENCE = 60_000
 
@@ -82,7 +85,9 @@ def open_shared(root: Path, place: Place, *, durable: bool, reading: bool, accep
         if not reading and not metadata.can_write:
             raise StorageError(f"the metadata database {place.shown} can only be read", hint="use the primary server")
         with metadata.snapshot() as db:
-            identifier, commits = identity_of(db)
+            (identifier, commits), location = identity_of(db), read_location(db)
+        if not reading and location is not None and counted is None and set(traces(root)) <= {COMMITS}:
+            join(root, identifier, location)
         _require_own(root, place, identifier)
         if not accept_older:
             require_latest(root, place, counted, commits)
@@ -117,7 +122,8 @@ def _require_own(root: Path, place: Place, identifier: str) -> None:
         raise StorageError(
             f"{place.shown} is the metadata of another data folder: its identifier is {identifier}, but the identifier"
             f" of {root}, in {FOLDER_ID}, is {known or 'missing'}",
-            hint="name another schema for a new data folder, such as ?schema=shop"
-            if not (root / COMMITS).exists()
+            hint="name another schema for a new data folder, such as ?schema=shop; the folders of several machines need"
+            " segments in an object store"
+            if not known
             else "correct the address in metadata.json",
         )
