@@ -2,6 +2,7 @@
 
 import ast
 import gc
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from derive.plural import plural
+from derive.storage.metadata.postgres_tables import CREATE, DIGESTS, PROTOCOL
 
 pytestmark = pytest.mark.xdist_group("house rules")  # one process parses all modules
 
@@ -183,6 +185,14 @@ def test_small_modules_have_reasons() -> None:
     assert small - SMALL_MODULES.keys() == set(), "merge it with the module of the same concept, or state a reason"
     assert SMALL_MODULES.keys() - small == set(), "not small any more, or gone: remove it from the table"
     assert len(SMALL_MODULES) < 60
+
+
+def test_changed_tables_have_a_new_version() -> None:
+    """Law: processes of different releases never share tables in PostgreSQL that differ."""
+    statements = " ".join(re.sub("--.*", "", CREATE).split())
+    digest = hashlib.sha256(statements.encode()).hexdigest()[:16]
+
+    assert digest == DIGESTS[PROTOCOL], "raise PROTOCOL, upgrade earlier tables, and record the new digest"
 
 
 def test_functions_are_short() -> None:

@@ -99,7 +99,7 @@ def command(
         threading.Thread(target=_follow_input, args=(stopped,), daemon=True).start()
     reports = _Reports()
     with monitoring.served() as monitor, locked(place), closing(open_store(data)) as store:
-        worker = Worker(store, place, "compute", reports.failed, reports.welcomed)
+        worker = Worker(store, place, "compute", partial(_report, store, reports, stopped), reports.welcomed)
         server = InstanceServer(worker.reconciler, listen, security)
         with shown(monitor, partial(_metrics, store, worker, reports)):
             sys.stdout.write(server.address + "\n")
@@ -107,6 +107,14 @@ def command(
             stopped.wait()
         server.stop()
         worker.close()
+        store.fence.check()
+
+
+def _report(store: Store, reports: _Reports, stopped: threading.Event, failure: Exception | None) -> None:
+    """Report a failure, or the end of failures; stop the instance if it can no longer commit."""
+    reports.failed(failure)
+    if store.metadata.lost is not None:
+        stopped.set()
 
 
 def _metrics(store: Store, worker: Worker, reports: _Reports) -> Part:

@@ -55,7 +55,7 @@ def copy_command(url: str | None, source: Path, data: Path | None, output: str |
             copied = move_to_folder(settle_metadata(root, creates=False), show)
         progress.stop("metadata")
     if copied:
-        print_rows(["name", "rows", "digest"], [asdict(table) for table in copied], output)
+        print_rows(["name", "rows", "digest"], [asdict(table) for table in copied], output, spare=["digest"])
     place = read_place(root)
     where = place.shown if place else "the folder"
     what = counted(sum(table.rows for table in copied), "row") if copied else "an interrupted copy was completed"

@@ -58,7 +58,10 @@ class SqlMetrics:
         yield from _views(dataflows, coordinator.store.timeline.present())
 
     def readiness(self) -> Readiness:
-        """Return that clients can connect, unless another process has fenced this one."""
+        """Return that clients can connect, unless this process was fenced, or can no longer commit."""
+        lost = self.coordinator.store.metadata.lost
+        if lost is not None:
+            return Readiness(False, lost)
         if self.coordinator.stopped.is_set():
             return Readiness(False, "ending, or fenced by another SQL server")
         if not self.server.is_listening:
@@ -121,5 +124,8 @@ class ComputeMetrics:
 
     def readiness(self) -> Readiness:
         """Return that an SQL server can connect; an instance without one is ready, because it waits for one."""
+        lost = self.store.metadata.lost
+        if lost is not None:
+            return Readiness(False, lost)
         is_connected = self.worker.reconciler.state().is_connected
         return Readiness(True, "ready: " + ("connected" if is_connected else "waiting for an SQL server"))

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
-import numpy as np
 import pyarrow as pa
 
 from derive.document.exact import parse_exact
 from derive.document.key_columns import Values
 from derive.document.pointer import JSON
 from derive.errors import InternalError
-from derive.protocol.derive import Integers, ReadsArrays, ReadsFields
+from derive.protocol.derive import ReadsArrays, ReadsFields
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, Document, TransformSpec
 from derive.schema.validator import fingerprint
@@ -150,7 +149,7 @@ class _Places:
 
 def source_batch(plan: Plan, reading: Reading, rows: ReadRows) -> SourceBatch:
     """Convert source rows to a batch for lambdas."""
-    transforms: Sequence[int] = Integers(rows.transforms) if reading.as_arrays else rows.transforms.tolist()
+    transforms = rows.transforms.tolist()
 
     def key_of(row: int) -> bytes:
         key: bytes = rows.keys[row].as_py()
@@ -170,7 +169,7 @@ def source_batch(plan: Plan, reading: Reading, rows: ReadRows) -> SourceBatch:
             written=unparsed.written,
             seq_of=seq_of,
         )
-    present = set(np.unique(rows.transforms).tolist())
+    present = set(transforms)
     fields = [
         FieldValues(reading, rows if present == {index} else rows.filter(rows.transforms == index)).all_of(index)
         if index in present

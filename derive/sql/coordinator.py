@@ -83,7 +83,7 @@ class Coordinator:
         objects: the current names.
         recording: record of instances, for other processes.
         sessions: open sessions.
-        stopped: event that is set when another process has fenced this process.
+        stopped: event that is set when another process has fenced this process, or when it can no longer commit.
     """
 
     def __init__(
@@ -245,7 +245,8 @@ class Coordinator:
 
     def _report(self, failure: Exception | None) -> None:
         """Log a failure of view maintenance, or its recovery."""
-        if isinstance(failure, FencedError) and self.store.fence.is_superseded():
+        is_fenced = isinstance(failure, FencedError) and self.store.fence.is_superseded()
+        if is_fenced or self.store.metadata.lost is not None:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self.stopped.set)
         self.maintenance.failure = failure

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from derive.errors import FencedError
+from derive.errors import FencedError, StorageError
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.definitions import StoredItem, read_items, read_version
 from derive.storage.metadata.tasks import epoch_of, supersede
@@ -62,11 +62,14 @@ class Fence:
             return epoch_of(db, _TASK) != self._epoch
 
     def check(self) -> None:
-        """Raise an error if this process was fenced.
+        """Raise an error if this process was fenced, or cannot commit.
 
         Raises:
             FencedError: another server has begun.
+            StorageError: the outcome of a commit is unknown.
         """
+        if self._metadata.lost is not None:
+            raise StorageError(self._metadata.lost, hint="start it again: it finds the outcome")
         if self.is_superseded():
             raise superseded()
 

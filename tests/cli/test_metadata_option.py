@@ -10,6 +10,9 @@ import pytest
 from conftest import write_catalog
 from forked_flowctl import BARE, flowctl
 from postgres_server import PASSWORD, server
+from psycopg.sql import SQL, Identifier
+
+from derive.storage.metadata.place import place_of
 
 CATALOG = """
 collections:
@@ -70,3 +73,31 @@ def test_commands_refuse_other_places(arguments: Sequence[str], message: str, tm
     status, _, err = flowctl(tmp_path, *arguments, env=named)
     assert status != 0
     assert message.format(folder=tmp_path) in err.replace("\n", " ")
+
+
+def test_user_who_may_only_read_uses_commands_that_read(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    (tmp_path / "events.jsonl").write_text('{"id": 1}\n')
+    url = server().metadata_url
+    place = place_of(url)
+    named = {**BARE, "FLOW_METADATA": url}
+    assert flowctl(tmp_path, "ingest", "--collection", "m/events", "events.jsonl", "--data", "data", env=named)[0] == 0
+    known = (tmp_path / "data/metadata.json").read_text()
+    reader, schema = Identifier(f"r{place.schema}"), Identifier(place.schema)
+    with server().connect() as connection:
+        connection.execute(SQL("CREATE ROLE {} LOGIN PASSWORD 'weak'").format(reader))
+        reads = {**BARE, "FLOW_METADATA": f"postgresql://r{place.schema}:weak@{url.partition('@')[2]}"}
+        status, _, err = flowctl(tmp_path, "status", "--data", "data", env=reads)
+        assert (status, f"the user r{place.schema} may not read" in err) == (1, True)
+        connection.execute(SQL("GRANT USAGE ON SCHEMA {} TO {}").format(schema, reader))
+        connection.execute(SQL("GRANT SELECT ON ALL TABLES IN SCHEMA {} TO {}").format(schema, reader))
+
+    status, out, _ = flowctl(tmp_path, "collections", "read", "--collection", "m/events", "--data", "data", env=reads)
+    assert (status, out) == (0, '{"id":1}\n')
+    assert flowctl(tmp_path, "status", "--data", "data", env=reads)[0] == 0
+    for command in (["run", "--until-idle"], ["sql", "-c", "SELECT 1"], ["compact"]):
+        status, _, err = flowctl(tmp_path, *command, "--data", "data", env=reads)
+        assert (status, "can only be read, and this command writes" in err.replace("\n", " ")) == (1, True)
+    assert (tmp_path / "data/metadata.json").read_text() == known
+    with server().connect() as connection:
+        connection.execute(SQL("DROP OWNED BY {}; DROP ROLE {}").format(reader, reader))

@@ -16,6 +16,7 @@ from psycopg.sql import SQL, Identifier
 from derive.errors import BusyError, FlowError, StorageError, UsageError
 from derive.storage.metadata.place import VARIABLE, Place, place_of, read_place
 from derive.storage.metadata.postgres import PostgresMetadata
+from derive.storage.metadata.postgres_tables import PROTOCOL
 from derive.storage.metadata.shared_opening import settle_place
 from derive.storage.store import Store
 
@@ -145,9 +146,9 @@ def test_another_version_is_refused(tmp_path: Path, place: Place) -> None:
     with server().connect() as other:
         other.execute(SQL("UPDATE {}.folder SET protocol = protocol + 1").format(Identifier(place.schema)))
 
-    with pytest.raises(StorageError, match="has version 2, and this flowctl has 1"):
+    with pytest.raises(StorageError, match=f"has version {PROTOCOL + 1}, and this flowctl has {PROTOCOL}"):
         store.timeline.read()
-    with pytest.raises(StorageError, match="has version 2, and this flowctl has 1"):
+    with pytest.raises(StorageError, match=f"has version {PROTOCOL + 1}, and this flowctl has {PROTOCOL}"):
         Store(tmp_path / "data")
     store.close()
 

@@ -164,8 +164,6 @@ MOST_AT_ONCE = 2
 """Maximum number of hydrations that run at once."""
 MOST_TOGETHER = 250_000
 """Maximum number of rows that the dataflows of a hydration read together; a dataflow alone may read more."""
-_LEAST_COST, _MOST_COST = 1_000_000, 4_000_000
-"""Costs above which a hydration gets no further dataflow: if there is work for another process, and in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +176,7 @@ class Candidate:
         plan: its plan.
         sources: collections from which the dataflow derives.
         inputs: the inputs that its plan reads.
-        counts: approximate number of rows of each input.
+        rows: approximate number of rows of the inputs.
         indexes: expressions by which its rows are looked up.
     """
 
@@ -187,13 +185,13 @@ class Candidate:
     plan: Plan
     sources: frozenset[GlobalId]
     inputs: Mapping[GlobalId, MovableInput]
-    counts: Mapping[GlobalId, int]
+    rows: int
     indexes: tuple[tuple[Expression, ...], ...]
 
     @property
     def cost(self) -> int:
         """Return a number that grows with the expected work."""
-        return sum(self.counts.values()) * _weight(self.plan)
+        return self.rows * _weight(self.plan)
 
     @property
     def group(self) -> tuple[frozenset[GlobalId], frozenset[GlobalId]]:
@@ -207,24 +205,16 @@ class Candidate:
 
 
 def together(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return dataflows that hydrate in one process, the cheapest first.
-
-    They read each input once, and leave work for the other processes.
-    """
+    """Return dataflows that hydrate in one process, the cheapest first."""
     chosen: list[Candidate] = []
-    counts: dict[GlobalId, int] = {}
+    rows = 0
     stored: dict[GlobalId, object] = {}
-    ordered = sorted(candidates, key=lambda one: (one.cost, one.identifier))
-    most = min(_MOST_COST, max(_LEAST_COST, sum(one.cost for one in ordered) // MOST_AT_ONCE))
-    for one in ordered:
+    for one in sorted(candidates, key=lambda one: (one.cost, one.identifier)):
         is_shared = all(stored.get(identifier, one.group) == one.group for identifier in one.stored)
-        united = {**counts, **one.counts}
-        if not chosen or (is_shared and sum(united.values()) <= MOST_TOGETHER):
+        if not chosen or (is_shared and rows + one.rows <= MOST_TOGETHER):
             chosen.append(one)
-            counts = united
+            rows += one.rows
             stored |= dict.fromkeys(one.stored, one.group)
-        if sum(one.cost for one in chosen) >= most:
-            break
     return chosen
 
 
@@ -333,7 +323,7 @@ class Hydrations:
             operator += operators_of(one.plan)
         pairs = [pair for one in chosen for pair in one.inputs.items()]
         inputs = dict(sorted(pairs, key=lambda pair: pair[1].keeps))  # a stored snapshot serves all
-        is_prompt = sum({key: count for one in chosen for key, count in one.counts.items()}.values()) <= MOST_TOGETHER
+        is_prompt = sum(one.rows for one in chosen) <= MOST_TOGETHER
         self._running.append(self._hydration(time, inputs, tuple(dataflows), is_prompt=is_prompt))
         return group + len(groups), operator
 

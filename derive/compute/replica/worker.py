@@ -172,21 +172,20 @@ class Worker:
     def _work(self) -> None:
         failures = 0
         while not self._closed.is_set():
-            mark = self._store.changes.mark()
             try:
+                mark = self._store.changes.mark()
                 has_more = self.reconciler.work()
-            except Exception as error:  # retry: the disk may be full, or the metadata locked
+                if failures:
+                    failures = 0
+                    self._report(None)
+                if not has_more:
+                    self._store.changes.wait(mark, _HYDRATING_SECONDS if self.reconciler.is_hydrating else _SECONDS)
+            except Exception as error:  # retry: the disk may be full, or the metadata locked or unreachable
                 if self._closed.is_set():
                     return
                 failures += 1
                 self._report(error)
                 self._closed.wait(_BACKOFF.pause(failures))
-                continue
-            if failures:
-                failures = 0
-                self._report(None)
-            if not has_more:
-                self._store.changes.wait(mark, _HYDRATING_SECONDS if self.reconciler.is_hydrating else _SECONDS)
 
 
 T = TypeVar("T")

@@ -99,6 +99,11 @@ class Metadata(ABC):
         """Open a read transaction, in which all reads see one state of the database."""
 
     @property
+    def lost(self) -> str | None:
+        """Return why this process commits nothing more; None while it can commit."""
+        return None
+
+    @property
     @abstractmethod
     def file(self) -> str:
         """Return the name of the file in the data folder that has, or names, the database."""

@@ -2,7 +2,7 @@
 
 A folder whose metadata is elsewhere has the file `metadata.json` with the address, without a password. So every command
 finds the metadata by the path of the folder. libpq finds the password as usual (`PGPASSWORD`, `~/.pgpass`, `passfile`);
-or it is in `FLOW_METADATA`, if this address is otherwise the address in the file.
+or it is in `FLOW_METADATA`, if this address is otherwise the address in the file. The user may be another.
 """
 
 from __future__ import annotations
@@ -47,6 +47,12 @@ class Place:
     url: str
     schema: str
     shown: str
+
+    @property
+    def where(self) -> str:
+        """Return the address without its user: users of one database may have different rights."""
+        parts = urlsplit(self.shown)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def place_of(text: str) -> Place:
@@ -118,7 +124,7 @@ def read_place(root: Path) -> Place | None:
         ) from exc
     with suppress(UsageError):
         given = place_of(os.environ.get(VARIABLE, ""))
-        if given.shown == stored.shown:
+        if given.where == stored.where:
             return given
     return stored
 

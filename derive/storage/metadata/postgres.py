@@ -233,9 +233,10 @@ def other_version(place: Place, protocol: int) -> StorageError:
             f"the metadata at {place.shown} are not in use: 'flowctl metadata copy' has moved them",
             hint="run the command again; if it fails again, repeat 'flowctl metadata copy', which was interrupted",
         )
+    age = "newer" if protocol > PROTOCOL else "older"
     return StorageError(
         f"the metadata database {place.shown} has version {protocol}, and this flowctl has {PROTOCOL}",
-        hint="use one release of flowctl for all processes of a data folder",
+        hint=f"use the {age} release of flowctl that the other processes of the data folder use",
     )
 
 
@@ -291,16 +292,35 @@ class PostgresMetadata(Metadata):
 
     def _read_version(self) -> bool:
         """Check the version of the tables; return true if they can be written."""
-        query = "SELECT protocol, current_setting('transaction_read_only') FROM folder"
+        query = (
+            "SELECT protocol, current_setting('transaction_read_only') = 'off'"
+            " AND has_table_privilege('folder', 'UPDATE') FROM folder"
+        )
         try:
-            protocol, read_only = _last_row(self._connection, query)
+            protocol, can_write = _last_row(self._connection, query)
         except errors.UndefinedTable as exc:
+            self._require_usage()
             raise StorageError(
                 f"{self._place.shown} has no metadata of a data folder", hint="restore the database from a backup"
             ) from exc
         if protocol != PROTOCOL:
             raise other_version(self._place, protocol)
-        return bool(read_only == "off")
+        return bool(can_write)
+
+    def _require_usage(self) -> None:
+        """Raise an error if the user may not see the tables.
+
+        Raises:
+            StorageError: the user lacks a right.
+        """
+        query = f"""SELECT has_schema_privilege(oid, 'USAGE'), current_user
+        FROM pg_namespace WHERE nspname = '{self._place.schema}' UNION ALL SELECT true, '' LIMIT 1"""
+        may_use, user = _last_row(self._connection, query)
+        if not may_use:
+            raise StorageError(
+                f"the user {user} may not read the metadata at {self._place.shown}",
+                hint=f"GRANT USAGE ON SCHEMA {self._place.schema} and SELECT on its tables to this user",
+            )
 
     @override
     @contextmanager
@@ -426,6 +446,11 @@ class PostgresMetadata(Metadata):
                 yield PostgresTransaction(self._connection, now)
             finally:
                 self._roll_back()
+
+    @property
+    @override
+    def lost(self) -> str | None:
+        return self._lost
 
     @property
     @override

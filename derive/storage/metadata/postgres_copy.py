@@ -39,7 +39,7 @@ _FETCHED = 5_000
 """Number of rows that a cursor fetches at once."""
 
 _USERS = """
-SELECT DISTINCT application_name, coalesce(host(client_addr), 'a local socket')
+SELECT DISTINCT coalesce(application_name, 'a process of another user'), coalesce(host(client_addr), 'a local socket')
 FROM pg_locks JOIN pg_stat_activity USING (pid)
 WHERE locktype = 'advisory' AND objsubid = 1 AND pid <> pg_backend_pid()
 AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())

@@ -26,6 +26,9 @@ from derive.storage.metadata.transaction import SMALL_BYTES, SMALL_DOCUMENTS, Di
 PROTOCOL = 1
 """Version of the tables, and of the rules by which processes use them. All processes of a folder have one version."""
 
+DIGESTS = {1: "81655e9590ff59fc"}
+"""First digits of the SHA-256 of the tables by version, so that no change of the tables keeps the version."""
+
 NOT_IN_USE = 0
 """Version of tables that no process uses, because `flowctl metadata copy` writes them or has moved them."""
 

@@ -39,7 +39,7 @@ def settle_place(root: Path, place: Place, *, creates: bool) -> None:
         StorageError: the place cannot be used.
     """
     stored = read_place(root)
-    if stored is not None and stored.shown == place.shown:
+    if stored is not None and stored.where == place.where:
         return
     if stored is None and (traces(root) or (root / DATABASE).exists()):
         raise UsageError(
@@ -83,7 +83,10 @@ def open_shared(root: Path, place: Place, *, durable: bool, reading: bool, accep
     metadata = PostgresMetadata(root, place, durable=durable)
     try:
         if not reading and not metadata.can_write:
-            raise StorageError(f"the metadata database {place.shown} can only be read", hint="use the primary server")
+            raise StorageError(
+                f"the metadata database {place.shown} can only be read, and this command writes",
+                hint="use the primary server, and a user who may write the tables",
+            )
         with metadata.snapshot() as db:
             (identifier, commits), location = identity_of(db), read_location(db)
         if not reading and location is not None and counted is None and set(traces(root)) <= {COMMITS}:
