@@ -1,8 +1,9 @@
-"""Bounded caches: of the most recently used entries, and of functions of a statement's text."""
+"""Bounded caches: of the most recently used entries, and of functions of a statement's text or of an object."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache, wraps
 from typing import Generic, TypeVar
 
@@ -60,3 +61,25 @@ def cached_by_text(function: Callable[[str], T]) -> Callable[[str], T]:
         return remembered(text) if len(text) <= MOST_CHARACTERS else function(text)
 
     return of_text
+
+
+_MOST_OBJECTS = 64
+
+
+def cached_by_identity(function: Callable[[K], V]) -> Callable[[K], V]:
+    """Cache a function of an immutable object, such as a derivation; equal objects are different.
+
+    The cache keeps its objects, so no other object gets the identity of one of them. Results must be immutable, too.
+    """
+    known: dict[int, tuple[K, V]] = {}  # ordered by use, the latest last
+
+    @wraps(function)
+    def of_object(key: K) -> V:
+        entry = known.pop(id(key), None) or (key, function(key))
+        known[id(key)] = entry
+        if len(known) > _MOST_OBJECTS:
+            with suppress(StopIteration, KeyError, RuntimeError):  # another thread changes the cache
+                del known[next(iter(known))]
+        return entry[1]
+
+    return of_object

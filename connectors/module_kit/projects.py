@@ -11,36 +11,9 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import wraps
 from pathlib import Path
-from typing import TypeVar
-
-from derive.protocol.specs import DerivationSpec
 
 _UNUSED_SECONDS = 30 * 86_400.0
-
-_MOST_DERIVATIONS = 64
-
-T = TypeVar("T")
-
-
-def cached_by_derivation(function: Callable[[DerivationSpec], T]) -> Callable[[DerivationSpec], T]:
-    """Cache a function of a derivation for the derivations that were used last; equal derivations are different.
-
-    Each session of a shard needs the digest of its project, which takes longer than the rest of a small transaction.
-    """
-    known: dict[int, tuple[DerivationSpec, T]] = {}  # the derivation is kept, so no other one has its identity
-
-    @wraps(function)
-    def of_derivation(spec: DerivationSpec) -> T:
-        entry = known.pop(id(spec), None) or (spec, function(spec))
-        known[id(spec)] = entry
-        if len(known) > _MOST_DERIVATIONS:
-            with suppress(StopIteration, KeyError, RuntimeError):  # another thread changes the cache
-                del known[next(iter(known))]
-        return entry[1]
-
-    return of_derivation
 
 
 def user_cache(name: str) -> Path:

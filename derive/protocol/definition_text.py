@@ -31,6 +31,7 @@ from derive.protocol.specs import (
     LocalEndpoint,
     MaterializationSpec,
 )
+from derive.recently_used import cached_by_identity
 
 _LEFT_OUT = {"position", "positions", "write_positions", "read_positions", "disabled", "limits"}
 """Fields of specs without an effect on published or stored documents."""
@@ -53,6 +54,7 @@ class Definition:
     text: str
 
 
+@cached_by_identity
 def definition_of(spec: DerivationSpec) -> Definition:
     """Return the definition of a derivation.
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from connectors.derive_python.config import PythonConfig, config_of, module_of, shown_path
 from connectors.derive_python.environment import environment_of
 from connectors.derive_python.models import generate_package, package_of
-from connectors.module_kit.projects import cached_by_derivation, keep_project, user_cache, write_project
+from connectors.module_kit.projects import keep_project, user_cache, write_project
 from derive.document.exact import dump_exact
 from derive.position import Position
 from derive.protocol.collection import owner_of_version
 from derive.protocol.specs import DerivationSpec
+from derive.recently_used import cached_by_identity
 
 HARNESS = Path(__file__).parents[1]
 """The folder of the package `flow_harness`."""
@@ -65,7 +66,7 @@ def digest_of(spec: DerivationSpec) -> str:
     return hashlib.sha256(repr((_files_digest(spec), settings)).encode()).hexdigest()[:32]
 
 
-@cached_by_derivation
+@cached_by_identity
 def _files_digest(spec: DerivationSpec) -> str:
     return hashlib.sha256(repr(sorted(project_files(spec).items())).encode()).hexdigest()
 

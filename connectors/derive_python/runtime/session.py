@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 
-from connectors.derive_python.columns import columns_of
+from connectors.derive_python.columns import Column, columns_of
 from connectors.derive_python.config import config_of, module_of, refusal_of
 from connectors.derive_python.environment import find_missing, library_hint
 from connectors.derive_python.models import method_of
@@ -26,6 +26,7 @@ from derive.errors import FlowError
 from derive.position import Position
 from derive.protocol.derive import Log, PublishedColumns, PublishedDocuments, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
+from derive.recently_used import cached_by_identity
 
 if TYPE_CHECKING:
     import apsw
@@ -63,6 +64,12 @@ class _Chosen(Sequence[Document]):
         return self._documents[int(self._rows[index])]
 
 
+@cached_by_identity
+def _source_columns(spec: DerivationSpec) -> list[list[Column]]:
+    """Return the columns of the source of each transform."""
+    return [columns_of(spec.sources[transform.input.source].read_schema) for transform in spec.transforms]
+
+
 class PythonSession(ModuleSession):
     """Methods of a derivation's class, running in Python.
 
@@ -87,7 +94,7 @@ class PythonSession(ModuleSession):
         super().__init__(spec, database, log, module_of(spec), digest_of(spec), refusal)
         self._database = database
         self._frames = BatchFrames()
-        self._columns = [columns_of(spec.sources[transform.input.source].read_schema) for transform in spec.transforms]
+        self._columns = _source_columns(spec)
         self.answer_question = self._keyed_values
 
     def _start(self) -> PythonProcess:

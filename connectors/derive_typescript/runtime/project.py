@@ -30,12 +30,13 @@ import orjson
 from connectors.derive_typescript.author_files import generate_interfaces
 from connectors.derive_typescript.config import ImportedFile, config_of, module_of
 from connectors.derive_typescript.runtime.command import cache_folder, command_line, needs_guards, run_deno
-from connectors.module_kit.projects import cached_by_derivation, keep_project
+from connectors.module_kit.projects import keep_project
 from connectors.module_kit.projects import write_project as write_files
 from derive.errors import Issue, LambdaError, TaskError
 from derive.position import Position, Script
 from derive.protocol.collection import owner_of_version
 from derive.protocol.specs import DerivationSpec
+from derive.recently_used import cached_by_identity
 
 _ELSEWHERE = ("npm", "jsr", "https", "http", "node", "data")
 _HINT = "a module imports files of its own project, and libraries"
@@ -496,7 +497,7 @@ def write_project(spec: DerivationSpec, parent: Path | None = None) -> Path:
     return write_files(_files(spec), PREFIX, parent)
 
 
-@cached_by_derivation
+@cached_by_identity
 def digest_of(spec: DerivationSpec) -> str:
     """Return a digest of the files and options with which a derivation runs."""
     files = {**_files(spec), "": orjson.dumps(command_line(spec))}
