@@ -42,7 +42,7 @@ async def in_thread(
 
 
 async def _ended(taking: asyncio.Future[object]) -> None:
-    """Wait until an uninterruptible step has ended, even if the task is cancelled."""
+    """Wait until an uninterruptible step has ended, even if the task is cancelled; its error is of no interest."""
     task = asyncio.current_task()
     while not taking.done():
         try:
@@ -50,6 +50,8 @@ async def _ended(taking: asyncio.Future[object]) -> None:
         except asyncio.CancelledError:
             if task is not None:
                 task.uncancel()
+    if not taking.cancelled():
+        taking.exception()  # otherwise the loop would print the error of the cancelled statement
 
 
 class _Closing:
