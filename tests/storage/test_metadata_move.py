@@ -122,6 +122,9 @@ def test_metadata_that_moved_there_and_back_are_equal(tmp_path: Path, place: Pla
         pass
     before = contents(root)
 
+    with server().connect() as connection:  # the schema may have tables of others
+        schema = Identifier(place.schema)
+        connection.execute(SQL("CREATE SCHEMA {}; CREATE TABLE {}.foreign_rows (a int)").format(schema, schema))
     to_postgres(root, place)
     moved = contents(root)
     assert not (root / "metadata.db").exists()
@@ -141,6 +144,8 @@ def test_metadata_that_moved_there_and_back_are_equal(tmp_path: Path, place: Pla
     to_postgres(root, place)  # to the same schema again
     with closing(Store(root)) as store:
         assert store.task("b/counts") is not None
+    with server().connect() as connection:
+        assert connection.execute(SQL("SELECT count(*) FROM {}.foreign_rows").format(schema)).fetchone() == (0,)
 
 
 POINTS = ["table", "table:9", "copied", "marked", "activated", "switched"]

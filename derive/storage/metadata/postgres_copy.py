@@ -27,7 +27,7 @@ from derive.storage.metadata.postgres import (
     has_tables,
     opening,
 )
-from derive.storage.metadata.postgres_tables import NOT_IN_USE, PROTOCOL
+from derive.storage.metadata.postgres_tables import DROP, NAMES, NOT_IN_USE, PROTOCOL
 from derive.storage.metadata.table_copy import CopiedTable, Progress, Row, Tables, copy_tables, raise_epochs
 
 _PATIENCE = 60_000
@@ -45,18 +45,6 @@ WHERE locktype = 'advisory' AND objsubid = 1 AND pid <> pg_backend_pid()
 AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 AND (classid::bigint << 32) | objid::bigint = hashtextextended('flowctl uses ' || %s, 0)
 ORDER BY 1, 2
-"""
-
-_DROP_ALL = """
-DO $$ DECLARE part record; BEGIN
-    FOR part IN SELECT oid::regclass AS name FROM pg_class
-        WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' LOOP
-        EXECUTE 'DROP TABLE ' || part.name || ' CASCADE';
-    END LOOP;
-    FOR part IN SELECT oid::regprocedure AS name FROM pg_proc WHERE pronamespace = current_schema()::regnamespace LOOP
-        EXECUTE 'DROP ROUTINE ' || part.name || ' CASCADE';
-    END LOOP;
-END $$
 """
 
 
@@ -78,7 +66,8 @@ class PostgresTables:
         for table, column in self._connection.execute(
             "SELECT relname, attname FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid"
             " WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND attnum > 0"
-            " AND NOT attisdropped ORDER BY relname, attnum"
+            " AND NOT attisdropped AND relname = ANY(%s) ORDER BY relname, attnum",
+            (NAMES,),
         ):
             columns.setdefault(str(table), []).append(str(column))
         return columns
@@ -177,7 +166,7 @@ def require_place(schema: Schema | None, place: Place, identifier: str, *, repla
     if schema.identifier != identifier or not (replaces or schema.protocol == NOT_IN_USE):
         raise UsageError(
             f"{place.shown} has the metadata of the data folder {schema.identifier}",
-            hint="name another schema, such as ?schema=shop",
+            hint="name another schema, such as ?schema=shop; or leave the database out",
         )
 
 
@@ -202,7 +191,7 @@ def fill(
     """
     with connection.transaction():
         if has_tables(connection, place):
-            connection.execute(_DROP_ALL.encode())
+            connection.execute(DROP.encode())
         create_tables(connection, place)
         connection.execute("SET CONSTRAINTS ALL DEFERRED")
         copied = copy_tables(source, PostgresTables(connection), progress)

@@ -117,3 +117,11 @@ CREATE = (
     + _SIZES
 )
 """Statements that create all tables in the first schema of the search path."""
+
+NAMES = re.findall(r"^CREATE TABLE (?:IF NOT EXISTS )?(\w+)", CREATE, re.MULTILINE)
+"""Names of the tables; the schema may have tables of others, too."""
+
+DROP = f"DROP TABLE IF EXISTS {', '.join(NAMES)} CASCADE;" + "".join(
+    f"DROP FUNCTION IF EXISTS {name};" for name in re.findall(r"^CREATE FUNCTION (\w+)", CREATE, re.MULTILINE)
+)
+"""Statements that drop the tables and functions from the first schema of the search path."""
