@@ -40,6 +40,9 @@ _MOST_REPEATED = 1_000
 _BATCH_DOCUMENTS = 40_000
 """Number of documents of a batch; larger ones take more memory, and are hardly faster."""
 
+_CLOSED_STATUS = 97
+"""Exit status of a harness whose module has closed a pipe."""
+
 _KILLED = (-signal.SIGKILL, -signal.SIGTERM)
 
 
@@ -429,7 +432,7 @@ class ModuleSession(ABC):
         position = position or self._module.position
         has_closed = not text and process.lives_on()
         status, said = process.end()
-        if has_closed:
+        if has_closed or (status == _CLOSED_STATUS and not text):
             return LambdaError(
                 f"{self._what} closed the pipes of the runtime, so its process was stopped{document}",
                 position=position,

@@ -106,6 +106,16 @@ ENDINGS = [
         "the Python module of 'acme/out' ended with status -11{}: Fatal Python",
         "6:9",
     ),
+    (
+        "import os\nos.closerange(3, 100)",
+        "the Python module of 'acme/out' closed the pipes of the runtime, so its process was stopped{}",
+        "4:9",
+    ),
+    (
+        "import os\nos.closerange(3, 100)\nwhile True: pass",
+        "the Python module of 'acme/out' closed the pipes of the runtime, so its process was stopped{}",
+        "4:9",
+    ),
     ("import signal\nsignal.raise_signal(10)", "the Python module of 'acme/out' ended with status -10{}", "4:9"),
 ]
 
@@ -425,6 +435,12 @@ NOISES = {
         for thread in threads: thread.start()
         tell()
         for thread in threads: thread.join()
+        """,
+    "a thread that outlives the method": """
+        import threading
+        ended = threading.Event()
+        threading.Thread(target=ended.wait).start()
+        print("y")
         """,
     "one line": "for _ in range(300_000): print('y' * 50, end='')",
     "replaced functions": "import json, os, sys\njson.dumps = os.write = None\nsys.stdout.writelines(['y'])\nsys.stdout.close()",

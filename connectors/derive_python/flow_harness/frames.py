@@ -18,7 +18,10 @@ _READ_BYTES: Final = 1 << 16
 ANSWER, LOG, QUESTION = b"A", b"L", b"Q"
 """Kinds of frames: an answer, a message for the log, and a question to `flowctl`."""
 
-_read, _readv, _write = os.read, os.readv, os.write
+_CLOSED_STATUS: Final = 97
+"""Exit status after the module has closed a pipe; `connectors.module_kit.session` explains it."""
+
+_read, _readv, _write, _exit = os.read, os.readv, os.write, os._exit
 
 
 class Frames:
@@ -69,16 +72,21 @@ class Frames:
                     rest = self._unsent.popleft()
                     while rest:
                         rest = rest[_write(self._output, rest) :]
+            except OSError:
+                _exit(_CLOSED_STATUS)
             finally:
                 self._is_writing = False
 
     def _frame(self) -> tuple[bytes, bytes | bytearray] | None:
-        head = self._take(_HEAD_BYTES)
-        if head is None:
-            return None
-        if not head.startswith(self._token):
-            raise RuntimeError("the module read from the pipe of the runtime")
-        text = self._take(int.from_bytes(head[-6:], "big"))
+        try:
+            head = self._take(_HEAD_BYTES)
+            if head is None:
+                return None
+            if not head.startswith(self._token):
+                raise RuntimeError("the module read from the pipe of the runtime")
+            text = self._take(int.from_bytes(head[-6:], "big"))
+        except OSError:
+            _exit(_CLOSED_STATUS)
         return None if text is None else (bytes(head[_TOKEN_BYTES : _TOKEN_BYTES + 1]), text)
 
     def _take(self, count: int) -> bytes | bytearray | None:
