@@ -249,6 +249,12 @@ class Session(Protocol):
             may wait or fail.
         """
 
+    def inserts_at_once(self, prepared: Prepared) -> bool:
+        """Return whether `insert` takes a statement now."""
+
+    def insert(self, prepared: Prepared, arguments: Sequence[Datum]) -> Result:
+        """Execute an INSERT of a row without awaiting, as `execute` does."""
+
     async def begin_implicit(self) -> None:
         """Begin an implicit transaction up to `end_implicit`, unless a transaction is open."""
 

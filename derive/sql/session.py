@@ -11,11 +11,12 @@ from types import MappingProxyType
 from derive.algebra.types import Datum, Row
 from derive.errors import FlowError, SqlError
 from derive.functions.statement_context import running
-from derive.recently_used import MOST_CHARACTERS
+from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
 from derive.sql.backends import Backends, SingleBackend
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.ddl import drop_temporary
+from derive.sql.execution.dml import RowInsert, row_insert
 from derive.sql.execution.executor import carry_out, current, planned
 from derive.sql.execution.query import look_up
 from derive.sql.execution.settings import Settings
@@ -31,6 +32,9 @@ from derive.sql.results import Prepared, ReadyRows, Result, TransactionStatus
 
 _OF_TEXT = frozenset({"42601", "57014"})
 """SQLSTATEs of a preparation that an aborted transaction reports, too: of the syntax, and of a cancellation."""
+
+
+_MOST_INSERTS = 100
 
 
 def _aborted() -> SqlError:
@@ -60,6 +64,7 @@ class SqlSession:
     ) -> None:
         fixed = {**fixed, "session_authorization": user.name}
         self._state = State(coordinator, Settings(begun or {}, fixed), most_bytes, user, backends or SingleBackend())
+        self._row_inserts: RecentlyUsed[int, tuple[object, RowInsert | None]] = RecentlyUsed(_MOST_INSERTS)  # by plan
         self._sessions = coordinator.sessions
         self._sessions.add(self)
 
@@ -145,6 +150,24 @@ class SqlSession:
         """Return the rows of a point lookup on the fast path; None if `execute` must take the statement."""
         plan = prepared.plan
         return look_up(self._state, plan, arguments) if isinstance(plan, Plan) else None
+
+    def inserts_at_once(self, prepared: Prepared) -> bool:
+        """Return whether `insert` takes a statement now."""
+        insert = self._row_insert(prepared.plan)
+        return insert is not None and insert.is_possible(self._state)
+
+    def insert(self, prepared: Prepared, arguments: Sequence[Datum]) -> Result:
+        """Execute an INSERT of a row that `inserts_at_once` takes."""
+        insert = self._row_insert(prepared.plan)
+        assert insert is not None
+        self._state.go_on()
+        return insert.execute(self._state, arguments)
+
+    def _row_insert(self, plan: object) -> RowInsert | None:
+        before = self._row_inserts.get(id(plan))
+        if before is not None and before[0] is plan:
+            return before[1]
+        return self._row_inserts.put(id(plan), (plan, row_insert(plan) if isinstance(plan, Plan) else None))[1]
 
     async def _until_sent(
         self, rows: AsyncIterator[Sequence[Row]], done: Callable[[], None]

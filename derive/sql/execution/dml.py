@@ -303,6 +303,16 @@ async def write(state: State, plan: Plan, arguments: Sequence[Datum]) -> Result:
 
 def _plain_row(planned: PlannedWrite, arguments: Sequence[Datum]) -> Row | None:
     """Return the row of an INSERT of one row of parameters and literals; None for other writes."""
+    parts = _plain_parts(planned)
+    return None if parts is None else _row_of(parts, arguments)
+
+
+def _row_of(parts: Sequence[Literal | Parameter], arguments: Sequence[Datum]) -> Row:
+    return tuple([part.value if isinstance(part, Literal) else arguments[part.index] for part in parts])
+
+
+def _plain_parts(planned: PlannedWrite) -> Sequence[Literal | Parameter] | None:
+    """Return the values of an INSERT of one row of parameters and literals; None for other writes."""
     relation = planned.query.relation
     is_plain = planned.kind is WriteKind.INSERT and planned.completion is None and planned.conflict is None
     if not is_plain or planned.returning is not None or len(relation.types) != len(planned.table.columns):
@@ -310,9 +320,48 @@ def _plain_row(planned: PlannedWrite, arguments: Sequence[Datum]) -> Row | None:
     match relation:
         case Project(input=Constant(rows=((),)), expressions=expressions):
             parts = [part for part in expressions if isinstance(part, Literal | Parameter)]
-            if len(parts) == len(expressions):
-                return tuple([part.value if isinstance(part, Literal) else arguments[part.index] for part in parts])
+            return parts if len(parts) == len(expressions) else None
     return None
+
+
+class RowInsert:
+    """The execution of an INSERT of one row into a table without keys, without awaiting.
+
+    Args:
+        plan: plan of the statement.
+        planned: its write.
+        parts: values of the row.
+    """
+
+    def __init__(self, plan: Plan, planned: PlannedWrite, parts: Sequence[Literal | Parameter]) -> None:
+        self._plan, self._planned, self._parts = plan, planned, parts
+        table = planned.table
+        self._is_checked = bool(table.checks) or not all(column.is_nullable for column in table.columns)
+        self._result = _result(planned, NewRows([()]), None)
+
+    def is_possible(self, state: State) -> bool:
+        """Return whether the statement can be executed now."""
+        return not state.is_failed and self._plan.version == state.objects.version and not state.objects.references
+
+    def execute(self, state: State, arguments: Sequence[Datum]) -> Result:
+        """Execute the statement."""
+        planned = self._planned
+        row = _row_of(self._parts, arguments)
+        state.transaction.check_writable()
+        state.coordinator.own()
+        if self._is_checked:
+            planned.check([row])
+        state.transaction.write(InsertedRows(planned.table.id, [row]), _committed(state, planned.table))
+        return self._result
+
+
+def row_insert(plan: Plan) -> RowInsert | None:
+    """Return the execution of an INSERT of one row without awaiting; None for other statements."""
+    planned = plan.write
+    if planned is None or plan.writes is not None or plan.rows is not None or planned.table.keys:
+        return None
+    parts = _plain_parts(planned)
+    return None if parts is None else RowInsert(plan, planned, parts)
 
 
 async def _insert_row(state: State, planned: PlannedWrite, row: Row, arguments: Sequence[Datum]) -> Result:

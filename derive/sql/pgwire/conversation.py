@@ -1,166 +1,27 @@
-"""The conversation after login: simple and extended queries, answered in turn, and a fast path for point lookups.
+"""The conversation after login: simple and extended queries, answered in turn.
 
-For repeated lookups, most clients send Bind, Execute and Sync of a prepared statement together. If the session returns
-the rows without awaiting, the answer is written at once, and the task of the conversation is not woken. The answer has
-the same bytes as the answer of the normal path.
-
-All other messages, and errors, take the normal path; before that, the fast path changes no state.
+Point lookups, and INSERTs of a row, may take a fast path (`fast_path`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import struct
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
-from derive.algebra.types import Datum
 from derive.errors import SqlError
 from derive.functions.types.encodings import CLIENT, find_encoding
 from derive.recently_used import RecentlyUsed
 from derive.sql.parser.shape import shape_of
 from derive.sql.pgwire import messages
-from derive.sql.pgwire.messages import Wire, bind_of, execute_of, formats_for, named_of, parse_of, query_of
+from derive.sql.pgwire.fast_path import EXECUTIONS, FastPath, Insertion
+from derive.sql.pgwire.messages import Wire, bind_of, execute_of, named_of, parse_of, query_of
 from derive.sql.pgwire.portal import Delivery, Portal, PreparedStatement
-from derive.sql.pgwire.values import Encoder, data_rows, decoder_of
+from derive.sql.pgwire.values import data_rows
 from derive.sql.pgwire.work import Work
 from derive.sql.results import Prepared, Session, TransactionStatus
-
-_EXECUTE_AND_SYNC = b"E\0\0\0\x09\0\0\0\0\0S\0\0\0\4"
-"""Execute of the unnamed portal for all rows, and Sync."""
-_DESCRIBE_EXECUTE_AND_SYNC = b"D\0\0\0\6P\0" + _EXECUTE_AND_SYNC
-_length = struct.Struct("!i").unpack_from
-_PORTAL = 5
-"""Offset of the portal's name in `Bind`, after kind and length."""
-_MOST_FORMS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """The form of a client's messages for a statement, and of the answer.
-
-    Attributes:
-        statement: the statement.
-        name: name of the statement.
-        head: bytes of `Bind` between its length and its arguments.
-        tail: bytes after the arguments.
-        behind: number of bytes of the tail after `Bind`.
-        decoders: decoders of the arguments.
-        beginning: answer before the rows.
-        encoders: encoders of the rows.
-    """
-
-    statement: PreparedStatement
-    name: str
-    head: bytes
-    tail: bytes
-    behind: int
-    decoders: tuple[Callable[[bytes], Datum], ...]
-    beginning: bytes
-    encoders: tuple[Encoder, ...]
-
-
-class FastPath:
-    """The fast path of one conversation.
-
-    Args:
-        statements: prepared statements of the client, by name.
-        session: session of the client.
-    """
-
-    def __init__(self, statements: Mapping[str, PreparedStatement], session: Session) -> None:
-        self._statements, self._session = statements, session
-        self._forms: RecentlyUsed[bytes, _Form] = RecentlyUsed(_MOST_FORMS)  # by statement name; the latest form
-
-    def answer(self, data: bytes) -> tuple[PreparedStatement, bytes] | None:
-        """Return the statement and the answer outside a transaction; None if the bytes take the normal path.
-
-        Args:
-            data: bytes since the last answer.
-
-        Raises:
-            SqlError: the lookup fails.
-        """
-        if not data.startswith(b"B") or data[_PORTAL : _PORTAL + 1] != b"\0":
-            return None
-        name = data[_PORTAL + 1 : data.find(b"\0", _PORTAL + 1)]
-        form = self._forms.get(name)
-        arguments = None
-        if form is not None and self._statements.get(form.name) is form.statement:
-            arguments = _arguments(data, form)
-        if arguments is None:
-            form = self._form(data)
-            if form is None:
-                return None
-            self._forms.put(name, form)
-            arguments = _arguments(data, form)
-        if form is None or arguments is None:
-            return None
-        rows = self._session.look_up(form.statement.prepared, arguments)
-        if rows is None:
-            return None
-        return form.statement, b"".join((form.beginning, data_rows(rows, form.encoders), _ending(len(rows))))
-
-    def _form(self, data: bytes) -> _Form | None:
-        """Return the form of a client's messages, from an example; None if the messages take the normal path."""
-        end = 1 + _length(data, 1)[0]
-        rest = data[end:]
-        if rest not in (_EXECUTE_AND_SYNC, _DESCRIBE_EXECUTE_AND_SYNC):
-            return None
-        request = bind_of(data[_PORTAL:end])
-        statement = self._statements.get(request.statement)
-        if statement is None or len(statement.prepared.parameters) != len(request.arguments):
-            return None
-        shape = statement.shape(request.result_formats)
-        formats = formats_for(request.formats, len(request.arguments), "arguments")
-        oids = statement.prepared.parameters
-        begin = data.index(b"\0", _PORTAL + 1) + 1 + 2 + 2 * len(request.formats) + 2
-        tail = end - 2 - 2 * len(request.result_formats)
-        description = b"" if rest == _EXECUTE_AND_SYNC else shape.description
-        return _Form(
-            statement,
-            request.statement,
-            data[_PORTAL:begin],
-            data[tail:],
-            len(rest),
-            tuple(decoder_of(oid, form, statement.prepared.zone) for oid, form in zip(oids, formats, strict=True)),
-            messages.BIND_COMPLETE + description,
-            shape.encoders,
-        )
-
-
-def _arguments(data: bytes, form: _Form) -> list[Datum] | None:
-    """Return the arguments of messages in this form; None if the messages have another form, or are invalid."""
-    if not (data.startswith(form.head, _PORTAL) and data.endswith(form.tail)):
-        return None
-    at, end = _PORTAL + len(form.head), len(data) - len(form.tail)
-    if _length(data, 1)[0] != len(data) - form.behind - 1:
-        return None
-    arguments: list[Datum] = []
-    for decode in form.decoders:
-        if at > end:
-            return None
-        size = _length(data, at)[0]
-        begin = at + 4
-        if size >= 0:
-            at = begin + size
-            arguments.append(decode(data[begin:at]))
-        elif size == -1:
-            at = begin
-            arguments.append(None)
-        else:
-            return None
-    return arguments if at == end else None
-
-
-@lru_cache
-def _ending(rows: int) -> bytes:
-    """Return the messages that follow the rows, for a number of rows."""
-    return messages.command_complete(f"SELECT {rows}") + messages.ready(TransactionStatus.IDLE.value)
-
 
 _SHORT = 4096
 """Greatest length of a text that is split on the event loop, in characters."""
@@ -215,7 +76,14 @@ class Conversation:
             SqlError: a message is invalid, or the idle timeout has passed.
         """
         while True:
-            kind, body = self._wire.next_message() or await self._next_message()
+            if (inserted := self._insertion()) is not None:
+                self._is_ready = False
+                self._skips = not await self._attempt(inserted, b"")
+                continue
+            message = self._wire.next_message() or await self._next_message()
+            if message is None:
+                continue
+            kind, body = message
             self._is_ready = False
             if kind == _TERMINATE:
                 return
@@ -235,15 +103,16 @@ class Conversation:
             else:
                 raise SqlError("08P01", f"invalid frontend message type {kind[0]}")
 
-    async def _next_message(self) -> tuple[bytes, bytes]:
-        """Return the next message that the fast path does not answer.
+    async def _next_message(self) -> tuple[bytes, bytes] | None:
+        """Wait for a message that the fast path does not answer; return it, or None if it stays in the buffer.
 
         With an idle timeout, the fast path is not used.
         """
         limit = self._session.idle_limit
         if limit is None:
             is_at_rest = not (self._portals or self._is_implicit or self._skips) and CLIENT.get().is_utf8
-            return await self._wire.receive(self._answer if is_at_rest else None)
+            await self._wire.arrive(self._answer if is_at_rest else None)
+            return None
         if not self._is_ready:
             return await self._wire.receive()
         seconds, failure = limit
@@ -458,6 +327,34 @@ class Conversation:
             await self._session.begin_implicit()
         tag = await self._delivery.carry_out(portal, request.most_rows, is_described=False)
         self._wire.send(messages.PORTAL_SUSPENDED if tag is None else messages.command_complete(tag))
+
+    def _insertion(self) -> Callable[[bytes], Awaitable[None]] | None:
+        """Take Bind, Describe and Execute of an INSERT that needs no wait; return its execution, or None."""
+        data = None if self._skips or not CLIENT.get().is_utf8 else self._wire.bound(EXECUTIONS)
+        before = self._portals.get("")
+        if data is None or (before is not None and before.is_under_way):
+            return None
+        try:
+            insertion = self._exchange.insertion(data)
+        except Exception:  # the normal path raises it again for the client
+            return None
+        if insertion is None:
+            return None
+        self._wire.skip(len(data))
+        return partial(self._insert, insertion)
+
+    async def _insert(self, insertion: Insertion, _: bytes) -> None:
+        """Execute an INSERT of a row."""
+        self._portals[""] = portal = insertion.portal
+        self._wire.send(insertion.beginning)
+        self.text = insertion.statement.prepared.text
+        if not self._is_implicit:
+            self._is_implicit = True
+            await self._session.begin_implicit()
+        begun = time.perf_counter()
+        portal.result = result = self._session.insert(insertion.statement.prepared, insertion.arguments)
+        self._work.statistics.seconds.observe(time.perf_counter() - begun)
+        self._wire.send(messages.command_complete(result.tag(0)))
 
     async def _close(self, body: bytes) -> None:
         request = named_of(body)

@@ -23,6 +23,7 @@ from derive.sql.results import Notice, ResultColumn
 
 _COLUMN = struct.Struct("!ihihih")
 _LENGTH = struct.Struct("!i")
+_BIND = ord("B")
 
 PARSE_COMPLETE = b"1\0\0\0\4"
 BIND_COMPLETE = b"2\0\0\0\4"
@@ -447,11 +448,24 @@ class Wire(asyncio.Protocol):
             ConnectionEnded: the connection has ended.
             SqlError: the length of the message is invalid.
         """
+        while (message := self.next_message()) is None:
+            await self.arrive(answer)
+        return message
+
+    async def arrive(self, answer: Callable[[bytes], bytes | None] | None = None) -> None:
+        """Wait until the next message is complete.
+
+        Args:
+            answer: as for `receive`.
+
+        Raises:
+            ConnectionEnded: as for `receive`.
+            SqlError: as for `receive`.
+        """
         self._answer = answer
         try:
-            while (message := self.next_message()) is None:
+            while self._end() is None:
                 await self._need(self._next_size())
-            return message
         finally:
             self._answer = None
 
@@ -461,13 +475,40 @@ class Wire(asyncio.Protocol):
         Raises:
             SqlError: the length of the message is invalid.
         """
-        unread, begin = self._unread, self._read
-        come = len(unread)
-        if self.is_stopped or come - begin < 5 or (end := begin + 1 + self._length(begin + 1, least=4)) > come:
+        end = self._end()
+        if end is None:
             return None
+        unread, begin = self._unread, self._read
         message = bytes(unread[begin : begin + 1]), bytes(unread[begin + 5 : end])
         self._forget(end)
         return message
+
+    def _end(self) -> int | None:
+        """Return the end of the next message in the buffer; None if the message is not complete."""
+        come, begin = len(self._unread), self._read
+        if self.is_stopped or come - begin < 5:
+            return None
+        end = begin + 1 + self._length(begin + 1, least=4)
+        return end if end <= come else None
+
+    def bound(self, rests: Sequence[bytes]) -> bytes | None:
+        """Return the next message, if it is a complete Bind, with one of these rests behind; None otherwise.
+
+        Raises:
+            SqlError: the length of the message is invalid.
+        """
+        unread, begin = self._unread, self._read
+        if self.is_stopped or len(unread) - begin < 5 or unread[begin] != _BIND:
+            return None
+        end = begin + 1 + self._length(begin + 1, least=4)
+        for rest in rests:
+            if unread.startswith(rest, end):
+                return bytes(unread[begin : end + len(rest)])
+        return None
+
+    def skip(self, size: int) -> None:
+        """Mark bytes that `bound` has returned as processed."""
+        self._forget(self._read + size)
 
     def _next_size(self) -> int:
         """Return the size of the next message in bytes; if it is unknown yet, the size of the header."""

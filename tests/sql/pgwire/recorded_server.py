@@ -65,6 +65,13 @@ class RecordedSession:
         self.prompt += rows is not None
         return rows
 
+    def inserts_at_once(self, prepared: Prepared) -> bool:
+        return self._is_prompt and self._session.inserts_at_once(prepared)
+
+    def insert(self, prepared: Prepared, arguments: Sequence[Datum]) -> Result:
+        self.prompt += 1
+        return self._session.insert(prepared, arguments)
+
     async def begin_implicit(self) -> None:
         await self._session.begin_implicit()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from derive.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
-from derive.sql.pgwire.conversation import FastPath
+from derive.sql.pgwire.fast_path import FastPath
 from derive.sql.pgwire.messages import bind_of, execute_of, named_of
 from derive.sql.pgwire.portal import Portal, PreparedStatement
 from derive.sql.results import Prepared, ResultColumn, Session

@@ -411,3 +411,62 @@ def test_catalog_queries_do_not_take_the_fast_path(pair: Pair) -> None:
     prepared(pair, "SELECT relname FROM pg_class WHERE relname = $1", (TEXT,))
     assert pair.kinds(bind(b"t"), DESCRIBE, EXECUTE, SYNC) == "2TDCZ"
     assert pair.session.prompt == 0
+
+
+INSERTION = parse("INSERT INTO written VALUES ($1, $2)", "i", (INT8, TEXT))
+
+
+@pytest.fixture
+def inserting(server: RecordedServer, pair: Pair) -> Pair:
+    """Return clients that have prepared an INSERT into a table without keys."""
+    with connected(server) as client:
+        client.execute("DROP TABLE IF EXISTS written")
+        client.execute("CREATE TABLE written (id bigint NOT NULL, note text)")
+        client.execute("CREATE TABLE IF NOT EXISTS keyed (id bigint PRIMARY KEY)")
+    pair.answers(INSERTION, SYNC)
+    return pair
+
+
+def insert(number: bytes | None, note: bytes | None = b"x", *, described: bytes = DESCRIBE) -> bytes:
+    return bind(number, note, name="i") + described + EXECUTE
+
+
+def test_inserted_rows_are_answered_as_others_are(server: RecordedServer, inserting: Pair) -> None:
+    """In a pipeline and alone; no statement of them is executed by `execute`."""
+    before = inserting.session.executed
+    for sent in (
+        insert(b"1") + insert(b"2", None) + insert(b"3", described=b"") + SYNC,
+        insert(b"4") + SYNC,
+        bind(long(5), b"five", name="i", formats=(1, 0)) + DESCRIBE + EXECUTE + SYNC,
+    ):
+        inserting.answers(sent)
+    assert inserting.session.executed == before
+    with connected(server) as client:
+        rows = client.execute("SELECT id, note, count(*) FROM written GROUP BY id, note ORDER BY id").fetchall()
+    assert rows == [(1, "x", 2), (2, None, 2), (3, "x", 2), (4, "x", 2), (5, "five", 2)]
+
+
+@pytest.mark.parametrize(
+    ("sent", "count"),
+    [
+        (insert(b"1") + insert(None) + insert(b"2"), 0),
+        (insert(b"1") + insert(b"word") + insert(b"2"), 0),
+        (insert(b"1") + bind(b"2", name="i") + DESCRIBE + EXECUTE, 0),
+        (insert(b"1") + EXECUTE + insert(b"2"), 0),
+        (insert(b"1") + DESCRIBE + insert(b"2") + bind(b"3", b"", name="none") + EXECUTE, 0),
+        (insert(b"1") + message(b"C", b"P\0") + DESCRIBE, 0),
+        (insert(b"1") + DESCRIBE + message(b"C", b"P\0") + insert(b"2"), 2),
+    ],
+)
+def test_pipelines_of_inserts_fail_as_others_do(
+    server: RecordedServer, inserting: Pair, sent: bytes, count: int
+) -> None:
+    """Also in a transaction, where an INSERT after an error is refused; nothing of a failed pipeline is written."""
+    inserting.answers(sent, SYNC)
+    for text in (b"BEGIN\0", b"ROLLBACK\0"):
+        inserting.answers(message(b"Q", text))
+        if text == b"BEGIN\0":
+            inserting.answers(sent, SYNC)
+            inserting.answers(insert(b"9"), SYNC)
+    with connected(server) as client:
+        assert client.execute("SELECT count(*) FROM written").fetchall() == [(2 * count,)]

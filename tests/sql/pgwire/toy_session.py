@@ -135,6 +135,12 @@ class ToySession:
     def look_up(self, prepared: Prepared, arguments: Sequence[Datum]) -> Sequence[Row] | None:
         return None
 
+    def inserts_at_once(self, prepared: Prepared) -> bool:
+        return False
+
+    def insert(self, prepared: Prepared, arguments: Sequence[Datum]) -> Result:
+        raise NotImplementedError
+
     def _control(self, word: str, prepared: Prepared) -> Result | None:
         text = prepared.text
         if word in ("BEGIN", "START"):
