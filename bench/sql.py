@@ -32,6 +32,8 @@ from bench.report import Column, Report, Value
 MOST = 3.0
 MOST_TEXTS, MOST_INSERTS, MOST_UPDATES, MOST_SCANS, MOST_BATCHES, MOST_COPIES = 4.0, 5.0, 6.0, 5.0, 5.0, 3.0
 """Maximum ratios of the median to PostgreSQL's, by kind of statement."""
+MOST_COPY_FROM, MOST_CHANGES, MOST_MERGES = 8.0, 15.0, 30.0
+"""The same for COPY FROM, for UPDATE and DELETE of many rows, and for MERGE of one row."""
 SCANNED, BATCHES = 2_000, (1_000, 6_000)
 """Rows of the table without an index, and rows of a statement."""
 BUSY, IDLE = 50, 200
@@ -46,6 +48,10 @@ LOOKUP = "SELECT id, name, amount FROM looked_up WHERE id = %s"
 INSERT = "INSERT INTO written VALUES (%s, 'one row')"
 UPDATE = "UPDATE written SET note = 'another row' WHERE id = %s"
 DELETE = "DELETE FROM written WHERE id = %s"
+MERGE = (
+    "MERGE INTO merged AS old USING (VALUES (%s::bigint, 'merged')) AS new (id, note) ON old.id = new.id"
+    " WHEN MATCHED THEN UPDATE SET note = new.note WHEN NOT MATCHED THEN INSERT VALUES (new.id, new.note)"
+)
 SCAN = "SELECT id, name, amount FROM scanned WHERE id = %s"
 CHANGED = 20
 """A statement that changes many rows changes one of so many."""
@@ -99,6 +105,7 @@ def fill_others(connection: Connection) -> None:
     connection.execute("CREATE TABLE changed AS SELECT id, name, amount FROM looked_up")
     checks = "(id bigint PRIMARY KEY, name text NOT NULL, amount double precision CHECK (amount >= 0))"
     connection.execute(f"CREATE TABLE keyed {checks}")
+    connection.execute("CREATE TABLE merged (id bigint PRIMARY KEY, note text)")
 
 
 def values_of(numbers: range) -> str:
@@ -243,19 +250,19 @@ def compare_statements(report: Report, ours: Connection, theirs: Connection, row
         (INSERT, "inserts of one row", MOST_INSERTS),
         (UPDATE, "updates of one", MOST_UPDATES),
         (DELETE, "deletions of one", MOST_UPDATES),
+        (MERGE, "merges of one", MOST_MERGES),
         (SCAN, f"selects of {SCANNED:,} rows", MOST_SCANS),
     ):
         compare(report, ours, theirs, text, what, lookups // 10, most)
-    unlimited = float("inf")
     batches: list[tuple[Work, str, int, float]] = [
         *((insert_values, "rows of VALUES", count, MOST_BATCHES) for count in BATCHES),
         (insert_many, "rows of executemany", BATCHES[0], MOST_BATCHES),
         (insert_selected, "rows of INSERT … SELECT", rows, MOST_COPIES),
-        (Numbered(KEYED), "rows of INSERT … SELECT, with a key", rows, unlimited),
-        (Numbered(MAKE), "rows of CREATE TABLE AS", rows, unlimited),
-        (copy_in, "rows of COPY FROM", rows, unlimited),
-        (Numbered(UPDATE_MANY), "rows of UPDATE", rows // CHANGED, unlimited),
-        (Numbered(DELETE_MANY), "rows of DELETE", rows // CHANGED, unlimited),
+        (Numbered(KEYED), "rows of INSERT … SELECT, with a key", rows, MOST_COPIES),
+        (Numbered(MAKE), "rows of CREATE TABLE AS", rows, MOST_COPIES),
+        (copy_in, "rows of COPY FROM", rows, MOST_COPY_FROM),
+        (Numbered(UPDATE_MANY), "rows of UPDATE", rows // CHANGED, MOST_CHANGES),
+        (Numbered(DELETE_MANY), "rows of DELETE", rows // CHANGED, MOST_CHANGES),
     ]
     for work, what, count, most in batches:
         compare_batches(report, ours, theirs, work, what, count, most)
