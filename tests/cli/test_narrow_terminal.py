@@ -80,8 +80,8 @@ COMMANDS = [
     ["reset", "--task", DERIVED[0]],
     ["reset", "--task", DERIVED[0], "--cascade"],
     ["plan", "--task", TASK],
-    ["diff", "--task", TASK],
-    ["swap", "--task", TASK],
+    ["diff"],
+    ["swap"],
 ]
 
 
