@@ -31,7 +31,7 @@ _FOLDER = "compute"
     default="127.0.0.1:6876",
     show_default=True,
     metavar="HOST:PORT",
-    help="Address that controllers of this machine connect to; port 0 picks a free one.",
+    help="Address that controllers connect to; port 0 picks a free one.",
 )
 @click.option(
     "--data",
@@ -72,7 +72,9 @@ def command(
 ) -> None:
     """Serve a compute instance: it maintains views and answers queries for `flowctl sql serve --instance`.
 
-    The instance runs on the same machine as that server: only one machine may use a data folder at a time.
+    The instance runs on the same machine as that server: only one machine may use a data folder at a time. With the
+    metadata in PostgreSQL, the instance may run on another machine, and begin with an empty data folder if the segments
+    are in an object store.
 
     The address is printed on standard output when controllers can connect. The instance runs until it is stopped. Its
     folder caches computed rows, so that the instance can resume. If the cache is deleted, the rows are computed again.

@@ -115,7 +115,7 @@ _MOST_REPLICAS = 16
     "addresses",
     multiple=True,
     metavar="HOST:PORT",
-    help="Use a compute instance that `flowctl compute` serves at this address of this machine; may be repeated.",
+    help="Use a compute instance that `flowctl compute` serves at this address; may be repeated.",
 )
 @click.option(
     "--compute-token-file",

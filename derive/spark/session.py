@@ -271,6 +271,7 @@ def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -
     log_file.parent.mkdir(parents=True, exist_ok=True)
     _choose_python(conf)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -286,6 +287,8 @@ def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -
         builder = builder.config(name, value)
     try:
         session: SparkSession = builder.getOrCreate()
+    except Py4JJavaError as exc:  # such as of settings that contradict each other
+        raise TaskError(f"Spark does not start: {exc.java_exception}", hint=f"see {log_file}") from exc
     except (PySparkException, RuntimeError, OSError) as exc:
         raise TaskError(f"Spark does not start with Java at {java_home}: {exc}", hint=f"see {log_file}") from exc
     session.sparkContext.setLogLevel("WARN")

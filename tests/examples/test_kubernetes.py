@@ -108,8 +108,9 @@ def test_entrypoint_starts_an_executor_as_spark_asks(tmp_path: Path) -> None:
     environment |= {"SPARK_JAVA_OPT_0": "-Dspark.driver.port=7078", **asked}
 
     def started(*arguments: str) -> list[str]:
-        command = ["bash", FOLDER / "entrypoint.sh", *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+        command = ["bash", str(FOLDER / "entrypoint.sh"), *arguments]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, encoding="utf-8", check=True)
+        return done.stdout.splitlines()
 
     options = started("executor")
     assert options[:5] == ["-Dspark.driver.port=7078", "-Xms2g", "-Xmx2g", "-cp", "/opt/spark/jars/*"]
