@@ -33,7 +33,7 @@ from derive.plural import counted
 from derive.protocol.specs import DerivationSpec, InputSpec
 from derive.storage.capability.table import TaskCapability
 from derive.storage.location import blobs_of
-from derive.storage.metadata.chain import paths_of
+from derive.storage.metadata.chain import ObjectReferences
 from derive.storage.metadata.descriptions import Edit, Stopped, TaskCommit
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
@@ -104,6 +104,7 @@ class Task:
         self._is_fenced = isinstance(transactor.spec, DerivationSpec)  # the metadata commit fences the output
         self._is_clean = False  # a killed run may have left files
         self._look_seconds = 0.0  # duration of the last look
+        self._references: ObjectReferences | None = None  # of the checkpoint's chains; counted when needed
         # No run and no transaction has sent rows at or after this adjusted timestamp to an endpoint.
         self._reached = tick_begin(store.timeline.present(), transactor.spec.tick)
         self.spec: TaskSpec = transactor.spec
@@ -254,7 +255,7 @@ class Task:
 
     def begin_again(self, capability: TaskCapability, checkpoint: Checkpoint, beginning: Beginning) -> None:
         """Continue like a task that was just opened."""
-        self._switched, self._is_clean = {}, False
+        self._switched, self._is_clean, self._references = {}, False, None
         self._capability, self._checkpoint, self.beginning = capability, checkpoint, beginning
 
     def earliest(self, inputs: Inputs) -> int | None:
@@ -464,11 +465,13 @@ class Task:
             phases: duration of each phase.
         """
         before, self._capability, self._checkpoint = self._checkpoint, capability, checkpoint
-        if any(not move.position for move in before.chain_moves(prepared)):
+        if moves := before.chain_moves(prepared):
+            if self._references is None:
+                self._references = ObjectReferences(before.chains)
             # Only this run has known these objects under its epoch, and no chain names them from this commit on.
-            unnamed = paths_of(before.chains.values()) - paths_of(checkpoint.chains.values())
-            with suppress(OSError, ObjectStoreError):  # the next start of the task removes them
-                blobs_of(self._store.location).delete(sorted(unnamed))
+            if unnamed := self._references.move(before.chains, moves):
+                with suppress(OSError, ObjectStoreError):  # the next start of the task removes them
+                    blobs_of(self._store.location).delete(unnamed)
         documents_in, documents_out, seconds = prepared.documents_in, prepared.documents_out, sum(phases[1:])
         if not documents_in:
             return Committed(documents_in, documents_out, seconds, phases=phases)

@@ -23,10 +23,10 @@ AnyPlan: TypeAlias = "Plan | StorePlan"
 """A transaction of a derivation or a materialization."""
 
 
-def stages_of(plan: AnyPlan) -> Stages:
-    """Return the stages of a transaction."""
+def stages_of(plan: AnyPlan, cores: int | None = None) -> Stages:
+    """Return the stages of a transaction; `cores` as for derivations."""
     if isinstance(plan, Plan):
-        return derivation_stages(plan)
+        return derivation_stages(plan, cores)
     if plan.shards == 1 or plan.is_small:
         return Stages(1, 1, (partial(_alone, plan),))
     return Stages(len(plan.slices) - 1, plan.shards, (partial(_read, plan), partial(_store, plan)))

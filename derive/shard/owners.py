@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import TypeAlias, cast
 from zlib import crc32
 
@@ -40,8 +41,8 @@ PACKETS = pa.schema(
 )
 """Schema of packets: the owner, the rank among the owner's packets, and the rows or a message."""
 
-DELIVERED = [RANK, CONTENT]
-"""Columns of the packets that an owner receives."""
+DELIVERED = [OWNER, RANK, CONTENT]
+"""Columns of the packets that a task receives."""
 
 MESSAGE = -(1 << 63)
 """The rank of a packet with a message: before all rows."""
@@ -81,6 +82,26 @@ def pack_rows(
 def pack_message(owner: int, text: str) -> pa.RecordBatch:
     """Return a packet with a message."""
     return pa.RecordBatch.from_pylist([{OWNER: owner, RANK: MESSAGE, CONTENT: text.encode()}], schema=PACKETS)
+
+
+def by_owner(packets: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    """Yield each owner with its packets; the packets of the owners before it are skipped.
+
+    Args:
+        packets: columns `DELIVERED`, in order of owner and rank.
+    """
+    for owner, parts in itertools.groupby(_parts(packets), key=itemgetter(0)):
+        yield owner, (part for _, part in parts)
+
+
+def _parts(packets: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the parts of batches with one owner each."""
+    for batch in packets:
+        owners = batch.column(OWNER).to_numpy()
+        borders = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(owners)]
+        for begin, end in itertools.pairwise(borders):
+            if begin < end:
+                yield int(owners[begin]), batch.slice(begin, end - begin)
 
 
 def unpack_rows(

@@ -32,7 +32,7 @@ from derive.shard.cycle import run_cycle
 from derive.shard.fields import Reading, reading_of, source_batch
 from derive.shard.invoke import MANY, Invoker, QuarantineWriter, Rejected, order_of, with_ends
 from derive.shard.meter import Meter
-from derive.shard.owners import owners_of_keys, pack_message, pack_rows, source_owners, unpack_rows
+from derive.shard.owners import by_owner, owners_of_keys, pack_message, pack_rows, source_owners, unpack_rows
 from derive.shard.plan import Plan
 from derive.shard.progress import Counter, Message
 from derive.shard.published import Published, RowMaker, published_schema
@@ -187,9 +187,14 @@ def _run_alone(plan: Plan, name: str, span: tuple[int, int], shard: int | None, 
         reading = reading_of(plan.spec)
     except Exception as error:  # a retry would fail the same way
         return failed(plan, error)
-    rows = _written(plan, name, reading, _read(plan, reading, span), shard, attempt, messages.append)
+    states = state_store(plan, attempt)
+    rows = _written(plan, name, reading, _read(plan, reading, span), shard, states, attempt, messages.append)
     deque(rows, maxlen=0)
-    return messages[0]
+    (message,) = messages
+    if shard is None or message.error:
+        return message
+    prepared = _prepared(plan, states, [shard], attempt)
+    return prepared if prepared.error else replace(message, shards=prepared.shards, links=prepared.links)
 
 
 def _written(
@@ -198,6 +203,7 @@ def _written(
     reading: Reading,
     parts: Iterator[ReadRows],
     shard: int | None,
+    states: StateStore,
     attempt: int,
     notify: Callable[[Message], None],
 ) -> Iterator[WrittenRows]:
@@ -209,6 +215,7 @@ def _written(
         reading: columns that it reads.
         parts: source rows in order.
         shard: number of the shard; None for a slice.
+        states: states of shards, which the caller stores.
         attempt: number of this attempt.
         notify: called with the outcome at the end.
 
@@ -216,7 +223,7 @@ def _written(
         Rows, as soon as they are written.
     """
     writer = SegmentWriter(plan.location, plan.spec.collection, f"{plan.attempt(attempt)}-{name}", is_valid=True)
-    counter, states = Counter(plan, name), state_store(plan, attempt)
+    counter = Counter(plan, name)
     try:
         opened = _open_pipeline(plan, reading, shard, states, attempt, counter)
         with opened as (pipeline, aside), open_spill(plan) as spill:
@@ -224,16 +231,13 @@ def _written(
                 writer.write(rows)
                 yield rows
             segments, rejected = writer.close(), aside.close()
-        states.close()
     except Exception as error:  # a retry would fail the same way
         writer.abort()
         notify(failed(plan, error))
         return
     documents_out = sum(segment.documents for segment in segments)
-    shards = {} if shard is None else {shard: str(plan.attempt(attempt))}
-    work = pipeline.meter.work()
-    message = Message(tuple(segments), shards, counter.total, documents_out, rejected=rejected, links=states.links)
-    notify(replace(message, work=work))
+    message = Message(tuple(segments), {}, counter.total, documents_out, rejected=rejected)
+    notify(replace(message, work=pipeline.meter.work()))
 
 
 def _read(plan: Plan, reading: Reading, span: tuple[int, int]) -> Iterator[ReadRows]:
@@ -333,64 +337,107 @@ def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
             yield pack_message(shard, failed(plan, error).to_json())
 
 
-def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
-    """Run one shard's lambdas over its packets, and send each published document to the owner of its key.
+class _Shards:
+    """The shards of one task, one after the other, with packets of source rows; their states are stored together.
 
-    The shard's state is prepared before the last batch, a message, is yielded. A shard without documents is not opened.
+    Args:
+        plan: the transaction.
+        attempt: number of this attempt.
+
+    Attributes:
+        reading: columns that are read.
+        states: states of the shards.
+    """
+
+    def __init__(self, plan: Plan, attempt: int) -> None:
+        self.reading = reading_of(plan.spec)
+        self.states = state_store(plan, attempt)
+        self._plan, self._attempt = plan, attempt
+        self._texts: list[str] = []  # messages of slices
+        self._has_failed = False  # whether a slice could not be read
+        self._done: dict[int, Message] = {}
+
+    def received(self, packets: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Iterator[ReadRows]]]:
+        """Yield each shard with its source rows; shards without rows are left out, and all after a failed slice."""
+        schema = self.reading.selection.schema
+        for number, own in by_owner(packets):
+            parts = (rows for _, rows in unpack_rows(own, ReadRows, self._receive, schema))
+            first = next(parts, None)
+            if first is not None and not self._has_failed:
+                yield number, chain([first], parts)
+
+    def _receive(self, text: str) -> None:
+        self._texts.append(text)
+        self._has_failed = self._has_failed or Message.from_json(text).error is not None
+
+    def done(self, number: int, message: Message) -> None:
+        """Take the outcome of a shard."""
+        self._done[number] = message
+
+    def messages(self) -> Iterator[pa.RecordBatch]:
+        """Store the states, unless a shard has failed, and yield packets with all messages for owner 0."""
+        outcomes = list(self._done.values())
+        if self._done and not any(message.error for message in outcomes):
+            outcomes.append(_prepared(self._plan, self.states, self._done, self._attempt))
+        for text in (*self._texts, *(message.to_json() for message in outcomes)):
+            yield pack_message(0, text)
+
+
+def run_lambdas(plan: Plan, tasks: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
+    """Run the lambdas of one task's shards, and send each published document to the owner of its key.
+
+    The states are prepared before the last batch, a message, is yielded. A shard without documents is not opened.
+
+    Args:
+        plan: the transaction.
+        tasks: number of owners of published keys.
+        packets: packets of source rows, by shard.
+        attempt: number of this attempt.
 
     Yields:
         Packets of published rows, ranked by their first timestamp, and messages for owner 0.
     """
-    messages: list[str] = []
-    reading = reading_of(plan.spec)
-    parts = _received(reading, packets, messages)
-    if parts is not None:
-        counter, states = Counter(plan, _shard(number)), state_store(plan, attempt)
+    shards = _Shards(plan, attempt)
+    for number, parts in shards.received(packets):
+        counter = Counter(plan, _shard(number))
         try:
-            with _open_pipeline(plan, reading, number, states, attempt, counter) as (pipeline, aside):
+            opened = _open_pipeline(plan, shards.reading, number, shards.states, attempt, counter)
+            with opened as (pipeline, aside):
                 for rows in pipeline.published(parts):
-                    owners = owners_of_keys(rows.keys.to_pylist(), plan.shards)
+                    owners = owners_of_keys(rows.keys.to_pylist(), tasks)
                     yield pack_rows(rows, owners, lambda part: int(part.clocks[0]))
                 rejected = aside.close()
-            message = _prepared(plan, states, [number], attempt)
             work = pipeline.meter.work()
-            message = replace(message, documents_in=counter.total, rejected=rejected, work=work)
+            shards.done(number, Message(documents_in=counter.total, rejected=rejected, work=work))
         except Exception as error:  # a retry would fail the same way
-            message = failed(plan, error)
-        messages.append(message.to_json())
-    for text in messages:
-        yield pack_message(0, text)
-
-
-def _received(reading: Reading, packets: Iterator[pa.RecordBatch], messages: list[str]) -> Iterator[ReadRows] | None:
-    """Return the source rows of a shard; None without rows, or with errors. Messages are added to `messages`."""
-    parts = (rows for _, rows in unpack_rows(packets, ReadRows, messages.append, reading.selection.schema))
-    first = next(parts, None)
-    has_failed = any(Message.from_json(text).error for text in messages)
-    return None if first is None or has_failed else chain([first], parts)
+            shards.done(number, failed(plan, error))
+    yield from shards.messages()
 
 
 def run_without_conflicts(
-    plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int
+    plan: Plan, tasks: int, packets: Iterator[pa.RecordBatch], attempt: int
 ) -> Iterator[pa.RecordBatch]:
-    """Run one shard's lambdas over its packets, combine and write the publications, and send keys to their owners.
+    """Run the lambdas of one task's shards, combine and write the publications, and send keys to their owners.
+
+    Args:
+        plan: the transaction.
+        tasks: number of owners of published keys.
+        packets: packets of source rows, by shard.
+        attempt: number of this attempt.
 
     Yields:
         Packets of published keys, ranked by their first timestamp, and messages for owner 0.
     """
-    messages: list[str] = []
-    reading = reading_of(plan.spec)
-    parts = _received(reading, packets, messages)
-    if parts is not None:
-        told: list[Message] = []
-        for rows in _written(plan, _shard(number), reading, parts, number, attempt, told.append):
+    shards = _Shards(plan, attempt)
+    for number, parts in shards.received(packets):
+        done = partial(shards.done, number)
+        written = _written(plan, _shard(number), shards.reading, parts, number, shards.states, attempt, done)
+        for rows in written:
             keys = rows.published_keys()
             if len(keys):
-                owners = owners_of_keys(keys.keys.to_pylist(), plan.shards)
+                owners = owners_of_keys(keys.keys.to_pylist(), tasks)
                 yield pack_rows(keys, owners, lambda part: int(part.clocks[0]))
-        messages += [message.to_json() for message in told]
-    for text in messages:
-        yield pack_message(0, text)
+    yield from shards.messages()
 
 
 def run_compare(plan: Plan, packets: Iterator[pa.RecordBatch]) -> Iterator[Message]:
@@ -429,8 +476,8 @@ def _combine(plan: Plan, name: str, published: Iterator[tuple[int, PublishedRows
 Stage: TypeAlias = Callable[[int, Iterator[pa.RecordBatch], int], Iterator[pa.RecordBatch]]
 """Function that runs one task of a stage.
 
-The arguments are the number of the task, the packets for the task in order of rank, and the number of the attempt. The
-function yields packets (`PACKETS`) for the next stage; in the last stage, messages (`MESSAGES`).
+The arguments are the number of the task, the packets for the task in order of owner and rank, and the number of the
+attempt. The function yields packets (`PACKETS`) for the next stage; in the last stage, messages (`MESSAGES`).
 """
 
 MESSAGE = "message"
@@ -444,7 +491,7 @@ class Stages:
 
     Attributes:
         tasks: number of tasks in the first stage, which receives no packets.
-        owners: number of tasks in every other stage; the number of a task is the owner of its packets.
+        owners: number of tasks in every other stage; the number of a task is the remainder of its packets' owners.
         stages: the stages, at least one; they can be pickled.
         otherwise: stages that replace these if a message reports that several shards have published documents of one
             key in one tick; None for none.
@@ -456,15 +503,22 @@ class Stages:
     otherwise: Stages | None = None
 
 
-def stages_of(plan: Plan) -> Stages:
-    """Return the stages of a derivation's transaction."""
+def stages_of(plan: Plan, cores: int | None = None) -> Stages:
+    """Return the stages of a derivation's transaction.
+
+    Args:
+        plan: the transaction.
+        cores: number of tasks that can run at the same time. States that travel are stored as one object for each task,
+            so there are no more tasks than cores, and a task may have several shards. None for a task for each shard.
+    """
     if plan.shape != "sharded" or plan.is_small:
         return Stages(plan.tasks, 1, (partial(_alone, plan),))
-    combined = (partial(_shuffle, plan), partial(run_lambdas, plan), partial(_combined, plan))
-    stages = Stages(len(plan.slices) - 1, plan.shards, combined)
+    tasks = plan.shards if plan.cache is None or cores is None else max(1, min(plan.shards, cores))
+    combined = (partial(_shuffle, plan), partial(_lambdas, plan, tasks), partial(_combined, plan))
+    stages = Stages(len(plan.slices) - 1, tasks, combined)
     if not plan.is_conflict_free:
         return stages
-    apart = (partial(_shuffle, plan), partial(run_without_conflicts, plan), partial(_compare, plan))
+    apart = (partial(_shuffle, plan), partial(_without_conflicts, plan, tasks), partial(_compare, plan))
     return replace(stages, stages=apart, otherwise=stages)
 
 
@@ -491,6 +545,18 @@ def _alone(plan: Plan, number: int, _: Iterator[pa.RecordBatch], attempt: int) -
 
 def _shuffle(plan: Plan, number: int, _: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
     return run_shuffle(plan, number)
+
+
+def _lambdas(
+    plan: Plan, tasks: int, number: int, packets: Iterator[pa.RecordBatch], attempt: int
+) -> Iterator[pa.RecordBatch]:
+    return run_lambdas(plan, tasks, packets, attempt)
+
+
+def _without_conflicts(
+    plan: Plan, tasks: int, number: int, packets: Iterator[pa.RecordBatch], attempt: int
+) -> Iterator[pa.RecordBatch]:
+    return run_without_conflicts(plan, tasks, packets, attempt)
 
 
 def _combined(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:

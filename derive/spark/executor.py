@@ -46,6 +46,7 @@ from derive.spark.session import end_start, start_session
 from derive.spark.worker_checks import at_location, find_unfit, in_folder, with_libraries
 from derive.storage.folder_id import folder_id
 from derive.storage.location import Location, ObjectFolder
+from derive.storage.metadata.chain import PackedChains
 from derive.storage.segments.rows import KEY, ContentRows, StoredRows
 from derive.storage.segments.segment_file import check_segments, open_segment, readable
 from derive.time.extent import Limits, Load, size_of
@@ -190,9 +191,11 @@ class SparkExecutor:
                 messages = self._run(session, replace(work, stages=checked), own)
                 return relay(plan.root, messages) if is_detached else messages
 
-            # each stage is sent by itself, and each worker opens the segments of its part
-            sent = detached(plan) if is_detached and isinstance(plan, Plan) else plan
-            return carry_out(plan.location, stages_of(replace(sent, reads=packed_reads(plan.reads))), run)
+            # each stage is sent by itself, and each worker opens the segments and chains of its part
+            sent: AnyPlan = replace(plan, reads=packed_reads(plan.reads))
+            if isinstance(sent, Plan):
+                sent = replace(detached(sent) if is_detached else sent, chains=PackedChains(sent.chains))
+            return carry_out(plan.location, stages_of(sent, session.sparkContext.defaultParallelism), run)
 
     def _with_libraries(self, session: SparkSession, spec: DerivationSpec) -> Callable[[Stage], Stage] | None:
         """Return a function that lets a stage use a derivation's libraries on other machines; None if they need none.
@@ -282,10 +285,10 @@ def _numbers(session: SparkSession, count: int) -> DataFrame:
     return session.range(0, count, 1, max(count, 1))
 
 
-def _delivered(packets: DataFrame, owners: int) -> DataFrame:
-    """Return packets at their owners, in order of rank."""
-    owned = packets.repartitionById(owners, OWNER)
-    return owned.select(*DELIVERED).sortWithinPartitions(RANK)
+def _delivered(packets: DataFrame, tasks: int) -> DataFrame:
+    """Return packets at the tasks of their owners, in order of owner and rank."""
+    owned = packets.repartitionById(tasks, packets[OWNER] % tasks)
+    return owned.select(*DELIVERED).sortWithinPartitions(OWNER, RANK)
 
 
 def _alone(stage: Stage, own: tuple[str, str] | None) -> Callable[[Iterable[int]], Iterator[str]]:

@@ -21,7 +21,7 @@ from derive.catalog import load
 from derive.document.key import pack
 from derive.engine.executor import InProcessExecutor
 from derive.materialize.stages import AnyPlan
-from derive.shard.owners import CONTENT, DELIVERED, OWNER, RANK, owners_of_keys
+from derive.shard.owners import DELIVERED, OWNER, PACKETS, RANK, owners_of_keys
 from derive.shard.plan import Plan
 from derive.shard.progress import Message, Progress
 from derive.shard.tick_combiner import are_shared, gather_ticks
@@ -47,7 +47,7 @@ def plan_of(root: Path, keys: Sequence[int], shards: int) -> Plan:
 
 
 class Shuffle:
-    """Runs stages in this process; what is sent from one to the next arrives in order of rank.
+    """Runs stages in this process; what is sent from one to the next arrives in order of owner and rank.
 
     Attributes:
         runs: what was run.
@@ -63,16 +63,18 @@ class Shuffle:
         for index, stage in enumerate(work.stages):
             received, sent = sent, []
             for number in range(work.owners if index else work.tasks):
-                own = sorted((row for row in received if row[OWNER] == number), key=lambda row: int(str(row[RANK])))
+                own = [row for row in received if int(str(row[OWNER])) % work.owners == number]
+                own.sort(key=lambda row: (int(str(row[OWNER])), int(str(row[RANK]))))
                 for batch in stage(number, delivered(own), next(self._attempts)):
                     sent += batch.to_pylist()
         return [Message.from_json(str(row[MESSAGE])) for row in sent]
 
 
 def delivered(packets: Sequence[dict[str, object]]) -> Iterator[pa.RecordBatch]:
-    """Packets as an owner is sent them, each in a batch of its own."""
-    schema = pa.schema([(RANK, pa.int64()), (CONTENT, pa.binary())])
-    return (pa.RecordBatch.from_pylist([{name: row[name] for name in DELIVERED}], schema=schema) for row in packets)
+    """Packets as a task is sent them, two in a batch."""
+    schema = pa.schema([PACKETS.field(name) for name in DELIVERED])
+    rows = [{name: row[name] for name in DELIVERED} for row in packets]
+    return (pa.RecordBatch.from_pylist(rows[begin : begin + 2], schema=schema) for begin in range(0, len(rows), 2))
 
 
 def segments_of(messages: Sequence[Message]) -> tuple[Segment, ...]:
@@ -113,7 +115,11 @@ def test_conflict_free_shards_publish_the_same_as_one(keys: list[int], shards: i
 
 
 @pytest.mark.parametrize("is_conflict_free", [True, False])
-def test_shards_with_travelling_states_publish_the_same(is_conflict_free: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cores", [None, 1, 2, 8])
+def test_shards_with_travelling_states_publish_the_same(
+    is_conflict_free: bool, cores: int | None, tmp_path: Path
+) -> None:
+    """Each task stores the states of its shards as one object, so no more objects are stored than tasks run."""
     keys = [1, 2, 3, 4, 1, 2, 3, 4, 1, 1]
     for name in ("one", "several"):
         (tmp_path / name).mkdir()
@@ -121,13 +127,17 @@ def test_shards_with_travelling_states_publish_the_same(is_conflict_free: bool, 
     travelling = replace(travelling, cache=tmp_path / "cache", is_conflict_free=is_conflict_free)
 
     (single,) = run_alone(alone, 0, 1)
-    messages = carry_out(travelling.root, stages_of(travelling), Shuffle())
+    shuffle = Shuffle()
+    messages = carry_out(travelling.root, stages_of(travelling, cores), shuffle)
 
     assert [message.error for message in messages] == [None] * len(messages)
     assert published(travelling, segments_of(messages)) == published(alone, single.segments)
     links = {number: chain for message in messages for number, chain in message.links.items()}
     assert links.keys() == {number for message in messages for number in message.shards}
-    assert paths_of(links.values()) <= set(blobs_of(travelling.root).list("chains/w/out@", "*"))
+    assert len(links) == 3
+    objects = blobs_of(travelling.root).list("chains/w/out@", "*")
+    assert paths_of(links.values()) <= set(objects)
+    assert len(objects) == len(shuffle.runs) * min(3, cores or 3)
 
 
 def logging(stage: Stage, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:

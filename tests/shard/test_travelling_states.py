@@ -28,7 +28,18 @@ from derive.shard.state import publish_epoch, remove_objects
 from derive.shard.state_objects import Pack, fault_of_chain
 from derive.shard.state_store import read_state, state_store
 from derive.storage.location import blobs_of
-from derive.storage.metadata.chain import FEW_LINKS, Chain, Link, extended, identity_of, needs_snapshot, paths_of
+from derive.storage.metadata.chain import (
+    FEW_LINKS,
+    Chain,
+    ChainMove,
+    Link,
+    ObjectReferences,
+    PackedChains,
+    extended,
+    identity_of,
+    needs_snapshot,
+    paths_of,
+)
 from derive.storage.metadata.descriptions import TaskCommit
 from derive.storage.store import Store
 
@@ -274,6 +285,18 @@ def test_chains_are_extended_or_restarted() -> None:
     assert extended(chain, (replace(a, path="x"), c)) == (replace(a, path="x"), c)
     assert extended(chain, ()) == ()
     assert len({identity_of(links) for links in [(), (a,), (a, b), (a, c), (a, replace(b, start=1))]}) == 5
+
+
+def test_object_is_unnamed_when_the_last_chain_of_its_shards_is_restarted() -> None:
+    a, b, c, d = (link(number, 5) for number in range(4))
+    before: dict[int, Chain] = {0: (a, b), 1: (a, replace(b, start=5)), 2: (a,)}
+    references = ObjectReferences(before)
+
+    assert references.move(before, [ChainMove(0, 2, (c,)), ChainMove(1, 0, (c,))]) == []
+    after: dict[int, Chain] = {0: (a, b, c), 1: (c,), 2: (a,)}
+    assert references.move(after, [ChainMove(0, 0, (d,))]) == [b.path]
+    assert references.move({**after, 0: (d,)}, [ChainMove(2, 0, ()), ChainMove(1, 0, (d,))]) == [a.path, c.path]
+    assert dict(PackedChains(before)) == before
 
 
 def test_objects_of_later_epochs_and_other_files_stay(tmp_path: Path) -> None:

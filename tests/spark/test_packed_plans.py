@@ -1,4 +1,4 @@
-"""A transaction that reads many segments: workers get them packed, and publish the same bytes."""
+"""A transaction that reads many segments, with more shards than cores: workers publish the same bytes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.spark.executor import SparkExecutor
+from derive.storage.metadata.chain import paths_of
 from derive.time.extent import Limits
 
 CATALOG = """
@@ -32,6 +33,7 @@ collections:
 
 
 def test_spark_publishes_the_same_bytes_from_many_segments(tmp_path: Path, spark: SparkExecutor) -> None:
+    """Segments travel packed, and the states that travel are stored as one object for each core."""
     catalog = load(write_catalog(tmp_path, CATALOG))
     world = World(tmp_path / "packed", catalog)
     for number in range(520):
@@ -39,11 +41,14 @@ def test_spark_publishes_the_same_bytes_from_many_segments(tmp_path: Path, spark
         world.ingest("m/numbers", [{"id": number, "n": number * number % 101, "at": at}])
     world.store.close()
     shutil.copytree(tmp_path / "packed", tmp_path / "local")
-    worlds = [World(tmp_path / name, catalog) for name in ("packed", "local")]
+    caches = {"packed": tmp_path / "cache", "local": None}
+    worlds = [World(tmp_path / name, catalog, cache=cache) for name, cache in caches.items()]
     assert [world.store.collection("m/numbers").segments for world in worlds] == [520, 520]  # type: ignore[union-attr]
 
-    worlds[0].step(spark, shards=2, limits=Limits(small_documents=1, slice_documents=100))
+    worlds[0].step(spark, shards=5, limits=Limits(small_documents=1, slice_documents=100))
     worlds[1].step(InProcessExecutor(), shards=2)
 
     assert worlds[0].digest() == worlds[1].digest()
     assert len(worlds[0].rows("m/firsts")) == 51
+    chains = worlds[0].task("m/firsts").chains
+    assert (len(chains), len(paths_of(chains.values()))) == (5, min(5, spark.session.sparkContext.defaultParallelism))

@@ -11,9 +11,14 @@ table `chain` names it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import pickle
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, TypeAlias
+
+from typing_extensions import override
 
 from derive.storage.metadata.transaction import Transaction, insert_rows
 from derive.storage.segments.partition import own_path
@@ -73,6 +78,31 @@ def epoch_of_object(path: str) -> int | None:
     return int(epoch) if epoch.isdecimal() else None
 
 
+class PackedChains(Mapping[int, Chain]):
+    """Chains of many shards in a plan: a worker opens the chains of its own shards.
+
+    Args:
+        chains: the chains, by shard number.
+    """
+
+    def __init__(self, chains: Mapping[int, Chain]) -> None:
+        self._packed = {
+            shard: zlib.compress(pickle.dumps([link.to_json() for link in chain]), 1) for shard, chain in chains.items()
+        }
+
+    @override
+    def __getitem__(self, shard: int) -> Chain:
+        return tuple(map(Link.from_json, pickle.loads(zlib.decompress(self._packed[shard]))))
+
+    @override
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._packed)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._packed)
+
+
 def identity_of(chain: Chain) -> str:
     """Return the identity of a state; chains with equal links are of one state."""
     names = "\n".join(f"{link.path} {link.start} {link.digest}" for link in chain)
@@ -102,6 +132,33 @@ class ChainMove:
     shard: int
     position: int
     links: Chain
+
+
+class ObjectReferences:
+    """The number of links to each object of a task's chains; shards of one attempt share objects.
+
+    Args:
+        chains: the chains, by shard number.
+    """
+
+    def __init__(self, chains: Mapping[int, Chain]) -> None:
+        self._counts = Counter(link.path for chain in chains.values() for link in chain)
+
+    def move(self, before: Mapping[int, Chain], moves: Sequence[ChainMove]) -> list[str]:
+        """Apply the moves of a commit, and return the paths of the objects that no chain names any longer.
+
+        Args:
+            before: the chains before the moves.
+            moves: the moves.
+        """
+        for move in moves:
+            self._counts.update(link.path for link in move.links)
+        ended = [link.path for move in moves for link in before.get(move.shard, ())[move.position :]]
+        self._counts.subtract(ended)
+        unnamed = sorted(path for path in set(ended) if not self._counts[path])
+        for path in unnamed:
+            del self._counts[path]
+        return unnamed
 
 
 def needs_snapshot(chain: Chain) -> bool:
