@@ -32,7 +32,7 @@ from derive.storage.metadata.swap import (
     swap_binding_shadow,
     swap_shadows,
 )
-from derive.storage.metadata.tasks import read_task
+from derive.storage.metadata.tasks import folder_of_task
 from derive.storage.metadata.versions import readable_names
 
 
@@ -146,8 +146,8 @@ class Shadows:
     def homes(self, task: str) -> set[str]:
         """Return the names of tasks whose folders have the state of a derivation or of a present shadow."""
         with self._metadata.snapshot() as db:
-            state = read_task(db, task)
-            return {shadow.name for shadow in read_shadows(db)} | ({state.folder} if state else set())
+            folder = folder_of_task(db, task)
+            return {shadow.name for shadow in read_shadows(db)} | ({folder} if folder else set())
 
     def leftovers(self, task: str) -> list[str]:
         """Return the names of a derivation's swapped or dropped shadows whose collections are still to be removed."""

@@ -12,7 +12,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -282,14 +281,14 @@ def test_chains_are_extended_or_restarted() -> None:
     chain: Chain = (a, b)
 
     assert extended(chain, (c,)) == (a, b, c)
-    assert extended(chain, (replace(a, path="x"), c)) == (replace(a, path="x"), c)
+    assert extended(chain, (a._replace(path="x"), c)) == (a._replace(path="x"), c)
     assert extended(chain, ()) == ()
-    assert len({identity_of(links) for links in [(), (a,), (a, b), (a, c), (a, replace(b, start=1))]}) == 5
+    assert len({identity_of(links) for links in [(), (a,), (a, b), (a, c), (a, b._replace(start=1))]}) == 5
 
 
 def test_object_is_unnamed_when_the_last_chain_of_its_shards_is_restarted() -> None:
     a, b, c, d = (link(number, 5) for number in range(4))
-    before: dict[int, Chain] = {0: (a, b), 1: (a, replace(b, start=5)), 2: (a,)}
+    before: dict[int, Chain] = {0: (a, b), 1: (a, b._replace(start=5)), 2: (a,)}
     references = ObjectReferences(before)
 
     assert references.move(before, [ChainMove(0, 2, (c,)), ChainMove(1, 0, (c,))]) == []

@@ -15,8 +15,10 @@ import pickle
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
@@ -28,9 +30,8 @@ MOST_LINKS, FEW_LINKS = 256, 16
 links together are as large as the snapshot."""
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A part of an object with pages of a state database.
+class Link(NamedTuple):
+    """A part of an object with pages of a state database: a tuple, because the start of a task reads very many.
 
     Attributes:
         path: path of the object.
@@ -48,7 +49,7 @@ class Link:
 
     def to_json(self) -> list[Any]:
         """Return the link as a JSON array."""
-        return list(astuple(self))
+        return list(self)
 
     @staticmethod
     def from_json(value: Sequence[Any]) -> Link:
@@ -177,14 +178,15 @@ def paths_of(chains: Iterable[Chain]) -> set[str]:
 
 def read_chains(db: Transaction, task: str) -> dict[int, Chain]:
     """Return the chain of each shard of a task whose state travels, by the shard's number."""
-    chains: dict[int, list[Link]] = {}
     rows = db.execute(
         "SELECT shard, path, start, bytes, digest, is_snapshot FROM chain WHERE task = ? ORDER BY shard, position",
         (task,),
     )
-    for shard, path, start, size, digest, is_snapshot in rows:
-        chains.setdefault(shard, []).append(Link(path, start, size, digest, bool(is_snapshot)))
-    return {shard: tuple(links) for shard, links in chains.items()}
+    return {shard: tuple([_link(*row) for row in links]) for shard, links in groupby(rows, key=itemgetter(0))}
+
+
+def _link(_: int, path: str, start: int, size: int, digest: str, is_snapshot: int) -> Link:
+    return Link(path, start, size, digest, bool(is_snapshot))
 
 
 def move_chains(db: Transaction, task: str, moves: Sequence[ChainMove]) -> None:

@@ -199,6 +199,12 @@ def read_task(db: Transaction, name: str) -> TaskState | None:
     )
 
 
+def folder_of_task(db: Transaction, name: str) -> str | None:
+    """Return the task in whose folder a task's state is; None if it has not run since the last reset."""
+    home: str | None = db.execute("SELECT home FROM task WHERE name = ? AND shards > 0", (name,)).get
+    return None if home is None else home or name
+
+
 def read_tasks(db: Transaction) -> list[TaskState]:
     """Return the states of all tasks that have run since their last reset, by name."""
     names = [str(name) for (name,) in db.execute("SELECT name FROM task WHERE shards > 0 ORDER BY name").fetchall()]
