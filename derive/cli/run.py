@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
@@ -27,6 +26,7 @@ from derive.cli.options import (
 )
 from derive.cli.prepare import prepare_after
 from derive.cli.ui import beside_option, pages_beside
+from derive.interrupts import handle_interrupts
 from derive.plural import counted
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def command(
     from derive.shard.worker import spare_documents
     from derive.time.extent import Limits
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # supervisors send SIGTERM: treat it as Ctrl-C
+    handle_interrupts()
     _refuse(auto_split, shadow=shadow, hold=hold, watch=watch, until_idle=until_idle, has_tasks=bool(tasks))
     load = partial(_load, source, lambda_limits, tasks or None)
     catalog = load(resources := Resources())

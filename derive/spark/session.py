@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from derive.errors import TaskError, UsageError
+from derive.interrupts import handle_interrupts, handles_interrupts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -333,7 +334,10 @@ def _own_interrupts() -> None:
     """
     logging.getLogger().addHandler(logging.NullHandler())
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if handles_interrupts():
+            handle_interrupts()
+        else:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 UNPREPARED, PREPARED = 10.5, 6.0

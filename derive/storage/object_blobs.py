@@ -28,6 +28,7 @@ from typing_extensions import override
 
 from derive.backoff import Backoff
 from derive.errors import ObjectStoreError, UnreachableError, UsageError
+from derive.interrupts import AbandonedError, made, pause
 from derive.plural import counted
 from derive.storage.blobs import NewBlob
 
@@ -342,7 +343,9 @@ class ObjectBlobs:
         begin, failures = time.monotonic(), 0
         while True:
             try:
-                return request()
+                return made(request)
+            except AbandonedError:
+                raise self._abandoned(verb, path) from None
             except FileNotFoundError:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self._url}/{path}") from None
             except (BaseError, _ConflictError) as exc:
@@ -355,7 +358,13 @@ class ObjectBlobs:
             if is_over:
                 error.message += f", after {counted(failures, 'request')} in {time.monotonic() - begin:.0f} s"
                 raise error
-            time.sleep(self._budget.backoff.pause(failures))
+            try:
+                pause(self._budget.backoff.pause(failures))
+            except AbandonedError:
+                raise self._abandoned(verb, path) from None
+
+    def _abandoned(self, verb: str, path: str) -> UnreachableError:
+        return UnreachableError(f"cannot {verb} {self._url}/{path}: the request was abandoned after Ctrl-C")
 
 
 _PERFORMING = re.compile(r"(?:Generic \w+ error: )?Error performing (\w+) (https?://[^/ ]+)\S* in \S+ - ")

@@ -285,6 +285,29 @@ def test_run_that_is_killed_in_a_creation_goes_on(tmp_path: Path, object_server:
         assert read(tmp_path, collection, environment) == read(clean, collection, environment)
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("presses", [1, 2])
+def test_interrupted_run_gives_up_a_request_that_hangs(
+    tmp_path: Path, object_server: ObjectServer, presses: int
+) -> None:
+    write_catalog(tmp_path, CATALOG)
+    environment, lines = dict(os.environ), "".join(f"{line}\n" for line in map(_json, documents(50)))
+    load_all = ("ingest", "--collection", "k/orders", "--clock", "/at", "--format", "json", "-", "--segments", URL)
+    assert flowctl(tmp_path, *load_all, text=lines, env=environment)[0] == 0
+    object_server.holds = "k/totals@"
+    try:
+        with Flowctl(
+            ["run", "--until-idle"], stdout=PIPE, stderr=PIPE, encoding="utf-8", cwd=tmp_path, env=environment
+        ) as run:
+            assert object_server.held.wait(120)
+            for _ in range(presses):
+                os.kill(run.pid, signal.SIGINT)
+            _, said = run.communicate(timeout=60)
+        assert (run.returncode, "Traceback" in said) == (130, False)
+    finally:
+        object_server.go.set()
+
+
 def _json(document: dict[str, Any]) -> str:
     return f'{{"id":{document["id"]},"customer":"{document["customer"]}","at":"{document["at"]}"}}'
 
