@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -44,7 +45,6 @@ from derive.plural import counted
 from derive.shard.state import (
     copy_prepared,
     damage,
-    epochs_lock,
     keeps_state,
     settle_copy,
     shard_folder,
@@ -53,6 +53,7 @@ from derive.shard.state import (
 )
 from derive.shard.state_objects import fault_of_chain
 from derive.storage.blobs import translated
+from derive.storage.capability.table import every_epoch
 from derive.storage.folder_id import identity_of as folder_identity
 from derive.storage.location import Location, blobs_of, fetch
 from derive.storage.metadata.chain import CHAINS, object_paths, read_chains
@@ -151,8 +152,8 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-_OF_TASK, _OF_SHARD = ("restart", "restart.announced"), "kept.json"
-"""Names of files that materializations store in the folders of tasks and of shards."""
+_OF_TASK, _OF_SHARD = "restart*", "kept.json"
+"""Patterns of the names of files that materializations store in the folders of tasks and of shards."""
 
 _ATTEMPTS = 5
 
@@ -166,26 +167,28 @@ def copy_snapshot(root: Path, metadata: Metadata, copy: Path) -> None:
         copy: the destination; its earlier copies of these files are removed first.
 
     Raises:
-        BusyError: tasks were started or split during every attempt.
+        BusyError: tasks were started, split or reset during every attempt.
         HeldError: another process holds a shard's state.
         StorageError: a file cannot be copied.
     """
     for _ in range(_ATTEMPTS):
         _forget(copy)
         with ExitStack() as standstill, translated(copy):
-            lock = standstill.enter_context(ExitStack())
-            lock.enter_context(epochs_lock(root))
             shards = _hold_shards(root, metadata, standstill)
             metadata.copy(copy / DATABASE)
             reach("backup.metadata")
             folders = _folders(root, read_copied_tasks(copy))
             if not shards.keys() >= {folder for folder in folders if keeps_state(folder)}:
                 continue
-            _copy_kept(root, copy, folders, _task_names(copy))
-            lock.close()
+            epochs = _copied_epochs(copy)
+            restarted = _copy_kept(root, copy, folders, epochs)
+            with metadata.snapshot() as db:
+                present = every_epoch(db)
+            if any(epochs[task] != present.get(task) for task in restarted):
+                continue
             _copy_states(root, copy, folders, shards)
             return
-    raise BusyError(f"tasks of {root} were started or split during every attempt", hint="run the command again")
+    raise BusyError(f"tasks of {root} were started, split or reset during every attempt", hint="run the command again")
 
 
 def read_copied_tasks(copy: Path) -> list[TaskState]:
@@ -194,10 +197,9 @@ def read_copied_tasks(copy: Path) -> list[TaskState]:
         return read_tasks(db)
 
 
-def _task_names(copy: Path) -> list[str]:
-    """Return the names of all tasks of a copied metadata database, also of tasks that were reset."""
+def _copied_epochs(copy: Path) -> dict[str, int]:
     with closing(SqliteConnection(str(copy / DATABASE), apsw.SQLITE_OPEN_READONLY)) as db:
-        return [str(name) for (name,) in db.execute("SELECT name FROM task").fetchall()]
+        return every_epoch(db)
 
 
 def _forget(copy: Path) -> None:
@@ -227,11 +229,14 @@ def _hold_shards(root: Path, metadata: Metadata, standstill: ExitStack) -> dict[
     return shards
 
 
-def _copy_kept(root: Path, copy: Path, folders: Mapping[Path, str], tasks: Iterable[str]) -> None:
-    """Copy the files that materializations store; writers replace each of these files atomically."""
-    kept = [task_folder(root, task) / name for task in tasks for name in _OF_TASK]
-    kept += [folder / _OF_SHARD for folder in folders]
-    for path in kept:
+def _copy_kept(root: Path, copy: Path, folders: Mapping[Path, str], tasks: Iterable[str]) -> list[str]:
+    """Copy the files that materializations store; writers replace each of these files atomically.
+
+    Returns:
+        The tasks of which a reset is recorded in files, which must be of the same time as the metadata.
+    """
+    kept = {task: list(task_folder(root, task).glob(_OF_TASK)) for task in tasks}
+    for path in [*chain.from_iterable(kept.values()), *(folder / _OF_SHARD for folder in folders)]:
         with suppress(FileNotFoundError):
             content = path.read_bytes()
             target = copy / path.relative_to(root)
@@ -239,6 +244,7 @@ def _copy_kept(root: Path, copy: Path, folders: Mapping[Path, str], tasks: Itera
             target.write_bytes(content)
             sync(target)
             sync(target.parent)
+    return [task for task, files in kept.items() if files]
 
 
 def _copy_states(root: Path, copy: Path, folders: Mapping[Path, str], shards: Mapping[Path, ExitStack]) -> None:

@@ -31,7 +31,7 @@ FAILPOINTS = frozenset(
         "dataflow.committed",
         "dataflow.committing",
         "dataflow.held",
-        "epoch.renamed",
+        "epoch.published",
         "epoch.written",
         "hydration.completed",
         "hydration.completing",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from derive.engine.edits import edits_of, fingerprints_of, reset_command
 from derive.engine.rereading import carried_over, find_rereadings, renaming_of
 from derive.engine.transactor import Opened, Prepared, Transaction
-from derive.errors import FlowError, OwnedError, StorageError, TaskError
+from derive.errors import FencedError, FlowError, OwnedError, StorageError, TaskError
 from derive.protocol.collection import quarantine_name, quarantine_spec
 from derive.protocol.definition_text import Definition, definition_of
 from derive.protocol.derive import AppliesMigrations
@@ -20,12 +21,14 @@ from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.shard.plan import Plan, Shape
 from derive.shard.progress import PartBegin, progress_folder, raise_first, work_of
 from derive.shard.state import (
+    current_epoch,
     publish_epoch,
     remove_objects,
     remove_shards,
     remove_state,
     shadow_states,
     shard_folder,
+    task_folder,
 )
 from derive.shard.state_store import read_state
 from derive.storage.capability.table import TaskCapability
@@ -130,22 +133,31 @@ class Derivation:
         except OwnedError as error:
             refused = OwnedError(error.message, position=spec.collection.position, hint=error.hint)
             capability, state = store.acquire_task(spec.name, self.shards, if_free=if_free)
-        with publish_epoch(store.root, state.folder, capability.epoch):
-            if refused is None:
-                for collection in (spec.name, *store.internal_collections(spec.name)):
-                    store.garbage.collect_uncommitted(collection)
-            remove_shards(store.root, state.folder, state.shards)
-            homes = store.shadows.homes(spec.name)  # read again, because a swap before the lock changes them
-            for home in (spec.name, *shadow_states(store.root, spec.name)):
-                if home not in homes:
-                    remove_state(store.root, home, store.location)
-            for shadow in store.shadows.leftovers(spec.name):
-                store.shadows.settle(shadow)
-            shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
-            traveled = [shard_folder(store.root, state.folder, number, state.shards) for number in state.chains]
-            kept = paths_of(state.chains.values())
-            remove_objects(store.location, state.folder, keep=kept, epoch=capability.epoch, traveled=traveled)
+        epoch = capability.epoch
+        publish_epoch(store.root, state.folder, epoch)
+        if refused is None:
+            for collection in (spec.name, *store.internal_collections(spec.name)):
+                store.garbage.collect_uncommitted(collection, (spec.name, epoch))
+        remove_shards(store.root, state.folder, state.shards, epoch)
+        self._remove_former_states()
+        for shadow in store.shadows.leftovers(spec.name):
+            store.shadows.settle(shadow, (spec.name, epoch))
+        shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
+        traveled = [shard_folder(store.root, state.folder, number, state.shards) for number in state.chains]
+        remove_objects(store.location, state.folder, epoch, keep=paths_of(state.chains.values()), traveled=traveled)
         return self._opened(capability, state, refused)
+
+    def _remove_former_states(self) -> None:
+        """Remove the states of former shadows, and the state that a swap has replaced."""
+        store, name = self.store, self.spec.name
+        folders = [name, *shadow_states(store.root, name)]
+        known = store.task_capabilities.epochs(folders)
+        published = {folder: current_epoch(task_folder(store.root, folder)) or 0 for folder in folders}
+        homes = store.shadows.homes(name)  # read after the epochs: a shadow that begins later has a later epoch
+        for folder in folders:
+            if folder not in homes:
+                with suppress(FencedError):  # it is the state of a new shadow
+                    remove_state(store.root, folder, store.location, max(known.get(folder, 0), published[folder]))
 
     def _opened(self, capability: TaskCapability, state: TaskState, refused: OwnedError | None) -> Opened:
         """Return the opened task, with the present names of the transforms."""

@@ -142,10 +142,10 @@ class Materialization:
         self._keys = {}
         require_own_materialization(store, spec.name)
         capability, state = store.acquire_task(spec.name, self._shards, if_free=if_free)
-        with publish_epoch(store.root, spec.name, capability.epoch):
-            settle(store.root, spec.name, store.task(spec.name))
-            remove_shards(store.root, spec.name, state.shards)
-            shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
+        publish_epoch(store.root, spec.name, capability.epoch)
+        settle(store.root, spec.name, state, capability.epoch)
+        remove_shards(store.root, spec.name, state.shards, capability.epoch)
+        shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
         places = {item.state_key: Place(item.source, offset_of(item, spec.tick)) for item in spec.inputs}
         return Opened(
             capability,

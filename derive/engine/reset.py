@@ -8,10 +8,12 @@ again, so a split costs a copy of the state databases. The state of a materializ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from math import lcm
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.document.key import packed_key
@@ -19,18 +21,27 @@ from derive.document.pointer import JSON
 from derive.errors import FencedError, TaskError, UsageError
 from derive.failpoint import reach
 from derive.materialize.checkpoint import ShardCheckpoint, ShardData, ShardFile
-from derive.materialize.restarts import KEPT, announce, clocks_of, next_reset, require_own_materialization, settle
+from derive.materialize.restarts import (
+    KEPT,
+    announce,
+    clocks_of,
+    confirm,
+    next_reset,
+    require_own_materialization,
+    settle,
+    withdraw,
+)
 from derive.plural import counted
 from derive.protocol.derive import DividesState
 from derive.protocol.specs import CatalogSpec
 from derive.shard.owners import owners_of_keys
 from derive.shard.plan import Attempt
-from derive.shard.state import copy_state, epochs_lock, fold, publish_epoch, remove_shards, remove_state, shard_folder
+from derive.shard.state import copy_state, fold, publish_epoch, remove_shards, remove_state, shard_folder
 from derive.shard.state_objects import Pack, divided_chains
 from derive.storage.capability.table import TaskCapability
 from derive.storage.location import blobs_of
 from derive.storage.metadata.chain import Chain
-from derive.storage.metadata.descriptions import Divided, TaskState
+from derive.storage.metadata.descriptions import Divided, ResetTask, TaskState
 from derive.storage.metadata.undo import ReadLoadError
 from derive.storage.roles import Maintainable, Runnable
 from derive.storage.task_log import TaskLog
@@ -178,49 +189,68 @@ def start_over(
         progress: receives the progress of the removal of files.
     """
     parts = parts or {}
-    for name in materialized:
-        require_own_materialization(store, name)
-    # A run that begins now gets its epoch, and so writes its first file, only after this block.
-    with epochs_lock(store.root):
-        for name in materialized:
-            settle(store.root, name, store.task(name))
-        for name in materialized:
-            state = store.task(name)
-            uppers = _uppers(store, state, ticks) if state else {}
-            restart = next_reset(store.root, name, state, parts.get(name, ()), uppers)
-            announce(store.root, name, restart)
-        homes = {name: state.home for name in names if (state := store.task(name)) is not None}
-        reach("reset.committing")
-        store.reset([name for name in names if name not in parts], parts, undone)
-        reach("reset.committed")
-        for name in names:
-            if homes.get(name):
-                remove_state(store.root, homes[name], store.location)
-            _clean(store, name, parts.get(name, ()), is_materialized=name in materialized, progress=progress)
+    announced = announce_restarts(store, {name: parts.get(name, ()) for name in materialized}, ticks)
+    reach("reset.committing")
+    try:
+        done = store.reset([name for name in names if name not in parts], parts, undone, announced.epochs)
+    except FencedError:
+        announced.withdraw()
+        raise
+    reach("reset.committed")
+    announced.confirm()
+    for name in names:
+        with suppress(FencedError):  # a newer run has begun, and removes these files
+            keys, is_materialized = parts.get(name, ()), name in materialized
+            _clean(store, name, done.get(name), keys, is_materialized=is_materialized, progress=progress)
 
 
-@contextmanager
-def restarting(store: Maintainable, parts: Mapping[str, Sequence[str]], ticks: Collection[int]) -> Iterator[None]:
-    """Let bindings start over by a swap, in a metadata transaction of the block; without it, nothing happens.
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """Announced restarts of materializations, before the commit of their reset.
 
-    The transaction rewinds the bindings. Those of a materialization replace their rows together.
+    Attributes:
+        epochs: epochs that the materializations must still have at the commit: otherwise a run or a reset has begun,
+            which does not know of the announcements.
+        files: the announcements.
+    """
+
+    epochs: Mapping[str, int]
+    files: Sequence[Path]
+
+    def confirm(self) -> None:
+        """Make the restarts valid, after the commit."""
+        for announced in self.files:
+            confirm(announced)
+
+    def withdraw(self) -> None:
+        """Withdraw the restarts, whose commit was refused."""
+        for announced in self.files:
+            withdraw(announced)
+
+
+def announce_restarts(
+    store: Maintainable, parts: Mapping[str, Sequence[str]], ticks: Collection[int], *, is_swap: bool = False
+) -> Announced:
+    """Announce restarts of materializations, before the commit that rewinds them.
 
     Args:
         store: the data folder.
-        parts: state keys of the bindings, by materialization.
+        parts: state keys of the bindings that start over, by materialization; empty for all bindings.
         ticks: ticks of all tasks, microseconds.
+        is_swap: whether the restart is that of a swap, so that the bindings replace their rows together.
     """
     for name in parts:
         require_own_materialization(store, name)
-    with epochs_lock(store.root):
-        for name, keys in parts.items():
-            state = store.task(name)
-            settle(store.root, name, state)
-            uppers = _uppers(store, state, ticks) if state else {}
-            announce(store.root, name, next_reset(store.root, name, state, keys, uppers, is_swap=True))
-        yield
-        for name in parts:
-            settle(store.root, name, store.task(name))
+    known = store.task_capabilities.epochs(parts)
+    epochs = {name: known.get(name, 0) for name in parts}
+    files = []
+    for name, keys in parts.items():
+        state = store.task(name)
+        settle(store.root, name, state, epochs[name])
+        uppers = _uppers(store, state, ticks) if state else {}
+        restart = next_reset(store.root, name, state, keys, uppers, is_swap=is_swap)
+        files.append(announce(store.root, name, restart, epochs[name]))
+    return Announced(epochs, files)
 
 
 def _uppers(store: Maintainable, state: TaskState, ticks: Collection[int]) -> dict[str, int]:
@@ -249,22 +279,34 @@ def _parts(catalog: CatalogSpec, store: Maintainable, name: str, chosen: Sequenc
     return keys if len(keys) < len(sources) else []
 
 
-def _clean(store: Maintainable, name: str, keys: Sequence[str], *, is_materialized: bool, progress: Removing) -> None:
-    """Remove the files of a reset task, and log it; if `keys` is given, only these bindings were reset."""
+def _clean(
+    store: Maintainable,
+    name: str,
+    done: ResetTask | None,
+    keys: Sequence[str],
+    *,
+    is_materialized: bool,
+    progress: Removing,
+) -> None:
+    """Remove the files of a reset task, and log it; if `keys` is given, only these bindings were reset.
+
+    Raises:
+        FencedError: a run has begun since the reset.
+    """
     if keys:
-        settle(store.root, name, store.task(name))
         what = ", ".join(f"'{key}'" for key in keys)
         TaskLog(store.root, name).write("info", f"{what} starts over with its source; the other bindings continue")
         return
-    remove_state(store.root, name, store.location, keep=KEPT if is_materialized else ())
+    what = "all rows are stored again" if is_materialized else "its derived documents were removed"
+    TaskLog(store.root, name).write("info", f"the task starts over: {what}", reset=True)
+    if done is None:
+        return  # it has never run
+    for folder in {name, done.folder}:
+        remove_state(store.root, folder, store.location, done.epoch, keep=KEPT if is_materialized else None)
     reach("reset.removed")
-    if is_materialized:
-        settle(store.root, name, None)
-        TaskLog(store.root, name).write("info", "the task starts over, and stores all rows again", reset=True)
-        return
-    for collection in (name, *store.internal_collections(name)):
-        store.garbage.collect_uncommitted(collection, partial(progress, name))
-    TaskLog(store.root, name).write("info", "the task starts over: its derived documents were removed", reset=True)
+    if not is_materialized:
+        for collection in (name, *store.internal_collections(name)):
+            store.garbage.collect_uncommitted(collection, (name, done.epoch), partial(progress, name))
 
 
 def _refuse_others(catalog: CatalogSpec, store: Maintainable, names: Sequence[str]) -> None:
@@ -324,8 +366,8 @@ def split(
     capability, state = store.acquire_task(name, before.shards, () if is_materialized else [name], purpose=SPLIT)
     count = 2 * state.shards
     try:
-        with publish_epoch(store.root, state.folder, capability.epoch):
-            remove_shards(store.root, state.folder, state.shards)
+        publish_epoch(store.root, state.folder, capability.epoch)
+        remove_shards(store.root, state.folder, state.shards, capability.epoch)
         attempt = Attempt(capability.epoch)
         if is_materialized:
             divided = Divided(count, _divide_kept(store, state, attempt))
@@ -333,8 +375,8 @@ def split(
             divided = _divide_state(store, state, capability, connector, progress)
         store.note_task(capability, divided)
         reach("split.committed")
-        with suppress(FencedError), publish_epoch(store.root, state.folder, capability.epoch):
-            remove_shards(store.root, state.folder, count)  # otherwise a newer run removes them
+        with suppress(FencedError):  # a newer run removes them
+            remove_shards(store.root, state.folder, count, capability.epoch)
     finally:
         store.release_task(capability)
     return count

@@ -20,6 +20,7 @@ the shadow is a refill that has reached the rows of the table: it replaces them 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from derive.document.exact import parse_exact
 from derive.document.pointer import JSON
 from derive.engine.edits import fingerprints_of
 from derive.engine.stored_bindings import StoredParts, find_stored_edits, stored_fields
-from derive.errors import CatalogError, UsageError
+from derive.errors import CatalogError, FencedError, UsageError
 from derive.failpoint import reach
 from derive.materialize.restarts import binding_of, last_reset, read_refills
 from derive.protocol.definition_text import (
@@ -42,7 +43,7 @@ from derive.protocol.definition_text import (
 )
 from derive.protocol.secrets import redacted
 from derive.protocol.specs import BindingSpec, CatalogSpec, CollectionSpec, DerivationSpec, MaterializationSpec
-from derive.shard.state import epochs_lock, publish_epoch, remove_state
+from derive.shard.state import publish_epoch, remove_state
 from derive.storage.metadata.descriptions import TaskState
 from derive.storage.metadata.swap import BindingShadow, Shadow
 from derive.storage.roles import Maintainable, Runnable, View
@@ -261,12 +262,12 @@ def _ordered(catalog: CatalogSpec) -> CatalogSpec:
 
 def drop_shadows(store: Runnable) -> list[str]:
     """Drop the shadows of a data folder, and remove their files; return their names. Running shadows are fenced."""
-    with epochs_lock(store.root):  # a run that begins meanwhile writes its first file after the removal
-        names = store.shadows.drop()
-        for name in names:
-            remove_state(store.root, name, store.location)
-            store.shadows.settle(name)
-    return names
+    epochs = store.shadows.drop()
+    for name, epoch in epochs.items():
+        with suppress(FencedError):  # another shadow with this name has begun, whose run removes the rest
+            remove_state(store.root, name, store.location, epoch)
+            store.shadows.settle(name, (name, epoch))
+    return list(epochs)
 
 
 def find_raised(store: View, catalog: CatalogSpec) -> dict[str, dict[str, str]]:
@@ -483,8 +484,8 @@ def drop_binding_shadows(store: Runnable, catalog: CatalogSpec, shadows: Sequenc
                 hint="add it again; then: flowctl shadow drop",
             )
         capability, state = store.acquire_task(spec.name, 1)
-        with publish_epoch(store.root, spec.name, capability.epoch):
-            close_streams(spec.name)
+        publish_epoch(store.root, spec.name, capability.epoch)
+        close_streams(spec.name)
         live = _live_of(spec, shadow)
         prepared, connector = _prepared(store, live, state)
         prepared.apply(connector, begun=[key for key, at in state.positions.items() if at > BEGINNING])

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from math import lcm
 
 from derive.engine.executor import InProcessExecutor
-from derive.engine.reset import restarting
+from derive.engine.reset import announce_restarts
 from derive.engine.run import Run
 from derive.engine.scheduler import Scheduler
 from derive.engine.shadow import Group, with_shadows
@@ -56,10 +56,14 @@ def swap_group(store: Maintainable, group: Group, accepted: Collection[str] = ()
     restarts = find_restarts(store, group.present, group.members)
     require_replaceable(store, group.present, restarts, accepted)
     ticks = {task.tick for task in group.present.tasks.values()}
-    with restarting(store, restarts, ticks):
-        reach("swap.committing")
-        at = store.shadows.swap(group.definitions, restarts)
-        reach("swap.committed")
+    announced = announce_restarts(store, restarts, ticks, is_swap=True)
+    reach("swap.committing")
+    at = store.shadows.swap(group.definitions, restarts, announced.epochs)
+    reach("swap.committed")
+    if at is None:
+        announced.withdraw()
+    else:
+        announced.confirm()
     return at
 
 

@@ -6,8 +6,12 @@ beside the old rows, and then replaces the old rows. With other connectors, the 
 by key, and then stores all documents again; rows of keys that the sources no longer have stay.
 
 The metadata commit of a reset decides whether the reset happened. `announce` stores the name before the commit, and
-`settle` makes it valid after the commit; if the reset was killed, the next run calls `settle`. If the task then has no
+`confirm` makes it valid after the commit; if the reset was killed, the next run calls `settle`. If the task then has no
 progress, the commit happened; otherwise it did not.
+
+No process waits for another. An announcement is a file of its own, whose name has the epoch of the task. The commit is
+refused if the task has another epoch by then. So an announcement of an earlier epoch can be settled for ever, and an
+announcement of the present epoch is left to its reset. A process that was stopped, and acts late, finds no file.
 
 If a reset concerns only some bindings, because the sources of the other bindings were not reset, each reset binding
 has a name of its own.
@@ -24,6 +28,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,11 +46,14 @@ from derive.time import BEGINNING
 
 _NAME, _ANNOUNCED = "restart", "restart.announced"
 
+_UNFINISHED = ".new"
+"""Suffix of an announcement that was not written completely."""
+
 _SWAP = "swap-"
 """Prefix of the name of a reset by a swap of derivations."""
 
-KEPT = frozenset({_NAME, _ANNOUNCED})
-"""Files of a materialization's folder that a reset does not delete."""
+KEPT = _NAME
+"""Beginning of the names of the files in a materialization's folder that a reset does not delete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,35 +159,73 @@ def generation_of(key: str, restart: ResetMarker) -> str:
     return f"{backfill.removeprefix('.')}/{reset}" if backfill or reset else FIRST
 
 
-def announce(root: Path, task: str, restart: ResetMarker) -> None:
-    """Store the marker of a reset durably, before the reset; see `settle`."""
+def announce(root: Path, task: str, restart: ResetMarker, epoch: int) -> Path:
+    """Store the marker of a reset durably, before the reset; return the file, for `confirm` or `withdraw`.
+
+    Args:
+        root: the data folder.
+        task: name of the materialization.
+        restart: the marker.
+        epoch: epoch of the task, which the commit of the reset requires.
+    """
     folder = task_folder(root, task)
     make_folders(folder)
-    temporary = folder / f"{_NAME}.new"
+    announced = folder / f"{_ANNOUNCED}-{epoch}-{uuid.uuid4()}"
+    temporary = announced.with_suffix(_UNFINISHED)
     parts = {"parts": dict(restart.parts), "keys": restart.keys}
     temporary.write_bytes(orjson.dumps({"name": restart.name, "ends": dict(restart.ends), **parts}))
     sync(temporary)
-    temporary.replace(folder / _ANNOUNCED)
+    temporary.replace(announced)
     sync(folder)
+    return announced
 
 
-def settle(root: Path, task: str, state: TaskState | None) -> None:
-    """Make an announced marker valid, durably, if the task was reset; otherwise delete the marker.
+def confirm(announced: Path) -> None:
+    """Make an announced marker valid, durably, after the commit of its reset.
+
+    Announcements of the same epoch, whose resets were refused or killed, are removed.
+    """
+    with suppress(FileNotFoundError):  # a run has settled it meanwhile
+        announced.replace(announced.with_name(_NAME))
+    own = int(announced.name.split("-")[1])
+    for other, epoch in _announcements(announced.parent):
+        if epoch <= own:
+            withdraw(other)
+    sync(announced.parent)
+
+
+def withdraw(announced: Path) -> None:
+    """Remove an announcement whose reset was refused."""
+    announced.unlink(missing_ok=True)
+
+
+def _announcements(folder: Path) -> list[tuple[Path, int]]:
+    """Return the announcements in the folder of a task, with their epochs; 0 for those of an older version."""
+    files = sorted(folder.glob(f"{_ANNOUNCED}*"))
+    return [(file, int(file.name.split("-")[1]) if "-" in file.name else 0) for file in files]
+
+
+def settle(root: Path, task: str, state: TaskState | None, epoch: int) -> None:
+    """Make the announced markers of earlier epochs valid, durably, if the task was reset; otherwise delete them.
 
     Args:
-        root: the data folder, whose lock of epochs the caller holds, so that no reset is running.
+        root: the data folder.
         task: name of the materialization.
         state: its progress; None if it has never run.
+        epoch: epoch of the task, as read before the progress: no reset of an earlier epoch can commit any more.
     """
-    announced = task_folder(root, task) / _ANNOUNCED
-    if not announced.exists():
-        return
+    folder = task_folder(root, task)
+    settled = [announced for announced, begun in _announcements(folder) if begun < epoch]
     kept = state.positions if state is not None else {}
-    if kept.keys().isdisjoint(_read(announced).keys or kept):
-        announced.replace(announced.with_name(_NAME))
-    else:
-        announced.unlink()
-    sync(announced.parent)
+    for announced in settled:
+        with suppress(FileNotFoundError):  # another process has settled it meanwhile
+            is_complete = announced.suffix != _UNFINISHED
+            if is_complete and kept.keys().isdisjoint(_read(announced).keys or kept):
+                announced.replace(folder / _NAME)
+            else:
+                withdraw(announced)
+    if settled:
+        sync(folder)
 
 
 def last_reset(root: Path, task: str) -> ResetMarker:

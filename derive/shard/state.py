@@ -8,9 +8,14 @@ When the shard is opened for another transaction, the log of the committed attem
 log is copied into the folder of the next attempt instead, which avoids a wait for the disk. The folders of all other
 attempts are removed, so their changes are undone exactly. A late attempt can change only its own log.
 
-The folder of a shard is locked while the shard is opened. Under the lock, the epoch in the task's `epoch` file is read,
-and processes of a fenced run are refused. The newest attempt is recorded, too, so attempts that Spark has replaced are
+The folder of a shard is locked while the shard is opened. Under the lock, the published epoch of the task is read, and
+processes of a fenced run are refused. The newest attempt is recorded, too, so attempts that Spark has replaced are
 refused (law L5).
+
+The epoch of a run is that of its capability in the metadata database, which workers do not open. So each run publishes
+its epoch: an empty file in the folder `epochs` of the task, whose name is the epoch. The greatest epoch counts. No run
+waits for another: a run that was stopped and continues late publishes an epoch that no longer counts, and removes only
+files of its own epoch or of earlier epochs.
 """
 
 from __future__ import annotations
@@ -86,12 +91,16 @@ def locked(file: Path, may_evict: Callable[[int], bool] = lambda _: False) -> It
     Raises:
         HeldError: another process has held the lock for a minute.
     """
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        _acquire(file, descriptor, may_evict)
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            _acquire(file, descriptor, may_evict)
+            if not os.fstat(descriptor).st_nlink:  # the former holder has removed the file
+                continue
+            yield descriptor
+            return
+        finally:
+            os.close(descriptor)
 
 
 def _acquire(file: Path, descriptor: int, may_evict: Callable[[int], bool]) -> None:
@@ -138,94 +147,106 @@ def shard_folder(root: Path, task: str, number: int, shards: int) -> Path:
     return task_folder(root, task) / f"{begin:08x}-{end:08x}"
 
 
-def epochs_lock(root: Path) -> AbstractContextManager[int]:
-    """Return the lock for publishing epochs, and for removing files of older epochs."""
-    return locked(root / "epochs.lock")
+EPOCHS = "epochs"
+"""Folder in the folder of a task, with a file for each published epoch."""
 
 
-@contextmanager
-def publish_epoch(root: Path, task: str, epoch: int) -> Iterator[None]:
+def publish_epoch(root: Path, task: str, epoch: int) -> None:
     """Publish the current epoch of a task to its workers, durably; the epoch never decreases.
-
-    No newer run publishes its epoch while the block runs, so no newer run has files that could count as garbage.
 
     Raises:
         FencedError: a newer run has published its epoch.
     """
     folder = task_folder(root, task)
-    with translated(folder), epochs_lock(root):
-        make_folders(folder)
-        if (current_epoch(folder) or 0) > epoch:
-            raise superseded(folder)
-        temporary = folder / "epoch.new"
-        temporary.write_text(str(epoch))
-        sync(temporary)
+    published = folder / EPOCHS
+    with translated(folder):
+        make_folders(published)
+        (published / str(epoch)).touch()
         reach("epoch.written")
-        temporary.replace(folder / "epoch")
-        reach("epoch.renamed")
-        sync(folder)
-        yield
+        sync(published)
+        reach("epoch.published")
+        try:
+            require_epoch(folder, epoch)
+        except FencedError:
+            (published / str(epoch)).unlink(missing_ok=True)
+            raise
+        _forget_epochs(published, epoch)
 
 
-def remove_shards(root: Path, task: str, shards: int) -> None:
-    """Remove the folders of unknown shards, which a crash during a split leaves behind."""
+def _forget_epochs(published: Path, epoch: int) -> None:
+    """Remove the files of the epochs before an epoch; others may remove these, too."""
+    for earlier in filter(epoch.__gt__, _published_epochs(published)):
+        (published / str(earlier)).unlink(missing_ok=True)
+
+
+def remove_shards(root: Path, task: str, shards: int, epoch: int) -> None:
+    """Remove the folders of unknown shards, which a crash during a split leaves behind.
+
+    Raises:
+        FencedError: a newer run has begun than that of the epoch.
+    """
     known = {shard_folder(root, task, number, shards).name for number in range(shards)}
     for folder in _shard_folders(task_folder(root, task)):
         if folder.name not in known:
-            _remove_shard(folder)
+            _remove_shard(folder, epoch)
 
 
-def remove_state(root: Path, task: str, location: Location, *, keep: Collection[str] = ()) -> None:
-    """Remove the state of a task after a higher epoch was committed in the metadata database.
+def remove_state(root: Path, task: str, location: Location, epoch: int, *, keep: str | None = None) -> None:
+    """Remove the state of a task after an epoch was committed in the metadata database.
 
     Args:
         root: the data folder.
         task: name of the task.
         location: location of objects with states.
-        keep: names of files in the task's folder that are no state, and that stay.
+        epoch: the epoch, in which nothing was written: a newer run may have written files in later epochs.
+        keep: beginning of the names of files in the task's folder that are no state, and that stay; None for no file.
+
+    Raises:
+        FencedError: a newer run has begun; its state stays.
     """
     folder = task_folder(root, task)
-    (folder / "epoch").unlink(missing_ok=True)  # without this file, processes of older runs cannot open a shard
-    remove_objects(location, task)
-    for shard in _shard_folders(folder):
-        _remove_shard(shard)
-    if not any((folder / name).exists() for name in keep):
-        shutil.rmtree(folder, ignore_errors=True)
+    remove_objects(location, task, epoch)
+    if not folder.exists():
         return
-    for entry in [entry for entry in folder.iterdir() if entry.name not in keep]:
+    publish_epoch(root, task, epoch)  # from now on, processes of older runs cannot open a shard
+    for shard in _shard_folders(folder):
+        _remove_shard(shard, epoch)
+    require_epoch(folder, epoch)
+    for entry in [entry for entry in folder.iterdir() if entry.name != EPOCHS]:
         if entry.is_dir():
             shutil.rmtree(entry, ignore_errors=True)
-        else:
+        elif keep is None or not entry.name.startswith(keep):
             entry.unlink(missing_ok=True)
+    _forget_epochs(folder / EPOCHS, epoch + 1)
+    with suppress(OSError):  # they have files of a newer run, or files that stay
+        (folder / EPOCHS).rmdir()
+        folder.rmdir()
 
 
 def remove_objects(
-    location: Location,
-    task: str,
-    *,
-    keep: Collection[str] = (),
-    epoch: int | None = None,
-    traveled: Collection[Path] = (),
+    location: Location, task: str, epoch: int, *, keep: Collection[str] = (), traveled: Collection[Path] = ()
 ) -> None:
     """Remove objects of a task's shards that no chain names, after a new epoch was committed.
 
     Args:
         location: location of the objects.
         task: the task in whose folder the state is.
+        epoch: the new epoch, which has written no object yet: a newer run may have written objects of later epochs.
         keep: paths of the objects that chains name, as read under the epoch.
-        epoch: the new epoch, which has written no object yet: a newer run may have written objects of later epochs;
-            None to remove all objects.
         traveled: folders of shards whose state now is in objects.
+
+    Raises:
+        FencedError: a newer run has begun, whose state may have come back into its folder.
     """
     blobs = blobs_of(location)
     written = {name: epoch_of_object(name) for name in blobs.list(chains_folder(task), "*") if name not in keep}
-    removed = [name for name, begun in written.items() if begun is not None and (epoch is None or begun <= epoch)]
+    removed = [name for name, begun in written.items() if begun is not None and begun <= epoch]
     if removed:
         blobs.delete(removed)
         reach("chain.collected")
     for folder in traveled:
         if keeps_state(folder):
-            _remove_shard(folder)
+            _remove_shard(folder, epoch)
 
 
 def shadow_states(root: Path, task: str) -> list[str]:
@@ -242,18 +263,41 @@ def _shard_folders(folder: Path) -> list[Path]:
         return []
 
 
-def _remove_shard(folder: Path) -> None:
-    """Remove the folder of a shard that is no longer used; wait for a process that is opening the shard."""
+def _remove_shard(folder: Path, epoch: int) -> None:
+    """Remove the folder of a shard that is no longer used; wait for a process that is opening the shard.
+
+    Raises:
+        FencedError: a newer run has begun, which may use the folder.
+    """
     with translated(folder), locked(folder / LOCK, lambda _: True):
+        require_epoch(folder.parent, epoch)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def current_epoch(folder: Path) -> int | None:
     """Return the current epoch of a task; None after a reset."""
+    return max(_published_epochs(folder / EPOCHS), default=None)
+
+
+def _published_epochs(published: Path) -> list[int]:
     try:
-        return int((folder / "epoch").read_text())
+        return [int(name) for name in os.listdir(published) if name.isdecimal()]
     except FileNotFoundError:
-        return None
+        return []
+
+
+def require_epoch(folder: Path, epoch: int) -> None:
+    """Raise an error if a run of a later epoch has begun.
+
+    Args:
+        folder: folder of the task.
+        epoch: epoch of the caller.
+
+    Raises:
+        FencedError: a later epoch was published.
+    """
+    if (current_epoch(folder) or 0) > epoch:
+        raise superseded(folder)
 
 
 @contextmanager

@@ -9,25 +9,25 @@ A continuous run compacts from time to time in a thread, beside its transactions
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import shutil
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import orjson
 
-from derive.errors import FlowError
+from derive.errors import FencedError, FlowError
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
 from derive.storage.blobs import translated
-from derive.storage.capability.table import Capability
+from derive.storage.capability.table import Capability, TaskCapability
 from derive.storage.history import GRACE
 from derive.storage.metadata.descriptions import Collection as StoredCollection
 from derive.storage.metadata.segment import WindowPlace
@@ -123,10 +123,10 @@ def compact(
         FlowError: the disk is full or broken; no data are lost.
     """
     spec = store.tables.as_stored(spec)
-    with _alone(store, wait=wait) as is_alone:
-        if not is_alone:
+    with _alone(store, wait=wait) as capability:
+        if capability is None:
             return None
-        store.garbage.collect_unfinished()
+        store.garbage.collect_unfinished(capability)
         versions = store.history.versions(spec.name)
         spec = store.read_as(spec)
         store.tables.flush_named(spec.name)
@@ -136,13 +136,13 @@ def compact(
             bound = min(since, known.bound) if known else BEGINNING
             for former in versions[:-1]:
                 if former.ends is not None and bound < former.ends:
-                    _advance(store, replace(former.read_as(spec), name=former.stored), bound, fold_sizes)
-            _advance(store, spec, bound, fold_sizes)
+                    _advance(store, replace(former.read_as(spec), name=former.stored), bound, fold_sizes, capability)
+            _advance(store, spec, bound, fold_sizes, capability)
         total = sum(segment.documents for group in _groups(store, spec, fewest) for segment in group)
         merged = 0
         for group in _groups(store, spec, fewest):
             progress(merged, total)
-            _merge(store, spec, group)
+            _merge(store, spec, group, capability)
             merged += sum(segment.documents for segment in group)
         store.garbage.collect_replaced(wall_clock() - grace)
         return _outcome(store, spec, before, since)
@@ -166,14 +166,16 @@ def _outcome(
     )
 
 
-def _advance(store: Maintainable, spec: CollectionSpec, desired: int, sizes: FoldSizes) -> None:
+def _advance(
+    store: Maintainable, spec: CollectionSpec, desired: int, sizes: FoldSizes, capability: TaskCapability
+) -> None:
     """Move `since` up to `desired`, or to the bound of the read capabilities, and fold the history below it."""
     known = store.history.frontiers(spec.name)
     since = min(desired, known.bound) if known else BEGINNING
     if known is None or since <= known.since:
         return
     old = store.segments(spec, end=since)
-    with _new_files(store, spec) as name:
+    with _new_files(store, spec, capability) as name:
         writer = SegmentWriter(store.location, spec, f"{name}-later")
         try:
             with _scratch(store) as scratch, translated(store.root):
@@ -184,12 +186,12 @@ def _advance(store: Maintainable, spec: CollectionSpec, desired: int, sizes: Fol
                     )
                 new += writer.close()
             reach("compaction.folded")
-            is_done = store.history.advance_since(spec.name, since, old, new)
+            is_done = store.history.advance_since(spec.name, since, old, new, capability)
         except FlowError:
-            store.garbage.collect_unfinished()
+            store.garbage.collect_unfinished(capability)
             raise
         if not is_done:
-            store.garbage.collect_unfinished()
+            store.garbage.collect_unfinished(capability)
         reach("compaction.advanced")
 
 
@@ -231,10 +233,10 @@ def choose(segments: Sequence[Segment], fewest: int, sizes: MergeSizes = MERGE_S
     return [group for group in chosen if len(group) >= max(fewest, 2)]
 
 
-def _merge(store: Maintainable, spec: CollectionSpec, group: Sequence[Segment]) -> None:
+def _merge(store: Maintainable, spec: CollectionSpec, group: Sequence[Segment], capability: TaskCapability) -> None:
     is_valid = are_valid(store.location, group, spec.write_schema)
     label = orjson.dumps(list(group[0].partition)).decode()
-    with _new_files(store, spec) as name:
+    with _new_files(store, spec, capability) as name:
         writer = SegmentWriter(store.location, spec, name, is_valid=is_valid)
         try:
             copy_rows(store.location, spec, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(group)), label)
@@ -244,17 +246,21 @@ def _merge(store: Maintainable, spec: CollectionSpec, group: Sequence[Segment]) 
             raise
         reach("compaction.written")
         # After an error, the segments may be committed: the next compaction finds out, and removes them if not.
-        if not store.history.replace(spec.name, group, written):
+        if not store.history.replace(spec.name, group, written, capability):
             writer.abort()  # the collection was reset meanwhile
         reach("compaction.replaced")
 
 
 @contextmanager
-def _new_files(store: Maintainable, spec: CollectionSpec) -> Iterator[str]:
+def _new_files(store: Maintainable, spec: CollectionSpec, capability: TaskCapability) -> Iterator[str]:
     """Yield a prefix for the names of new files; it is recorded until the block has committed or removed the files."""
     name = f"{COMPACTED}{uuid.uuid4()}"
-    store.history.begin_files(spec.name, name)
-    yield name
+    store.history.begin_files(spec.name, name, capability)
+    try:
+        yield name
+    except FencedError:  # another process has perhaps deleted the record
+        store.garbage.remove_fenced(spec.name, name)
+        raise
     store.history.end_files(name)
 
 
@@ -265,26 +271,31 @@ def _scratch(store: Maintainable) -> Iterator[Path]:
     After a crash, the next compaction removes the folder.
     """
     folder = store.root / "compaction"
+    own = folder / str(uuid.uuid4())
     with translated(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
+        for former in folder.glob("*"):
+            shutil.rmtree(former, ignore_errors=True)
+        own.mkdir(parents=True)
     try:
-        yield folder
+        yield own
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(own, ignore_errors=True)
+        with suppress(OSError):  # a process that was fenced may have a folder here
+            folder.rmdir()
 
 
 @contextmanager
-def _alone(store: Maintainable, *, wait: bool) -> Iterator[bool]:
-    """Yield true if no other process compacts in this data folder while the block runs."""
-    path = store.root / "compaction.lock"
-    with translated(path), path.open("wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+def _alone(store: Maintainable, *, wait: bool) -> Iterator[TaskCapability | None]:
+    """Yield the exclusive right to compact in this data folder; None if another process compacts, without a wait."""
+    while True:
+        with store.task_capabilities.compacting() as capability:
+            if capability is not None or not wait:
+                yield capability
+                return
+        time.sleep(_POLL_SECONDS)
+
+
+_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,15 @@ from uuid import UUID
 
 from derive.protocol.specs import CollectionSpec
 from derive.storage.blobs import Blobs
-from derive.storage.capability.table import read_capabilities, reading_since, release_expired, write_capabilities
+from derive.storage.capability.table import (
+    TaskCapability,
+    read_capabilities,
+    reading_since,
+    release_expired,
+    require_compaction,
+    require_epochs,
+    write_capabilities,
+)
 from derive.storage.metadata.collection import advance_since, forget_errors, frontiers_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.descriptions import Frontiers
@@ -84,10 +92,15 @@ class History:
                 check_partitions(db, spec.name, [projection.field for projection in spec.partitions])
         return window
 
-    def begin_files(self, name: str, identifier: str) -> None:
-        """Record a writer before it writes files of a collection; the names of its files begin with its identifier."""
+    def begin_files(self, name: str, identifier: str, capability: TaskCapability) -> None:
+        """Record a compaction before it writes files of a collection, whose names begin with its identifier.
+
+        Raises:
+            FencedError: the right to compact has expired.
+        """
         # no sync: after a loss of power, `flowctl verify` reports the files
         with self._metadata.transaction(synced=False) as db:
+            require_compaction(db, capability)
             begin_writer(db, identifier, name)
 
     def end_files(self, identifier: str) -> None:
@@ -95,19 +108,25 @@ class History:
         with self._metadata.transaction(synced=False) as db:
             forget_writer(db, identifier)
 
-    def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
+    def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment], capability: TaskCapability) -> bool:
         """Replace segments by others with the same updates.
 
         Return False if an old segment is no longer part of the collection.
         The old files stay until `Garbage.collect_replaced` removes them.
+
+        Raises:
+            FencedError: the right to compact has expired.
         """
         with self._metadata.transaction() as db:
+            require_compaction(db, capability)
             if not are_there(db, name, old):
                 return False
             replace_segments(db, name, old, new)
         return True
 
-    def advance_since(self, name: str, since: int, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
+    def advance_since(
+        self, name: str, since: int, old: Sequence[Segment], new: Sequence[Segment], capability: TaskCapability
+    ) -> bool:
         """Move `since` up and replace the history below it, in one commit.
 
         Versions whose contents end at or before the new `since` are removed.
@@ -117,12 +136,17 @@ class History:
             since: new `since`, at most `upper` and the least frontier of the read capabilities.
             old: all segments with timestamps below `since`.
             new: their replacements, exact at `since` and at every later time.
+            capability: the right to compact.
 
         Returns:
             False if the collection was reset, or a new reader holds an earlier frontier.
+
+        Raises:
+            FencedError: the right to compact has expired.
         """
         with self._metadata.transaction() as db:
             release_expired(db)
+            require_compaction(db, capability)
             known = _frontiers(db, name)
             if known is None or since > known.bound or count_below(db, name, since) != len(old):
                 return False
@@ -191,21 +215,31 @@ class Garbage:
             forget_replaced(db, paths)
         return len(paths)
 
-    def collect_uncommitted(self, name: str, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
+    def collect_uncommitted(
+        self,
+        name: str,
+        epoch: tuple[str, int] | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> int:
         """Remove uncommitted files that runs of a task have written into its collection, also before a reset.
 
         Shadows that were swapped or dropped, and the quarantine, have folders beside that of the collection. Files
         without a known writer stay. Only the exclusive writer of the collection may call this, because files of a
-        transaction in progress count as garbage.
+        transaction in progress count as garbage. The writers are read under the epoch, so files of later runs stay.
 
         Args:
-            name: name of the collection.
+            name: the collection.
+            epoch: the task that writes the collection, and the epoch of the caller; None if no task writes it.
             progress: called with the number of removed files, and of all files to remove.
 
         Returns:
             The number of removed files.
+
+        Raises:
+            FencedError: the task has another epoch.
         """
         with self._metadata.snapshot() as db:
+            require_epochs(db, dict([epoch] if epoch else []))
             writers, discarded = writers_of(db, name), discarded_of(db, name)
             size, is_flat = count_segments(db, name), not is_partitioned(db, name)
         parent, _, folder = collection_folder(name).rpartition("/")
@@ -236,16 +270,25 @@ class Garbage:
             abandoned = abandoned_by(db, name)
         return self._collect(abandoned, {})
 
-    def collect_unfinished(self) -> int:
+    def collect_unfinished(self, capability: TaskCapability) -> int:
         """Remove all files of incomplete compactions and ingestions, and return their number.
 
-        No other process may compact meanwhile. The call is fast if every compaction and ingestion has completed.
+        The compactions are read under the right to compact, so none of them can commit any more. The call is fast if
+        every compaction and ingestion has completed.
+
+        Raises:
+            FencedError: the right to compact has expired.
         """
         with self._metadata.transaction() as db:
             release_expired(db)
+            require_compaction(db, capability)
             abandoned = abandoned_by(db)
             unfinished = compactions_of(db)
         return self._collect(abandoned, unfinished)
+
+    def remove_fenced(self, name: str, identifier: str) -> None:
+        """Remove the files of a compaction of a collection whose commit was refused."""
+        self._blobs.delete(self._beginning(identifier, name))
 
     def _collect(self, abandoned: Mapping[str, str], unfinished: Mapping[str, str]) -> int:
         """Remove files of incomplete ingestions and compactions, and delete their identifiers.

@@ -21,6 +21,7 @@ from derive.storage.metadata.descriptions import (
     Collection,
     CollectionUpdate,
     PastPart,
+    ResetTask,
     TaskCommit,
     TaskMove,
     TaskNote,
@@ -282,7 +283,8 @@ class Maintainable(Readable, Protocol):
         names: Sequence[str],
         parts: Mapping[str, SomeOf[str]] | None = None,
         undone: tuple[str, str] | None = None,
-    ) -> None:
+        epochs: Mapping[str, int] | None = None,
+    ) -> dict[str, ResetTask]:
         """Delete the derived data and the progress of tasks, and the progress of some inputs of other tasks.
 
         Undo a load.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from derive.errors import FlowError, UsageError
+from derive.errors import FencedError, FlowError, UsageError
 from derive.failpoint import reach
 from derive.protocol.collection import owner_of_version
 from derive.protocol.definition_text import Definition
-from derive.storage.capability.table import release_expired
+from derive.storage.capability.table import epochs_of, release_expired, require_epochs
 from derive.storage.history import Garbage
 from derive.storage.metadata.collection import delete_collection, frontiers_of
 from derive.storage.metadata.database import Metadata
@@ -115,13 +115,13 @@ class Shadows:
             drop_binding_shadow(db, shadow)
         reach("shadow.dropped")
 
-    def drop(self) -> list[str]:
-        """Drop the present group; return the names of the shadows, whose files the caller removes."""
+    def drop(self) -> dict[str, int]:
+        """Drop the present group; return the epochs of the shadows by name, whose files the caller removes."""
         with self._metadata.transaction(wakes=True) as db:
             release_expired(db)
-            names = drop_shadows(db)
+            epochs = epochs_of(db, drop_shadows(db))
         reach("shadow.dropped")
-        return names
+        return epochs
 
     def meeting(self) -> Meeting | None:
         """Return the progress of the members of the present group; None without a shadow."""
@@ -129,18 +129,29 @@ class Shadows:
             shadows = read_shadows(db)
             return find_meeting(db, shadows) if shadows else None
 
-    def swap(self, definitions: Mapping[str, Definition], restarts: Mapping[str, Collection[str]]) -> int | None:
+    def swap(
+        self,
+        definitions: Mapping[str, Definition],
+        restarts: Mapping[str, Collection[str]],
+        epochs: Mapping[str, int],
+    ) -> int | None:
         """Replace the live derivations of the present group by their shadows, in one commit, and fence both.
 
         Args:
             definitions: definition that each member's shadow has run, by the name of the derivation.
             restarts: bindings that start over because they read the group, as state keys by materialization.
+            epochs: epochs of these materializations when their restarts were announced; 0 if one has never run.
 
         Returns:
-            The timestamp of the swap; None if the group is not ready, or has changed.
+            The timestamp of the swap; None if the group is not ready or has changed, or if a run or a reset of a
+            materialization has begun.
         """
         with self._metadata.transaction(wakes=True) as db:
             release_expired(db)
+            try:
+                require_epochs(db, epochs)
+            except FencedError:
+                return None
             return swap_shadows(db, definitions, restarts)
 
     def homes(self, task: str) -> set[str]:
@@ -158,21 +169,34 @@ class Shadows:
             ).fetchall()
         return [name for (name,) in rows if owner_of_version(name) == task and name not in used]
 
-    def settle(self, name: str) -> None:
+    def settle(self, name: str, epoch: tuple[str, int]) -> None:
         """Remove the collection of a shadow that has been swapped or dropped, with its uncommitted files.
 
         A collection that is in use by a shadow stays.
+
+        Args:
+            name: name of the shadow.
+            epoch: a task, and its epoch in which the caller has found that the shadow was swapped or dropped.
+
+        Raises:
+            FencedError: the task has another epoch.
         """
         with self._metadata.snapshot() as db:
-            if any(shadow.name == name for shadow in read_shadows(db)):
-                return
             names = internal_collections(db, name)
             if frontiers_of(db, name) is not None:
                 names.append(name)  # last, because `leftovers` finds only this one
         for collection in names:
-            self._garbage.collect_uncommitted(collection)
+            if self._is_used(name):
+                return
+            self._garbage.collect_uncommitted(collection, epoch)
             with self._metadata.transaction() as db:
-                delete_collection(db, collection)
+                require_epochs(db, dict([epoch]))
+                if not any(shadow.name == name for shadow in read_shadows(db)):
+                    delete_collection(db, collection)
+
+    def _is_used(self, name: str) -> bool:
+        """Return whether there is a shadow with a name."""
+        return any(shadow.name == name for shadow in self.members())
 
 
 def other_edit() -> UsageError:

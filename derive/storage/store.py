@@ -26,6 +26,7 @@ from derive.storage.capability.table import (
     acquire,
     acquire_run,
     downgrade,
+    epochs_of,
     is_live,
     least_write_frontier,
     read_capabilities,
@@ -33,6 +34,7 @@ from derive.storage.capability.table import (
     release_expired,
     release_run,
     renew_runs,
+    require_epochs,
     require_free,
     require_live,
     require_run,
@@ -59,6 +61,7 @@ from derive.storage.metadata.descriptions import (
     Collection,
     CollectionUpdate,
     PastPart,
+    ResetTask,
     TaskCommit,
     TaskMove,
     TaskNote,
@@ -727,7 +730,8 @@ class Store:
         names: Sequence[str],
         parts: Mapping[str, SomeOf[str]] | None = None,
         undone: tuple[str, str] | None = None,
-    ) -> None:
+        epochs: Mapping[str, int] | None = None,
+    ) -> dict[str, ResetTask]:
         """Delete the derived data and the progress of tasks; their running processes are fenced.
 
         The tasks read their sources again from the beginning, as far as the history is kept.
@@ -736,8 +740,13 @@ class Store:
             names: names of the tasks.
             parts: for other tasks (by name), the state keys of the inputs that begin again.
             undone: collection and identifier of a load to undo in the same commit; None for none.
+            epochs: epochs that tasks must have, by name; 0 for a task that has never run.
+
+        Returns:
+            The tasks of `names` that had ever run, by name.
 
         Raises:
+            FencedError: a task has another epoch; nothing was deleted.
             ReadLoadError: the load has readers that were not reset; nothing was deleted.
             StorageError: compaction has merged the load with other documents; nothing was deleted.
             UsageError: the load does not exist; nothing was deleted.
@@ -745,8 +754,10 @@ class Store:
         """
         with self._metadata.transaction(wakes=True) as db:
             release_expired(db)
+            require_epochs(db, epochs or {})
             for name in names:
                 require_open(db, name, Door.TASK)
+            folders = {name: state.folder for name in names if (state := read_task(db, name)) is not None}
             for name in names:
                 for collection in (name, *internal_collections(db, name)):
                     empty_collection(db, collection)
@@ -758,6 +769,7 @@ class Store:
                 rewind_inputs(db, name, keys)
             if undone is not None:
                 undo_load(db, *undone)
+            return {name: ResetTask(epoch, folders.get(name, name)) for name, epoch in epochs_of(db, names).items()}
 
 
 def _cache_name(root: Path) -> str:

@@ -37,7 +37,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def in_between(
-    monkeypatch: pytest.MonkeyPatch, store: Store, method: str, change: Callable[[], None], *, is_before: bool
+    monkeypatch: pytest.MonkeyPatch, store: Store, method: str, change: Callable[[], object], *, is_before: bool
 ) -> None:
     """Have a change happen once, just before or after a step of a read."""
     owner = store.capabilities if method == "keep" else store

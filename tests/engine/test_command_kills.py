@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 import pytest
 from conftest import World, write_catalog
-from crash_client import CrashServer
+from crash_client import FENCED, CrashServer
 from crash_script import BASE
 
 from derive.catalog import load
@@ -140,9 +140,23 @@ def test_killed_reset_of_a_materialization_is_complete_or_absent(scene: Scene, f
     assert scene.times() == {2}
 
 
+def test_stopped_reset_of_a_materialization_is_refused_after_a_run(scene: Scene) -> None:
+    assert scene.do("reset", "k/stored", failpoint="reset.committing:1:pause") == -signal.SIGSTOP
+    scene.go_on()
+    assert scene.server.resume() == FENCED
+    assert scene.times() == {2}
+    assert not list((scene.folder / "data").rglob("restart*"))
+
+    assert scene.do("reset", "k/stored", failpoint="reset.committed:1:pause") == -signal.SIGSTOP
+    scene.go_on()
+    assert scene.server.resume() == 0
+    scene.go_on()
+    assert scene.times() == {4}
+
+
 SPLITS = [
     ("epoch.written", False),
-    ("epoch.renamed", False),
+    ("epoch.published", False),
     ("split.copied", False),
     ("split.copied:3", False),
     ("split.committed", True),

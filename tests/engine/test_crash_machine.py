@@ -30,7 +30,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from derive.catalog import load
 from derive.contents.reads import ReadOptions, read_rows
 from derive.document.clock import format_rfc3339
-from derive.shard.state import FOLD_BYTES, shard_folder
+from derive.shard.state import FOLD_BYTES, shard_folder, task_folder
 from derive.storage.metadata.chain import paths_of
 
 BASE = 1_700_000_000_000_000
@@ -334,13 +334,14 @@ class CrashMachine(RuleBasedStateMachine):
     def assert_tidy(self, world: World) -> None:
         """Every file belongs to something, and every shard is where the metadata says it is."""
         root = world.root
-        belong = {"metadata.db", "metadata.db-wal", "metadata.db-shm", "compaction.lock", "epochs.lock", "host.lock"}
+        belong = {"metadata.db", "metadata.db-wal", "metadata.db-shm", "host.lock"}
         belong |= {"commits", "folder-id"}
         for name in {**self.catalog.collections, **self.other.collections}:
             belong |= world.store.garbage.known(name)
         for name in DERIVED:
             task = world.task(name)
-            belong |= {f"state/{name}@/epoch", f"logs/{name}@.jsonl"} | paths_of(task.chains.values())
+            belong |= {str(file.relative_to(root)) for file in task_folder(root, name).glob("epochs/*")}
+            belong |= {f"logs/{name}@.jsonl"} | paths_of(task.chains.values())
             for number in range(task.shards):
                 folder = shard_folder(root, name, number, task.shards)
                 belong |= {str((folder / file).relative_to(root)) for file in ("state.db", "lock")}

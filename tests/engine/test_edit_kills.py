@@ -234,7 +234,7 @@ class Scene:
     def is_locked(self) -> bool:
         """Whether a process that is stopped has a lock for which others wait."""
         data = self.folder / "data"
-        for path in (data / "epochs.lock", *data.glob("state/**/lock")):
+        for path in data.glob("state/**/lock"):
             with path.open("a") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -29,7 +29,7 @@ from derive.materialize.stages import AnyPlan
 from derive.shard.progress import Message, Progress
 from derive.shard.state import task_folder
 from derive.storage.capability.table import TaskCapability
-from derive.storage.metadata.descriptions import TaskState
+from derive.storage.metadata.descriptions import ResetTask, TaskState
 from derive.storage.store import Store
 
 CATALOG = """
@@ -184,10 +184,12 @@ class SlowlyReset(Store):
         names: Sequence[str],
         parts: Mapping[str, SomeOf[str]] | None = None,
         undone: tuple[str, str] | None = None,
-    ) -> None:
-        super().reset(names, parts, undone)
+        epochs: Mapping[str, int] | None = None,
+    ) -> dict[str, ResetTask]:
+        done = super().reset(names, parts, undone, epochs)
         self._meanwhile.start()
         self._meanwhile.join(0.5)
+        return done
 
 
 def test_run_started_during_a_reset_loses_nothing(world: World) -> None:
@@ -286,5 +288,5 @@ def test_split_removes_the_former_shards(world: World) -> None:
 
     split(world.store, "f/counts")
 
-    shards = {path.name for path in task_folder(world.root, "f/counts").iterdir()} - {"epoch"}
+    shards = {path.name for path in task_folder(world.root, "f/counts").iterdir()} - {"epochs"}
     assert shards == {"00000000-7fffffff", "80000000-ffffffff"}

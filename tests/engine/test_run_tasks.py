@@ -218,9 +218,9 @@ def test_split_task_continues_with_twice_the_shards(tmp_path: Path) -> None:
     before = sorted(each.name for each in task_folder(world.root, "r/whole").iterdir())
 
     assert split(world.store, "r/whole") == 4
-    assert before == ["00000000-7fffffff", "80000000-ffffffff", "epoch"]
+    assert before == ["00000000-7fffffff", "80000000-ffffffff", "epochs"]
     after = sorted(each.name for each in task_folder(world.root, "r/whole").iterdir())
-    assert after == ["00000000-3fffffff", "40000000-7fffffff", "80000000-bfffffff", "c0000000-ffffffff", "epoch"]
+    assert after == ["00000000-3fffffff", "40000000-7fffffff", "80000000-bfffffff", "c0000000-ffffffff", "epochs"]
 
     world.ingest("r/numbers", [{"id": 100 + each["id"], "n": each["n"]} for each in documents], clock=None)
     world.wall += 10_000_000

@@ -480,9 +480,11 @@ def test_compaction_of_a_shadow_is_discarded_after_the_swap(tmp_path: Path) -> N
     segments = store.segments(spec)
     store.shadows.let_swap()
     shadowed.swap()
-    store.history.begin_files(spec.name, "compact-1")
-    assert segments
-    assert not store.history.replace(spec.name, segments, segments)
+    with store.task_capabilities.compacting() as capability:
+        assert capability is not None
+        store.history.begin_files(spec.name, "compact-1", capability)
+        assert segments
+        assert not store.history.replace(spec.name, segments, segments, capability)
     store.history.end_files("compact-1")
     assert store.segments(scene.world.catalog.collections["a/copies"]) != []
 
@@ -493,7 +495,7 @@ def test_next_run_removes_a_shadow_that_a_killed_process_has_dropped(tmp_path: P
     shadowed = scene.shadow()
     shadowed.run.step()
     shadowed.run.close()
-    assert store.shadows.drop() == ["a/again@2", "a/copies@2"]  # and not the rest of `drop_shadows`
+    assert list(store.shadows.drop()) == ["a/again@2", "a/copies@2"]  # and not the rest of `drop_shadows`
     scene.world.catalog = catalog
     scene.go_on()
     left = [path for kind in ("collections", "state") for path in (scene.world.root / kind).rglob("*@2@*/**/*")]

@@ -19,14 +19,9 @@ from derive.shard.state import FOLD_BYTES, fold, open_state, publish_epoch
 from derive.storage.store import Store
 
 
-def write_epoch(root: Path, task: str, epoch: int) -> None:
-    with publish_epoch(root, task, epoch):
-        pass
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write_epoch(tmp_path, "task", 1)
+    publish_epoch(tmp_path, "task", 1)
     return tmp_path / "state" / "task@" / "shard"
 
 
@@ -120,7 +115,7 @@ def test_long_log_is_folded(folder: Path) -> None:
 @given(steps=st.lists(st.tuples(st.sampled_from(["commit", "lose", "fail", "fold", "copy"]), st.integers(0, 40_000))))
 def test_committed_state_is_independent_of_folding(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as root:
-        write_epoch(Path(root), "task", 1)
+        publish_epoch(Path(root), "task", 1)
         folder = Path(root) / "state" / "task@" / "shard"
         committed: str | None = None
         names: list[str] = []
@@ -252,7 +247,7 @@ def test_database_of_another_attempt_is_refused(folder: Path) -> None:
 
 def test_fenced_run_is_refused(folder: Path, tmp_path: Path) -> None:
     append(folder, None, "a")
-    write_epoch(tmp_path, "task", 2)
+    publish_epoch(tmp_path, "task", 2)
 
     with pytest.raises(FencedError, match="another flowctl has fenced 'task'"):
         append(folder, "a-0", "b")
@@ -261,10 +256,10 @@ def test_fenced_run_is_refused(folder: Path, tmp_path: Path) -> None:
 
 
 def test_epoch_never_decreases(folder: Path, tmp_path: Path) -> None:
-    write_epoch(tmp_path, "task", 3)
+    publish_epoch(tmp_path, "task", 3)
 
     with pytest.raises(FencedError, match="another flowctl has fenced 'task'"):
-        write_epoch(tmp_path, "task", 2)
+        publish_epoch(tmp_path, "task", 2)
     with open_state(folder, attempt=attempt("a", epoch=3), committed=None) as db:
         db.execute("CREATE TABLE mine (n INTEGER)")
 

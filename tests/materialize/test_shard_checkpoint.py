@@ -107,9 +107,9 @@ def test_reset_marker_decides_which_bindings_are_cleared(
 def test_reset_marker_records_progress_of_bindings(tmp_path: Path) -> None:
     places = {"b0": Place("c/one", 10), "b1": Place("c/two", 0)}
     first = next_reset(tmp_path, "a/view", TaskState("a/view", 1, {"b0": 50, "b1": 60}, {}, places=places))
-    announce(tmp_path, "a/view", first)
+    announce(tmp_path, "a/view", first, 1)
     assert last_reset(tmp_path, "a/view") == ResetMarker()
-    settle(tmp_path, "a/view", None)
+    settle(tmp_path, "a/view", None, 2)
     assert last_reset(tmp_path, "a/view") == first
     assert first.ends == {"b0": ("c/one", 40), "b1": ("c/two", 60)}
 
@@ -128,21 +128,23 @@ def test_announced_reset_is_valid_if_nothing_was_stored_since(
     tmp_path: Path, state: TaskState | None, *, counts: bool
 ) -> None:
     first, second = ResetMarker("first"), ResetMarker("second", {"b0": ("c/one", 40)})
-    announce(tmp_path, "a/view", first)
-    settle(tmp_path, "a/view", None)
-    announce(tmp_path, "a/view", second)
+    announce(tmp_path, "a/view", first, 1)
+    settle(tmp_path, "a/view", None, 2)
+    announce(tmp_path, "a/view", second, 2)
+    settle(tmp_path, "a/view", None, 2)
+    assert last_reset(tmp_path, "a/view") == first  # the other reset may be in progress
     for _ in range(2):
-        settle(tmp_path, "a/view", state)
+        settle(tmp_path, "a/view", state, 3)
         assert last_reset(tmp_path, "a/view") == (second if counts else first)
-    settle(tmp_path, "a/view", None)
+    settle(tmp_path, "a/view", None, 4)
     assert last_reset(tmp_path, "a/view") == (second if counts else first)
 
 
 def test_refills_of_a_swap_replace_their_rows_together(tmp_path: Path) -> None:
     places = {key: Place(f"c/{key}", 0) for key in ("b0", "b1.v2", "b2", "b3")}
     state = TaskState("a/view", 1, dict.fromkeys(places, 5), {}, places=places)
-    announce(tmp_path, "a/view", next_reset(tmp_path, "a/view", state, ["b0", "b1.v2"], is_swap=True))
-    settle(tmp_path, "a/view", None)
+    announce(tmp_path, "a/view", next_reset(tmp_path, "a/view", state, ["b0", "b1.v2"], is_swap=True), 1)
+    settle(tmp_path, "a/view", None, 2)
     restart = next_reset(tmp_path, "a/view", state, ["b2", "b3"])
     limits = dict.fromkeys(["b0", "b1.v2", "b2", "b3"], 10)
 

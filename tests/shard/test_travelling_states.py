@@ -108,11 +108,11 @@ class Cluster:
     def driver(self, most_attempts: int = 3) -> Iterator[None]:
         """Run the task until another driver fences this one."""
         capability, state = self.store.acquire_task(TASK, 1)
-        with suppress(FencedError), publish_epoch(self.root, TASK, capability.epoch):
-            pass
+        with suppress(FencedError):
+            publish_epoch(self.root, TASK, capability.epoch)
         yield
         kept = paths_of(state.chains.values())
-        remove_objects(self.root, TASK, keep=kept, epoch=capability.epoch)
+        remove_objects(self.root, TASK, capability.epoch, keep=kept)
         checkpoint = Checkpoint({}, {}, 1, state.tokens, "", state.chains)
         for number in range(1, 1000):
             cache, ready = self.machine(), list[Prepared]()
@@ -304,7 +304,7 @@ def test_objects_of_later_epochs_and_other_files_stay(tmp_path: Path) -> None:
     for name in names:
         blobs.put(name, b"x")
 
-    remove_objects(tmp_path, "t", keep=names[:1], epoch=2)
+    remove_objects(tmp_path, "t", 2, keep=names[:1])
     assert sorted(blobs.list("chains/t@", "*")) == [names[0], *names[2:]]
-    remove_objects(tmp_path, "t")
+    remove_objects(tmp_path, "t", 3)
     assert blobs.list("chains/t@", "*") == names[3:]

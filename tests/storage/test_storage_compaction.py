@@ -18,7 +18,7 @@ from derive.contents.reads import ReadOptions, read_rows
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError
 from derive.protocol.specs import SelectorSpec
-from derive.storage.capability.table import Capability
+from derive.storage.capability.table import Capability, TaskCapability
 from derive.storage.compaction import Compaction, Forecast, MergeSizes, choose, compact, forecast
 from derive.storage.history import History
 from derive.storage.metadata.owner import Door
@@ -102,7 +102,7 @@ class Killed(History):
         super().__init__(store._metadata)
 
     @override
-    def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
+    def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment], capability: TaskCapability) -> bool:
         raise KeyboardInterrupt
 
 
@@ -132,8 +132,8 @@ class Unknown(History):
         super().__init__(store._metadata)
 
     @override
-    def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
-        super().replace(name, old, new)
+    def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment], capability: TaskCapability) -> bool:
+        super().replace(name, old, new, capability)
         raise StorageError("the outcome is unknown")
 
 
@@ -161,9 +161,9 @@ class ResetFirst(History):
         self._store = store
 
     @override
-    def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
+    def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment], capability: TaskCapability) -> bool:
         self._store.reset([name])
-        return super().replace(name, old, new)
+        return super().replace(name, old, new, capability)
 
 
 def test_collection_reset_during_compaction_stays_empty(tmp_path: Path) -> None:

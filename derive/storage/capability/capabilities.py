@@ -24,10 +24,12 @@ from derive.storage.capability.table import (
     Capability,
     TaskCapability,
     acquire,
+    acquire_compaction,
     acquire_input,
     clone,
     dataflow_frontiers,
     downgrade,
+    epochs_of,
     find,
     index_holder,
     is_live,
@@ -694,6 +696,26 @@ class TaskCapabilities:
         """Return the names of the tasks whose run capabilities were fenced, or have ended."""
         with self._metadata.snapshot() as db:
             return [capability.task for capability in capabilities if not is_live(db, capability.id)]
+
+    @contextmanager
+    def compacting(self) -> Iterator[TaskCapability | None]:
+        """Yield the exclusive right to compact while the block runs; None if another process or thread has it."""
+        with self._metadata.transaction(synced=False) as db:
+            capability = acquire_compaction(db)
+        if capability is None:
+            yield None
+            return
+        try:
+            with Renewals(self._metadata).renewed(capability.id):
+                yield capability
+        finally:
+            with suppress(FlowError), self._metadata.transaction(synced=False) as db:  # otherwise it expires
+                release(db, capability.id)
+
+    def epochs(self, tasks: Iterable[str]) -> dict[str, int]:
+        """Return the epochs of the tasks that have ever run, also after a reset."""
+        with self._metadata.snapshot() as db:
+            return epochs_of(db, tasks)
 
     # Materialized views and indexes
 

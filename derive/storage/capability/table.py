@@ -12,6 +12,8 @@ A capability belongs to a process or to a task.
 - The write capabilities of a task are exclusive. One transaction acquires them together with the run capability, and
   they end together. A new run capability fences the previous run (law L5). If the process of a task is visible and
   alive, the run capability does not expire, and can only be fenced.
+- The right to compact is the run capability of a task of its own, `compaction:`. One process at a time has it. Others
+  wait for its end, so it expires in any case.
 
 All functions take a transaction of the metadata database. The table names collections by name, and a rename changes
 these names; values of `Capability` name collections by identifier.
@@ -19,7 +21,7 @@ these names; values of `Capability` name collections by identifier.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Any, Literal, TypeAlias
@@ -250,7 +252,7 @@ def release_expired(db: Transaction) -> None:
     now = db.now()
     dead = {process: is_dead(process) for process in {row[4] for row in rows}}  # each check reads a file
     for identifier, kind, collection, task, process, expires in rows:
-        is_late = expires < now and not (kind == "run" and is_local(process))
+        is_late = expires < now and not (kind == "run" and task != COMPACTION and is_local(process))
         if not is_late and not dead[process]:
             continue
         if kind == "run":
@@ -374,6 +376,32 @@ def acquire_run(
     return TaskCapability(identifier, task, epoch, dict(frontiers))
 
 
+COMPACTION = "compaction:"
+"""Name of the task whose run capability is the right to compact; no task of a catalog has a colon in its name."""
+
+
+def acquire_compaction(db: Transaction) -> TaskCapability | None:
+    """Acquire the right to compact; return None if another process or thread has it."""
+    release_expired(db)
+    if run_capability(db, COMPACTION) is not None:
+        return None
+    return acquire_run(db, COMPACTION, 0, {})
+
+
+def require_compaction(db: Transaction, capability: TaskCapability) -> None:
+    """Renew the right to compact.
+
+    Raises:
+        FencedError: the right has expired.
+    """
+    if not is_live(db, capability.id):
+        raise FencedError(
+            f"this process was silent for {LIFETIME // 1_000_000} s while it compacted, so another process may compact",
+            hint="nothing is lost; run the command again",
+        )
+    renew(db, capability.id)
+
+
 def require_run(db: Transaction, capability: TaskCapability, names: Sequence[str] = ()) -> None:
     """Renew a run capability; raise an error if it has ended or was fenced.
 
@@ -396,6 +424,34 @@ def require_run(db: Transaction, capability: TaskCapability, names: Sequence[str
     if lost:
         raise _superseded(lost[0])
     renew(db, capability.id)
+
+
+def epochs_of(db: Transaction, tasks: Iterable[str]) -> dict[str, int]:
+    """Return the epochs of the tasks that have ever run, also after a reset."""
+    epochs = {task: db.execute("SELECT epoch FROM task WHERE name = ?", (task,)).get for task in tasks}
+    return {task: epoch for task, epoch in epochs.items() if epoch is not None}
+
+
+def every_epoch(db: Transaction) -> dict[str, int]:
+    """Return the epochs of all tasks that have ever run."""
+    rows: list[Any] = db.execute("SELECT name, epoch FROM task").fetchall()
+    return dict(rows)
+
+
+def require_epochs(db: Transaction, epochs: Mapping[str, int]) -> None:
+    """Raise an error if a run of another epoch has begun, or if a task was reset.
+
+    Args:
+        db: a transaction.
+        epochs: the epoch of each task, by name; 0 for a task that has never run.
+
+    Raises:
+        FencedError: the epoch of a task is another.
+    """
+    present = epochs_of(db, epochs)
+    for task, epoch in epochs.items():
+        if present.get(task, 0) != epoch:
+            raise _superseded(task)
 
 
 def renew_runs(db: Transaction) -> None:

@@ -80,6 +80,19 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class ResetTask:
+    """A task that was reset.
+
+    Attributes:
+        epoch: its epoch since the reset.
+        folder: the task in whose folder its former state is.
+    """
+
+    epoch: int
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
 class TaskState:
     """Description of a task.
 

@@ -39,6 +39,11 @@ def is_local(name: str) -> bool:
     return host == socket.gethostname() and namespace in ("", _namespace())
 
 
+def local_pid(name: str) -> int | None:
+    """Return the number of a process in the PID namespace of this process; None for other processes."""
+    return int(_parts(name)[1]) if is_local(name) else None
+
+
 def is_dead(name: str) -> bool:
     """Return true if a process is known to have ended; the end of an invisible process is not known."""
     if name == this_process():

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import apsw
 from typing_extensions import override
@@ -23,6 +23,7 @@ from derive.storage.blobs import translated
 from derive.storage.metadata.commit_signal import FileSignal
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.identity import CommitCount, count_commit, require_known, require_new
+from derive.storage.metadata.process import is_stopped, kill, local_pid, lock_holder
 from derive.storage.metadata.sql_database import absorb, remove_absorbed
 from derive.storage.metadata.sqlite_tables import (
     FORMAT,
@@ -190,7 +191,7 @@ class SqliteMetadata(Metadata):
                 self._synced = None  # an interrupt leaves the setting unknown
                 self._db.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
                 self._synced = synced
-            self._db.execute("BEGIN IMMEDIATE")
+            self._begin()
             try:
                 self.admit(self._db)
                 yield self._db
@@ -214,6 +215,22 @@ class SqliteMetadata(Metadata):
                 self._count.write(count)
             self._own_wakes += wakes
         self.notify(others=wakes)
+
+    def _begin(self) -> None:
+        """Begin a write transaction.
+
+        A process with capabilities that was stopped in its own transaction for longer than the time limit is killed,
+        which undoes the transaction. A server of PostgreSQL ends the transaction of a stopped process, too.
+        """
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            pid = lock_holder(Path(f"{self.path}-shm").stat(), "POSIX")
+            holders: list[Any] = self._db.execute("SELECT DISTINCT holder FROM capability").fetchall()
+            names = [name for (name,) in holders if pid is not None and local_pid(name) == pid]
+            if pid is None or not is_stopped(pid) or not any(map(kill, names)):
+                raise
+            self._db.execute("BEGIN IMMEDIATE")
 
     def _end_interrupted(self) -> None:
         """Roll back a transaction that Ctrl-C has interrupted between its begin and its block."""
