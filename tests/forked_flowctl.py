@@ -31,6 +31,8 @@ _ROOT = Path(__file__).parents[1]
 _LARGEST_ORDER = 1 << 18
 _END = b"end"
 _INHERITED = "FORKED_FLOWCTL"
+HOST = "FORKED_HOST"
+"""Variable of the environment of a command that is to run on a machine with this host name."""
 _ISOLATED = ["-s", "-P", "-X", "utf8"]
 _HARNESS = "flow_harness.main"
 _NAME = "of-{}"
@@ -243,6 +245,8 @@ def _take_place(order: dict[str, Any], streams: list[int]) -> None:
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
+    if host := os.environ.get(HOST):
+        socket.gethostname = lambda: host
 
 
 def _run_flowctl(arguments: list[str], server: int) -> None:
