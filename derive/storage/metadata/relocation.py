@@ -86,7 +86,8 @@ def move_to_postgres(
             copied = _fill_and_mark(root, place, host, connection, progress)
         elif former != place.shown:
             raise UsageError(f"the metadata of {root} are on their way to {former}", hint=f"complete it: --to {former}")
-        elif present is None or present.identifier != known_folder_id(root):
+        elif present is None or (present.identifier, present.protocol) != (known_folder_id(root), PROTOCOL):
+            # Nothing has used the place, which the folder does not name yet; another release may have filled it.
             copied = _fill_again(database, place, connection, progress)
         activate(connection)
         reach("move.activated")
@@ -139,14 +140,12 @@ def _opened_alone(root: Path, host: Host) -> Iterator[SqliteMetadata]:
         lock.release()
 
 
-def _fill_again(
-    database: Path, place: Place, connection: Connection, progress: Progress, *, replaces: bool = False
-) -> list[CopiedTable]:
-    """Copy the metadata of a database that no process uses."""
+def _fill_again(database: Path, place: Place, connection: Connection, progress: Progress) -> list[CopiedTable]:
+    """Copy the metadata of a database that no process uses; an earlier copy is replaced, also if it is in force."""
     with closing(SqliteConnection(str(database), apsw.SQLITE_OPEN_READWRITE)) as db:
         db.execute("BEGIN")
         identity = identity_of(db)
-        require_place(find_schema(connection, place), place, identity[0], replaces=replaces)
+        require_place(find_schema(connection, place), place, identity[0], replaces=True)
         return fill(connection, place, SqliteTables(db), identity, progress)
 
 
@@ -164,7 +163,7 @@ def fill_place(root: Path, database: Path, place: Place) -> None:
         StorageError: the place cannot be used.
     """
     with used_alone(place) as connection:
-        _fill_again(database, place, connection, lambda done, total: None, replaces=True)
+        _fill_again(database, place, connection, lambda done, total: None)
         activate(connection)
     write_place(root, place)
     remove_database(database)
