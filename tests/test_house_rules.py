@@ -73,7 +73,6 @@ SMALL_MODULES = {
     "derive/sql/backends.py": "leaf: sessions of a server",
     "derive/sql/transactions/counters.py": "leaf: numbers of identity columns and sequences",
     "derive/storage/metadata/joining.py": "leaf: the opening of metadata and restores share it",
-    "derive/storage/metadata/location.py": "a choice that needs the opened metadata",
     "derive/storage/metadata/recorded_location.py": "leaf: opening the metadata reads it",
     "derive/storage/segments/clocks.py": "keeps Arrow out of the start",
     "connectors/derive_python/flow_harness/pandas_import.py": "a seam: the one use of an interface of Arrow",

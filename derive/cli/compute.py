@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from derive.cli.monitoring import monitoring_options, shown
-from derive.cli.options import metadata_option, open_store
+from derive.cli.options import DataFolder, metadata_option, open_store
 
 if TYPE_CHECKING:
     import threading
@@ -37,8 +37,8 @@ _FOLDER = "compute"
     "--data",
     envvar="FLOW_DATA",
     required=True,
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="The data folder.  [env FLOW_DATA]",
+    type=DataFolder(path_type=Path, file_okay=False, exists=True),
+    help="The data folder; with --metadata, also a URL.  [env FLOW_DATA]",
 )
 @metadata_option
 @click.option(

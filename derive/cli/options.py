@@ -27,23 +27,30 @@ source_option = click.option(
 )
 
 
-class _DataFolder(click.Path):
-    """A parameter that is the path of a data folder."""
+class DataFolder(click.Path):
+    """A parameter that is the path of a data folder, or the URL of its segments if its metadata is in PostgreSQL."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path; a URL is an error."""
-        if ":/" in str(value):
-            from derive.storage.location import require_folder
+        """Return the path; for a URL, the path of the folder of this machine."""
+        if ":/" in str(value) and not (ctx and ctx.resilient_parsing):
+            from derive.storage.location import ObjectFolder, is_url, require_folder
 
-            require_folder(value)
+            place = named_metadata()
+            if place is None:
+                require_folder(value)
+            elif is_url(value):
+                from derive.storage.metadata.location import work_folder
+
+                value = work_folder(ObjectFolder.of(str(value)), place)
         return super().convert(value, param, ctx)
 
 
 data_option = click.option(
     "--data",
     envvar="FLOW_DATA",
-    type=_DataFolder(path_type=Path, file_okay=False),
-    help="The data folder.  [default: .flow beside the source; env FLOW_DATA]",
+    type=DataFolder(path_type=Path, file_okay=False),
+    help="The data folder; with --metadata, also a URL such as s3://bucket/prefix.  [default: .flow beside the source;"
+    " env FLOW_DATA]",
 )
 
 
@@ -62,6 +69,7 @@ metadata_option = click.option(
     "--metadata",
     envvar="FLOW_METADATA",
     metavar="URL",
+    is_eager=True,  # a URL of the data folder needs it
     expose_value=False,
     callback=_name_metadata,
     help="PostgreSQL database with the metadata of the data folder, which several machines then share; named when the"

@@ -207,7 +207,9 @@ def _opened(
     """Open the data folder, and serve its pages beside the run if `pages` is an address."""
     from derive.errors import UsageError
     from derive.storage.metadata.joining import is_joined
+    from derive.storage.metadata.location import states_of
 
+    cache = cache or states_of(folder)
     opening = partial(open_store, folder, cache=cache)
     with closing(attempt(opening)) as store, pages_beside(pages, source, folder):
         if cache is None and is_joined(folder):

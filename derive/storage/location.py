@@ -79,6 +79,11 @@ Location: TypeAlias = Path | ObjectFolder
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/")
 
 
+def is_url(data: str | Path) -> bool:
+    """Return true if a user names a URL as the data folder."""
+    return _URL.match(str(data)) is not None
+
+
 def require_folder(data: str | Path) -> None:
     """Raise an error if a user names a URL where the data folder is needed.
 
@@ -88,7 +93,8 @@ def require_folder(data: str | Path) -> None:
     if scheme := _URL.match(str(data)):  # the rest may have a password
         raise UsageError(
             f"the data folder cannot be at {scheme.group()}…, because it has databases",
-            hint="name a local folder, and keep only the segments of collections at the URL: --data DIR --segments URL",
+            hint="name a local folder, and keep only the segments of collections at the URL: --data DIR --segments URL;"
+            " or keep the metadata in PostgreSQL: --metadata postgresql://HOST/DATABASE",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -73,6 +74,31 @@ def test_commands_refuse_other_places(arguments: Sequence[str], message: str, tm
     status, _, err = flowctl(tmp_path, *arguments, env=named)
     assert status != 0
     assert message.format(folder=tmp_path) in err.replace("\n", " ")
+
+
+def test_commands_of_several_machines_need_only_urls(tmp_path: Path) -> None:
+    """Each machine has a folder of its own, with nothing that another machine needs."""
+    write_catalog(tmp_path, CATALOG)
+    (tmp_path / "events.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
+    urls = {**BARE, "FLOW_METADATA": server().metadata_url, "FLOW_DATA": f"file://{tmp_path}/objects"}
+
+    def on_machine(name: str, *arguments: str) -> tuple[int, str]:
+        status, out, _ = flowctl(tmp_path, *arguments, env={**urls, "FLOW_WORK": str(tmp_path / name)})
+        return status, out
+
+    assert on_machine("one", "ingest", "--collection", "m/events", "events.jsonl")[0] == 0
+    assert on_machine("two", "run", "--until-idle")[0] == 0
+    read = ["collections", "read", "--collection", "m/copies"]
+    assert on_machine("three", *read) == (0, '{"id":1}\n{"id":2}\n')
+    shutil.rmtree(tmp_path / "two")
+    (tmp_path / "events.jsonl").write_text('{"id": 3}\n')
+    assert on_machine("three", "ingest", "--collection", "m/events", "events.jsonl")[0] == 0
+    assert on_machine("two", "run", "--until-idle")[0] == 0  # a machine that has lost its disk
+    assert on_machine("one", *read)[1].count("\n") == 3
+    assert on_machine("one", "verify")[0] == 0
+    assert not list(tmp_path.glob("*/*/collections"))
+    status, _, err = flowctl(tmp_path, "status", env={**BARE, "FLOW_DATA": urls["FLOW_DATA"]})
+    assert (status, "or keep the metadata in PostgreSQL: --metadata" in err.replace("\n", " ")) == (2, True)
 
 
 def test_user_who_may_only_read_uses_commands_that_read(tmp_path: Path) -> None:

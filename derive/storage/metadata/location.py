@@ -7,15 +7,23 @@ and a command that was killed in between can be repeated.
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 
+from derive.durable import sync
 from derive.errors import UsageError
 from derive.storage.location import ObjectFolder, claim
 from derive.storage.metadata.identity import identity_of
 from derive.storage.metadata.opening import open_metadata, this_host
+from derive.storage.metadata.place import Place
 from derive.storage.metadata.recorded_location import read_location, record_location
+from derive.storage.metadata.shared_opening import settle_place
 from derive.storage.metadata.transaction import Transaction
+
+_LOCATED = "location"
+"""Name of the file that a work folder has when it is complete."""
 
 
 def is_unused(db: Transaction) -> bool:
@@ -70,3 +78,36 @@ def _require_new(root: Path, present: ObjectFolder | None, *, is_new: bool) -> N
             f"the segments of the data folder {root} are in the folder itself",
             hint="leave out --segments; to move the segments, restore a backup with --segments into a new data folder",
         )
+
+
+# Data folders without a shared folder
+
+
+def work_folder(location: ObjectFolder, place: Place) -> Path:
+    """Return the folder of this machine for a data folder that is at a URL and in PostgreSQL.
+
+    The first call on a machine creates the data folder, or joins it. The folder has only logs, locks, temporary files
+    and a cache of states, and the files of materializations that run on this machine.
+
+    Args:
+        location: location of the segments.
+        place: place of the metadata.
+
+    Raises:
+        UsageError: the data folder at the place has its segments elsewhere.
+        StorageError: the place or the location cannot be used, or belongs to another data folder.
+    """
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    base = Path(os.environ.get("FLOW_WORK") or Path(home) / "flowctl").absolute()
+    root = base / sha256(f"{location.url} {place.where}".encode()).hexdigest()[:16]
+    if not (root / _LOCATED).exists():
+        settle_place(root, place, creates=True)
+        choose_location(root, location)
+        (root / _LOCATED).write_text(f"{location.url}\n")
+        sync(root)
+    return root
+
+
+def states_of(root: Path) -> Path | None:
+    """Return the folder for a cache of states in a work folder; None for another data folder, which needs none."""
+    return root / "states" if (root / _LOCATED).exists() else None
