@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_OFFSET_BYTES = 4
+"""Size of an offset of Arrow's texts."""
+
+_AROUND = 5
+"""Approximate number of quotes, colons and commas around a property's name and value."""
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class WrittenColumn(Sequence[JSON]):
@@ -61,6 +68,11 @@ class WrittenColumn(Sequence[JSON]):
         return WrittenColumn(
             self.array.take(numbers), texts, None if self.is_integer is None else self.is_integer[numbers]
         )
+
+    def text_bytes(self) -> int:
+        """Return the approximate size of the values as texts."""
+        texts = self.array if self.numbers is None else self.numbers
+        return int(texts.nbytes) - _OFFSET_BYTES * len(texts)
 
     def packable(self) -> pa.Array | list[JSON]:
         """Return the values: as an array if all are texts or all are integers, else as a list."""
@@ -135,6 +147,13 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.values[0])
+
+    def text_bytes(self) -> int | None:
+        """Return the approximate size of the documents as JSON texts; None if some values are objects of Python."""
+        if any(type(column) is not WrittenColumn for column in self.values):
+            return None
+        names = sum(map(len, self.names)) + _AROUND * len(self.names)
+        return len(self) * names + sum(column.text_bytes() for column in self.values if type(column) is WrittenColumn)
 
     def slice(self, begin: int, end: int) -> Columns:
         """Return the documents with indices in `[begin, end)`."""

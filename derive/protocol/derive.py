@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, overload, runtime_checkable
 
 from derive.document.columns import Columns
 from derive.document.pointer import JSON
@@ -31,6 +31,38 @@ Log: TypeAlias = Callable[[Level, str], None]
 Causes: TypeAlias = "Sequence[int] | np.ndarray"
 """Index in a batch of the causing document, for each published document."""
 
+
+class Integers(Sequence[int]):
+    """An array of integers, as a sequence for callers that want Python's integers. NumPy takes it without a copy.
+
+    Args:
+        array: the integers.
+    """
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        listed: int | list[int] = self._array[index].tolist()
+        return listed
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self[:])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return the array, for NumPy."""
+        return self._array if dtype is None else self._array.astype(dtype, copy=bool(copy))
+
+
 STATE_TABLES = frozenset({"flow_shard"})
 """Tables of the runtime in a shard's database, which a connector hides from lambdas."""
 
@@ -49,7 +81,8 @@ class ReadBatch:
         fields: for a connector that reads fields (`ReadsFields`), and if documents are not needed: for each transform,
             and then for each field in the connector's order, the values in the documents of the transform. A missing
             value is the schema's default, or None. For a connector that reads arrays (`ReadsArrays`), each field is an
-            Arrow array, where a missing value is null, or a list if no array can hold its values.
+            Arrow array, where a missing value is null, or a list if no array can hold its values; the other columns of
+            the batch are `Integers` then.
         written: returns a slice of the documents as the text of a JSON array, if the text is available; None otherwise.
             With it, a connector that only forwards documents avoids the parsing, which the first access to `documents`
             causes.

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
+import numpy as np
 import pyarrow as pa
 
 from derive.document.exact import parse_exact
 from derive.document.key_columns import Values
 from derive.document.pointer import JSON
 from derive.errors import InternalError
-from derive.protocol.derive import ReadsArrays, ReadsFields
+from derive.protocol.derive import Integers, ReadsArrays, ReadsFields
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import DerivationSpec, Document, TransformSpec
 from derive.schema.validator import fingerprint
@@ -149,7 +150,7 @@ class _Places:
 
 def source_batch(plan: Plan, reading: Reading, rows: ReadRows) -> SourceBatch:
     """Convert source rows to a batch for lambdas."""
-    transforms = rows.transforms.tolist()
+    transforms: Sequence[int] = Integers(rows.transforms) if reading.as_arrays else rows.transforms.tolist()
 
     def key_of(row: int) -> bytes:
         key: bytes = rows.keys[row].as_py()
@@ -169,7 +170,7 @@ def source_batch(plan: Plan, reading: Reading, rows: ReadRows) -> SourceBatch:
             written=unparsed.written,
             seq_of=seq_of,
         )
-    present = set(transforms)
+    present = set(np.unique(rows.transforms).tolist())
     fields = [
         FieldValues(reading, rows if present == {index} else rows.filter(rows.transforms == index)).all_of(index)
         if index in present

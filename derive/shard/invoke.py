@@ -38,6 +38,7 @@ from derive.protocol.derive import (
     Causes,
     ColumnSession,
     DeriveSession,
+    Integers,
     PublishedColumns,
     PublishedDocuments,
     ReadBatch,
@@ -137,7 +138,7 @@ class SourceBatch:
     """Parsed source documents in processing order; the columns are parallel.
 
     Attributes:
-        transforms: index of the transform that reads each document.
+        transforms: index of the transform that reads each document; `Integers` for a connector that reads arrays.
         adjusted: adjusted timestamps, an int64 array.
         key_of: returns the packed key of a document, for error messages.
         documents: parsed documents; with `fields`, loaded on access.
@@ -147,7 +148,7 @@ class SourceBatch:
         seq_of: returns the sequence number of a document, for a quarantine.
     """
 
-    transforms: list[int]
+    transforms: Sequence[int]
     adjusted: np.ndarray
     key_of: Callable[[int], bytes]
     documents: Sequence[Document]
@@ -393,10 +394,10 @@ class Invoker:
 
     def _run(self, source: SourceBatch, *, as_columns: bool) -> Iterator[Published]:
         """Run valid documents."""
-        read = (source.adjusted - self._offsets.take(source.transforms)).tolist()
-        batch = ReadBatch(
-            source.transforms, source.adjusted.tolist(), read, source.documents, source.fields, source.written
-        )
+        read = source.adjusted - self._offsets.take(np.asarray(source.transforms))
+        listed = Integers if isinstance(source.transforms, Integers) else np.ndarray.tolist
+        clocks = listed(source.adjusted), listed(read)
+        batch = ReadBatch(source.transforms, *clocks, source.documents, source.fields, source.written)
         parts = None
         are_many = as_columns and len(batch.documents) >= self._many
         if are_many and self._columns is not None:

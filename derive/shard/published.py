@@ -156,7 +156,9 @@ class Published:
 
     @property
     def weight(self) -> int:
-        """Return the approximate memory of the documents, bytes."""
+        """Return the approximate memory of the documents as objects, bytes."""
+        if isinstance(self.content, Columns) and (size := self.content.text_bytes()) is not None:
+            return len(self) * _OBJECT_BYTES + _TEXT_BYTES * size
         sample = self.content.take(np.arange(0, len(self), _SAMPLE)).documents()
         return weigh(sample, 1) * len(self) // max(len(sample), 1)
 

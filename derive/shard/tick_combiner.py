@@ -33,6 +33,7 @@ from derive.shard.published import Combined, Content, Documents, Published, RowM
 from derive.storage.segments.partition import MakeLabels, compile_labels
 from derive.storage.segments.rows import KEY, SEQ, KeyRows, NumberedRows, PublishedRows, WrittenRows, ascending, concat
 from derive.storage.segments.sorter import Sorter, Spill
+from derive.storage.segments.writer import WRITE_SIZES
 from derive.time import tick_begin
 
 
@@ -72,7 +73,7 @@ class KeyFold:
             raise self._validator.violation(folded[-1], key=show_key(key), positions=self._positions)
 
 
-def combine_ended(parts: Sequence[Published], tick: int, fold: KeyFold, make: RowMaker) -> WrittenRows:
+def combine_ended(parts: Sequence[Published], tick: int, fold: KeyFold, make: RowMaker) -> Iterator[WrittenRows]:
     """Combine the publications of ended ticks.
 
     Args:
@@ -81,15 +82,20 @@ def combine_ended(parts: Sequence[Published], tick: int, fold: KeyFold, make: Ro
         fold: reducer of documents.
         make: converter of documents to rows.
 
-    Returns:
-        Rows in storage order.
+    Yields:
+        Rows in storage order. The usual documents, which are unique and in order, are yielded in pieces, so that a
+        piece is stored while the next one is written as text.
     """
-    ticks = np.concatenate([part.clocks for part in parts]) // tick
-    groups = _groups(ticks, pa.concat_arrays([part.key_array for part in parts]))
-    ascending = np.sort(groups)
-    several = ascending[1:][ascending[1:] == ascending[:-1]]
+    clocks = np.concatenate([part.clocks for part in parts])
+    keys = pa.concat_arrays([part.key_array for part in parts])
+    ticks = clocks // tick
+    groups, several = _grouped(ticks, keys)
     if not several.size:
-        return _alone(parts, make).in_order()
+        if (np.diff(clocks) > 0).all():
+            yield from (_alone(piece, make) for piece in _pieces(parts))
+        else:
+            yield _alone(parts, make).in_order()
+        return
     is_alone = np.isin(groups, several, invert=True)
     borders = np.cumsum([len(part) for part in parts])[:-1]
     alone, others = [], []
@@ -101,7 +107,35 @@ def combine_ended(parts: Sequence[Published], tick: int, fold: KeyFold, make: Ro
     rows = [_folded(others, fold, make)]
     if alone:
         rows.append(_alone(alone, make))
-    return concat(rows).in_order()
+    yield concat(rows).in_order()
+
+
+def _pieces(parts: Sequence[Published]) -> Iterator[Sequence[Published]]:
+    """Yield groups of consecutive parts, each but the last with at least as many documents as a row group."""
+    held: list[Published] = []
+    for part in parts:
+        held.append(part)
+        if sum(map(len, held)) >= WRITE_SIZES.row_group:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+def _grouped(ticks: np.ndarray, keys: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return a group number for each document, and the groups of several documents."""
+    if _ascend(ticks, keys):
+        return np.arange(len(ticks)), np.empty(0, dtype=np.int64)
+    groups = _groups(ticks, keys)
+    ascending = np.sort(groups)
+    return groups, ascending[1:][ascending[1:] == ascending[:-1]]
+
+
+def _ascend(ticks: np.ndarray, keys: pa.BinaryArray) -> bool:
+    """Return whether the keys of each tick ascend, like consecutive numbers: then no two documents share a key."""
+    first = len(keys) - 1
+    ascends = pc.less(keys.slice(0, first), keys.slice(1)).to_numpy(zero_copy_only=False)
+    return bool((ascends | (np.diff(ticks) > 0)).all())
 
 
 def _groups(ticks: np.ndarray, keys: pa.BinaryArray) -> np.ndarray:
@@ -398,7 +432,7 @@ class TickCombiner:
         parts = self._held
         self._end()
         if parts:
-            yield combine_ended(parts, self._tick, self._fold, self._make)
+            yield from combine_ended(parts, self._tick, self._fold, self._make)
 
 
 T = TypeVar("T", PublishedRows, KeyRows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -104,6 +105,24 @@ def test_rows_of_a_tick_are_yielded_at_the_next_tick() -> None:
     assert shown(first) == []
     assert shown(second) == [(1, 0, pack([1]), '{"k":1}'), (2, 0, pack([2]), '{"k":2}')]
     assert shown(last) == [(10, 0, pack([1]), '{"k":1}')]
+
+
+@pytest.mark.parametrize("again", [None, 0, 15_999])
+def test_large_ticks_are_yielded_in_order(again: int | None) -> None:
+    numbers = [*range(30_000)] if again is None else [*range(30_000), again]
+    documents: Documents = [(clock, {"k": number, "n": 1}) for clock, number in enumerate(numbers)]
+    expected = [(clock, 0, pack([number]), f'{{"k":{number},"n":1}}') for clock, number in enumerate(numbers)]
+    if again is not None:
+        expected[again : again + 1] = []
+        expected[-1] = (30_000, 0, pack([again]), f'{{"k":{again},"n":2}}')
+    with tempfile.TemporaryDirectory() as folder, Spill(Path(folder), 1 << 30) as spill:
+        combiner = TickCombiner(replace(SPEC, tick=1_000_000), spill)
+        for part in cut(documents, [9_000] * 3):
+            assert list(combiner.add(published_of(part))) == []
+        rows = list(combiner.close())
+
+    assert [len(part) for part in rows] == ([18_000, 12_000] if again is None else [30_000])
+    assert shown(rows) == expected
 
 
 def test_documents_that_cannot_be_combined_are_reported() -> None:

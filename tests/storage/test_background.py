@@ -160,11 +160,12 @@ def test_failed_start_of_a_file_leaves_no_file(tmp_path: Path) -> None:
 
 def test_row_groups_keep_their_order(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path, SPEC, "ordered", WriteSizes(row_group=100))
-    for begin in range(0, 1_050, 50):
-        writer.write(rows(begin, 50))
+    for begin in range(0, 1_050, 70):
+        writer.write(rows(begin, 70))
 
     (segment,) = writer.close()
 
     file = pq.ParquetFile(tmp_path / segment.path)
-    assert file.num_row_groups == 11
+    sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+    assert sizes == [100] * 10 + [50]
     assert file.read(["clock"])["clock"].to_pylist() == list(range(1_050))

@@ -159,7 +159,7 @@ class _OpenFile:
         self.buffered_bytes += rows.nbytes
         self.rows += len(rows)
         if self.buffered_rows >= self.row_group:
-            self.flush()
+            self.flush(self.buffered_rows // self.row_group * self.row_group)
 
     def _flat(self, rows: StoredRows) -> pa.RecordBatch:
         """Return rows in the file's schema, in which each typed column is a column of its own."""
@@ -169,12 +169,15 @@ class _OpenFile:
         arrays = [*rows.batch.columns[: len(StoredRows.SCHEMA)], *map(fields.field, range(fields.type.num_fields))]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def flush(self) -> None:
-        """Encode and write the buffered rows in the background."""
+    def flush(self, count: int | None = None) -> None:
+        """Encode and write the first `count` buffered rows, or all of them, in the background."""
         if self.buffered:
             rows = pa.Table.from_batches(self.buffered)
-            self.background.begin(partial(self.writer.write_table, rows, row_group_size=self.row_group))
-            self.buffered, self.buffered_rows, self.buffered_bytes = [], 0, 0
+            first = rows.slice(0, count)
+            self.background.begin(partial(self.writer.write_table, first, row_group_size=self.row_group))
+            self.buffered = rows.slice(len(first)).to_batches()
+            self.buffered_rows = len(rows) - len(first)
+            self.buffered_bytes = self.buffered_bytes * self.buffered_rows // len(rows)
 
     def end(self) -> None:
         """Encode and write the rest of the rows."""
