@@ -116,6 +116,7 @@ def generate_package(spec: DerivationSpec, config_schema: JSON, library: str = "
         library: library of the models of documents, `pydantic` or `msgspec`.
     """
     declarations = _StructDeclarations if library == "msgspec" else _Declarations
+    base, fields = ("(Struct, eq=False)", _STRUCT_FIELDS) if library == "msgspec" else ("", _FIELDS)
     taken = {*_TAKEN, *(source_of(transform.name) for transform in spec.transforms)}
     parts = [
         _HEAD.format(head=f"# {GENERATED} from the schemas of {spec.name} and of its sources: changes are lost."),
@@ -127,7 +128,7 @@ def generate_package(spec: DerivationSpec, config_schema: JSON, library: str = "
         source, read = source_of(transform.name), read_of(transform.name)
         parts += declarations(spec.sources[transform.input.source].read_schema, source, taken).texts()
         columns = ", ".join(map(str, columns_of(spec.sources[transform.input.source].read_schema)))
-        reads.append(_READ.format(read=read, source=source, columns=columns))
+        reads.append(_READ.format(read=read, base=base, columns=columns, fields=fields.format(source=source)))
         methods.append(_METHOD.format(method=method_of(transform.name), read=read))
     parts += _Declarations(config_schema, "EndpointConfig", taken).texts()
     parts.append(_ENVELOPES.format(reads="".join(reads)))
@@ -196,17 +197,11 @@ if not TYPE_CHECKING:
 """
 
 _READ = '''
-    class {read}:
+    class {read}{base}:
         """A document to process, and its times."""
 
         # with @arrow: flow_row: int64, {columns}, and flow_published_at and flow_now: timestamp
-        __slots__ = ("_published", "doc")
-        doc: {source}
-
-        def __init__(self, doc: {source}, published: int) -> None:
-            self.doc = doc
-            self._published = published
-
+{fields}
         @property
         def published_at(self) -> datetime:
             """Return the time at which the document was published."""
@@ -217,6 +212,20 @@ _READ = '''
             """Return the time at which the document is processed: the publication and the read delay."""
             return datetime.now(UTC)
 '''
+
+_FIELDS = """\
+        __slots__ = ("_published", "doc")
+        doc: {source}
+
+        def __init__(self, doc: {source}, published: int) -> None:
+            self.doc = doc
+            self._published = published
+"""
+
+_STRUCT_FIELDS = """\
+        doc: {source}
+        _published: int
+"""
 
 _ENVELOPES = '''
 class ConnectorState(BaseModel):
@@ -290,15 +299,15 @@ class IDerivation(ABC):
     @property
     def state(self) -> Any:
         """Return the values of the document's shuffle key, a dict that is stored with the transaction."""
+        if self._flow_keyed is not None:
+            return self._flow_keyed.values()
         if "state" in self.__dict__:
             return self.__dict__["state"]
-        if self._flow_keyed is None:
-            raise AttributeError("self.state has values only while a document is processed")
-        return self._flow_keyed.values()
+        raise AttributeError("self.state has values only while a document is processed")
 
     @state.setter
     def state(self, value: Any) -> None:
-        if self._flow_keyed is None or "state" in self.__dict__:
+        if self._flow_keyed is None:
             self.__dict__["state"] = value
         else:
             self._flow_keyed.replace(value)

@@ -175,6 +175,17 @@ def test_l1_time_and_random_values_follow_the_document() -> None:
         assert one != other
 
 
+def test_l1_imported_modules_have_random_values_of_their_own() -> None:
+    files = (
+        ProjectFile("outer.py", b"import random\nfrom inner import VALUE\nVALUES = [random.random(), VALUE]\n"),
+        ProjectFile("inner.py", b"import random\nVALUE = random.random()\n"),
+    )
+    body = "import random\nbefore = [random.random() for _ in range({})]\nimport outer\nreturn {{'id': outer.VALUES}}"
+    first, other = (run(lambdas(body.format(count), files=files), [{"id": count}])[0][1] for count in (0, 1))
+    assert first == other
+    assert len(set(first["id"])) == 2
+
+
 def test_l1_hashes_are_equal_in_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(*next(iter(UNFORKED.items())))  # forks of one process have its hashes
     body = "return {'id': hash('a'), 'order': list({'a', 'b', 'c', 'd', 'e'})}"

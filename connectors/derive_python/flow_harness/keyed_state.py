@@ -20,6 +20,8 @@ _MISSING = object()
 _PLACE: ContextVar[object] = ContextVar("place")
 """The place of the document whose method started a task; threads have none."""
 
+_enter, _entered = _PLACE.set, _PLACE.get
+
 UNMENTIONED = (
     "the module uses {}, and none of its files mentions the word 'state', so no state is stored: mention it in a"
     " comment of the module"
@@ -62,7 +64,6 @@ class KeyedState:
         self._known: dict[Any, dict[Any, _Entry]] = {}  # by transform and types of components, entries by components
         self._frame: tuple[Sequence[int], Sequence[Any]] = ([], [])
         self._listed: list[_Entry | None] | None = None  # the entry of each document of the frame, once it is loaded
-        self._entry: _Entry | None = None
         self._is_used = False
         self._token = 0
         self.place: int | None = None
@@ -77,8 +78,9 @@ class KeyedState:
         self._entries, self._known = {}, {}
 
     def serve(self, derivation: Any) -> None:
-        """Give an instance of the author's class access to the values."""
-        derivation._flow_keyed = self
+        """Give an instance of the author's class access to the values, unless the instance has a `state` of its own."""
+        if "state" not in derivation.__dict__:
+            derivation._flow_keyed = self
 
     def prepare(
         self, transforms: Sequence[int], documents: Sequence[Any], models: Sequence[Any] = (), fields: Any = None
@@ -98,9 +100,8 @@ class KeyedState:
     def enter(self, place: int | None) -> None:
         """Make a document of the frame the present one; tasks of earlier documents have no more values."""
         self.place = place
-        self._entry = None if self._listed is None or place is None else self._listed[place]
-        self._token += 1
-        _PLACE.set(self._token)
+        self._token = token = self._token + 1
+        _enter(token)
 
     def _take_attributes(self, transform: int, models: Sequence[Any], fields: dict[str, str]) -> bool:
         """Take the keys from models whose components are all texts, or all integers; return whether this is possible.
@@ -142,9 +143,11 @@ class KeyedState:
         Raises:
             RuntimeError: no document is processed, or its transform has no key.
         """
-        entry = self._entry
-        if entry is not None and _PLACE.get(self._token) == self._token:
-            return entry.values
+        listed, place, token = self._listed, self.place, self._token
+        if listed is not None and place is not None and _entered(token) == token:
+            entry = listed[place]
+            if entry is not None:
+                return entry.values
         return self._present().values
 
     def _present(self) -> _Entry:
@@ -159,7 +162,6 @@ class KeyedState:
                 "self.state has the values of a document's shuffle key: it needs a method without @arrow, of a"
                 " transform that shuffles by locations ('shuffle: {key: [...]}')"
             )
-        self._entry = entry
         return entry
 
     def replace(self, values: dict[str, Any]) -> None:

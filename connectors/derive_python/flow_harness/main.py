@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import importlib.util
 import inspect
 import io
@@ -16,7 +17,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from itertools import repeat
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NoReturn
@@ -80,6 +81,7 @@ class Harness:
         self._is_broken = False
         self._differ = False  # documents of the batch differ in their properties, so they are no columns
         self._index: int | None = None
+        self._frame: tuple[Sequence[int], Sequence[int], Sequence[Any]] = ((0,), (-1,), (b"",))
         self._renew: Callable[[], object] = int  # begins the time of the event loop again
 
     async def serve(self) -> None:
@@ -161,6 +163,9 @@ class Harness:
         if commits is not self._types.IDerivation.start_commit and not self._settings["keeps_state"]:
             raise TypeError(UNMENTIONED.format("start_commit"))
         self._class = derived
+        # What is loaded now stays: the collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
 
     def _imported(self, path: str) -> Any:
         """Return the author's module at a path relative to the import root."""
@@ -182,12 +187,12 @@ class Harness:
         calls = await self._begin(transforms, documents, clocks, frame.get("published", clocks))
         answer: Answer = ColumnAnswer() if frame.get("columns") and not self._differ else DocumentAnswer()
         sent, begun, last = elapsed(), 0, len(transforms) - 1
-        enter, set_present, failures = self._keyed.enter, present.set, self._failures
+        keeps_state, enter, failures = self._keeps_state, self._keyed.enter, self._failures
         for place, (method, read) in enumerate(calls):
             self._index = place - begun
-            if self._keeps_state:
+            present.index = place
+            if keeps_state:
                 enter(place)
-            set_present(clocks[place], transforms[place], documents, place)
             result = method(read)
             if type(result) is not list:
                 result = await _results(result)
@@ -214,7 +219,8 @@ class Harness:
         if self._arrow:
             ready = await self._tables(transforms, documents, clocks, published)
         self._renew()
-        present.set_frame()
+        self._frame = (clocks, transforms, documents)
+        present.set_frame(*self._frame)
         if models:
             first = transforms[0]
             return zip(repeat(self._methods[first]), map(self._reads[first], models, published), strict=False)
@@ -298,7 +304,7 @@ class Harness:
         self._keyed.enter(None)
         flushed = self._types.Response.Flushed()
         result = await _results(_called(self._derivation.flush, [self._updates, flushed]))
-        present.set_frame()
+        present.set_frame(*self._frame)
         self._renew()
         if flushed.state is not None:
             self._update(flushed.state)

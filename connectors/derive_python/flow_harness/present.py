@@ -15,6 +15,7 @@ import gc
 import hashlib
 import importlib.abc
 import importlib.machinery
+import itertools
 import os
 import random
 import sys
@@ -26,15 +27,11 @@ from typing import Any
 
 import pydantic_core
 
-_REAL_PERF_COUNTER = time.perf_counter
+elapsed = time.perf_counter
+"""Returns real seconds since an unspecified time."""
 
 _MOST_SHOWN = 500
 """Maximum number of characters of a document in a message."""
-
-
-def elapsed() -> float:
-    """Return real seconds since an unspecified time."""
-    return _REAL_PERF_COUNTER()
 
 
 class _Present:
@@ -42,49 +39,70 @@ class _Present:
 
     Attributes:
         transforms: names of the transforms, by index.
-        micros: timestamp in microseconds.
-        serial: number that changes with each document.
+        index: index of the document in its frame. The loop over a frame only sets this attribute, because a call for
+            each document takes longer.
         has_time: false while a method takes a batch.
     """
 
+    __slots__ = (
+        "_clocks", "_count", "_documents", "_first", "_has_chance", "_stream", "_stream_serial", "_which", "has_time",
+        "index", "transforms",
+    )  # fmt: skip
+
     def __init__(self) -> None:
         self.transforms: Sequence[str] = ()
-        self.micros = 0
-        self.serial = 0
-        self._transform = -1
-        self._documents: Sequence[Any] = ()
-        self._place = 0
+        self.index = 0
+        self._clocks: Sequence[int] = (0,)
+        self._which: Sequence[int] = (-1,)
+        self._documents: Sequence[Any] = (b"",)
+        self._first = 0  # serial number of the first document of the frame
         self._stream = b""
         self._stream_serial = -1  # the document that the stream is for
         self._count = 0
         self._has_chance = True
         self.has_time = True
 
-    def set(self, micros: int, transform: int, documents: Sequence[Any], place: int) -> None:
-        """Make a document of a frame the present one."""
-        self.micros, self._transform, self._documents, self._place = micros, transform, documents, place
-        self.serial += 1
+    @property
+    def micros(self) -> int:
+        """Return the timestamp in microseconds."""
+        return self._clocks[self.index]
+
+    @property
+    def serial(self) -> int:
+        """Return a number that changes with each document."""
+        return self._first + self.index
+
+    @serial.setter
+    def serial(self, number: int) -> None:
+        self._first = number - self.index
+
+    def _set(self, clocks: Sequence[int], transforms: Sequence[int], documents: Sequence[Any]) -> None:
+        self._first += len(self._clocks)
+        self.index = 0
+        self._clocks, self._which, self._documents = clocks, transforms, documents
+
+    def set_frame(self, clocks: Sequence[int], transforms: Sequence[int], documents: Sequence[Any]) -> None:
+        """Make the first document of a frame the present one; the documents have time and random values."""
+        self._set(clocks, transforms, documents)
+        self._has_chance = self.has_time = True
 
     def set_other(
         self, micros: int, transform: int, text: builtins.bytes, *, has_chance: bool, has_time: bool = True
     ) -> None:
         """Make a time the present one that is no document's."""
-        self.set(micros, transform, (text,), 0)
+        self._set((micros,), (transform,), (text,))
         self._has_chance, self.has_time = has_chance, has_time
 
     def place(self) -> str:
         """Return the transform and the document in words, without the document of a batch; empty outside of methods."""
-        if not 0 <= self._transform < len(self.transforms):
+        which = self._which[self.index]
+        if not 0 <= which < len(self.transforms):
             return ""
-        transform, document = f"transform '{self.transforms[self._transform]}'", self._documents[self._place]
+        transform, document = f"transform '{self.transforms[which]}'", self._documents[self.index]
         if document == b"":
             return transform
         text = (document if isinstance(document, bytes) else pydantic_core.to_json(document)).decode()
         return f"{transform}, document {text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + '…'}"
-
-    def set_frame(self) -> None:
-        """Let the documents that follow have time and random values."""
-        self._has_chance = self.has_time = True
 
     def bytes(self, count: int) -> bytes:
         """Return the next random bytes of the document."""
@@ -98,9 +116,9 @@ class _Present:
                 " number of shards"
             )
         if self._stream_serial != self.serial:
-            document = self._documents[self._place]
+            document = self._documents[self.index]
             text = document if isinstance(document, bytes) else pydantic_core.to_json(document)
-            head = f"{self._transform} {self.micros} ".encode()
+            head = f"{self._which[self.index]} {self.micros} ".encode()
             self._stream, self._count = hashlib.sha256(head + text).digest(), 0
             self._stream_serial = self.serial
         blocks = []
@@ -111,10 +129,7 @@ class _Present:
 
     def held(self) -> Callable[[], None]:
         """Return a function that makes the present document the present one again."""
-        names = (
-            "micros", "serial", "_transform", "_documents", "_place", "_stream", "_stream_serial", "_count",
-            "_has_chance", "has_time",
-        )  # fmt: skip
+        names = [name for name in self.__slots__ if name != "transforms"]
         values = [getattr(self, name) for name in names]
 
         def restore() -> None:
@@ -291,14 +306,15 @@ def install() -> None:
 def _isolated(find_and_load: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that loads a module, with time and random values of its own.
 
-    A module is loaded once in a process, so the values that it takes are none of a document.
+    A module is loaded once in a process, so the values that it takes are none of a document. A module that another
+    module imports has values of its own, too.
     """
+    imports = itertools.count(2)
 
     def load(name: str, import_: Any) -> Any:
         restores = [held() for held in _HELD]
-        serial = present.serial
         present.set_other(0, -1, name.encode(), has_chance=True)
-        present.serial = -serial - 2
+        present.serial = -next(imports)
         try:
             return find_and_load(name, import_)
         finally:
