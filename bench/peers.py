@@ -31,17 +31,20 @@ class Peer:
         package: its distribution package.
         module: the module of the bench that runs it.
         durability: its state after a crash, in a sentence or two.
+        arguments: further arguments of the module.
     """
 
     name: str
     package: str
     module: str
     durability: str
+    arguments: tuple[str, ...] = ()
 
     def run(self, task: str, transfers: Transfers, rounds: int = 1) -> Ended:
         """Run a derivation in a process of its own, which prints the seconds of its fastest round and its documents."""
         with transfers.scratch() as folder:
-            return run(module(self.module, task, str(transfers.lines), str(folder), "--rounds", str(rounds)))
+            arguments = (task, str(transfers.lines), str(folder), "--rounds", str(rounds), *self.arguments)
+            return run(module(self.module, *arguments))
 
 
 BYTEWAX = Peer(
@@ -60,7 +63,7 @@ SPARK = Peer(
     " Nothing is kept between runs: a crash loses the run, and new transfers mean that all are read again. Which"
     " transfer of a pair it keeps is not said.",
 )
-_ALL = (BYTEWAX, SPARK)
+ALL = (BYTEWAX, SPARK)
 
 _OURS = (
     "flowctl: documents, tables and positions are committed together and synced; a crash loses the transaction at work,"
@@ -78,7 +81,7 @@ def durability(others: Sequence[Peer]) -> list[str]:
 @cache
 def installed() -> tuple[Peer, ...]:
     """Return the installed peers whose code this Python can import."""
-    return tuple(peer for peer in _ALL if _loads(peer))
+    return tuple(peer for peer in ALL if _loads(peer))
 
 
 def _loads(peer: Peer) -> bool:
@@ -95,6 +98,6 @@ def missing() -> list[str]:
     """Return notes on peers that are not installed."""
     return [
         f"{peer.name} is omitted: '{peer.package}' is missing, or does not support this Python (pip install '.[bench]')"
-        for peer in _ALL
+        for peer in ALL
         if peer not in installed()
     ]

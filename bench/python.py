@@ -4,18 +4,19 @@ A first derivation passes documents through; a second keeps the balance of each 
 In Python, each is measured with models of pydantic and with structs of msgspec, and the first with `@arrow`. Rounds of
 all alternate, and the best of each counts.
 
-Peers derive the balances from the same documents. All are warm: an earlier round has started processes and loaded
-classes. All end with a committed state and output. Only bytewax's sink waits for the disk.
+Peers derive the balances from the same documents, of 997 accounts and of 10,000, because the work of some peers depends
+on the number of documents of an account. All are warm: an earlier round has started processes and loaded classes. All
+end with a committed state and output.
 
 - Ours: one shard, so `flowctl` and the process of the module use a processor each. Input are ingested documents: texts,
   and columns of keys and times. The method is called for each document, in order. A segment (Parquet) and the state
-  (SQLite) are committed together. Documents are validated, and combined per key and tick.
+  (SQLite) are committed together, and synced. Documents are validated, and combined per key and tick.
 - `stateful_map` of bytewax: one worker, because two are no faster. Input are JSON Lines, which `orjson` parses. The
   function is called for each document, in order. The output is JSON Lines, synced every 1,000 lines, and the state is
-  snapshotted to SQLite at the end.
+  snapshotted to SQLite every 10 s and at the end; "no recovery" is without snapshots.
 - `applyInPandasWithState` of PySpark: all processors, and one micro-batch. Input are JSON Lines, which Spark parses.
   The function is called for each key, and sums a column with pandas; Spark may reorder documents. The output is
-  Parquet, and the checkpoint has the state store.
+  Parquet, and the checkpoint has the state store; neither is synced.
 
 The exit code is 1 if a ratio is below its floor.
 """
@@ -27,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +38,7 @@ from bench import peers
 from bench.transfers import Transfers
 from bench.typescript import best, end_to_end, transfers
 from derive.catalog import load
+from derive.protocol.specs import CatalogSpec
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 
@@ -43,6 +46,11 @@ FLOORS = {("pass", "python"): 0.5, ("pass", "structs"): 0.5, ("pass", "arrow"): 
 
 PEER_FLOORS = {("structs", "Spark alone"): 3.0}
 """Least ratio of the rate of our balances to the rate of a peer, by the models of documents and the peer."""
+
+PEERS = (*peers.ALL, replace(peers.BYTEWAX, name="no recovery", arguments=("--forgetful",)))
+
+SENDERS = {"balance": 997, "balances": 10_000}
+"""Number of accounts of each derivation of balances: an account has 200 of 200,000 transfers, or 20."""
 
 CATALOG = """
 collections:
@@ -57,6 +65,7 @@ collections:
         amount: {type: number}
         at: {type: string}
     key: [/id]
+  b/many: *transfers
   b/pass-sql:
     <<: *transfers
     derive:
@@ -99,6 +108,11 @@ collections:
     derive:
       using: {python: {module: balance_structs.py, models: msgspec}}
       transforms: [{name: transfers, source: b/in, shuffle: {key: [/sender]}}]
+  b/balances-structs:
+    <<: *transfers
+    derive:
+      using: {python: {module: balances_structs.py, models: msgspec}}
+      transforms: [{name: transfers, source: b/many, shuffle: {key: [/sender]}}]
 """
 PASS_THROUGH = """
 from typing import Any
@@ -135,27 +149,34 @@ class Derivation(IDerivation):
 """
 
 
-def measure(folder: Path, count: int, rounds: int) -> dict[str, float]:
-    """Return the best seconds of each derivation."""
+def write_catalog(folder: Path) -> CatalogSpec:
+    """Write the catalog and its modules."""
     (folder / "flow.yaml").write_text(CATALOG)
     for name, text in (("pass_through", PASS_THROUGH), ("pass_arrow", ARROW), ("balance", BALANCE)):
         (folder / f"{name}.py").write_text(text)
     for name, text in (("pass_structs", PASS_THROUGH), ("balance_structs", BALANCE)):
         (folder / f"{name}.py").write_text(text.replace("_python", "_structs"))
-    catalog = load(folder / "flow.yaml")
+    (folder / "balances_structs.py").write_text(BALANCE.replace("balance_python", "balances_structs"))
+    return load(folder / "flow.yaml")
+
+
+def measure(folder: Path, count: int, rounds: int) -> dict[str, float]:
+    """Return the best seconds of each derivation."""
+    catalog = write_catalog(folder)
     data = folder / "data"
     store = Store(data, durable=False)
-    lines = [orjson.dumps(document) for document in transfers(count)]
-    Ingestion(store, catalog.collections["b/in"]).load("bench", enumerate(lines, start=1))
+    for source, what in (("b/in", "balance"), ("b/many", "balances")):
+        lines = [orjson.dumps(document) for document in transfers(count, SENDERS[what])]
+        Ingestion(store, catalog.collections[source]).load("bench", enumerate(lines, start=1))
     store.close()
     names = [f"b/{task}-{way}" for task in ("pass", "balance") for way in ("sql", "python", "structs")]
-    names.append("b/pass-arrow")
+    names += ["b/pass-arrow", "b/balances-structs"]
     fresh = iter(range(len(names) * rounds))
 
     def timed(task: str) -> float:
         copy = folder / f"data-{next(fresh)}"
         subprocess.run(["cp", "-r", data, copy], check=True)
-        seconds = end_to_end(catalog, copy, task)
+        seconds = end_to_end(catalog, copy, task, durable=True)
         subprocess.run(["rm", "-r", copy], check=True)
         return seconds
 
@@ -163,21 +184,24 @@ def measure(folder: Path, count: int, rounds: int) -> dict[str, float]:
     return best(rounds, {name: partial(timed, name) for name in names})
 
 
-def measure_peers(folder: Path, count: int, rounds: int) -> dict[str, float]:
-    """Return the seconds of each installed peer's best round of balances."""
-    given = Transfers(count, folder)
-    given.lines.write_bytes(b"".join(orjson.dumps(document) + b"\n" for document in transfers(count)))
+def measure_peers(folder: Path, count: int, rounds: int) -> dict[tuple[str, str], float]:
+    """Return the seconds of each installed peer's best round of balances, by the derivation and the peer."""
     seconds = {}
-    for peer in peers.installed():
-        elapsed, documents = peer.run("bench/balance", given, rounds).output.split()
-        if int(documents) != count:
-            raise SystemExit(f"{peer.name} wrote {documents} documents, and not {count}")
-        seconds[peer.name] = float(elapsed)
+    for what, senders in SENDERS.items():
+        (folder / what).mkdir()
+        given = Transfers(count, folder / what)
+        given.lines.write_bytes(b"".join(orjson.dumps(document) + b"\n" for document in transfers(count, senders)))
+        for peer in PEERS:
+            if peer.module in {one.module for one in peers.installed()}:
+                elapsed, documents = peer.run("bench/balance", given, rounds).output.split()
+                if int(documents) != count:
+                    raise SystemExit(f"{peer.name} wrote {documents} documents, and not {count}")
+                seconds[what, peer.name] = float(elapsed)
     return seconds
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help="beside bytewax and Spark")
@@ -189,9 +213,11 @@ def main() -> int:
     print(f"{'derivation':12}{'way':10}{'documents/s':>14}{'beside':>14}{'ratio':>8}{'floor':>8}")
     for name, ours in seconds.items():
         what, way = name.removeprefix("b/").split("-")
-        beside = [("sql", seconds[f"b/{what}-sql"], FLOORS.get((what, way), 0.0))]
-        if what == "balance" and way != "sql":
-            beside += [(peer, theirs, PEER_FLOORS.get((way, peer), 0.0)) for peer, theirs in others.items()]
+        sql = seconds.get(f"b/{what}-sql")
+        beside = [("sql", sql, FLOORS.get((what, way), 0.0))] if sql else []
+        if way != "sql":
+            own = [(peer, theirs) for (balances, peer), theirs in others.items() if balances == what]
+            beside += [(peer, theirs, PEER_FLOORS.get((way, peer), 0.0)) for peer, theirs in own]
         for other, theirs, floor in beside:
             slow = slow or theirs / ours < floor
             rate = f"{options.documents / ours:14,.0f}"

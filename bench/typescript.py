@@ -89,11 +89,11 @@ for await (const chunk of Deno.stdin.readable) {
 """
 
 
-def transfers(count: int) -> list[dict[str, Any]]:
+def transfers(count: int, senders: int = 997) -> list[dict[str, Any]]:
     return [
         {
             "id": number,
-            "sender": f"account-{number % 997}",
+            "sender": f"account-{number % senders}",
             "recipient": f"account-{number % 991}",
             "amount": number % 1_000 / 8,
             "at": f"2024-01-01T00:{number // 600_000:02}:{number // 10_000 % 60:02}.{number % 10_000:04}Z",
@@ -102,9 +102,9 @@ def transfers(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def end_to_end(catalog: CatalogSpec, data: Path, task: str) -> float:
+def end_to_end(catalog: CatalogSpec, data: Path, task: str, *, durable: bool = False) -> float:
     """Return the seconds of a run of one derivation over everything."""
-    store = Store(data, durable=False)
+    store = Store(data, durable=durable)
     run = open_run(catalog, store, InProcessExecutor(), tasks=[task])
     begun = time.perf_counter()
     run.step()
