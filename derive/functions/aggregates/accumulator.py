@@ -243,7 +243,8 @@ class WeightedNumeric(WeightedSum):
         if datum is not None:
             number = Decimal(datum) if datum.__class__ is int else decimal_of(datum)
             if number.is_finite():
-                self._total = EXACT.add(self._total, EXACT.multiply(self.term(number), Decimal(weight)))
+                term = self.term(number)
+                self._total = EXACT.add(self._total, term if weight == 1 else EXACT.multiply(term, Decimal(weight)))
 
     def term(self, number: Decimal) -> Decimal:
         """Return the number to add for a number."""

@@ -6,6 +6,7 @@ import math
 import re
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import TypeAlias
 
 from derive.errors import SqlError
@@ -126,8 +127,16 @@ def numeric_of(number: Decimal) -> bytes:
     return _encoded(number.is_signed(), exponent, digits)
 
 
+_SHORT = 40
+"""Maximum length of a cached datum, in bytes."""
+
+
 def decimal_of(datum: bytes) -> Decimal:
-    """Return the number of a datum."""
+    """Return the number of a datum; the expressions of a statement read the same data again and again."""
+    return _decimal_of_short(datum) if len(datum) <= _SHORT else _decimal_of(datum)
+
+
+def _decimal_of(datum: bytes) -> Decimal:
     kind = datum[:1]
     if kind == _POSITIVE:
         magnitude, sign = datum[1:], ""
@@ -138,6 +147,9 @@ def decimal_of(datum: bytes) -> Decimal:
     digits = magnitude[3:].decode()
     exponent = int.from_bytes(magnitude[:3], "big") - _BIAS
     return Decimal(f"{sign}{digits}E{exponent - len(digits) + 1}")
+
+
+_decimal_of_short = lru_cache(maxsize=8192)(_decimal_of)
 
 
 def scale_of(number: Decimal) -> int:
