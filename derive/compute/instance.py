@@ -31,7 +31,7 @@ from derive.compute.dataflow.watch import Watch
 from derive.compute.oneshot import fetched, interrupted, limited
 from derive.compute.operators.operator import weighted
 from derive.compute.plans.plan import explained
-from derive.compute.plans.planning import plan_of, pruned
+from derive.compute.plans.planning import plan_of
 from derive.compute.plans.validity import reads_time
 from derive.compute.sqlite import translated
 from derive.errors import FlowError, FrontierError
@@ -148,7 +148,7 @@ class Instance:
             inputs: collections by identifier, from this time on; the instance closes them.
             definition: a value that `definitions` returns; a different value means a different relation.
         """
-        request = DataflowRequest(relation, pruned(plan_of(relation), set(inputs)), as_of, dict(inputs))
+        request = DataflowRequest(relation, plan_of(relation), as_of, dict(inputs))
         self._announced[identifier] = as_of
 
         def begin() -> None:

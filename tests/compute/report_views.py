@@ -97,6 +97,7 @@ class ReportViews:
     Args:
         dataset: tables and reports.
         company: the rows.
+        instance: the instance; None for a new one.
 
     Attributes:
         collections: the tables over time, by identifier.
@@ -104,13 +105,13 @@ class ReportViews:
         time: the latest time.
     """
 
-    def __init__(self, dataset: Dataset, company: Company) -> None:
+    def __init__(self, dataset: Dataset, company: Company, instance: Instance | None = None) -> None:
         self._dataset, self._company = dataset, company
         self._kinds = {table: columns_of(text) for table, text in dataset.columns.items()}
         names = DeclaredNames(dataset.columns)
         self._relations = {number: relation_of(text, names) for number, text in dataset.reports.items()}
         self.time = 1
-        self.instance = Instance()
+        self.instance = instance or Instance()
         self.collections: dict[GlobalId, Changing] = {}
         self._duckdb = duckdb.connect()
         for number, (table, kinds) in enumerate(self._kinds.items(), start=1):
@@ -140,7 +141,7 @@ class ReportViews:
     def maintain(self, number: int) -> None:
         """Maintain a report."""
         relation = self._relations[number]
-        inputs = {get.id: self.collections[get.id].since(self.time) for get in gets_of(relation)}
+        inputs = {get.id: self.collections[get.id].movable(self.time) for get in gets_of(relation)}
         self.instance.maintain(100 + number, relation, self.time, inputs)
 
     def settle(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -75,6 +76,35 @@ def test_row_index_begins_with_equated_columns(tmp_path: Path, orders: Changing,
         (2, "ann", 2, 0.2, "ann", "Rome", 2),
         (3, "ben", 3, 0.3, "ben", "Rome", 1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("row", "index"),
+    [
+        (lambda number: (number, f"{number % 9}", 0, 0.5), "a1(c1, c0, c2)"),
+        (lambda number: (number // 600, "ann", number % 600, 0.5), "a1(c1, c0, c2, c3)"),
+        (lambda number: (0, "ann", 0, float(number)), "a1(c1, c0, c2, c3)"),
+        (lambda number: (number, f"customer {number}", 0, 0.5), "a1(c1, c0)"),
+    ],
+)
+def test_row_index_of_many_rows_has_one_column_more_than_it_needs(
+    tmp_path: Path, customers: Changing, row: Callable[[int], Row], index: str
+) -> None:
+    many = Changing(ORDERS.types)
+    many.change(1, [(row(number), 1) for number in range(1_200)])
+    many.seal(5)
+    instance = Instance(tmp_path)
+    instance.maintain(9, JOINED, 1, {1: many.since(1), 2: customers.since(1)})
+    work(instance)
+    many.change(6, [(row(7), -1), ((2_000, "ann", 1, 0.5), 1)])
+    for collection in (many, customers):
+        collection.seal(8)
+    work(instance)
+    instance.close()
+    assert indexes_of(tmp_path, "a1") == [f"CREATE INDEX a1_row ON {index}"]
+    assert sorted(stored_rows(tmp_path, "a1")) == sorted(
+        (*one, 1) for one in [*(row(number) for number in range(1_200) if number != 7), (2_000, "ann", 1, 0.5)]
+    )
 
 
 @pytest.mark.parametrize(

@@ -296,6 +296,11 @@ def steps(instance: Instance) -> None:
         pass
 
 
+def counts_of(identifier: int) -> Relation:
+    """Return the number of rows of another collection of orders by customer."""
+    return Reduce(Get(identifier, ORDERS.types), (column(ORDERS, 1),), (aggregate("count"),))
+
+
 def doubled() -> Relation:
     """A view that looks up its input, which is therefore stored."""
     return Join((ORDERS, ORDERS), (call("=", column(ORDERS, 0), Column(4, Type.BIGINT)),))
@@ -324,7 +329,9 @@ def test_slow_view_is_tried_alone_after_others_have_begun(monkeypatch: pytest.Mo
     monkeypatch.setattr(staging, "MOST_STAGED_SECONDS", 0.05)
     orders, stages = many(), Stages()
     instance = Instance(most_here=0, stage=stages, is_limited=True)
-    pairs = Reduce(Join((ORDERS, ORDERS, ORDERS), ()), (), (aggregate("count"),))
+    first, second, third = (Column(index, Type.BIGINT) for index in (0, 4, 8))
+    rising = Join((ORDERS, ORDERS, ORDERS), (call("<", first, second), call("<", second, third)))
+    pairs = Reduce(rising, (), (aggregate("count"),))
     instance.maintain(8, pairs, 4, {1: orders.movable(4)})
     instance.maintain(9, COUNTS, 4, {1: orders.movable(4)})
     steps(instance)
@@ -375,7 +382,7 @@ def test_hydration_reads_a_limited_number_of_rows(monkeypatch: pytest.MonkeyPatc
     orders = [many() for _ in range(6)]
     instance = Instance(most_here=0, stage=stages)
     for index, collection in enumerate(orders):
-        instance.maintain(10 + index, COUNTS, 4, {1: collection.movable(4)})
+        instance.maintain(10 + index, counts_of(1 + index), 4, {1 + index: collection.movable(4)})
     steps(instance)
     assert stages.batches == [[10, 11], [12, 13]]
     assert [one.stage for one in instance.hydrations()] == ["reading"] * 4 + ["waiting"] * 2

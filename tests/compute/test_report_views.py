@@ -11,8 +11,11 @@ import pytest
 from auction_reports import AUCTION_REPORTS
 from auction_rows import Auctions
 from report_views import AUCTIONS, TRADE, ReportViews
+from test_hydration import Stages
 from trade_reports import REPORTS
 from trade_rows import Trade
+
+from derive.compute.instance import Instance
 
 MOST_SECONDS = 5.0
 """Maximum processor seconds until a view is known, at scale 0.01."""
@@ -68,6 +71,23 @@ def test_auction_reports_equal_other_databases_under_changes(
     small_auctions: ReportViews, number: int, postgres: psycopg.Connection[Any]
 ) -> None:
     change_and_check(small_auctions, number, postgres)
+
+
+@pytest.mark.parametrize("is_trade", [True, False])
+def test_reports_that_hydrate_together_equal_duckdb_under_changes(is_trade: bool) -> None:
+    """They read each input once, and dataflow groups copy arrangements of one another."""
+    instance = Instance(most_here=0, stage=Stages())
+    views = ReportViews(TRADE, Trade(0.001), instance) if is_trade else ReportViews(AUCTIONS, Auctions(20), instance)
+    numbers = REPORTS if is_trade else AUCTION_REPORTS
+    for number in numbers:
+        views.maintain(number)
+    for count in (0, 20):
+        if count:
+            views.change(count)
+        views.settle()
+        for number in numbers:
+            check(views, number, evaluates=False)
+    views.close()
 
 
 @pytest.mark.torture

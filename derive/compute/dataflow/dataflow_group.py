@@ -13,7 +13,7 @@ from derive.algebra.expression import Expression
 from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.types import Row, Type
 from derive.compute.dataflow.database import folder_of, open_reader, packed, record_errors, unpacked
-from derive.compute.dataflow.input import Input, InputReader, Update
+from derive.compute.dataflow.input import Input, InputReader, StoredInput, Update
 from derive.compute.dataflow.peek import history_of
 from derive.compute.dataflow.watch import SECONDS_PER_CHANGE, SECONDS_PER_FIRST_ROW, Watch
 from derive.compute.operators.arrangement import Arrangement, copies, rows_as_of
@@ -162,6 +162,7 @@ class DataflowGroup:
         inputs: Mapping[GlobalId, Input],
         number: int,
         indexes: Sequence[Sequence[Expression]] = (),
+        others: Sequence[DataflowGroup] = (),
     ) -> None:
         """Add a dataflow, and record it in the database.
 
@@ -172,8 +173,9 @@ class DataflowGroup:
             inputs: as for `add`.
             number: as for `add`.
             indexes: as for `add`.
+            others: as for `add`.
         """
-        self.add(identifier, plan, inputs, number, indexes)
+        self.add(identifier, plan, inputs, number, indexes, others)
         entry = (identifier, self.id, self.roots[identifier].number, packed(relation), self.upper - 1)
         self._connection.execute("INSERT INTO dataflows VALUES (?, ?, ?, ?, ?)", entry)
 
@@ -208,6 +210,7 @@ class DataflowGroup:
         inputs: Mapping[GlobalId, Input],
         number: int,
         indexes: Sequence[Sequence[Expression]] = (),
+        others: Sequence[DataflowGroup] = (),
     ) -> None:
         """Add a dataflow, and compute its rows at the group's latest time.
 
@@ -217,6 +220,7 @@ class DataflowGroup:
             inputs: inputs, whose first times are not after the latest time; closed if the group has them already.
             number: a number above the numbers of all operators.
             indexes: expressions by which its rows are looked up.
+            others: groups at the same time in the same database, whose arranged inputs are copied.
         """
         new: list[Operator] = []
         root = self._built(plan, new, number)
@@ -230,18 +234,18 @@ class DataflowGroup:
             readers = [reader for reader in new if operator in reader.inputs]
             operator.consolidates = operator in arranged or any(not isinstance(one, GroupsOperator) for one in readers)
         for operator in new:
-            if operator in arranged:
-                operator.arrange(lookups.get(operator, ()))
-            operator.prepare()
+            keys = lookups.get(operator, ()) if operator in arranged else None
+            twin = None if keys is None else _twin(operator, others)
+            if isinstance(operator, SourceOperator) and twin is not None:
+                operator.copy(twin, keys or ())
+                continue
             if not isinstance(operator, SourceOperator):
                 self._watch.begin(lambda: (identifier,), SECONDS_PER_FIRST_ROW * sum(map(_size, operator.inputs)))
-            self._fill(operator, inputs, tick, feeds)
-            if operator in arranged:
-                operator.arranged(lookups.get(operator, ()))
+            self._compute(operator, keys, inputs, tick, feeds)
             self._watch.end()
         record_errors(self._connection, tick.time, tick.errors.items())
         for operator in new:
-            operator.is_new = operator.is_dirty = False
+            operator.is_new, operator.is_dirty, operator.first_rows = False, False, ""
             self._connection.execute(f"DELETE FROM {operator.changes}")
             self._record(operator)
         if not root.keeps_history:
@@ -270,6 +274,22 @@ class DataflowGroup:
         new.append(operator)
         return operator
 
+    def _compute(
+        self,
+        operator: Operator,
+        keys: Sequence[Sequence[Expression]] | None,
+        inputs: Mapping[GlobalId, Input],
+        tick: Tick,
+        feeds: dict[GlobalId, InputReader],
+    ) -> None:
+        """Compute the first rows of an operator, in an arrangement with lookups by `keys` unless they are None."""
+        if keys is not None:
+            operator.arrange(keys)
+        operator.prepare()
+        self._fill(operator, inputs, tick, feeds)
+        if keys is not None:
+            operator.arranged(keys)
+
     def _fill(
         self, operator: Operator, inputs: Mapping[GlobalId, Input], tick: Tick, feeds: dict[GlobalId, InputReader]
     ) -> None:
@@ -279,6 +299,10 @@ class DataflowGroup:
             return
         identifier = operator.plan.id
         source = inputs[identifier]
+        if isinstance(source, StoredInput):
+            operator.read(*source.stored())
+            feeds[identifier] = InputReader(source, tick.time + 1)
+            return
         operator.fill(source.snapshot(source.since))
         feed = InputReader(source, source.since + 1)
         while feed.frontier <= tick.time:
@@ -418,6 +442,15 @@ class DataflowGroup:
         for feed in self.feeds.values():
             feed.input.close()
         self.feeds.clear()
+
+
+def _twin(operator: Operator, others: Iterable[DataflowGroup]) -> SourceOperator | None:
+    """Return an operator of another group that has the rows of a new operator in an arrangement; None if missing."""
+    for group in others:
+        for other in group.operators:
+            if isinstance(other, SourceOperator) and other.arrangement is not None and other.plan == operator.plan:
+                return other
+    return None
 
 
 def _size(operator: Operator) -> int:

@@ -28,6 +28,7 @@ from derive.compute.dataflow.peek import DataflowPlace
 from derive.compute.dataflow.staging import Stage, Staging, as_failure, drop_unnamed, sources_of
 from derive.compute.dataflow.watch import Watch
 from derive.compute.plans.plan import Plan
+from derive.compute.plans.planning import pruned
 from derive.errors import FlowError, FrontierError, SlowViewError
 from derive.failpoint import reach
 
@@ -129,7 +130,14 @@ class Dataflow:
 
 @dataclass(frozen=True, slots=True)
 class DataflowRequest:
-    """A requested dataflow that is not maintained yet."""
+    """A requested dataflow that is not maintained yet.
+
+    Attributes:
+        relation: its relation.
+        plan: its plan.
+        as_of: the time from which on it is requested.
+        inputs: inputs by identifier.
+    """
 
     relation: Relation
     plan: Plan
@@ -258,7 +266,13 @@ class Dataflows:
                 return
         if dataflow is not None or identifier in self.requests:
             self.drop(identifier)
-        self.requests[identifier] = request
+        self.requests[identifier] = self._pruned(request)
+
+    def _pruned(self, request: DataflowRequest) -> DataflowRequest:
+        """Return a request whose plan reads fewer columns: only its own, if it is the only one over its sources."""
+        sources = self._sources(request)
+        others = {group.sources for group in self._groups.values()} | {*map(self._sources, self.requests.values())}
+        return replace(request, plan=pruned(request.plan, set(request.inputs), is_shared=sources in others))
 
     def _resume(self, dataflow: Dataflow, request: DataflowRequest) -> bool:
         """Attach inputs to an existing dataflow again; return False if that is impossible."""
@@ -435,13 +449,13 @@ class Dataflows:
         read = sources_of([request.plan])
         movable = {one: source for one, source in inputs.items() if one in read and isinstance(source, MovableInput)}
         try:
-            rows = sum(source.count(time) for source in movable.values())
+            counts = {one: source.count(time) for one, source in movable.items()}
         except FlowError:
             if time > since:
                 return None
-            rows = 0  # a collection was reset meanwhile: the hydration reports the error
+            counts = {}  # a collection was reset meanwhile: the hydration reports the error
         indexes = tuple(self._indexes.get(identifier, ()))
-        return Candidate(identifier, request.relation, request.plan, self._sources(request), movable, rows, indexes)
+        return Candidate(identifier, request.relation, request.plan, self._sources(request), movable, counts, indexes)
 
     def _inputs_at(self, request: DataflowRequest, time: int) -> dict[GlobalId, Input] | None:
         """Return all inputs of a dataflow that begins a group at a time; None if rows of an input are unknown then."""

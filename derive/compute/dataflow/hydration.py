@@ -164,6 +164,8 @@ MOST_AT_ONCE = 2
 """Maximum number of hydrations that run at once."""
 MOST_TOGETHER = 250_000
 """Maximum number of rows that the dataflows of a hydration read together; a dataflow alone may read more."""
+_LEAST_COST, _MOST_COST = 1_000_000, 4_000_000
+"""Costs above which a hydration gets no further dataflow: if there is work for another process, and in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ class Candidate:
         plan: its plan.
         sources: collections from which the dataflow derives.
         inputs: the inputs that its plan reads.
-        rows: approximate number of rows of the inputs.
+        counts: approximate number of rows of each input.
         indexes: expressions by which its rows are looked up.
     """
 
@@ -185,13 +187,13 @@ class Candidate:
     plan: Plan
     sources: frozenset[GlobalId]
     inputs: Mapping[GlobalId, MovableInput]
-    rows: int
+    counts: Mapping[GlobalId, int]
     indexes: tuple[tuple[Expression, ...], ...]
 
     @property
     def cost(self) -> int:
         """Return a number that grows with the expected work."""
-        return self.rows * _weight(self.plan)
+        return sum(self.counts.values()) * _weight(self.plan)
 
     @property
     def group(self) -> tuple[frozenset[GlobalId], frozenset[GlobalId]]:
@@ -205,16 +207,24 @@ class Candidate:
 
 
 def together(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return dataflows that hydrate in one process, the cheapest first."""
+    """Return dataflows that hydrate in one process, the cheapest first.
+
+    They read each input once, and leave work for the other processes.
+    """
     chosen: list[Candidate] = []
-    rows = 0
+    counts: dict[GlobalId, int] = {}
     stored: dict[GlobalId, object] = {}
-    for one in sorted(candidates, key=lambda one: (one.cost, one.identifier)):
+    ordered = sorted(candidates, key=lambda one: (one.cost, one.identifier))
+    most = min(_MOST_COST, max(_LEAST_COST, sum(one.cost for one in ordered) // MOST_AT_ONCE))
+    for one in ordered:
         is_shared = all(stored.get(identifier, one.group) == one.group for identifier in one.stored)
-        if not chosen or (is_shared and rows + one.rows <= MOST_TOGETHER):
+        united = {**counts, **one.counts}
+        if not chosen or (is_shared and sum(united.values()) <= MOST_TOGETHER):
             chosen.append(one)
-            rows += one.rows
+            counts = united
             stored |= dict.fromkeys(one.stored, one.group)
+        if sum(one.cost for one in chosen) >= most:
+            break
     return chosen
 
 
@@ -323,7 +333,7 @@ class Hydrations:
             operator += operators_of(one.plan)
         pairs = [pair for one in chosen for pair in one.inputs.items()]
         inputs = dict(sorted(pairs, key=lambda pair: pair[1].keeps))  # a stored snapshot serves all
-        is_prompt = sum(one.rows for one in chosen) <= MOST_TOGETHER
+        is_prompt = sum({key: count for one in chosen for key, count in one.counts.items()}.values()) <= MOST_TOGETHER
         self._running.append(self._hydration(time, inputs, tuple(dataflows), is_prompt=is_prompt))
         return group + len(groups), operator
 

@@ -76,6 +76,14 @@ class MovableInput(Input, Protocol):
         """Continue from this time with the file that another process has stored, without reading a snapshot."""
 
 
+@runtime_checkable
+class StoredInput(Input, Protocol):
+    """An input whose rows at `since` are in a table of the database of its readers."""
+
+    def stored(self) -> tuple[str, int]:
+        """Return a table with all needed columns (`c0`, `c1` and so on, by their index) and `w`; and its row count."""
+
+
 @dataclass(slots=True)
 class InputReader:
     """An input, whose updates wait until the updates of the other inputs are known.

@@ -10,8 +10,10 @@ pauses for as long as it has run, whenever it had to wait for a processor. Linux
 systems, and with free processors, the process never pauses.
 
 An adoption copies rows in batches. Each batch is a transaction of some milliseconds, and other dataflows advance
-between two batches. If other threads wait for processors, a pause as long as the batch follows. The tables are
-registered after the last batch. Tables of an incomplete adoption belong to no operator, and are removed.
+between two batches. If other threads wait for processors, a pause as long as the batch follows. A table of a prompt
+task that is not large is copied at once, which takes a fraction of the time, because SQLite then copies entries of
+tables and indexes as they are. The tables are registered after the last batch. Tables of an incomplete adoption belong
+to no operator, and are removed.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from derive.compute.dataflow.database import NAME, open_staging
 from derive.compute.dataflow.dataflow_group import DataflowGroup
 from derive.compute.dataflow.input import Input, Opener
 from derive.compute.dataflow.watch import MOST_STAGED_SECONDS, Watch
+from derive.compute.operators.operator import narrowed
 from derive.compute.plans.plan import Plan, Source, inputs_of
 from derive.compute.sqlite import sqlite_error, translated
 from derive.errors import FlowError, SlowViewError, SqlError
@@ -346,7 +349,7 @@ def carry_out(
             if order.dataflows:
                 return _work_out(order, inputs, pause, note)
             for identifier in order.inputs:
-                for _ in inputs.of([identifier])[identifier].snapshot(order.time):
+                for _ in inputs.opened(identifier).snapshot(order.time):
                     pass
     finally:
         inputs.close()
@@ -367,13 +370,14 @@ def _work_out(
     failures: dict[GlobalId, FlowError] = {}
     for first in order.dataflows:
         known = groups.get(first.group)
+        others = [group for number, group in groups.items() if number != first.group]
         try:
+            read = inputs.of(sources_of([first.plan]), connection)
             with connection:
                 group = known or DataflowGroup(connection, first.group, first.sources, order.time + 1, watch)
                 if known is None:
                     group.record()
-                read = inputs.of(sources_of([first.plan]))
-                group.begin(first.identifier, first.relation, first.plan, read, first.operator, first.indexes)
+                group.begin(first.identifier, first.relation, first.plan, read, first.operator, first.indexes, others)
             groups[first.group] = group
         except Exception as exc:  # other dataflows begin
             failures[first.identifier] = _TOO_SLOW if watch.take() is not None else as_failure(exc)
@@ -396,12 +400,8 @@ def sources_of(plans: Iterable[Plan]) -> dict[GlobalId, tuple[int, ...] | None]:
     return read
 
 
-_MOST_KEPT = 100_000
-"""Maximum number of rows of an input that are kept in memory for later readers."""
-
-
 class _Inputs:
-    """The inputs of a task; an input that several dataflows read is opened and read once.
+    """The inputs of a task. Each is opened once; the rows of a prompt task are read once into a table.
 
     Args:
         order: the task.
@@ -409,57 +409,81 @@ class _Inputs:
     """
 
     def __init__(self, order: Order, count: Callable[[int], None]) -> None:
-        self._openers = order.inputs
-        self._count = count
-        self._is_shared = len(order.dataflows) > 1
-        self._opened: dict[GlobalId, _Shared] = {}
+        self._order, self._count = order, count
+        self._columns = sources_of(first.plan for first in order.dataflows)
+        self._opened: dict[GlobalId, Input] = {}
+        self._stored: dict[GlobalId, _Stored] = {}
 
-    def of(self, identifiers: Iterable[GlobalId]) -> dict[GlobalId, Input]:
-        """Return open inputs."""
-        known = [identifier for identifier in identifiers if identifier in self._openers]
+    def of(self, identifiers: Iterable[GlobalId], connection: apsw.Connection) -> dict[GlobalId, Input]:
+        """Return open inputs, whose rows may be in a temporary table of the connection."""
+        known = [identifier for identifier in identifiers if identifier in self._order.inputs]
+        if not self._order.is_prompt:
+            return {identifier: _Counted(self.opened(identifier), self._count) for identifier in known}
         for identifier in known:
-            if identifier not in self._opened:
-                source = self._openers[identifier]()
-                self._opened[identifier] = _Shared(source, self._count, is_shared=self._is_shared)
-        return {identifier: self._opened[identifier] for identifier in known}
+            if identifier not in self._stored:
+                source = _Counted(self.opened(identifier), self._count)
+                with connection:
+                    self._stored[identifier] = _Stored(source, connection, identifier, self._columns[identifier])
+        return {identifier: self._stored[identifier] for identifier in known}
+
+    def opened(self, identifier: GlobalId) -> Input:
+        """Return an open input."""
+        if identifier not in self._opened:
+            self._opened[identifier] = self._order.inputs[identifier]()
+        return self._opened[identifier]
 
     def close(self) -> None:
         """Close all inputs."""
         for source in self._opened.values():
-            source.source.close()
+            source.close()
 
 
-class _Shared:
-    """An input whose rows are counted, and kept for later readers; only its owner closes it."""
+class _Counted:
+    """An input whose rows are counted; only its owner closes it."""
 
     has_more = False
 
-    def __init__(self, source: Input, count: Callable[[int], None], *, is_shared: bool) -> None:
-        self.source = source
-        self._count = count
-        self._kept: list[list[Row]] | None = None
-        self._is_shared = is_shared
+    def __init__(self, source: Input, count: Callable[[int], None]) -> None:
+        self._source, self._count = source, count
         self.types, self.since, self.poll = source.types, source.since, source.poll
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
         """Yield the rows of the input."""
-        if self._kept is not None:
-            yield from self._kept
-            return
-        kept: list[list[Row]] | None = [] if self._is_shared else None
-        number = 0
-        for rows in self.source.snapshot(as_of):
+        for rows in self._source.snapshot(as_of):
             self._count(len(rows))
-            number += len(rows)
-            if number > _MOST_KEPT:
-                kept = None
-            if kept is not None:
-                kept.append(rows)
             yield rows
-        self._kept = kept
 
     def close(self) -> None:
-        """Do nothing: other dataflows may read the input."""
+        """Do nothing: the owner closes the input."""
+
+
+class _Stored(_Counted):
+    """An input whose rows are in a temporary table.
+
+    Args:
+        source: the input.
+        connection: connection to the database.
+        identifier: identifier of the input.
+        columns: indexes of the needed columns; None for all.
+    """
+
+    def __init__(
+        self, source: _Counted, connection: apsw.Connection, identifier: GlobalId, columns: Sequence[int] | None
+    ) -> None:
+        super().__init__(source, lambda more: None)
+        self._table = f"temp.i{identifier}"
+        self._rows = 0
+        chosen = sorted(set(range(len(source.types)) if columns is None else columns))
+        names = ", ".join([*(f"c{index}" for index in chosen), "w"])
+        connection.execute(f"CREATE TEMP TABLE i{identifier}({names})")
+        fill = f"INSERT INTO {self._table} VALUES ({', '.join(['?'] * len(chosen) + ['1'])})"
+        for rows in source.snapshot(source.since):
+            connection.executemany(fill, narrowed(rows, None if len(chosen) == len(source.types) else chosen))
+            self._rows += len(rows)
+
+    def stored(self) -> tuple[str, int]:
+        """Return the table, and its number of rows."""
+        return self._table, self._rows
 
 
 def as_failure(exc: Exception) -> FlowError:
@@ -473,6 +497,8 @@ def as_failure(exc: Exception) -> FlowError:
 _BATCH_SECONDS = 0.003
 """Approximate duration of a batch, in seconds."""
 _FEWEST_ROWS, _MOST_ROWS = 200, 20_000
+_MOST_AT_ONCE = 100_000
+"""Maximum number of rows of a table that is copied at once."""
 _TABLE = re.compile(r"[aghmq](\d+)(_\d+)?")
 """Names of operators' tables, with the operator's number."""
 _NAMED = ("operators", "errors", "errors_history", "cohorts", "dataflows")
@@ -491,6 +517,7 @@ class Adoption:
         self._rows = 1_000
         self._last: Any = None
         self._pause = _go_on if order.is_prompt else Throttle(_BATCH_SECONDS).pause
+        self._most_at_once = _MOST_AT_ONCE if order.is_prompt else 0
         self._columns: tuple[Sequence[str], Sequence[str]] | None = None
         self.loaded = 0
         self._staged = f"staged{order.folder.name}"
@@ -519,6 +546,11 @@ class Adoption:
         self._pause()
         begin = time.monotonic()
         with self._connection:
+            if self._last is None and self._is_small(self._tables[0]):
+                self._connection.execute(self._whole(self._tables[0]))
+                self.loaded += self._connection.changes()
+                self._tables.popleft()
+                return True
             count = self._copy(self._tables[0])
         self.loaded += count
         if count < self._rows:
@@ -529,6 +561,15 @@ class Adoption:
         elif time.monotonic() - begin < _BATCH_SECONDS / 2:
             self._rows = min(_MOST_ROWS, self._rows * 2)
         return True
+
+    def _is_small(self, table: str) -> bool:
+        """Return whether a table is copied at once."""
+        counted = f"SELECT count(*) FROM (SELECT 1 FROM {self._staged}.{table} LIMIT ?)"
+        count = self._connection.execute(counted, (self._most_at_once + 1,)).get
+        return int(count) <= self._most_at_once
+
+    def _whole(self, table: str) -> str:
+        return f"INSERT INTO main.{table} SELECT * FROM {self._staged}.{table}"
 
     def _copy(self, table: str) -> int:
         """Copy the next rows of a table in the order of its key; return their number."""

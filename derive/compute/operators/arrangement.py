@@ -4,8 +4,9 @@
 time are the rows of `cur` less all later changes.
 
 One index finds a changed row. The index begins with the columns of known lookups, so that these lookups need no index
-of their own. The first rows are inserted in the order of the index, so that the pages of the table and of the index are
-written sequentially, also by an adoption.
+of their own. It has one column more than a sample of the first rows needs to tell rows apart. The first rows are
+inserted in the order of the index, so that the pages of the table and of the index are written sequentially, also by an
+adoption.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from derive.functions.registry import sql_of
 MOST_INDEXED = 12
 """Maximum number of columns in the index that finds a row."""
 _LARGE = {Type.JSONB, Type.BYTEA}
+_FEWEST, _SAMPLE, _SAME = 1_000, 500, 8
+"""Number of rows from which on the index has fewer columns, of rows in the sample, and of rows that are few."""
 
 
 class Arrangement:
@@ -45,6 +48,8 @@ class Arrangement:
         self._connection = connection
         self._rows: int | None = None
         self._plan = plan
+        self._identity: list[int] = []
+        self._least = 1
         self._width = len(plan.types) or 1
         self.order = names(self._width)
         self.table = f"a{number}"
@@ -52,17 +57,20 @@ class Arrangement:
         columns = range(self._width)
         match = " AND ".join(f"x.c{index} IS d.c{index}" for index in columns)
         changes = f"temp.d{number}"
+        by_row = f"INDEXED BY {self.table}_row"  # another index may have as many columns, but find more rows
         self._keep = f"INSERT INTO {self.history} SELECT ?, {names(self._width)}, w FROM {changes}"
         self._delete = (
-            f"DELETE FROM {self.table} WHERE rowid IN (SELECT x.rowid FROM {changes} d CROSS JOIN {self.table} x ON"
-            f" {match} WHERE d.w < 0 AND x.w + d.w = 0)"
+            f"DELETE FROM {self.table} WHERE rowid IN (SELECT x.rowid FROM {changes} d CROSS JOIN {self.table} x"
+            f" {by_row} ON {match} WHERE d.w < 0 AND x.w + d.w = 0)"
         )
         self._last = f"SELECT max(rowid) FROM {self.table}"
         self._insert = (
             f"INSERT INTO {self.table} SELECT {names(self._width, 'd.')}, d.w FROM {changes} d"
-            f" WHERE d.w > 0 AND NOT EXISTS (SELECT 1 FROM {self.table} x WHERE {match})"
+            f" WHERE d.w > 0 AND NOT EXISTS (SELECT 1 FROM {self.table} x {by_row} WHERE {match})"
         )
-        self._update = f"UPDATE {self.table} AS x SET w = x.w + d.w FROM {changes} d WHERE x.rowid <= ? AND {match}"
+        self._update = (
+            f"UPDATE {self.table} AS x {by_row} SET w = x.w + d.w FROM {changes} d WHERE x.rowid <= ? AND {match}"
+        )
 
     @property
     def rows(self) -> int:
@@ -79,14 +87,45 @@ class Arrangement:
         """
         found_by = next((plain for plain in map(_plain, lookups) if plain), [])
         identity = list(dict.fromkeys([*found_by, *_identity(self._plan)]))[: max(MOST_INDEXED, len(found_by))]
-        self._identity = names_of(identity)
+        self._identity, self._least = identity, max(1, len(found_by))
         self.order = names_of([*identity, *(index for index in range(self._width) if index not in identity)])
         self._connection.execute(f"CREATE TABLE {self.table}({names(self._width)}, w INTEGER NOT NULL)")
 
     def complete(self) -> None:
         """Create the indexes that find rows, after the first rows are inserted."""
-        self._connection.execute(f"CREATE INDEX {self.table}_row ON {self.table}({self._identity})")
+        self._identity = self._identity[: self._selective()]
+        self._create_indexes()
+
+    def copy(self, other: Arrangement) -> None:
+        """Create the tables with the rows of another, complete arrangement; the types of its rows are the same."""
+        self._identity, self.order = other._identity, other.order
+        self._connection.execute(f"CREATE TABLE {self.table}({names(self._width)}, w INTEGER NOT NULL)")
+        self._create_indexes()
+        # SQLite copies the entries of the table and of equal indexes without sorting.
+        self._connection.execute(f"INSERT INTO {self.table} SELECT * FROM {other.table}")
+
+    def _create_indexes(self) -> None:
+        self._connection.execute(f"CREATE INDEX {self.table}_row ON {self.table}({names_of(self._identity)})")
         self._connection.execute(f"CREATE INDEX {self.table}_copies ON {self.table}(w) WHERE w <> 1")
+
+    def _selective(self) -> int:
+        """Return the number of columns of the index that finds a row.
+
+        The first rows are in the order of the index. So a row that differs from the row some places after it is one of
+        few rows with the same values.
+        """
+        last = int(self._connection.execute(f"SELECT ifnull(max(rowid), 0) FROM {self.table}").get)
+        if last < _FEWEST:
+            return len(self._identity)
+        chosen = ", ".join(str(number) for number in range(1, last - _SAME + 1, last // _SAMPLE | 1))
+        for count in range(self._least, len(self._identity)):
+            same = " AND ".join(f"x.c{index} IS y.c{index}" for index in self._identity[:count])
+            if not self._connection.execute(
+                f"SELECT EXISTS(SELECT 1 FROM {self.table} x CROSS JOIN {self.table} y"
+                f" WHERE x.rowid IN ({chosen}) AND y.rowid = x.rowid + {_SAME} AND {same})"
+            ).get:
+                return min(count + 1, len(self._identity))
+        return len(self._identity)
 
     def keep_history(self) -> None:
         """Keep changes from now on."""

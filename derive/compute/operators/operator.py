@@ -48,6 +48,7 @@ class Operator:
         is_dirty: whether its output has changed.
         is_new: whether it has no rows yet.
         is_applied: whether its changes are in its arrangement already.
+        first_rows: query of the rows of a new operator that has no rows of its own; empty if it has.
         arrangement: tables of its rows; None without lookups.
         keeps_history: whether its changes are kept.
     """
@@ -64,6 +65,7 @@ class Operator:
         self.is_dirty = False
         self.is_new = False
         self.is_applied = False
+        self.first_rows = ""
         self.arrangement: Arrangement | None = None
         self.keeps_history = False
         self.consolidates = True
@@ -129,9 +131,9 @@ class Operator:
 
     def changed(self, source: Operator) -> str:
         """Return the table of an input's changes; for a new operator, all rows are changes."""
-        if self.is_new and source.arrangement is not None:
-            return source.arrangement.table
-        return source.changes
+        if not self.is_new:
+            return source.changes
+        return source.arrangement.table if source.arrangement is not None else source.first_rows or source.changes
 
     def take(self, counts: Mapping[Row, int]) -> None:
         """Set rows with counts as changes, without rows that cancel out."""
@@ -161,14 +163,9 @@ class SourceOperator(Operator):
 
     def _read(self, rows: Collection[Row]) -> Iterable[Row]:
         """Return the columns of rows that the plan reads."""
-        columns = self.plan.columns if isinstance(self.plan, Source) else None
         if not self.plan.types:
             return repeat((None,), len(rows))
-        if columns is None:
-            return rows
-        if len(columns) == 1:
-            return [(row[columns[0]],) for row in rows]
-        return map(itemgetter(*columns), rows)
+        return narrowed(rows, self.plan.columns if isinstance(self.plan, Source) else None)
 
     def fill(self, batches: Iterable[Sequence[Row]], later: Iterable[tuple[Row, int]] = ()) -> None:
         """Insert all present rows.
@@ -186,16 +183,46 @@ class SourceOperator(Operator):
         weighed = zip(self._read([row for row, _ in rest]), rest, strict=True)
         execute(f"INSERT INTO {self.changes} VALUES ({marks}, ?)", ((*row, diff) for row, (_, diff) in weighed))
 
+    def read(self, table: str, count: int) -> None:
+        """Take the first rows from a table, which stays as it is until the dataflow has begun.
+
+        Args:
+            table: a table with all columns of the input, and `w`.
+            count: its number of rows.
+        """
+        columns = self.plan.columns if isinstance(self.plan, Source) else None
+        chosen = range(len(self.plan.types)) if columns is None else columns
+        shown = ", ".join(f"c{place} AS c{index}" for index, place in enumerate(chosen)) or "NULL AS c0"
+        self.first_rows, self.count = f"(SELECT {shown}, w FROM {table})", count
+
     def arranged(self, lookups: Sequence[Sequence[Expression]]) -> None:
         """Move the first rows, which may be unordered and repeated, to the arrangement."""
-        self.settle(f"SELECT {self.columns}, w FROM {self.changes}")
+        self.settle(f"SELECT {self.columns}, w FROM {self.first_rows or self.changes}")
         super().arranged(lookups)
         self.connection.execute(f"DELETE FROM {self.changes}")
+
+    def copy(self, twin: SourceOperator, lookups: Sequence[Sequence[Expression]]) -> None:
+        """Take the first rows, in an arrangement, from an operator that has the same rows in an arrangement."""
+        assert twin.arrangement is not None
+        self.arrangement = Arrangement(self.connection, self.number, self.plan)
+        self.arrangement.copy(twin.arrangement)
+        self.count = twin.count
+        for key in lookups:
+            self.arrangement.index(key)
 
     def update(self, tick: Tick) -> None:
         """Insert the constant rows."""
         if isinstance(self.plan, Fixed):
             self.fill([self.plan.rows])
+
+
+def narrowed(rows: Collection[Row], columns: Sequence[int] | None) -> Iterable[Row]:
+    """Return rows with some columns; None for all columns."""
+    if columns is None:
+        return rows
+    if len(columns) <= 1:
+        return [tuple([row[index] for index in columns]) for row in rows]
+    return map(itemgetter(*columns), rows)
 
 
 def weighted(rows: Iterable[Row]) -> Iterator[tuple[Row, int]]:

@@ -1,11 +1,11 @@
 """Planning: converts a relation to the plan that maintains it, without the columns that no part reads.
 
-All read columns of a collection stay in each plan, so that its plans share arrangements.
+If other dataflows have the same sources, small columns that are not read stay, so that plans share arrangements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
@@ -75,17 +75,18 @@ from derive.functions.registry import can_fail
 _DISPENSABLE = {Type.JSONB, Type.BYTEA, Type.TIMESTAMPTZ}
 
 
-def pruned(plan: Plan, sources: Collection[GlobalId]) -> Plan:
+def pruned(plan: Plan, sources: Collection[GlobalId], *, is_shared: bool = True) -> Plan:
     """Return a plan with the same rows that reads fewer columns of some sources.
 
     Args:
         plan: a plan whose sources have all columns.
         sources: sources whose columns may be pruned.
+        is_shared: whether columns stay that another plan may read.
     """
     read: dict[GlobalId, set[int]] = {}
     _note(plan, read)
     kept: dict[GlobalId, tuple[int, ...]] = {}
-    _choose(plan, read, sources, kept)
+    _choose(plan, read, sources, kept, _DISPENSABLE if is_shared else set(Type))
     return _narrowed(plan, kept) if kept else plan
 
 
@@ -113,14 +114,15 @@ def _choose(
     read: Mapping[GlobalId, set[int]],
     sources: Collection[GlobalId],
     kept: dict[GlobalId, tuple[int, ...]],
+    dispensable: Container[Type],
 ) -> None:
-    """Choose the remaining columns of pruned sources."""
+    """Choose the remaining columns of pruned sources: those that are read, or have no dispensable type."""
     if isinstance(plan, Source) and plan.id in sources:
-        columns = [index for index, kind in enumerate(plan.types) if kind not in _DISPENSABLE or index in read[plan.id]]
+        columns = [index for index, kind in enumerate(plan.types) if kind not in dispensable or index in read[plan.id]]
         if len(columns) < len(plan.types):
             kept[plan.id] = tuple(columns)
     for source in inputs_of(plan):
-        _choose(source, read, sources, kept)
+        _choose(source, read, sources, kept, dispensable)
 
 
 def _narrowed(plan: Plan, kept: Mapping[GlobalId, tuple[int, ...]]) -> Plan:
