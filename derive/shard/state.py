@@ -212,7 +212,8 @@ def remove_state(root: Path, task: str, location: Location, epoch: int, *, keep:
     for shard in _shard_folders(folder):
         _remove_shard(shard, epoch)
     require_epoch(folder, epoch)
-    for entry in [entry for entry in folder.iterdir() if entry.name != EPOCHS]:
+    others = [entry for entry in folder.iterdir() if entry.name != EPOCHS and not _SHARD.fullmatch(entry.name)]
+    for entry in others:  # a shard that is here now is that of a newer run
         if entry.is_dir():
             shutil.rmtree(entry, ignore_errors=True)
         elif keep is None or not entry.name.startswith(keep):

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.errors import FencedError, OutdatedError, StorageError
+from derive.shard import state
 from derive.shard.plan import Attempt
-from derive.shard.state import FOLD_BYTES, fold, open_state, publish_epoch
+from derive.shard.state import FOLD_BYTES, fold, open_state, publish_epoch, remove_state, shard_folder
 from derive.storage.store import Store
 
 
@@ -262,6 +263,29 @@ def test_epoch_never_decreases(folder: Path, tmp_path: Path) -> None:
         publish_epoch(tmp_path, "task", 2)
     with open_state(folder, attempt=attempt("a", epoch=3), committed=None) as db:
         db.execute("CREATE TABLE mine (n INTEGER)")
+
+
+def test_late_removal_of_a_state_keeps_the_state_of_a_newer_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the process that removes was stopped after its last look at the epoch."""
+    publish_epoch(tmp_path, "task", 1)
+    folder = shard_folder(tmp_path, "task", 0, 1)
+    append(folder, None, "a")
+    require = state.require_epoch
+
+    def require_and_stop(task: Path, epoch: int) -> None:
+        require(task, epoch)
+        if epoch == 2 and task.exists() and not folder.exists():
+            publish_epoch(tmp_path, "task", 3)
+            with open_state(folder, attempt=attempt("b", epoch=3), committed=None) as db:
+                db.execute("CREATE TABLE newer (n INTEGER)")
+
+    monkeypatch.setattr(state, "require_epoch", require_and_stop)
+    remove_state(tmp_path, "task", tmp_path, 2)
+
+    with open_state(folder, attempt=attempt("c", epoch=3), committed="b-0") as db:
+        assert db.execute("SELECT n FROM newer").fetchall() == []
 
 
 def test_a_folder_that_was_copied_without_its_hard_links_continues(folder: Path, tmp_path: Path) -> None:
