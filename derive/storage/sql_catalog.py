@@ -74,7 +74,7 @@ class Fence:
             raise superseded()
 
     def _admit(self, db: Transaction) -> None:
-        if epoch_of(db, _TASK) != self._epoch:
+        if not db.expect("SELECT 1 FROM task WHERE name = ? AND epoch = ?", (_TASK, self._epoch)):
             raise superseded()
 
 

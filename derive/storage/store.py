@@ -21,9 +21,10 @@ from derive.protocol.specs import CollectionSpec, SelectorSpec, TransformSpec
 from derive.storage.blobs import is_there
 from derive.storage.capability.capabilities import Capabilities, TaskCapabilities
 from derive.storage.capability.table import (
+    Bound,
     Capability,
     TaskCapability,
-    acquire,
+    acquire_at,
     acquire_run,
     downgrade,
     epochs_of,
@@ -49,11 +50,11 @@ from derive.storage.metadata.collection import (
     delete_collection,
     describe_fate,
     empty_collection,
-    is_maintained,
     name_of_relation,
     read_collection,
     relation_of,
     replaces_nothing,
+    seal_collections,
     truncate_collection,
     upper_of,
 )
@@ -104,7 +105,7 @@ from derive.storage.metadata.tasks import (
     rewind_task,
     write_note,
 )
-from derive.storage.metadata.transaction import Transaction
+from derive.storage.metadata.transaction import Transaction, nothing
 from derive.storage.metadata.undo import describe_reader, undo_load
 from derive.storage.metadata.versions import version_at
 from derive.storage.shadows import Shadows
@@ -347,27 +348,31 @@ class Store:
         Returns:
             The `upper` of each collection, by name.
         """
-        with self._metadata.transaction(synced=False) as db:
+
+        def body(db: Transaction) -> Callable[[], dict[str, int]]:
             assign_up_to(db, frontier - 1)
             return self._seal(db, names, frontier)
+
+        return self._metadata.commit(body, synced=False)
 
     def seal_now(self, names: Sequence[str]) -> int:
         """Read the present, and advance collections to it as far as write capabilities allow, in one commit.
 
         The commit is durable as soon as a later commit is durable; before that, no durable state depends on it.
         """
-        with self._metadata.transaction(synced=False) as db:
+
+        def body(db: Transaction) -> Callable[[], int]:
             now = self.timeline.pass_now(db)
-            self._seal(db, names, now)
-        return now
+            self._seal(db, names, None)
+            return now
+
+        return self._metadata.commit(body, synced=False)
 
     @staticmethod
-    def _seal(db: Transaction, names: Sequence[str], frontier: int) -> dict[str, int]:
+    def _seal(db: Transaction, names: Sequence[str], frontier: int | None) -> Callable[[], dict[str, int]]:
         renew_runs(db)
         release_expired(db)
-        return {
-            name: upper_of(db, name) if is_maintained(db, name) else advance_upper(db, name, frontier) for name in names
-        }
+        return seal_collections(db, names, frontier)
 
     def write_frontier(self, name: str) -> int | None:
         """Return the least frontier of a collection's writers, which its `upper` cannot pass; None without writers."""
@@ -408,18 +413,26 @@ class Store:
             OwnedError: the collection belongs to another writer.
             FrontierError: the collection is final up to a time later than the present.
         """
-        with self._metadata.transaction(synced=False) as db:  # a loss of power ends the capability anyway
+
+        def body(db: Transaction) -> Callable[[], Capability]:
             release_expired(db)
             require_open(db, name, door)
-            upper = upper_of(db, name)
-            now = upper if history else self.timeline.advance(db)
-            if upper > now:
-                raise FrontierError(
-                    f"'{name}' takes documents only from {format_rfc3339(upper)} on, but the time is now"
-                    f" {format_rfc3339(now)}",
-                    hint="earlier documents have times in the future; ingest into another collection",
-                )
-            return acquire(db, "write", name, now)
+            if not history:
+                self._require_past(db, name, self.timeline.pass_now(db))
+            return acquire_at(db, "write", name, Bound.UPPER if history else Bound.PRESENT)
+
+        return self._metadata.commit(body, synced=False)  # a loss of power ends the capability anyway
+
+    @staticmethod
+    def _require_past(db: Transaction, name: str, now: Callable[[], int]) -> None:
+        """Raise an error if a collection is final up to a time later than the present, which was just passed."""
+        later = "SELECT 1 FROM collection WHERE name = ? AND upper > (SELECT clock + 1 FROM timeline)"
+        if not db.expect(f"SELECT 1 WHERE NOT EXISTS ({later})", (name,)):
+            raise FrontierError(
+                f"'{name}' takes documents only from {format_rfc3339(upper_of(db, name))} on, but the time is now"
+                f" {format_rfc3339(now())}",
+                hint="earlier documents have times in the future; ingest into another collection",
+            )
 
     def update_and_downgrade(
         self,
@@ -453,20 +466,23 @@ class Store:
             StorageError: another process has committed a load with the same identifier and other content.
             MovedPositionError: another process has moved the position of a followed file.
         """
-        with self._metadata.transaction(wakes=True) as db:
+
+        def body(db: Transaction) -> Callable[[], Capability]:
             name = require_live(db, capability)
             move_positions(db, name, moves)
             if file is not None:
                 record_load(db, name, file, capability.id, segments)
             insert_update(db, CollectionUpdate(name, segments, frontier), capability.frontier, ascending=ascending)
-            moved = downgrade(db, capability.id, frontier)
+            moved = downgrade(db, capability, frontier)
             advance_upper(db, name, frontier)
             # A document's own time may be slightly after the present, and later timestamps must be above this time.
             if ascending:
                 assign_up_to(db, frontier - 1)
             if is_last:
                 release(db, capability.id)
-        return moved
+            return lambda: moved
+
+        return self._metadata.commit(body, wakes=True)
 
     def load(self, name: str, load_id: str | None) -> Load | None:
         """Return the present load of a collection with an identifier; None for none, or if it was undone."""
@@ -575,7 +591,7 @@ class Store:
             is_done = record_decisions(db, task, entries, "retry")
             if is_done:
                 insert_update(db, CollectionUpdate(name, segments, frontier), capability.frontier)
-                downgrade(db, capability.id, frontier)
+                downgrade(db, capability, frontier)
                 advance_upper(db, name, frontier)
             release(db, capability.id)
         return is_done
@@ -698,16 +714,23 @@ class Store:
             FencedError: one of the capabilities is no longer valid.
             FrontierError: a timestamp is out of bounds, or a transform would move back.
         """
-        is_more = any(move.is_more for move in moves)
-        with self._metadata.transaction(wakes=is_more, synced=is_more) as db:
+
+        def body(db: Transaction) -> Callable[[], list[TaskCapability]]:
             for move in moves:
                 move_task(db, move)
-        return [move.moved() for move in moves]
+            return lambda: [move.moved() for move in moves]
+
+        is_more = any(move.is_more for move in moves)
+        return self._metadata.commit(body, wakes=is_more, synced=is_more)
 
     def renew_tasks(self) -> None:
         """Renew the run capabilities of this process."""
-        with self._metadata.transaction(synced=False) as db:
+
+        def body(db: Transaction) -> Callable[[], None]:
             renew_runs(db)
+            return nothing
+
+        self._metadata.commit(body, synced=False)
 
     def release_task(self, capability: TaskCapability) -> None:
         """Release the capability to run a task, unless it was fenced; then the task no longer bounds an `upper`."""

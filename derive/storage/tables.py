@@ -7,7 +7,7 @@ several commits are written to segments together. Readers see both kinds of rows
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -52,7 +52,7 @@ from derive.storage.metadata.tables import (
     read_tables,
     take_over,
 )
-from derive.storage.metadata.transaction import Transaction
+from derive.storage.metadata.transaction import Transaction, nothing
 from derive.storage.segments.partition import INGESTED, NO_PARTITION
 from derive.storage.table_types import (
     AppendedRow,
@@ -327,7 +327,7 @@ class Tables:
         names = list(key) or [column.name for column in columns[:1]]
         pointers = [column.pointer for column in columns if column.name in names]
         with self._metadata.transaction(wakes=True) as db:
-            frontier = self._timeline.pass_now(db) if at is None else at
+            frontier = self._timeline.pass_now(db)() if at is None else at
             release_expired(db)
             identifier = take_over(db, name, columns, pointers, frontier)
             if identifier is None:
@@ -395,19 +395,23 @@ class Tables:
             for update in updates
             if update.bulk is not None or update.count >= MANY_ROWS
         }
+
+        def body(db: Transaction) -> Callable[[], None]:
+            if definitions is not None:
+                define(db, definitions, clock)
+            advanced: dict[int, list[GlobalId]] = {}
+            for update in updates:
+                if not update.is_idle:
+                    _write_rows(db, update, files.get(update.id), door)
+                advanced.setdefault(update.end, []).append(update.id)
+            for end, identifiers in advanced.items():
+                advance_uppers(db, identifiers, end)
+            ends = [update.end for update in updates if update.end < END_OF_TIME]
+            assign_up_to(db, max(ends, default=BEGINNING) - 1)
+            return nothing
+
         try:
-            with self._metadata.transaction(wakes=True) as db:
-                if definitions is not None:
-                    define(db, definitions, clock)
-                advanced: dict[int, list[GlobalId]] = {}
-                for update in updates:
-                    if not update.is_idle:
-                        _write_rows(db, update, files.get(update.id), door)
-                    advanced.setdefault(update.end, []).append(update.id)
-                for end, identifiers in advanced.items():
-                    advance_uppers(db, identifiers, end)
-                ends = [update.end for update in updates if update.end < END_OF_TIME]
-                assign_up_to(db, max(ends, default=BEGINNING) - 1)
+            self._metadata.commit(body, wakes=True)
         except BaseException:
             for file in files.values():
                 self._files.remove(file)
@@ -595,9 +599,30 @@ def write_update(db: Transaction, update: TableUpdate, file: TableFile | None, d
 
 def _write_rows(db: Transaction, update: TableUpdate, file: TableFile | None, door: Door) -> None:
     """Write to a table like `write_update`, without moving its `upper`."""
+    name = _require_fit(db, update)
+    require_open(db, name, door)
+    if file is None:
+        append(db, update.id, update.updates)
+    else:
+        adopt(db, update.id, file)
+    write_errors(db, update.id, update.errors)
+    if update.since is not None:
+        advance_since(db, name, update.since)
+
+
+def _require_fit(db: Transaction, update: TableUpdate) -> str:
+    """Return the name of the table of an update; raise an error if the table cannot have the update."""
     clocks = update.clocks
+    name = name_of(db, update.id)
+    most = min([*(clocks or [update.end]), END_OF_TIME - 1] + ([] if update.begin is None else [update.begin]))
+    fits = "SELECT 1 FROM collection WHERE id = ? AND columns IS NOT NULL AND upper >= ? AND upper <= ?"
+    if (
+        name is not None
+        and max(clocks, default=BEGINNING) < update.end
+        and db.expect(fits, (update.id, update.begin or BEGINNING, most))
+    ):
+        return name
     table = _open(db, update.id)
-    require_open(db, table.name, door)
     first, last = min(clocks, default=table.upper), max(clocks, default=table.upper - 1)
     is_expected = update.begin is None or update.begin == table.upper
     if not is_expected or first < table.upper or last >= update.end:
@@ -605,10 +630,4 @@ def _write_rows(db: Transaction, update: TableUpdate, file: TableFile | None, do
             f"updates from {format_rfc3339(first)} to {format_rfc3339(last)} do not fit table '{table.name}', which is"
             f" final before {format_rfc3339(table.upper)}"
         )
-    if file is None:
-        append(db, update.id, update.updates)
-    else:
-        adopt(db, update.id, file)
-    write_errors(db, update.id, update.errors)
-    if update.since is not None:
-        advance_since(db, table.name, update.since)
+    return table.name

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.process import boot
-from derive.storage.metadata.transaction import Transaction
+from derive.storage.metadata.transaction import Rows, Transaction
 
 
 class ClockReading(NamedTuple):
@@ -50,16 +50,23 @@ def last_reading(db: Transaction) -> ClockReading:
     return ClockReading(*row)
 
 
-def record_reading(db: Transaction, now: ClockReading) -> None:
-    """Record a reading of the clocks."""
-    db.execute("UPDATE timeline SET time = ?, watch = ?, elapsed = ?", now)
-
-
 Elapsed: TypeAlias = Callable[[], tuple[str, int]]
 """A monotonic clock: its identifier, and its value in microseconds; values of different clocks are not comparable."""
 
 _CATCH_UP = 1000
 """While the timeline is ahead of the wall clock, it runs slower by one part in this number."""
+
+_PASSED = "CASE WHEN watch = ? AND elapsed < ? THEN ? - elapsed ELSE 0 END"
+_ADVANCE = f"""
+UPDATE timeline SET time = now, watch = ?, elapsed = ?,
+    clock = CASE WHEN now > clock THEN now ELSE clock + 1 END + ?
+FROM (
+    SELECT CASE WHEN run > ? THEN run ELSE ? END AS now
+    FROM (SELECT time + passed - passed / {_CATCH_UP} AS run FROM (SELECT time, {_PASSED} AS passed FROM timeline) AS a)
+    AS b
+) AS c RETURNING clock
+"""
+"""Move the timeline to the present, like `Timeline.present`, and assign timestamps."""
 
 
 def wall_clock() -> int:
@@ -101,15 +108,16 @@ class Timeline:
 
         The assignment is durable as soon as a later commit is durable, such as the commit of the documents.
         """
-        with self._metadata.transaction(synced=False) as db:
-            first = self.advance(db)
-            assign_up_to(db, first + count - 1)
-        return first
+
+        def body(db: Transaction) -> Callable[[], int]:
+            last = self._advance(db, count)
+            return lambda: int(last.get) - count + 1
+
+        return self._metadata.commit(body, synced=False)
 
     def read(self) -> int:
         """Return the present: a frontier that is at most every timestamp assigned later."""
-        with self._metadata.transaction() as db:
-            return self.pass_now(db)
+        return self._metadata.commit(self.pass_now)
 
     def present(self) -> int:
         """Return the value that `read` would return; a timestamp that is assigned later may be equal."""
@@ -127,21 +135,16 @@ class Timeline:
         with self._metadata.snapshot() as db:
             return max(0, self._now(db).time - self._wall(db))
 
-    def advance(self, db: Transaction) -> int:
-        """Move the timeline to the present, in a write transaction.
-
-        Returns:
-            The least timestamp that may be assigned.
-        """
-        now = self._now(db)
-        record_reading(db, now)
-        return max(now.time, last_assigned(db) + 1)
-
-    def pass_now(self, db: Transaction) -> int:
+    def pass_now(self, db: Transaction) -> Callable[[], int]:
         """Read the present in a write transaction: a frontier that is at most every timestamp assigned later."""
-        now = self.advance(db)
-        assign_up_to(db, now - 1)
-        return now
+        last = self._advance(db, 0)
+        return lambda: int(last.get) + 1
+
+    def _advance(self, db: Transaction, count: int) -> Rows:
+        """Move the timeline to the present, and assign timestamps; return the last one."""
+        watch, elapsed = self.elapsed()
+        wall = self._wall(db)
+        return db.execute(_ADVANCE, (watch, elapsed, count - 1, wall, wall, watch, elapsed, elapsed))
 
     def _now(self, db: Transaction) -> ClockReading:
         """Return the present time by the wall clock, or by the monotonic clock since the last reading."""

@@ -1,11 +1,13 @@
-"""A proxy before a PostgreSQL server, which breaks connections around a COMMIT."""
+"""A proxy before a PostgreSQL server, which breaks connections around a COMMIT, and counts round trips."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import threading
+from collections import Counter
 from contextlib import suppress
 from typing import Literal, TypeAlias
 
@@ -14,6 +16,9 @@ Fault: TypeAlias = Literal["request", "answer", "late", "interrupted"]
 this process gets Ctrl-C while it connects again."""
 
 COMMIT = b"COMMIT\0"
+
+_END = re.compile(rb"P....\0ROLLBACK\0.*?S\0\0\0\x04", re.DOTALL)
+"""The messages that end a snapshot; the client does not wait for their answers."""
 
 
 class Proxy:
@@ -25,6 +30,7 @@ class Proxy:
     Attributes:
         port: port of the proxy.
         fault: fault of the next COMMIT; None for none.
+        trips: number of round trips, by port of the client: a request after an answer begins another one.
     """
 
     def __init__(self, port: int) -> None:
@@ -32,6 +38,8 @@ class Proxy:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         self.fault: Fault | None = None
+        self.trips: Counter[int] = Counter()
+        self._asking: set[int] = set()
         self._interrupts = False
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -53,9 +61,18 @@ class Proxy:
                 threading.Thread(target=self._forward, args=(client, server, True), daemon=True).start()
                 threading.Thread(target=self._forward, args=(server, client, False), daemon=True).start()
 
+    def _count(self, client: int, data: bytes, *, is_request: bool) -> None:
+        if not is_request:
+            self._asking.discard(client)
+        elif client not in self._asking and _END.sub(b"", data):
+            self._asking.add(client)
+            self.trips[client] += 1
+
     def _forward(self, source: socket.socket, target: socket.socket, is_request: bool) -> None:
         with suppress(OSError):
+            client = (source if is_request else target).getpeername()[1]
             while data := source.recv(1 << 16):
+                self._count(client, data, is_request=is_request)
                 fault = self.fault if is_request and COMMIT in data else None
                 if fault is not None:
                     self.fault = None

@@ -28,7 +28,6 @@ async def test_server_with_a_commit_of_unknown_outcome_ends(tmp_path: Path, monk
         await client("CREATE TABLE t (a int)")
         metadata: Any = coordinator.store.metadata
         metadata._patience = 200
-        metadata._connection.prepare_threshold = None  # the proxy knows a COMMIT by its text
         proxy.close()
         proxy.fault = "answer"
         with pytest.raises(FlowError, match="outcome is unknown"):

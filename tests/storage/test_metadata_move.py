@@ -100,7 +100,9 @@ def contents(root: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def rows_of(tables: SqliteTables | PostgresTables) -> dict[str, list[tuple[Any, ...]]]:
-    columns = {name: [*names] for name, names in tables.columns().items() if name not in ("folder", "format")}
+    columns = {
+        name: [*names] for name, names in tables.columns().items() if name not in ("folder", "format", "session")
+    }
     columns["task"].remove("epoch")
     rows = {name: map(tuple, tables.rows(name, sorted(names))) for name, names in columns.items()}
     return {name: sorted(found, key=repr) for name, found in rows.items()}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
+import psycopg
 import pytest
 from postgres_proxy import Fault, Proxy
 from postgres_server import PASSWORD, server
@@ -17,8 +19,11 @@ from derive.errors import BusyError, FlowError, StorageError, UsageError
 from derive.storage.metadata.place import VARIABLE, Place, place_of, read_place
 from derive.storage.metadata.postgres import PostgresMetadata
 from derive.storage.metadata.postgres_tables import PROTOCOL
+from derive.storage.metadata.postgres_transaction import AssumptionError
 from derive.storage.metadata.shared_opening import settle_place
+from derive.storage.metadata.transaction import Transaction, nothing
 from derive.storage.store import Store
+from derive.storage.timeline import Timeline
 
 
 @pytest.fixture
@@ -40,6 +45,95 @@ def proxy() -> Iterator[Proxy]:
 
 def through(proxy: Proxy, place: Place) -> Place:
     return Place(place.url.replace(f":{server().port}/", f":{proxy.port}/"), place.schema, place.shown)
+
+
+@pytest.mark.parametrize("fault", ["request", "answer", "late"])
+@pytest.mark.parametrize("trials", [8, pytest.param(400, marks=pytest.mark.torture)])
+def test_repeatable_commit_with_a_lost_message_happens_once(
+    fault: Fault, trials: int, tmp_path: Path, place: Place, proxy: Proxy
+) -> None:
+    """A repeatable commit returns its result, and is stored once; timestamps are assigned once."""
+    store = Store(tmp_path / "data", durable=False)
+    metadata = PostgresMetadata(tmp_path / "data", through(proxy, place), durable=False)
+    timeline = Timeline(metadata, wall=lambda: 1)
+
+    def add(db: Transaction) -> Callable[[], int]:
+        db.execute("UPDATE identifier SET last = last + 1")
+        last = db.execute("SELECT last FROM identifier")
+        return lambda: int(last.get)
+
+    begun = metadata.commit(add)
+    clocks = []
+    for trial in range(1, trials + 1):
+        proxy.fault = fault
+        assert metadata.commit(add) == begun + trial
+        proxy.fault = fault
+        clocks.append(timeline.assign(1))
+        assert proxy.fault is None
+    metadata.close()
+    assert sorted(set(clocks)) == clocks
+    (last,) = store.tables.new_ids(1)
+    assert last == begun + trials + 1
+    store.close()
+
+
+def test_ended_session_commits_nothing(tmp_path: Path, place: Place) -> None:
+    """A transaction that arrives after its outcome was decided is refused; the process begins another session."""
+    metadata = PostgresMetadata(tmp_path / "data", place)
+    with metadata.transaction() as db:
+        db.execute("INSERT INTO replica VALUES ('one', '')")
+    with metadata.transaction() as db, server().connect() as other:
+        with pytest.raises(psycopg.errors.LockNotAvailable):  # the end waits for the transaction
+            query = SQL("SET LOCAL lock_timeout = 1; UPDATE {}.session SET is_ended = true")
+            other.execute(query.format(Identifier(place.schema)))
+        db.execute("INSERT INTO replica VALUES ('two', '')")
+    with server().connect() as other:
+        other.execute(SQL("UPDATE {}.session SET is_ended = true").format(Identifier(place.schema)))
+    late = metadata._write(wakes=False, synced=True)
+    late.execute("INSERT INTO replica VALUES ('late', '')")
+    with pytest.raises(AssumptionError):
+        late.send(commits=True)
+    with metadata.transaction() as db:
+        db.execute("INSERT INTO replica VALUES ('three', '')")
+    with metadata.snapshot() as db:
+        assert [name for (name,) in db.execute("SELECT name FROM replica")] == ["one", "two", "three"]
+    metadata.close()
+
+
+def test_stream_reads_rows_in_portions(tmp_path: Path, place: Place) -> None:
+    """Two streams may be read in turns; rows that nobody reads stay on the server."""
+    metadata = PostgresMetadata(tmp_path / "data", place)
+    with metadata.snapshot() as db:
+        numbers = "SELECT n FROM generate_series(?, 20000) AS n"
+        one, other = db.stream(numbers, (1,)), db.stream(numbers, (19_999,))
+        assert [row[0] for row in islice(one, 600)] == list(range(1, 601))
+        assert db.execute("SELECT count(*) FROM pg_cursors WHERE name LIKE 'stream_%'").get == 2
+        assert other.fetchall() == [(19_999,), (20_000,)]
+        assert [row[0] for row in one] == list(range(601, 20_001))
+        assert db.stream(numbers, (30_000,)).fetchone() is None
+    metadata.close()
+
+
+def test_assumptions_are_checked(tmp_path: Path, place: Place) -> None:
+    """A transaction is repeated if an expected row is missing, or if a recalled result has changed."""
+    metadata, store = PostgresMetadata(tmp_path / "data", place), Store(tmp_path / "data")
+    seen: list[tuple[bool, list[tuple[str, str]]]] = []
+
+    def look(db: Transaction) -> Callable[[], None]:
+        recalled = db.recall("SELECT name, address FROM replica WHERE name <> ? ORDER BY name", ("two",)).fetchall()
+        seen.append((db.expect("SELECT 1 FROM replica WHERE name = ?", ("two",)), recalled))
+        return nothing
+
+    metadata.commit(look)  # the first attempt expects a row
+    store.sql_catalog.add_replica("one", "a")
+    metadata.commit(look)  # the first attempt recalls no rows
+    store.sql_catalog.add_replica("two", "b")
+    metadata.commit(look)  # the result has changed lately, so it is read again
+    metadata.commit(look)
+    one = [("one", "a")]
+    assert seen == [(True, []), (False, []), (True, []), (False, one), (True, one), (True, one)]
+    metadata.close()
+    store.close()
 
 
 @pytest.mark.parametrize("fault", ["request", "answer", "late"])
@@ -118,7 +212,7 @@ def test_transaction_of_an_idle_process_ends(tmp_path: Path, place: Place) -> No
         stopped.transaction() as db,
     ):
         db.execute("INSERT INTO replica VALUES ('lost', '')")
-        db.execute("SET LOCAL idle_in_transaction_session_timeout = 1")
+        assert db.execute("SELECT set_config('idle_in_transaction_session_timeout', '1', true)").get == "1ms"
         with other.transaction() as later:
             assert later.execute("SELECT name FROM replica").fetchall() == []
     with stopped.transaction() as db:
@@ -143,15 +237,30 @@ def test_busy_database_is_a_retryable_error(tmp_path: Path, place: Place) -> Non
     other.close()
 
 
+def test_earlier_version_is_upgraded(tmp_path: Path, place: Place) -> None:
+    """A process that opens the folder to read it refuses the version, and a process that writes upgrades it."""
+    with server().connect() as other:
+        schema = Identifier(place.schema)
+        other.execute(SQL("DROP TABLE {}.session").format(schema))
+        other.execute(SQL("UPDATE {}.folder SET protocol = 1").format(schema))
+
+    with pytest.raises(StorageError, match=f"has version 1, and this flowctl has {PROTOCOL}"):
+        Store(tmp_path / "data", reading=True)
+    store = Store(tmp_path / "data")
+    assert store.timeline.read() < store.timeline.assign(1) + 1
+    store.close()
+
+
 def test_another_version_is_refused(tmp_path: Path, place: Place) -> None:
     """A process that has the folder open commits nothing after another release has changed the tables."""
     store = Store(tmp_path / "data")
     with server().connect() as other:
         other.execute(SQL("UPDATE {}.folder SET protocol = protocol + 1").format(Identifier(place.schema)))
 
-    with pytest.raises(StorageError, match=f"has version {PROTOCOL + 1}, and this flowctl has {PROTOCOL}"):
+    refused = f"has version {PROTOCOL + 1}, and this flowctl has {PROTOCOL}"
+    with pytest.raises(StorageError, match=refused):
         store.timeline.read()
-    with pytest.raises(StorageError, match=f"has version {PROTOCOL + 1}, and this flowctl has {PROTOCOL}"):
+    with pytest.raises(StorageError, match=refused):
         Store(tmp_path / "data")
     store.close()
 

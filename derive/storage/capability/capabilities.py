@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Self, TypeAlias
 
 from derive.document.clock import format_rfc3339
@@ -21,9 +22,11 @@ from derive.errors import FencedError, FlowError, FrontierError, UsageError
 from derive.protocol.specs import CollectionSpec
 from derive.storage.capability.table import (
     RENEW_SECONDS,
+    Bound,
     Capability,
     TaskCapability,
     acquire,
+    acquire_at,
     acquire_compaction,
     acquire_input,
     clone,
@@ -33,12 +36,14 @@ from derive.storage.capability.table import (
     find,
     index_holder,
     is_live,
+    keep,
     other_run,
     readers,
     release,
+    release_all,
     release_expired,
     release_inputs,
-    renew,
+    renew_all,
     replace_inputs,
     require_run,
     run_capability,
@@ -48,7 +53,7 @@ from derive.storage.capability.table import (
 from derive.storage.metadata.collection import advance_upper, frontiers_of, name_of_relation, relation_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.tables import forget_unread, name_of, read_table
-from derive.storage.metadata.transaction import Transaction
+from derive.storage.metadata.transaction import Transaction, nothing
 from derive.storage.metadata.versions import version_at
 from derive.storage.table_types import GlobalId, RowUpdate, TableColumn, TableUpdate
 from derive.storage.tables import Tables, write_update
@@ -152,11 +157,18 @@ class Capabilities:
             UsageError: the identifier is unknown.
             FrontierError: the contents at that timestamp are compacted.
         """
-        with self._metadata.transaction(synced=lasts) as db:
-            name, (since, _) = _known(db, collection)
-            if at is not None and at < since:
+
+        def body(db: Transaction) -> Callable[[], Capability]:
+            name = _known(db, collection)
+            if at is None:
+                return acquire_at(db, "read", name, Bound.SINCE, purpose=purpose, lasts=lasts)
+            if not db.expect("SELECT 1 FROM collection WHERE name = ? AND since <= ?", (name, at)):
+                since, _ = frontiers_of(db, name) or (BEGINNING, BEGINNING)
                 raise _compacted(name, since, at)
-            return acquire(db, "read", name, since if at is None else at, purpose=purpose, lasts=lasts)
+            capability = acquire(db, "read", name, at, purpose=purpose, lasts=lasts)
+            return lambda: capability
+
+        return self._metadata.commit(body, synced=lasts)
 
     def acquire_write(self, collection: GlobalId, *, purpose: str | None = None, lasts: bool = False) -> Capability:
         """Acquire a capability to write a table from its `upper` on; other writers may exist.
@@ -164,9 +176,11 @@ class Capabilities:
         Raises:
             UsageError: the identifier is unknown.
         """
-        with self._metadata.transaction(synced=lasts) as db:
-            name, (_, upper) = _known(db, collection)
-            return acquire(db, "write", name, upper, purpose=purpose, lasts=lasts)
+
+        def body(db: Transaction) -> Callable[[], Capability]:
+            return acquire_at(db, "write", _known(db, collection), Bound.UPPER, purpose=purpose, lasts=lasts)
+
+        return self._metadata.commit(body, synced=lasts)
 
     def find(self, identifier: str) -> Capability:
         """Return the present state of a capability.
@@ -241,15 +255,22 @@ class Capabilities:
             FencedError: a capability was dropped, or has expired.
             FrontierError: a frontier would move back, or a timestamp is out of bounds.
         """
-        with self._metadata.transaction(wakes=True) as db:
+
+        def body(db: Transaction) -> Callable[[], list[Capability | None]]:
             done = [_perform(db, action) for action in actions]
             if any(isinstance(action, Release) for action in actions):
                 forget_unread(db)
             ends = [
-                moved.frontier for moved in done if moved and moved.kind == "write" and moved.frontier < END_OF_TIME
+                action.frontier
+                for action in actions
+                if isinstance(action, Update | Downgrade)
+                and action.capability.kind == "write"
+                and action.frontier < END_OF_TIME
             ]
             assign_up_to(db, max(ends, default=BEGINNING) - 1)
-        return done
+            return lambda: [moved() for moved in done]
+
+        return self._metadata.commit(body, wakes=True)
 
     # Renewed capabilities
 
@@ -309,11 +330,15 @@ class Capabilities:
         Returns:
             The capabilities of the holders in `requests`.
         """
-        with self._metadata.transaction(synced=False) as db:
+
+        def body(db: Transaction) -> Callable[[], dict[int, list[Capability]]]:
             release_expired(db)
-            return {
+            retained = {
                 holder: _retained(db, present.get(holder, ()), request, purpose) for holder, request in requests.items()
             }
+            return lambda: retained
+
+        return self._metadata.commit(body, synced=False)
 
 
 class KeptCapability:
@@ -349,7 +374,7 @@ class KeptCapability:
         at: int | None = None,
     ) -> None:
         self._metadata = metadata
-        self._id: str | None = None
+        self._capability: Capability | None = None
         can_write = metadata.can_write
         with metadata.transaction(synced=False) if can_write else metadata.snapshot() as db:
             name = (None if table is None else name_of(db, table)) or name
@@ -368,12 +393,12 @@ class KeptCapability:
                 raise _compacted(name, since, frontier)
             self.frontier = max(since, upper) if frontier is None else frontier
             if can_write:
-                self._id = acquire(db, "read", name, self.frontier).id
+                self._capability = acquire(db, "read", name, self.frontier)
         self._moved = time.monotonic()
         self._stack = ExitStack()
-        if self._id is not None:
-            self._stack.callback(self._release, self._id)
-            self._stack.enter_context(renewals.renewed(self._id))
+        if self._capability is not None:
+            self._stack.callback(self._release, self._capability.id)
+            self._stack.enter_context(renewals.renewed(self._capability.id))
 
     def upper(self) -> int:
         """Return the `upper` of the relation, also after a rename and after the end of its version.
@@ -382,10 +407,10 @@ class KeptCapability:
             FencedError: the capability has expired, or the collection was reset.
         """
         with self._metadata.snapshot() as db:
-            is_ended = self._id is not None and not is_live(db, self._id)
+            is_ended = self._capability is not None and not is_live(db, self._capability.id)
             name = None if is_ended else name_of_relation(db, self.relation)
             frontiers = None if name is None else frontiers_of(db, name)
-        if frontiers is None or (self._id is None and not frontiers[0] <= self.frontier <= frontiers[1]):
+        if frontiers is None or (self._capability is None and not frontiers[0] <= self.frontier <= frontiers[1]):
             raise self._ended()
         return frontiers[1]
 
@@ -397,12 +422,16 @@ class KeptCapability:
         """
         if frontier <= self.frontier or time.monotonic() - self._moved <= RENEW_SECONDS:
             return
-        if self._id is not None:
-            with self._metadata.transaction(synced=False) as db:
-                if not is_live(db, self._id):
-                    raise self._ended()
-                downgrade(db, self._id, frontier)
+        if self._capability is not None:
+            self._metadata.commit(partial(self._downgrade, frontier), synced=False)
         self.frontier, self._moved = frontier, time.monotonic()
+
+    def _downgrade(self, frontier: int, db: Transaction) -> Callable[[], None]:
+        assert self._capability is not None
+        if not is_live(db, self._capability.id):
+            raise self._ended()
+        downgrade(db, self._capability, frontier)
+        return nothing
 
     def read_as(self, spec: CollectionSpec) -> CollectionSpec:
         """Return the definition under which the contents are read, of a collection that the catalog defines."""
@@ -420,8 +449,8 @@ class KeptCapability:
 
     def _release(self, identifier: str) -> None:
         # A capability that cannot be dropped expires; a capability of a fenced server ends with its process.
-        with suppress(FlowError), self._metadata.transaction(synced=False) as db:
-            release(db, identifier)
+        with suppress(FlowError):
+            self._metadata.commit(partial(release_all, [identifier]), synced=False)
 
     def _ended(self) -> FencedError:
         return FencedError(
@@ -530,13 +559,8 @@ class Renewals:
                 ids = list(self._ids)
             # A failure is not reported: the next attempt may succeed; if not, the holder finds that the capability has
             # expired. No sync is needed, because a loss of power ends the capability.
-            with (
-                suppress(FlowError),
-                closing(self._metadata.another()) as metadata,
-                metadata.transaction(synced=False) as db,
-            ):
-                for identifier in ids:
-                    renew(db, identifier)
+            with suppress(FlowError), closing(self._metadata.another()) as metadata:
+                metadata.commit(partial(renew_all, ids), synced=False)
 
 
 def _compacted(name: str, since: int, at: int) -> FrontierError:
@@ -544,18 +568,17 @@ def _compacted(name: str, since: int, at: int) -> FrontierError:
     return FrontierError(what, hint="ask for a later time")
 
 
-def _known(db: Transaction, collection: GlobalId) -> tuple[str, tuple[int, int]]:
-    """Return the name and the frontiers of a collection.
+def _known(db: Transaction, collection: GlobalId) -> str:
+    """Return the name of a collection, after expired capabilities were dropped.
 
     Raises:
         UsageError: the identifier is unknown.
     """
     release_expired(db)
     name = name_of(db, collection)
-    frontiers = None if name is None else frontiers_of(db, name)
-    if name is None or frontiers is None:
+    if name is None:
         raise UsageError(f"there is no collection {collection}")
-    return name, frontiers
+    return name
 
 
 def _retained(db: Transaction, present: Sequence[Capability], request: Request, purpose: str) -> list[Capability]:
@@ -577,33 +600,41 @@ def _retained(db: Transaction, present: Sequence[Capability], request: Request, 
         if before is None:
             kept[collection] = acquire(db, "read", name, bound, purpose=purpose)
         else:
-            kept[collection] = downgrade(db, before.id, max(bound, before.frontier))
+            kept[collection] = downgrade(db, before, max(bound, before.frontier))
     return list(kept.values())
 
 
-def _perform(db: Transaction, action: Action) -> Capability | None:
+def _perform(db: Transaction, action: Action) -> Callable[[], Capability | None]:
+    """Perform an action; return a function that returns the capability after the action."""
     identifier = action.capability.id
     match action:
         case Release():
             release(db, identifier)
-            return None
+            return nothing
         case Renew():
-            return downgrade(db, identifier, find(db, identifier).frontier)
+            return keep(db, action.capability)
         case Downgrade(_, frontier):
-            moved = downgrade(db, identifier, frontier)
+            moved = downgrade(db, action.capability, frontier)
         case Update(_, updates, frontier):
-            current = find(db, identifier)
-            if current.kind != "write":
-                raise FencedError(f"capability {identifier} is to read, not to write")
-            if any(update.clock < current.frontier for update in updates):
-                raise FrontierError(f"capability {identifier} is at {current.frontier}, and an update is earlier")
-            moved = downgrade(db, identifier, frontier)
-            write_update(db, TableUpdate(current.collection, None, frontier, tuple(updates)), None)
+            _require_writable(db, identifier, updates)
+            moved = downgrade(db, action.capability, frontier)
+            write_update(db, TableUpdate(moved.collection, None, frontier, tuple(updates)), None)
     if moved.kind == "write":
         name = name_of(db, moved.collection)
         assert name is not None
         advance_upper(db, name, moved.frontier)
-    return moved
+    return lambda: moved
+
+
+def _require_writable(db: Transaction, identifier: str, updates: Sequence[RowUpdate]) -> None:
+    """Raise an error if a capability does not allow updates."""
+    first = min((update.clock for update in updates), default=END_OF_TIME)
+    if db.expect("SELECT 1 FROM capability WHERE id = ? AND kind = 'write' AND frontier <= ?", (identifier, first)):
+        return
+    current = find(db, identifier)
+    if current.kind != "write":
+        raise FencedError(f"capability {identifier} is to read, not to write")
+    raise FrontierError(f"capability {identifier} is at {current.frontier}, and an update is earlier")
 
 
 class TaskCapabilities:

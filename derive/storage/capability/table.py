@@ -21,15 +21,16 @@ these names; values of `Capability` name collections by identifier.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from itertools import starmap
 from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
 from derive.errors import FencedError, FrontierError
 from derive.storage.metadata.process import is_dead, is_local, show_process, this_process
-from derive.storage.metadata.transaction import Transaction
+from derive.storage.metadata.transaction import Transaction, nothing
 from derive.storage.table_types import GlobalId
 from derive.time import END_OF_TIME
 
@@ -84,12 +85,15 @@ class TaskCapability:
         task: name of the task.
         epoch: number of the run capability among all run capabilities of the task.
         frontiers: for each collection, a lower bound of the written timestamps, which its `upper` does not pass.
+        progress: the stored positions and places of the task, as JSON, after the last commit with the capability; None
+            if unknown.
     """
 
     id: str
     task: str
     epoch: int
     frontiers: Mapping[str, int]
+    progress: tuple[str, str] | None = field(default=None, compare=False)
 
 
 _QUERY = (
@@ -100,6 +104,9 @@ _QUERY = (
 
 _ORDER = "coalesce(task, ''), holder"
 """Order of capabilities at one frontier: first those of processes."""
+
+_seen: set[str] = set()
+"""Processes with capabilities that expire, at the last look of this process at them."""
 
 
 def _insert(
@@ -147,7 +154,46 @@ def acquire(
         lasts: whether the capability never expires.
     """
     expires = None if lasts else db.now() + LIFETIME
-    return find(db, _insert(db, kind, collection=name, frontier=frontier, expires=expires, purpose=purpose))
+    identifier = _insert(db, kind, collection=name, frontier=frontier, expires=expires, purpose=purpose)
+    number: int = db.recall(_NUMBER, (name,)).get
+    return Capability(identifier, kind, number, frontier, expires, None, this_process(), purpose)
+
+
+class Bound(Enum):
+    """The frontier at which a capability is acquired, as a query."""
+
+    SINCE = "SELECT since FROM collection WHERE name = ?"
+    UPPER = "SELECT upper FROM collection WHERE name = ?"
+    PRESENT = "SELECT clock + 1 FROM timeline"
+    """The time that the timeline has just passed."""
+
+
+def acquire_at(
+    db: Transaction,
+    kind: Literal["read", "write"],
+    name: str,
+    bound: Bound,
+    *,
+    purpose: str | None = None,
+    lasts: bool = False,
+) -> Callable[[], Capability]:
+    """Acquire a capability like `acquire`, at a frontier that the database knows; return a function that returns it."""
+    identifier, now = str(uuid4()), db.now()
+    expires = None if lasts else now + LIFETIME
+    values = (name,) * bound.value.count("?")
+    at = now if kind == "read" else None
+    db.execute(
+        "INSERT INTO capability (id, kind, collection, frontier, expires, at, holder, purpose)"
+        f" VALUES (?, ?, ?, ({bound.value}), ?, ?, ?, ?)",
+        (identifier, kind, name, *values, expires, at, this_process(), purpose),
+    )
+    frontier = db.execute(_FRONTIER, (identifier,))
+    number: int = db.recall(_NUMBER, (name,)).get
+    return lambda: Capability(identifier, kind, number, frontier.get, expires, None, this_process(), purpose)
+
+
+_NUMBER = "SELECT id FROM collection WHERE name = ?"
+_FRONTIER = "SELECT frontier FROM capability WHERE id = ?"
 
 
 def find(db: Transaction, identifier: str) -> Capability:
@@ -158,13 +204,17 @@ def find(db: Transaction, identifier: str) -> Capability:
     """
     row: Any = db.execute(f"{_QUERY} WHERE capability.id = ?", (identifier,)).fetchone()
     if row is None:
-        raise FencedError(f"capability {identifier} was dropped, or has expired", hint="acquire another capability")
+        raise _dropped(identifier)
     return Capability(*row)
+
+
+def _dropped(identifier: str) -> FencedError:
+    return FencedError(f"capability {identifier} was dropped, or has expired", hint="acquire another capability")
 
 
 def is_live(db: Transaction, identifier: str) -> bool:
     """Return true if a capability has not ended and was not fenced."""
-    return db.execute("SELECT 1 FROM capability WHERE id = ?", (identifier,)).get is not None
+    return db.expect("SELECT 1 FROM capability WHERE id = ?", (identifier,))
 
 
 def require_live(db: Transaction, capability: Capability) -> str:
@@ -173,11 +223,15 @@ def require_live(db: Transaction, capability: Capability) -> str:
     Raises:
         FencedError: the capability has ended.
     """
-    name: str | None = db.execute("SELECT collection FROM capability WHERE id = ?", (capability.id,)).get
-    if name is None:
-        former: str | None = db.execute("SELECT name FROM collection WHERE id = ?", (capability.collection,)).get
-        raise _expired(capability.kind, former or str(capability.collection))
-    return name
+    name: str | None = db.recall("SELECT name FROM collection WHERE id = ?", (capability.collection,)).get
+    if name is not None and db.expect(
+        "SELECT 1 FROM capability WHERE id = ? AND collection = ?", (capability.id, name)
+    ):
+        return name
+    present: str | None = db.execute("SELECT collection FROM capability WHERE id = ?", (capability.id,)).get
+    if present is None:
+        raise _expired(capability.kind, name or str(capability.collection))
+    return present
 
 
 def renew(db: Transaction, identifier: str) -> None:
@@ -187,22 +241,51 @@ def renew(db: Transaction, identifier: str) -> None:
     )
 
 
-def downgrade(db: Transaction, identifier: str, frontier: int) -> Capability:
+def downgrade(db: Transaction, capability: Capability, frontier: int) -> Capability:
     """Move a capability up to a frontier, and renew it; files that were replaced before lose their protection.
 
     Raises:
         FencedError: the capability was dropped, or has expired.
         FrontierError: the capability is already at a later frontier.
     """
-    current = find(db, identifier)
-    if frontier < current.frontier:
-        raise FrontierError(f"capability {identifier} is at {current.frontier}, and cannot go back to {frontier}")
-    db.execute(
-        "UPDATE capability SET frontier = ?, at = CASE kind WHEN 'read' THEN ? END WHERE id = ?",
-        (frontier, db.now(), identifier),
+    capability = _present(db, capability, frontier)
+    if frontier < capability.frontier:
+        where = f"capability {capability.id} is at {capability.frontier}"
+        raise FrontierError(f"{where}, and cannot go back to {frontier}")
+    now = db.now()
+    values = (frontier, now, now + LIFETIME, capability.id)
+    db.execute(f"UPDATE capability SET frontier = ?, {_RENEWED} WHERE id = ?", values)
+    return replace(capability, frontier=frontier, expires=None if capability.expires is None else now + LIFETIME)
+
+
+def keep(db: Transaction, capability: Capability) -> Callable[[], Capability]:
+    """Renew a capability like `downgrade`, at its present frontier; return a function that returns it.
+
+    Raises:
+        FencedError: the capability was dropped, or has expired.
+    """
+    capability, now = _present(db, capability, END_OF_TIME), db.now()
+    expires = None if capability.expires is None else now + LIFETIME
+    db.execute(f"UPDATE capability SET {_RENEWED} WHERE id = ?", (now, now + LIFETIME, capability.id))
+    frontier = db.execute(_FRONTIER, (capability.id,))
+    return lambda: replace(capability, frontier=frontier.get, expires=expires)
+
+
+_RENEWED = "at = CASE kind WHEN 'read' THEN ? END, expires = CASE WHEN expires IS NOT NULL THEN ? END"
+
+
+def _present(db: Transaction, capability: Capability, frontier: int) -> Capability:
+    """Return the present state of a capability; if its frontier is at most `frontier`, perhaps with an earlier one.
+
+    Raises:
+        FencedError: the capability was dropped, or has expired.
+    """
+    is_as_known = db.expect(
+        "SELECT 1 FROM capability JOIN collection ON collection.name = capability.collection"
+        " WHERE capability.id = ? AND frontier BETWEEN ? AND ? AND collection.id = ? AND holder = ?",
+        (capability.id, capability.frontier, frontier, capability.collection, capability.process),
     )
-    renew(db, identifier)
-    return find(db, identifier)
+    return capability if is_as_known else find(db, capability.id)
 
 
 def clone(db: Transaction, identifier: str) -> Capability:
@@ -230,12 +313,27 @@ def take(db: Transaction, identifier: str) -> Capability:
         FencedError: the capability was dropped, or has expired.
     """
     db.execute("UPDATE capability SET holder = ? WHERE id = ?", (this_process(), identifier))
-    return downgrade(db, identifier, find(db, identifier).frontier)
+    taken = find(db, identifier)
+    return downgrade(db, taken, taken.frontier)
 
 
 def release(db: Transaction, identifier: str) -> None:
     """Drop a capability, unless it has ended."""
     db.execute("DELETE FROM capability WHERE id = ?", (identifier,))
+
+
+def release_all(identifiers: Sequence[str], db: Transaction) -> Callable[[], None]:
+    """Drop capabilities, as the body of a commit."""
+    for identifier in identifiers:
+        release(db, identifier)
+    return nothing
+
+
+def renew_all(identifiers: Sequence[str], db: Transaction) -> Callable[[], None]:
+    """Renew capabilities like `renew`, as the body of a commit."""
+    for identifier in identifiers:
+        renew(db, identifier)
+    return nothing
 
 
 def release_expired(db: Transaction) -> None:
@@ -246,9 +344,13 @@ def release_expired(db: Transaction) -> None:
     Args:
         db: a write transaction.
     """
+    if _none_has_expired(db):
+        return
     rows: list[Any] = db.execute(
         "SELECT id, kind, collection, task, holder, expires FROM capability WHERE expires IS NOT NULL"
     ).fetchall()
+    _seen.clear()
+    _seen.update(row[4] for row in rows)
     now = db.now()
     dead = {process: is_dead(process) for process in {row[4] for row in rows}}  # each check reads a file
     for identifier, kind, collection, task, process, expires in rows:
@@ -261,6 +363,23 @@ def release_expired(db: Transaction) -> None:
         release(db, identifier)
         if kind == "write":
             db.execute("INSERT INTO abandoned VALUES (?, ?) ON CONFLICT (id) DO NOTHING", (identifier, collection))
+
+
+def _none_has_expired(db: Transaction) -> bool:
+    """Return true if all capabilities that expire are of known processes, which are alive, and none is late."""
+    known = [process for process in list(_seen) if not is_dead(process)]  # each check reads a file
+    visible = [process for process in known if is_local(process)]
+    unknown = f"holder NOT IN ({', '.join('?' * len(known))})" if known else "1 = 1"
+    runs = (
+        f"AND NOT (kind = 'run' AND task <> '{COMPACTION}' AND holder IN ({', '.join('?' * len(visible))}))"
+        if visible
+        else ""
+    )
+    return db.expect(
+        "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM capability WHERE expires IS NOT NULL"
+        f" AND ({unknown} OR (expires < ? {runs})))",
+        (*known, db.now(), *visible),
+    )
 
 
 # Capabilities by collection
@@ -278,7 +397,7 @@ def release_writers(db: Transaction, name: str) -> None:
 
 def least_write_frontier(db: Transaction, name: str) -> int | None:
     """Return the least frontier of a collection's writers, which `upper` cannot pass; None without writers."""
-    frontier: int | None = db.execute(
+    frontier: int | None = db.recall(
         "SELECT min(frontier) FROM capability WHERE collection = ? AND kind = 'write'", (name,)
     ).get
     return frontier
@@ -417,7 +536,7 @@ def require_run(db: Transaction, capability: TaskCapability, names: Sequence[str
     if not is_live(db, capability.id):
         epoch: int | None = db.execute("SELECT epoch FROM task WHERE name = ?", (task,)).get
         raise _superseded(task) if epoch is None or epoch > capability.epoch else _expired("write", task)
-    rows: list[Any] = db.execute(
+    rows: list[Any] = db.recall(
         "SELECT collection FROM capability WHERE task = ? AND kind = 'write'", (task,)
     ).fetchall()
     lost = sorted(set(names) - {row[0] for row in rows})

@@ -10,7 +10,7 @@ the relation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -152,14 +152,14 @@ def describe_fate(db: Transaction, name: str, relation: int) -> str:
 
 def read_collection(db: Transaction, name: str) -> Collection | None:
     """Return the description of a collection; None if nothing is stored under this name."""
-    row: Any = db.execute(
+    described = db.execute(
         "SELECT relation, name, since, upper, coalesce(documents, 0), coalesce(segments, 0), coalesce(bytes, 0)"
         " FROM collection LEFT JOIN size ON collection = name WHERE name = ?",
         (name,),
-    ).fetchone()
-    if row is None:
-        return None
-    return replace(Collection(*row[1:]), failure=standing_error(db, name), relation=row[0])
+    )
+    failure = standing_error(db, name)  # the statement travels with the other one
+    row: Any = described.fetchone()
+    return None if row is None else replace(Collection(*row[1:]), failure=failure, relation=row[0])
 
 
 def frontiers_of(db: Transaction, name: str) -> tuple[int, int] | None:
@@ -174,17 +174,42 @@ def upper_of(db: Transaction, name: str) -> int:
     return BEGINNING if frontiers is None else frontiers[1]
 
 
-def is_maintained(db: Transaction, name: str) -> bool:
-    """Return true if a collection is a materialized view, whose `upper` only its own writes advance."""
-    return bool(db.execute("SELECT maintained FROM collection WHERE name = ?", (name,)).get)
-
-
-def advance_upper(db: Transaction, name: str, frontier: int) -> int:
-    """Advance the `upper` of a collection to a frontier, or as far as its writers allow; return the new `upper`."""
-    least = least_write_frontier(db, name)
-    bound = frontier if least is None else min(least, frontier)
+def advance_upper(db: Transaction, name: str, frontier: int) -> None:
+    """Advance the `upper` of a collection to a frontier, or as far as its writers allow."""
+    bound = frontier
+    before = "SELECT 1 FROM capability WHERE collection = ? AND kind = 'write' AND frontier < ?"
+    if not db.expect(f"SELECT 1 WHERE NOT EXISTS ({before})", (name, frontier)):
+        bound = least_write_frontier(db, name) or BEGINNING
     db.execute("UPDATE collection SET upper = ? WHERE name = ? AND upper < ?", (bound, name, bound))
-    return upper_of(db, name)
+
+
+def seal_collections(db: Transaction, names: Sequence[str], frontier: int | None) -> Callable[[], dict[str, int]]:
+    """Advance the `upper` of collections, except of materialized views, like `advance_upper`.
+
+    Args:
+        db: a write transaction.
+        names: names of the collections.
+        frontier: the frontier; None for the time that the timeline has just passed.
+
+    Returns:
+        A function that returns the new `upper` of each collection.
+    """
+    present, given = ("?", (frontier,)) if frontier is not None else ("(SELECT clock + 1 FROM timeline)", ())
+    for name in names:
+        least = least_write_frontier(db, name)
+        bound, values = present, given
+        if least is not None:
+            bound, values = f"CASE WHEN {present} < ? THEN {present} ELSE ? END", (*given, least, *given, least)
+        db.execute(
+            f"UPDATE collection SET upper = {bound} WHERE name = ? AND maintained = 0 AND upper < {bound}",
+            (*values, name, *values),
+        )
+    uppers = []
+    for begin in range(0, len(names), _MOST_VALUES):
+        some = names[begin : begin + _MOST_VALUES]
+        query = f"SELECT name, upper FROM collection WHERE name IN ({', '.join('?' * len(some))})"
+        uppers.append(db.execute(query, some))
+    return lambda: dict.fromkeys(names, BEGINNING) | {name: upper for rows in uppers for name, upper in rows}
 
 
 def advance_uppers(db: Transaction, identifiers: Sequence[int], frontier: int) -> None:
@@ -194,11 +219,13 @@ def advance_uppers(db: Transaction, identifiers: Sequence[int], frontier: int) -
         listed = f"id IN ({', '.join('?' * len(some))}) AND upper < ?"
         db.execute(
             f"UPDATE collection SET upper = ? WHERE {listed} AND NOT EXISTS (SELECT 1 FROM capability"
-            " WHERE capability.collection = collection.name AND kind = 'write')",
-            (frontier, *some, frontier),
+            " WHERE capability.collection = collection.name AND kind = 'write' AND frontier < ?)",
+            (frontier, *some, frontier, frontier),
         )
-        for (name,) in db.execute(f"SELECT name FROM collection WHERE {listed}", (*some, frontier)).fetchall():
-            advance_upper(db, name, frontier)
+        below = f"FROM collection WHERE {listed}"
+        if not db.expect(f"SELECT 1 WHERE NOT EXISTS (SELECT 1 {below})", (*some, frontier)):
+            for (name,) in db.execute(f"SELECT name {below}", (*some, frontier)).fetchall():
+                advance_upper(db, name, frontier)
 
 
 def advance_since(db: Transaction, name: str, since: int) -> None:

@@ -12,9 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from derive.storage.metadata.transaction import Transaction
+
+T = TypeVar("T")
 
 
 class Listener(Protocol):
@@ -93,6 +95,21 @@ class Metadata(ABC):
             wakes: whether to wake waiting tasks of other processes.
             synced: whether to wait for the disk.
         """
+
+    def commit(self, body: Callable[[Transaction], Callable[[], T]], *, wakes: bool = False, synced: bool = True) -> T:
+        """Execute a function in a write transaction, and commit it; on PostgreSQL, if possible in one round trip.
+
+        The function may be called again. If the result uses rows of a changing statement, the call may even follow a
+        commit whose rows were lost, so its repetition must be harmless.
+
+        Args:
+            body: the function. It returns a function without arguments, which returns the result. Rows that decide no
+                later statement are used only there.
+            wakes: as for `transaction`.
+            synced: as for `transaction`.
+        """
+        with self.transaction(wakes=wakes, synced=synced) as db:
+            return body(db)()
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Transaction]:

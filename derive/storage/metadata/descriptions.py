@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+import orjson
+
 from derive.errors import ViewError
 from derive.protocol.definition_text import Definition
 from derive.storage.capability.table import Capability, TaskCapability
@@ -205,6 +207,12 @@ class TaskCommit:
     work: Mapping[str, Work] = field(default_factory=dict)
     chains: tuple[ChainMove, ...] = ()
 
+    @property
+    def progress(self) -> tuple[str, str]:
+        """Return the positions and the places, as JSON that is stored."""
+        places = {key: place.to_json() for key, place in self.places.items()}
+        return orjson.dumps(dict(self.positions)).decode(), orjson.dumps(places).decode()
+
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
@@ -292,7 +300,11 @@ class TaskMove:
     def moved(self) -> TaskCapability:
         """Return the capability after the move, at its new frontiers."""
         frontiers = {update.collection: update.frontier for update in self.updates}
-        return replace(self.capability, frontiers={**self.capability.frontiers, **frontiers})
+        return replace(
+            self.capability,
+            frontiers={**self.capability.frontiers, **frontiers},
+            progress=self.commit.progress if self.commit else self.capability.progress,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,19 +67,19 @@ def move_positions(db: Transaction, name: str, moves: Sequence[FileMove]) -> Non
     """
     if not moves:
         return
-    relation = db.execute("SELECT relation FROM collection WHERE name = ?", (name,)).get
+    relation = db.recall("SELECT relation FROM collection WHERE name = ?", (name,)).get
     now = db.now()
     for move in moves:
         before, after = move.before, move.after
-        is_stored = before is None or bool(
-            db.execute(
-                "DELETE FROM followed WHERE relation = ? AND device = ? AND inode = ?"
-                ' AND "offset" = ? AND lines = ? AND checksum = ? RETURNING 1',
-                (relation, before.device, before.inode, before.offset, before.lines, before.checksum),
-            ).fetchall()
-        )
+        is_stored = True
+        if before is not None:
+            stored = 'relation = ? AND device = ? AND inode = ? AND "offset" = ? AND lines = ? AND checksum = ?'
+            values = (relation, before.device, before.inode, before.offset, before.lines, before.checksum)
+            is_stored = db.expect(f"SELECT 1 FROM followed WHERE {stored}", values)
+            db.execute(f"DELETE FROM followed WHERE {stored}", values)
+        other = "SELECT 1 FROM followed WHERE (relation, device, inode) = (?, ?, ?)"
         key = (relation, after.device, after.inode)
-        if not is_stored or db.execute("SELECT 1 FROM followed WHERE (relation, device, inode) = (?, ?, ?)", key).get:
+        if not is_stored or not db.expect(f"SELECT 1 WHERE NOT EXISTS ({other})", key):
             raise MovedPositionError(f"another process has ingested lines of {after.path} into '{name}'")
         db.execute(
             f"INSERT INTO followed (relation, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -102,7 +102,9 @@ def record_load(db: Transaction, name: str, file: LoadedFile, writer: str, segme
         RepeatedLoadError: another process has committed a load of this identifier and content.
         StorageError: another process has committed a load of this identifier with other content.
     """
-    require_new(find_load(db, name, file.load_id), file)
+    is_new = f"SELECT 1 WHERE NOT EXISTS ({_QUERY} WHERE collection.name = ? AND load_id = ? AND undone IS NULL)"
+    if not db.expect(is_new, (name, file.load_id)):
+        require_new(find_load(db, name, file.load_id), file)
     db.execute(
         "INSERT INTO ingestion (relation, load_id, at, name, digest, documents, bytes, writer, clock_min)"
         " VALUES ((SELECT relation FROM collection WHERE name = ?), ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -62,7 +62,7 @@ def owner_of(db: Transaction, name: str) -> Owner:
     """
     if name.startswith(POSITION_PREFIX):
         return Owner.INTERNAL
-    row: tuple[int, int] | None = db.execute(
+    row: tuple[int, int] | None = db.recall(
         "SELECT columns IS NOT NULL, maintained = 1 AND upper < ? FROM collection WHERE name = ?", (END_OF_TIME, name)
     ).fetchone()
     is_table, is_maintained = row or (0, 0)
@@ -70,7 +70,7 @@ def owner_of(db: Transaction, name: str) -> Owner:
         return Owner.VIEW
     if is_table or is_of_sql(name):
         place = POSITION_PREFIX + name.removeprefix(SQL_PREFIX)
-        is_source = db.execute("SELECT 1 FROM collection WHERE name = ? AND upper < ?", (place, END_OF_TIME)).get
+        is_source = db.recall("SELECT 1 FROM collection WHERE name = ? AND upper < ?", (place, END_OF_TIME)).get
         return Owner.SOURCE if is_source else Owner.TABLE
     return owner_of_documents(db, name)
 
@@ -79,15 +79,16 @@ def owner_of_documents(db: Transaction, name: str) -> Owner:
     """Return the owner of a collection of documents: the present writer, or the past writer."""
     if task_of(name) is not None:
         return Owner.TASK
-    is_task: int | None = db.execute(
+    is_task: int | None = db.recall(
         "SELECT task IS NOT NULL FROM capability WHERE collection = ? AND kind = 'write' ORDER BY task IS NULL LIMIT 1",
         (name,),
     ).get
     if is_task is not None:
         return Owner.TASK if is_task else Owner.INGEST
-    if db.execute("SELECT 1 FROM task WHERE name = ? AND transactions > 0", (name,)).get:
+    if db.recall("SELECT 1 FROM task WHERE name = ? AND transactions > 0", (name,)).get:
         return Owner.TASK
-    return Owner.INGEST if db.execute("SELECT 1 FROM segment WHERE collection = ?", (name,)).get else Owner.NOBODY
+    segments = db.recall("SELECT 1 FROM segment WHERE collection = ? LIMIT 1", (name,))
+    return Owner.INGEST if segments.get else Owner.NOBODY
 
 
 def require_open(db: Transaction, name: str, door: Door) -> None:

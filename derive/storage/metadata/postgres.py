@@ -6,8 +6,9 @@ metadata need no other locks, and behave as on SQLite. The same statement checks
 commit, and returns the clock of the server.
 
 The server ends a transaction whose process is stopped, and then the process has committed nothing. If the connection
-breaks during a commit, the outcome is unknown. The transaction has an identifier, which the server assigned at its
-begin. So another connection asks the server for the outcome, until the transaction is no longer in progress.
+breaks during a commit, the outcome is unknown. So each process that writes has a session: a row with the number of its
+last commit, which the first statement of each transaction counts. Another connection ends the session, and reads the
+number. The end waits for a transaction in progress, and prevents a transaction that arrives later.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from uuid import uuid4
 
 import psycopg
 from psycopg import errors
@@ -35,17 +37,20 @@ from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.identity import CommitCount, identity_of, read_commits
 from derive.storage.metadata.place import FILE as PLACE
 from derive.storage.metadata.place import Place
+from derive.storage.metadata.postgres_pipeline import Connection
 from derive.storage.metadata.postgres_signal import PostgresSignal
-from derive.storage.metadata.postgres_tables import CREATE, NOT_IN_USE, POSTGRES, PROTOCOL
+from derive.storage.metadata.postgres_tables import CREATE, NOT_IN_USE, PROTOCOL, UPGRADES
+from derive.storage.metadata.postgres_transaction import (
+    AssumptionError,
+    LostRowsError,
+    Memory,
+    PostgresTransaction,
+    ServerClock,
+)
 from derive.storage.metadata.process import show_process, this_process
 from derive.storage.metadata.transaction import Transaction
 
-
-class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that is closed when nothing refers to it, as connections of SQLite are."""
-
-    def __del__(self, *_: Any) -> None:
-        self.close()
+T = TypeVar("T")
 
 
 _IDLE_SECONDS = 30
@@ -68,13 +73,77 @@ _CONNECTION = {
 
 _CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
+_MOST_SKEW = 1_000_000
+"""Greatest error of the estimated time of the server in a transaction with assumptions, microseconds."""
 
-class _TruthDumper(Int8Dumper):
-    """Store truth values as 0 and 1."""
+_BEGIN = f"""
+WITH counted AS (
+    UPDATE folder SET changes = changes + 1, commits = commits + ?, wakes = wakes + ?
+    WHERE protocol = {PROTOCOL} RETURNING commits, {_CLOCK} AS clock
+), numbered AS (
+    UPDATE session SET number = ? WHERE id = ? AND number = ? AND NOT is_ended RETURNING 1
+)
+SELECT (SELECT commits FROM counted), (SELECT clock FROM counted), set_config('synchronous_commit', ?, true),
+    1 / (SELECT count(*) FROM counted), 1 / (SELECT count(*) FROM numbered)
+"""
+"""The first statement of a write transaction; it divides by zero if the version or the session is another one."""
 
-    @override
-    def dump(self, obj: Any) -> Any:
-        return super().dump(int(obj))
+_CHECK_CLOCK = f"SELECT 1 / (abs((extract(epoch FROM now()) * 1000000)::bigint - ?) < {_MOST_SKEW})::int"
+"""Divide by zero if the time of the server at the begin of the transaction is not near an estimate."""
+
+_BEGIN_SESSION = f"""
+WITH old AS (DELETE FROM session WHERE begun < {_CLOCK} - 604800000000)
+INSERT INTO session (id, number, begun) VALUES ('{{}}', 0, {_CLOCK})
+ON CONFLICT (id) DO UPDATE SET begun = excluded.begun RETURNING id
+"""
+"""Begin a session, and delete sessions that began a week ago; a process that lives that long begins another one."""
+
+
+@dataclass(slots=True)
+class _Session:
+    """The session of a process that writes.
+
+    Attributes:
+        id: identifier.
+        number: number of the last commit.
+    """
+
+    id: str
+    number: int = 0
+
+
+class _WriteTransaction(PostgresTransaction):
+    """A write transaction.
+
+    Attributes:
+        synced: whether the commit waits for the disk.
+        wakes: whether the commit wakes waiting tasks.
+        count: count of commits; None until the first answer.
+    """
+
+    synced = wakes = False
+    count: int | None = None
+
+    def begin(self, session: _Session, *, wakes: bool, synced: bool, waits: bool) -> None:
+        """Let the first statements wait.
+
+        Args:
+            session: the session.
+            wakes: whether to wake waiting tasks.
+            synced: whether to count the commit as durable.
+            waits: whether the commit waits for the disk.
+        """
+        self.wakes, self.synced = wakes, synced
+        number = session.number
+        values = (int(synced), int(wakes), number + 1, session.id, number, "on" if waits else "off")
+        self.add("BEGIN ISOLATION LEVEL READ COMMITTED")
+        self.add(_BEGIN, values, self._take)
+        if self.assumes:
+            self.add(_CHECK_CLOCK, (self.now(),))
+
+    def _take(self, rows: Iterable[Any]) -> None:
+        ((self.count, now, *_),) = rows
+        self.clock.set(now)
 
 
 class _IntegerLoader(Loader):
@@ -83,76 +152,6 @@ class _IntegerLoader(Loader):
     @override
     def load(self, data: Any) -> int:
         return int(bytes(data))
-
-
-class PostgresRows:
-    """The rows of a statement; see `Rows`."""
-
-    def __init__(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        self._rows = iter(rows)
-
-    @property
-    def get(self) -> Any:
-        """Return the value of a single row with a single column; None without rows."""
-        row = self.fetchone()
-        return None if row is None else row[0]
-
-    def fetchone(self) -> Any:
-        """Return the next row; None after the last row."""
-        return next(self._rows, None)
-
-    def fetchall(self) -> list[Any]:
-        """Return the remaining rows."""
-        return list(self._rows)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._rows
-
-
-@cache
-def _placeholders(statement: str) -> str:
-    """Return a statement of the common subset with the placeholders of psycopg."""
-    return statement.replace("%", "%%").replace("?", "%s")
-
-
-def _stored(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return values of a statement, with U+FFFD for U+0000, which PostgreSQL cannot store; only messages have it."""
-    return tuple(value.replace("\0", "\ufffd") if type(value) is str and "\0" in value else value for value in values)
-
-
-class PostgresTransaction:
-    """A transaction of PostgreSQL; see `Transaction`.
-
-    Args:
-        connection: connection on which the transaction was begun.
-        begun: time of the server at the begin, microseconds.
-    """
-
-    dialect = POSTGRES
-
-    def __init__(self, connection: Connection, begun: int) -> None:
-        self._connection = connection
-        self._ahead = begun - time.monotonic_ns() // 1000
-
-    def now(self) -> int:
-        """Return the time of the server, microseconds since the Unix epoch."""
-        return self._ahead + time.monotonic_ns() // 1000
-
-    def execute(self, statement: str, values: Sequence[Any] = (), /) -> PostgresRows:
-        """Execute a statement."""
-        cursor = self._connection.execute(_placeholders(statement), _stored(values))
-        return PostgresRows(cursor.fetchall() if cursor.description is not None else ())
-
-    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
-        """Execute a statement without a result for each sequence of values, in one round trip."""
-        values = [_stored(row) for row in rows]
-        if values:
-            with self._connection.cursor() as cursor:
-                cursor.executemany(_placeholders(statement), values)
-
-    def defer_references(self) -> None:
-        """Check references to names of collections at the commit, so that a collection can be renamed."""
-        self._connection.execute("SET CONSTRAINTS ALL DEFERRED")
 
 
 @contextmanager
@@ -215,8 +214,8 @@ def connect(place: Place, patience: int) -> Connection:
     defaults = _CONNECTION | {"application_name": f"flowctl {show_process(this_process())}"}
     others = {name: value for name, value in defaults.items() if name not in given}
     connection = Connection.connect(make_conninfo(place.url, **others, client_encoding="utf8"), autocommit=True)
+    connection.prepare_threshold = None  # a rollback of psycopg would discard the statements that the class prepares
     connection.adapters.register_dumper(int, Int8Dumper)
-    connection.adapters.register_dumper(bool, _TruthDumper)
     connection.adapters.register_loader("numeric", _IntegerLoader)
     connection.execute(
         f'SET search_path = "{place.schema}"; SET lock_timeout = {patience};'
@@ -261,6 +260,12 @@ def require_latest(root: Path, place: Place, counted: int | None, commits: int) 
         )
 
 
+class _Statements(PostgresTransaction):
+    """Statements outside of a transaction, so there are no streams."""
+
+    stream = PostgresTransaction.execute
+
+
 class PostgresMetadata(Metadata):
     """A connection to a metadata database of PostgreSQL.
 
@@ -280,6 +285,8 @@ class PostgresMetadata(Metadata):
         self._own_changes = self._own_wakes = 0
         self._lost: str | None = None
         self._count: CommitCount | None = None
+        self._clock, self._memory = ServerClock(), Memory()
+        self._session: _Session | None = None
         with opening(place):
             self._connection = connect(place, patience)
             can_write = self._read_version()
@@ -294,10 +301,10 @@ class PostgresMetadata(Metadata):
         """Check the version of the tables; return true if they can be written."""
         query = (
             "SELECT protocol, current_setting('transaction_read_only') = 'off'"
-            " AND has_table_privilege('folder', 'UPDATE') FROM folder"
+            f" AND has_table_privilege('folder', 'UPDATE'), {_CLOCK} FROM folder"
         )
         try:
-            protocol, can_write = _last_row(self._connection, query)
+            protocol, can_write, now = _last_row(self._connection, query)
         except errors.UndefinedTable as exc:
             self._require_usage()
             raise StorageError(
@@ -305,6 +312,7 @@ class PostgresMetadata(Metadata):
             ) from exc
         if protocol != PROTOCOL:
             raise other_version(self._place, protocol)
+        self._clock.set(now)
         return bool(can_write)
 
     def _require_usage(self) -> None:
@@ -326,54 +334,100 @@ class PostgresMetadata(Metadata):
     @contextmanager
     def transaction(self, *, wakes: bool = False, synced: bool = True) -> Iterator[Transaction]:
         with self._turn, translated(self._place):
-            db, identifier, count = self._begin(wakes=wakes, synced=synced)
+            db = self._begin(wakes=wakes, synced=synced)
             try:
                 self.admit(db)
                 yield db
             except BaseException:
                 self._roll_back()
                 raise
-            reach("metadata.committing")
-            self._commit(identifier)
-            reach("metadata.committed")
-            if self._count and synced:
-                self._count.write(count)
-            self._own_changes += 1
-            self._own_wakes += wakes
+            self._commit(db)
         self.notify(others=wakes)
 
-    def _begin(self, *, wakes: bool, synced: bool) -> tuple[PostgresTransaction, str, int]:
-        """Begin a write transaction; return it with its identifier and the count of commits."""
-        waits = "on" if synced and self._durable else "off"
-        statement = (
-            f"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = {waits};"
-            f" UPDATE folder SET changes = changes + 1, commits = commits + {int(synced)}, wakes = wakes + {int(wakes)}"
-            f" RETURNING protocol, commits, pg_current_xact_id()::text, {_CLOCK}"
-        )
-        protocol, count, identifier, now = self._first(statement)
-        if protocol != PROTOCOL:
-            self._roll_back()
-            raise other_version(self._place, protocol)
-        return PostgresTransaction(self._connection, now), identifier, count
+    @override
+    def commit(self, body: Callable[[Transaction], Callable[[], T]], *, wakes: bool = False, synced: bool = True) -> T:
+        try:
+            with self._turn, translated(self._place):
+                answer = self._attempt(body, wakes=wakes, synced=synced)()
+        except (AssumptionError, LostRowsError):
+            pass
+        else:
+            self.notify(others=wakes)
+            return answer
+        return super().commit(body, wakes=wakes, synced=synced)
 
-    def _first(self, statements: str) -> tuple[Any, ...]:
-        """Execute the statements that begin a transaction; return the row of the last one."""
+    def _attempt(self, body: Callable[[Transaction], Callable[[], T]], *, wakes: bool, synced: bool) -> Callable[[], T]:
+        """Commit a repeatable transaction, if possible in one round trip.
+
+        Raises:
+            AssumptionError: nothing was committed; the transaction must be repeated without assumptions.
+        """
+        db = self._write(wakes=wakes, synced=synced, assumes=True)
+        try:
+            self.admit(db)
+            answer = body(db)
+        except psycopg.OperationalError:
+            self._roll_back()
+            raise
+        except Exception as exc:  # perhaps only because of a wrong assumption
+            self._roll_back()
+            raise AssumptionError from exc
+        except BaseException:
+            self._roll_back()
+            raise
+        self._commit(db)
+        return answer
+
+    def _begin(self, *, wakes: bool, synced: bool) -> _WriteTransaction:
+        """Begin a write transaction, which waits for the lock."""
+        try:
+            db = self._write(wakes=wakes, synced=synced)
+            db.send()
+        except AssumptionError:  # another version, or a session that has ended
+            self._roll_back()
+            self._read_version()
+            self._session = None
+            db = self._write(wakes=wakes, synced=synced)
+            db.send()
+        return db
+
+    def _write(self, *, wakes: bool, synced: bool, assumes: bool = False) -> _WriteTransaction:
+        """Return a write transaction whose first statements wait."""
+        self._make_ready()
+        if self._session is None:
+            identifier = uuid4().hex
+            self._first(_BEGIN_SESSION.format(identifier))
+            self._session = _Session(identifier)
+        db = _WriteTransaction(self._connection, self._clock, self._memory, self._reconnect, assumes=assumes)
+        db.begin(self._session, wakes=wakes, synced=synced, waits=synced and self._durable)
+        return db
+
+    def _make_ready(self) -> None:
+        """Prepare the connection for a transaction."""
         if self._lost is not None:
             raise StorageError(self._lost, hint=_WAY_OUT)
+        if self._connection.is_ending:
+            return
         match self._connection.info.transaction_status:
             case TransactionStatus.ACTIVE:  # Ctrl-C has interrupted a statement
                 self._connection.close()
             case TransactionStatus.INTRANS | TransactionStatus.INERROR:  # or a transaction before its block
                 self._roll_back()
-        try:
-            return _last_row(self._connection, statements)
-        except psycopg.OperationalError:
-            if not self._connection.closed:
-                self._roll_back()
-                raise
-            self._connection = self._connect()  # the connection was idle when it broke
-            self._require_latest()
-            return _last_row(self._connection, statements)
+        if self._connection.closed:
+            self._reconnect()
+
+    def _reconnect(self) -> Connection:
+        """Replace the connection, which broke while it was idle, or before anything was committed."""
+        self._connection = self._connect()
+        self._require_latest()
+        return self._connection
+
+    def _first(self, statement: str) -> tuple[Any, ...]:
+        """Execute a statement outside of transactions; return its row."""
+        self._make_ready()
+        db = PostgresTransaction(self._connection, self._clock, self._memory, self._reconnect)
+        row: tuple[Any, ...] = db.execute(statement).fetchone()
+        return row
 
     def _require_latest(self) -> None:
         """Raise an error if the server has lost commits, as after a failover; this process commits nothing more then.
@@ -391,24 +445,45 @@ class PostgresMetadata(Metadata):
 
     def _roll_back(self) -> None:
         with suppress(psycopg.OperationalError):  # a server without a connection rolls back, too
-            self._connection.execute("ROLLBACK")
+            self._connection.settle()
+            self._connection.rollback()
 
-    def _commit(self, identifier: str) -> None:
-        """Commit the transaction with an identifier.
+    def _commit(self, db: _WriteTransaction) -> None:
+        """Send the waiting statements of a transaction, and commit it.
 
         Raises:
+            AssumptionError: an assumption of the transaction is wrong, or it was lost with the connection.
             StorageError: the transaction was not committed, or its outcome cannot be found out.
         """
+        session = self._session
+        assert session is not None
+        reach("metadata.committing")
         try:
-            self._connection.execute("COMMIT")
-        except psycopg.OperationalError as exc:  # also if the server ends the connection, perhaps after the commit
-            self._roll_back()
-            if not self._was_committed(identifier, exc):
+            db.send(commits=True)
+        except psycopg.OperationalError as exc:
+            if not self._connection.closed:
+                self._roll_back()
                 raise
+            if not self._was_committed(session, exc):
+                if db.assumes:
+                    raise AssumptionError from exc
+                raise
+            db.end_elsewhere(self._connection)
+        except Exception as exc:
+            self._roll_back()
+            if db.assumes:
+                raise AssumptionError from exc
+            raise
         except BaseException:
-            if self._connection.info.transaction_status == TransactionStatus.ACTIVE:  # Ctrl-C, and again
+            if self._connection.closed:  # after Ctrl-C, and again
                 self._lost = self._unknown_outcome
             raise
+        session.number += 1
+        reach("metadata.committed")
+        if self._count and db.synced and db.count is not None:
+            self._count.write(db.count)
+        self._own_changes += 1
+        self._own_wakes += db.wakes
 
     @property
     def _unknown_outcome(self) -> str:
@@ -417,8 +492,8 @@ class PostgresMetadata(Metadata):
             " unknown; this process commits nothing more"
         )
 
-    def _was_committed(self, identifier: str, cause: Exception) -> bool:
-        """Return whether the transaction of a broken connection was committed; wait until the server has decided.
+    def _was_committed(self, session: _Session, cause: Exception) -> bool:
+        """Return whether the last transaction of a broken connection was committed; end its session.
 
         Raises:
             StorageError: the outcome cannot be found out; then this process commits nothing more.
@@ -429,11 +504,12 @@ class PostgresMetadata(Metadata):
         while time.monotonic() < end:
             with suppress(psycopg.OperationalError):
                 if self._connection.closed:
-                    self._connection = self._connect()
-                row = self._connection.execute("SELECT pg_xact_status(%s::xid8)", (identifier,)).fetchone()
-                if row is not None and row[0] in ("committed", "aborted"):
-                    self._lost = None
-                    return bool(row[0] == "committed")
+                    self._reconnect()
+                query = "UPDATE session SET is_ended = true WHERE id = %s RETURNING number"
+                row = self._connection.execute(query, (session.id,)).fetchone()
+                if row is not None:
+                    self._lost = self._session = None
+                    return bool(row[0] > session.number)
             done.wait(_RETRY_SECONDS)
         raise StorageError(self._unknown_outcome, hint=_WAY_OUT) from cause
 
@@ -441,10 +517,26 @@ class PostgresMetadata(Metadata):
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
         with self._turn, translated(self._place):
-            (now,) = self._first(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {_CLOCK}")
+            self._make_ready()
+            db = PostgresTransaction(self._connection, self._clock, self._memory, self._reconnect)
+            db.add("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            db.add(f"SELECT {_CLOCK}", (), self._set_clock)
             try:
-                yield PostgresTransaction(self._connection, now)
+                yield db
             finally:
+                self._end_snapshot()
+
+    def _set_clock(self, rows: Iterable[Any]) -> None:
+        ((now,),) = rows
+        self._clock.set(now)
+
+    def _end_snapshot(self) -> None:
+        """End a snapshot, if its first statement was sent; the next transaction awaits the answer."""
+        match self._connection.info.transaction_status:
+            case TransactionStatus.INTRANS:
+                with suppress(psycopg.OperationalError):
+                    self._connection.end_soon()
+            case TransactionStatus.INERROR:
                 self._roll_back()
 
     @property
@@ -465,7 +557,7 @@ class PostgresMetadata(Metadata):
         # On another connection, because other threads renew capabilities meanwhile.
         with translated(self._place), closing(self._connect()) as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            identity = identity_of(PostgresTransaction(connection, 0))
+            identity = identity_of(PostgresTransaction(connection))
             write_copy(path, PostgresTables(connection), identity)
 
     @override
@@ -473,7 +565,9 @@ class PostgresMetadata(Metadata):
     def reader(self) -> Iterator[Transaction]:
         with translated(self._place), closing(self._connect()) as connection:
             (now,) = _last_row(connection, f"SELECT {_CLOCK}")
-            yield PostgresTransaction(connection, now)
+            db = _Statements(connection)
+            db.clock.set(now)
+            yield db
 
     @override
     def damage(self) -> str | None:
@@ -505,10 +599,17 @@ class PostgresMetadata(Metadata):
     def close(self) -> None:
         self.commit_signal.close()
         with self._turn:
+            self._end_session()
             self._connection.close()
             if self._count:
                 self._count.close()
                 self._count = None
+
+    def _end_session(self) -> None:
+        """Delete the session; a session that cannot be deleted is deleted later."""
+        if self._session is not None and not self._connection.closed:
+            with suppress(psycopg.Error, StorageError):
+                self._first(f"DELETE FROM session WHERE id = '{self._session.id}' RETURNING id")
 
 
 def _last_row(connection: Connection, statements: str) -> tuple[Any, ...]:
@@ -540,6 +641,8 @@ def create(place: Place, patience: int, identifier: Callable[[], str]) -> None:
             created = identifier()
             create_tables(connection, place)
             connection.execute("UPDATE folder SET id = %s", (created,))
+        else:
+            _upgrade(connection)
 
 
 def has_tables(connection: Connection, place: Place) -> bool:
@@ -563,3 +666,12 @@ def create_tables(connection: Connection, place: Place) -> None:
     if schema is None:  # a user may have a schema without the right to create another
         connection.execute(f'CREATE SCHEMA "{place.schema}"'.encode())
     connection.execute(CREATE.encode())
+
+
+def _upgrade(connection: Connection) -> None:
+    """Upgrade tables of earlier versions; processes of these versions commit nothing more."""
+    (protocol,) = _last_row(connection, "SELECT protocol FROM folder")
+    while protocol in UPGRADES:
+        connection.execute(UPGRADES[protocol].encode())
+        protocol += 1
+        connection.execute("UPDATE folder SET protocol = %s", (protocol,))

@@ -20,14 +20,14 @@ from derive.errors import BusyError, UsageError
 from derive.failpoint import reach
 from derive.storage.metadata.place import Place
 from derive.storage.metadata.postgres import (
-    Connection,
-    PostgresTransaction,
     connect,
     create_tables,
     has_tables,
     opening,
 )
+from derive.storage.metadata.postgres_pipeline import Connection
 from derive.storage.metadata.postgres_tables import DROP, NAMES, NOT_IN_USE, PROTOCOL
+from derive.storage.metadata.postgres_transaction import PostgresTransaction
 from derive.storage.metadata.table_copy import CopiedTable, Progress, Row, Tables, copy_tables, raise_epochs
 
 _PATIENCE = 60_000
@@ -195,7 +195,9 @@ def fill(
         create_tables(connection, place)
         connection.execute("SET CONSTRAINTS ALL DEFERRED")
         copied = copy_tables(source, PostgresTables(connection), progress)
-        raise_epochs(PostgresTransaction(connection, 0))
+        db = PostgresTransaction(connection)
+        raise_epochs(db)
+        db.send()
         connection.execute("UPDATE folder SET id = %s, commits = %s, protocol = %s", (*identity, NOT_IN_USE))
         reach("move.filled")
     return copied

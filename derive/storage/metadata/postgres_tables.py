@@ -23,10 +23,10 @@ from derive.storage.metadata.sqlite_tables import (
 )
 from derive.storage.metadata.transaction import SMALL_BYTES, SMALL_DOCUMENTS, Dialect
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of the tables, and of the rules by which processes use them. All processes of a folder have one version."""
 
-DIGESTS = {1: "81655e9590ff59fc"}
+DIGESTS = {1: "81655e9590ff59fc", 2: "2506d651c11cdb4c"}
 """First digits of the SHA-256 of the tables by version, so that no change of the tables keeps the version."""
 
 NOT_IN_USE = 0
@@ -86,6 +86,18 @@ ALTER TABLE folder ADD COLUMN changes BIGINT NOT NULL DEFAULT 0;    -- number of
 ALTER TABLE folder ADD COLUMN wakes BIGINT NOT NULL DEFAULT 0;      -- number of wake-ups
 """
 
+_SESSIONS = """
+CREATE TABLE session (                  -- processes that write
+    id TEXT PRIMARY KEY,
+    number BIGINT NOT NULL,             -- number of the last commit
+    begun BIGINT NOT NULL,              -- time of the begin, microseconds
+    is_ended BOOLEAN NOT NULL DEFAULT false
+);
+"""
+
+UPGRADES = {1: _SESSIONS}
+"""Statements that upgrade tables of an earlier version to the next one."""
+
 _INDEXES = f"""
 CREATE INDEX segment_by_span ON segment (collection, ({POSTGRES.span_digits}), clock_min);
 CREATE INDEX segment_by_size ON segment (collection, {POSTGRES.is_small}, partition, clock_min);
@@ -113,6 +125,7 @@ CREATE = (
         + WORK
     )
     + _FOLDER
+    + _SESSIONS
     + _INDEXES
     + _SIZES
 )

@@ -29,7 +29,7 @@ from derive.storage.folder_id import known_folder_id
 from derive.storage.metadata.identity import DATABASE, identity_of, read_commits, require_restored
 from derive.storage.metadata.opening import Host, check_host, open_metadata
 from derive.storage.metadata.place import FILE, Place, read_place, write_place
-from derive.storage.metadata.postgres import Connection, other_version, require_latest
+from derive.storage.metadata.postgres import other_version, require_latest
 from derive.storage.metadata.postgres_copy import (
     PostgresTables,
     Schema,
@@ -40,6 +40,7 @@ from derive.storage.metadata.postgres_copy import (
     require_place,
     used_alone,
 )
+from derive.storage.metadata.postgres_pipeline import Connection
 from derive.storage.metadata.postgres_tables import NOT_IN_USE, PROTOCOL
 from derive.storage.metadata.process import show_process
 from derive.storage.metadata.sqlite import SqliteConnection, SqliteMetadata

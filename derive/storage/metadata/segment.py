@@ -70,7 +70,7 @@ def iterate_segments(db: Transaction, name: str, begin: int, few: int = _FEW) ->
         yield from (_segment(name, row[2:]) for row in sorted(rows))
         return
     by_span = [
-        db.execute(
+        db.stream(
             f"{placed} AND {db.dialect.span_digits} = ? AND clock_min > ? AND clock_max >= ? ORDER BY clock_min, id",
             (name, digits, max(begin - 16**digits, -1), begin),
         )
@@ -218,12 +218,6 @@ def count_documents_from(
         query, values = "SELECT documents FROM size WHERE collection = ?", [name]
     count: int | None = db.execute(query, values).get
     return count or 0
-
-
-def last_clock(db: Transaction, name: str) -> int | None:
-    """Return the greatest timestamp in a collection; None if it is empty."""
-    clock: int | None = db.execute("SELECT max(clock_max) FROM segment WHERE collection = ?", (name,)).get
-    return clock
 
 
 def span_of(db: Transaction, name: str) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -61,6 +61,12 @@ class SqliteConnection(apsw.Connection):
     def now(self) -> int:
         """Return the wall-clock time in microseconds since the Unix epoch."""
         return time.time_ns() // 1000
+
+    def expect(self, statement: str, values: Sequence[Any] = (), /) -> bool:
+        """Return true if a query has a row."""
+        return self.execute(statement, values).get is not None
+
+    recall = stream = apsw.Connection.execute
 
     def defer_references(self) -> None:
         """Check references to names of collections at the commit, so that a collection can be renamed."""

@@ -210,7 +210,7 @@ def _table(row: Any) -> Table:
 
 def name_of(db: Transaction, identifier: int) -> str | None:
     """Return the name of a collection; None for an unknown identifier."""
-    name: str | None = db.execute("SELECT name FROM collection WHERE id = ?", (identifier,)).get
+    name: str | None = db.recall("SELECT name FROM collection WHERE id = ?", (identifier,)).get
     return name
 
 
@@ -277,7 +277,7 @@ def forget_unread(db: Transaction) -> None:
     Args:
         db: a write transaction in which expired capabilities were dropped.
     """
-    rows: list[Any] = db.execute(
+    rows: list[Any] = db.recall(
         "SELECT id, name FROM collection WHERE upper = ? AND columns IS NOT NULL AND since < upper AND NOT EXISTS"
         " (SELECT 1 FROM capability WHERE collection = name AND kind = 'read' AND frontier < upper)",
         (END_OF_TIME,),
@@ -295,7 +295,8 @@ def forget_unread(db: Transaction) -> None:
 def append(db: Transaction, identifier: int, updates: Sequence[RowUpdate]) -> None:
     """Add updates to a table; their sequence numbers continue the numbers of the same timestamps."""
     if updates:
-        first = next_seq(db, identifier, min(update.clock for update in updates))
+        clock = min(update.clock for update in updates)
+        first = 0 if _ends_before(db, identifier, clock) else next_seq(db, identifier, clock)
         db.executemany(
             "INSERT INTO appended (collection, clock, seq, diff, key, doc) VALUES (?, ?, ?, ?, ?, ?)",
             (
@@ -303,6 +304,15 @@ def append(db: Transaction, identifier: int, updates: Sequence[RowUpdate]) -> No
                 for number, update in enumerate(in_order(updates), start=first)
             ),
         )
+
+
+def _ends_before(db: Transaction, identifier: int, clock: int) -> bool:
+    """Return true if all updates of a table have timestamps before `clock`."""
+    return db.expect(
+        "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM appended WHERE collection = ? AND clock >= ?) AND NOT EXISTS"
+        " (SELECT 1 FROM segment WHERE collection = (SELECT name FROM collection WHERE id = ?) AND clock_max >= ?)",
+        (identifier, clock, identifier, clock),
+    )
 
 
 def next_seq(db: Transaction, identifier: int, clock: int) -> int:

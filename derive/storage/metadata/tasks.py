@@ -37,7 +37,7 @@ from derive.storage.metadata.descriptions import (
     TaskState,
     Work,
 )
-from derive.storage.metadata.segment import insert_segments, last_clock
+from derive.storage.metadata.segment import insert_segments
 from derive.storage.metadata.transaction import Transaction, insert_rows
 from derive.time.positions import Place
 
@@ -57,7 +57,7 @@ def record_parts(db: Transaction, task: str, several: Sequence[Derived], documen
 
 def _record_part(db: Transaction, task: str, derived: Derived, documents: int, ends: Mapping[str, int] | None) -> None:
     """Record the part to which a step belongs; the part before it ends at the present positions, or at `ends`."""
-    last: Any = db.execute(
+    last: Any = db.recall(
         "SELECT number, definition, is_regular, ends IS NULL FROM history WHERE task = ? ORDER BY number DESC LIMIT 1",
         (task,),
     ).fetchone()
@@ -113,7 +113,7 @@ def end_part(db: Transaction, task: str, upper: int | None = None, ends: Mapping
 
 def record_applied(db: Transaction, task: str, definition: Definition) -> None:
     """Record the definition of a materialization, in the write transaction of its commit."""
-    if db.execute("SELECT definition FROM applied WHERE task = ?", (task,)).get == definition.digest:
+    if db.recall("SELECT definition FROM applied WHERE task = ?", (task,)).get == definition.digest:
         return
     insert_definition(db, definition)
     db.execute(
@@ -329,20 +329,25 @@ def rewind_task(db: Transaction, name: str, keys: Collection[str]) -> None:
     )
 
 
-def advance_task(db: Transaction, name: str, commit: TaskCommit) -> None:
+def advance_task(db: Transaction, name: str, commit: TaskCommit, progress: tuple[str, str] | None = None) -> None:
     """Advance a task, in the write transaction of its documents.
+
+    Args:
+        db: the write transaction.
+        name: name of the task.
+        commit: the progress.
+        progress: the expected present progress, as in `TaskCapability`; None to read it.
 
     Raises:
         FrontierError: a transform would move back.
     """
     if not commit.may_step_back:
-        _check_positions(db, name, commit)
+        _check_positions(db, name, commit, progress)
     db.execute(
         "UPDATE task SET positions = ?, places = ?, error = NULL, documents_in = documents_in + ?,"
         " documents_out = documents_out + ?, transactions = transactions + ? WHERE name = ?",
         (
-            orjson.dumps(dict(commit.positions)).decode(),
-            orjson.dumps({key: place.to_json() for key, place in commit.places.items()}).decode(),
+            *commit.progress,
             commit.documents_in,
             commit.documents_out,
             int(commit.documents_in > 0),
@@ -356,14 +361,17 @@ def advance_task(db: Transaction, name: str, commit: TaskCommit) -> None:
     downgrade_inputs(db, name, commit.needs, may_step_back=commit.may_step_back)
 
 
-def _check_positions(db: Transaction, name: str, commit: TaskCommit) -> None:
+def _check_positions(db: Transaction, name: str, commit: TaskCommit, progress: tuple[str, str] | None) -> None:
     """Raise an error if a transform would move back in its source, because it would then derive documents twice.
 
     Positions are adjusted timestamps: source timestamps plus an offset that the catalog may change.
     """
-    row: Any = db.execute("SELECT positions, places FROM task WHERE name = ?", (name,)).fetchone()
-    before = orjson.loads(row[0])
-    places = {key: Place.of(place) for key, place in orjson.loads(row[1]).items()}
+    query = "SELECT 1 FROM task WHERE name = ? AND positions = ? AND places = ?"
+    if progress is None or not db.expect(query, (name, *progress)):
+        progress = db.execute("SELECT positions, places FROM task WHERE name = ?", (name,)).fetchone()
+    assert progress is not None
+    before = orjson.loads(progress[0])
+    places = {key: Place.of(place) for key, place in orjson.loads(progress[1]).items()}
     for key, position in commit.positions.items():
         old, new = places.get(key), commit.places.get(key)
         if key not in before or old is None or new is None or old.source != new.source:
@@ -390,7 +398,7 @@ def move_task(db: Transaction, move: TaskMove) -> None:
         downgrade_run(db, capability, update.collection, update.frontier)
         advance_upper(db, update.collection, update.frontier)
     if move.commit:
-        advance_task(db, capability.task, move.commit)
+        advance_task(db, capability.task, move.commit, capability.progress)
     if move.commit and move.commit.applied:
         record_applied(db, capability.task, move.commit.applied)
 
@@ -404,13 +412,14 @@ def insert_update(db: Transaction, update: CollectionUpdate, frontier: int, *, a
     name, segments = update.collection, update.segments
     low = min((segment.clock_min for segment in segments), default=frontier)
     high = max((segment.clock_max for segment in segments), default=frontier - 1)
-    upper = upper_of(db, name)
-    if low < max(upper, frontier) or high >= max(update.frontier, low):
+    reached = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM collection WHERE name = ? AND upper > ?)"
+    if low < frontier or high >= max(update.frontier, low) or not db.expect(reached, (name, low)):
+        upper = upper_of(db, name)
         raise FrontierError(
             f"documents with clocks {low} to {high} cannot be added to '{name}': a clock must be at least"
             f" {max(upper, frontier)}, and before the frontier {update.frontier} of the commit"
         )
-    last = last_clock(db, name) if ascending and segments else None
-    if last is not None and low <= last:
+    later = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM segment WHERE collection = ? AND clock_max >= ?)"
+    if ascending and segments and not db.expect(later, (name, low)):
         raise FrontierError(f"documents from {low} on are not later than the stored documents of '{name}'")
     insert_segments(db, name, segments)

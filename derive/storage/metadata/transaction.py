@@ -76,9 +76,31 @@ class Transaction(Protocol):
         """Execute a statement without a result for each sequence of values."""
         ...
 
+    def expect(self, statement: str, values: Sequence[Any] = (), /) -> bool:
+        """Return true if a query has a row, as expected.
+
+        A transaction of `Metadata.commit` may assume so, and is repeated if the query has no row.
+        """
+        ...
+
+    def recall(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
+        """Execute a query whose result rarely changes.
+
+        A transaction of `Metadata.commit` may assume the previous result, and is repeated if the result is another one.
+        """
+        ...
+
+    def stream(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
+        """Execute a query with many rows, which are read in portions until the transaction ends."""
+        ...
+
     def defer_references(self) -> None:
         """Check references to names of collections at the commit, so that a collection can be renamed."""
         ...
+
+
+def nothing() -> None:
+    """Return None: the result of a body of a commit that returns nothing."""
 
 
 _ROWS = 512

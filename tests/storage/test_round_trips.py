@@ -1,0 +1,163 @@
+"""Round trips to PostgreSQL: each frequent operation takes one."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from postgres_proxy import Proxy
+from postgres_server import server
+
+from derive.catalog import load
+from derive.protocol.specs import CatalogSpec
+from derive.storage.capability.capabilities import Update
+from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit
+from derive.storage.metadata.ingestions import LoadedFile
+from derive.storage.metadata.place import VARIABLE, place_of
+from derive.storage.metadata.postgres import PostgresMetadata
+from derive.storage.metadata.shared_opening import settle_place
+from derive.storage.store import Store
+from derive.storage.table_types import RowUpdate, TableColumn
+from derive.time.positions import Place, Segment
+
+CATALOG = """
+collections:
+  t/source: &documents
+    key: [/id]
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+  t/one: *documents
+"""
+TASK = "t/task"
+CALLS = 4
+"""Number of calls, of which the last one is counted: the first ones learn results that rarely change."""
+
+Operation: TypeAlias = Callable[[], object]
+
+
+class Folder:
+    """A store behind a proxy that counts its round trips, with a task and three tables."""
+
+    def __init__(self, root: Path, catalog: CatalogSpec, proxy: Proxy) -> None:
+        self.proxy, self.store = proxy, Store(root)
+        self.store.create(*catalog.collections.values())
+        self.run, _ = self.store.acquire_task(TASK, 2, ["t/one"])
+        self.store.task_capabilities.acquire_inputs(TASK, {"read": ("t/source", 0)}, self.run)
+        columns = [TableColumn("id", "INT")]
+        self.table, self.other, written = (self.store.tables.create(name, columns).id for name in ("a", "b", "c"))
+        self.writer = self.store.capabilities.acquire_write(written)
+        self.store.fence.begin()
+        self.clock = self.store.timeline.present()
+
+    @property
+    def trips(self) -> int:
+        """Return the number of round trips so far."""
+        metadata = self.store._metadata
+        assert isinstance(metadata, PostgresMetadata)
+        with socket.socket(fileno=os.dup(metadata._connection.fileno())) as client:
+            return self.proxy.trips[client.getsockname()[1]]
+
+    def next_clock(self) -> int:
+        """Return the next timestamp of a document."""
+        self.clock = self.store.timeline.assign(1)
+        return self.clock
+
+    def segment(self, name: str) -> Segment:
+        """Return a segment with a document at the next timestamp."""
+        clock = self.next_clock()
+        return Segment(name, f"{name}-{clock}.parquet", (), clock, clock, 1, 1)
+
+    def commit(self, *, documents: int) -> Operation:
+        """Return an operation that commits a transaction of the task."""
+        tokens = {shard: f"{self.clock}-{shard}" for shard in range(2 * documents)}
+        segments = [self.segment("t/one") for _ in range(documents)]
+        position = self.next_clock()
+        progress = TaskCommit(
+            {"read": position}, {"read": Place("t/source", 0)}, tokens, documents, documents, {"read": position}
+        )
+        update = CollectionUpdate("t/one", segments, position)
+
+        def commit() -> None:
+            self.run = self.store.commit_task(self.run, progress, [update])
+
+        return commit
+
+    def append(self) -> Operation:
+        """Return an operation that writes a row, as a statement of SQL."""
+        clock = self.next_clock()
+        return lambda: self.store.tables.append(clock, {self.table: [('{"id":1}', b"k", 1)]}, [self.other])
+
+    def move(self) -> Operation:
+        """Return an operation that moves a read capability."""
+        capability, clock = self.store.capabilities.acquire_read(self.table), self.next_clock()
+        return lambda: self.store.capabilities.downgrade(capability, clock)
+
+    def ingest(self, name: str | None) -> Operation:
+        """Return an operation that adds a document, perhaps of a load."""
+        capability, segment = self.store.acquire_write("t/source"), self.segment("t/source")
+        file = None if name is None else LoadedFile("a.jsonl", f"{name}-{self.clock}", lambda: "")
+        return lambda: self.store.update_and_downgrade(capability, [segment], self.clock + 1, is_last=True, file=file)
+
+    def write(self) -> Operation:
+        """Return an operation that writes a row with a capability, which it moves."""
+        clock = self.next_clock()
+        update = Update(self.writer, [RowUpdate(clock, '{"id":1}', b"k", 1)], clock + 1)
+
+        def write() -> None:
+            (self.writer,) = self.store.capabilities.update_and_downgrade(update)
+
+        return write
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
+    (tmp_path / "flow.yaml").write_text(CATALOG)
+    proxy = Proxy(server().port)
+    url = server().metadata_url.replace(f":{server().port}/", f":{proxy.port}/")
+    monkeypatch.setenv(VARIABLE, url)
+    settle_place(tmp_path / "data", place_of(url), creates=True)
+    folder = Folder(tmp_path / "data", load(tmp_path / "flow.yaml"), proxy)
+    yield folder
+    folder.store.close()
+    proxy.close()
+
+
+def test_frequent_operation_takes_one_round_trip(folder: Folder) -> None:
+    store, capabilities = folder.store, folder.store.capabilities
+    read = capabilities.acquire_read(folder.table)
+    operations: dict[str, Callable[[], Operation]] = {
+        "commit of a task with documents": lambda: folder.commit(documents=1),
+        "commit of a task that only advances time": lambda: folder.commit(documents=0),
+        "renewal of tasks": lambda: store.renew_tasks,
+        "ingestion": lambda: folder.ingest(None),
+        "ingestion of a load": lambda: folder.ingest("load"),
+        "capability to ingest": lambda: lambda: store.acquire_write("t/source"),
+        "commit of rows by SQL": folder.append,
+        "write with a capability": folder.write,
+        "capability to read": lambda: lambda: capabilities.acquire_read(folder.table),
+        "capability to read from a time": lambda: lambda: capabilities.acquire_read(folder.table, folder.clock),
+        "capability to write": lambda: lambda: capabilities.acquire_write(folder.table),
+        "renewal of a capability": lambda: lambda: capabilities.renew(read),
+        "move of a capability": folder.move,
+        "drop of a capability": lambda: lambda: capabilities.release(read),
+        "assignment of timestamps": lambda: lambda: store.timeline.assign(3),
+        "read of the present": lambda: store.timeline.read,
+        "look at the present": lambda: store.timeline.present,
+        "seal": lambda: lambda: store.seal(["t/source"], folder.clock),
+        "seal at the present": lambda: lambda: store.seal_now(["t/source"]),
+        "look at an upper": lambda: lambda: store.upper("t/source"),
+        "look at a collection": lambda: lambda: store.collection("t/source"),
+        "look at a table": lambda: lambda: store.tables.table(folder.table),
+        "check of the server's epoch": lambda: store.fence.check,
+    }
+    trips = {}
+    for name, prepare in operations.items():
+        for _ in range(CALLS):
+            operation = prepare()
+            before = folder.trips
+            operation()
+            trips[name] = folder.trips - before
+    assert trips == dict.fromkeys(operations, 1)
