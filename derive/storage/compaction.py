@@ -138,9 +138,9 @@ def compact(
                 if former.ends is not None and bound < former.ends:
                     _advance(store, replace(former.read_as(spec), name=former.stored), bound, fold_sizes, capability)
             _advance(store, spec, bound, fold_sizes, capability)
-        total = sum(segment.documents for group in _groups(store, spec, fewest) for segment in group)
+        total = sum(segment.documents for group in merge_groups(store, spec, fewest) for segment in group)
         merged = 0
-        for group in _groups(store, spec, fewest):
+        for group in merge_groups(store, spec, fewest):
             progress(merged, total)
             _merge(store, spec, group, capability)
             merged += sum(segment.documents for segment in group)
@@ -195,7 +195,9 @@ def _advance(
         reach("compaction.advanced")
 
 
-def _groups(store: Maintainable, spec: CollectionSpec, fewest: int, begin: int = BEGINNING) -> Iterator[list[Segment]]:
+def merge_groups(
+    store: Maintainable, spec: CollectionSpec, fewest: int, begin: int = BEGINNING
+) -> Iterator[list[Segment]]:
     """Yield the groups of segments to merge that begin at or after a timestamp; only some segments are in memory."""
     end: WindowPlace | None = WindowPlace()
     while end is not None:
@@ -343,7 +345,7 @@ def forecast(
     store.tables.flush_named(spec.name)
     stored = store.collection(spec.name)
     old = store.segments(spec, end=reached) if reached > known.since else []
-    merged = sum(map(len, _groups(store, spec, 2, reached if reached > known.since else BEGINNING)))
+    merged = sum(map(len, merge_groups(store, spec, 2, reached if reached > known.since else BEGINNING)))
     is_held = since is not None and reached < since
     return Forecast(
         spec.name,
