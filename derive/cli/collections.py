@@ -48,7 +48,13 @@ _POLL_MILLISECONDS = 200
 
 @click.group()
 def command() -> None:
-    """List collections, read their documents, and remove ingested collections."""
+    """List collections, read their documents, and remove ingested collections.
+
+    \b
+    Examples:
+      flowctl collections list
+      flowctl collections read --collection acmeBank/balances --reduce
+    """
 
 
 @command.command("list")

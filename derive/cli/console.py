@@ -345,6 +345,7 @@ def is_interactive() -> bool:
 def _print(line: str, style: str = "") -> None:
     """Write a line to standard error, in a style if standard error is a terminal."""
     line = _wrapped(visible(line))
+    style = "" if "NO_COLOR" in os.environ else style
     with _work_first():
         if _form.is_live or (style and _is_terminal()):
             from rich.text import Text

@@ -12,7 +12,12 @@ from derive.plural import counted
 
 @click.group()
 def command() -> None:
-    """Pack this package for the machines of a cluster."""
+    """Pack this package for the machines of a cluster.
+
+    \b
+    Examples:
+      flowctl environment pack
+    """
 
 
 @command.command("pack")

@@ -297,7 +297,12 @@ def _warn_of_repetition(store: Store, collection: str, file: InputFile) -> None:
 
 @click.group()
 def ingestions_command() -> None:
-    """List and undo loads of `flowctl ingest`."""
+    """List and undo loads of `flowctl ingest`.
+
+    \b
+    Examples:
+      flowctl ingestions list --collection acmeBank/transfers
+    """
 
 
 _LISTED = ("collection", "load_id", "at", "file", "documents", "bytes", "state")

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 @click.group()
 def command() -> None:
-    """Plan the changes that a catalog's materializations would make to their endpoints."""
+    """Plan the changes that a catalog's materializations would make to their endpoints.
+
+    \b
+    Examples:
+      flowctl materialize plan acmeBank/warehouse
+    """
 
 
 @command.command("plan")
@@ -168,13 +173,25 @@ def _lines(
 
 @click.group()
 def connector_command() -> None:
-    """List, describe and serve the installed materialize connectors."""
+    """List, describe and serve the installed materialize connectors.
+
+    \b
+    Examples:
+      flowctl connector list
+      flowctl connector describe materialize-postgres
+    """
 
 
 @connector_command.command("list")
 @output_option
 def list_command(output: str | None) -> None:
-    """List the installed materialize connectors, by the names of their images."""
+    """List the installed materialize connectors, by the names of their images.
+
+    \b
+    Examples:
+      flowctl connector list
+      flowctl connector list -o json
+    """
     from connectors.kit.connector import installed_materialize_connectors
     from derive.cli.console import print_rows
 

@@ -14,7 +14,12 @@ from derive.plural import counted
 
 @click.group()
 def command() -> None:
-    """Move the metadata of a data folder to PostgreSQL, and back."""
+    """Move the metadata of a data folder to PostgreSQL, and back.
+
+    \b
+    Examples:
+      flowctl metadata copy --to postgresql://flow@db.example.com/flow
+    """
 
 
 @command.command("copy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -217,7 +218,7 @@ def _print_text(effect: Effect) -> None:
 
     name = "the end of the tick" if effect.transform is None else f"'{effect.transform}' reads {effect.source}"
     heading = fitted(visible_line(f"{effect.task} · {name} at {format_rfc3339(effect.at)}"))
-    click.echo(click.style(heading, bold=True))
+    click.echo(click.style(heading, bold="NO_COLOR" not in os.environ))
     for label, text in _lines(effect):
         click.echo(fitted(f"  {label:<9}  " + visible(text).replace("\n", _CONTINUED)))
 

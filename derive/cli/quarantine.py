@@ -32,6 +32,11 @@ def command() -> None:
     """List, retry and drop documents that were put aside.
 
     A transform with 'onViolation: quarantine' puts source documents aside that are invalid or make its lambda fail.
+
+    \b
+    Examples:
+      flowctl quarantine list
+      flowctl quarantine retry --task acmeBank/balances
     """
 
 

@@ -23,7 +23,12 @@ _EXAMPLES = 20
 
 @click.group()
 def command() -> None:
-    """Drop a shadow that `flowctl run --shadow` derives."""
+    """Drop a shadow that `flowctl run --shadow` derives.
+
+    \b
+    Examples:
+      flowctl shadow drop
+    """
 
 
 @command.command("drop")

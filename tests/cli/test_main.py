@@ -108,6 +108,26 @@ def test_every_command_has_help(folder: Path, command: str) -> None:
     assert out.startswith("Usage: ")
 
 
+def helps(command: click.Command, name: str, parent: click.Context | None = None) -> dict[str, str]:
+    """Return the help texts of a command and of its subcommands, by name."""
+    context = click.Context(command, parent, info_name=name)
+    texts = {name: command.get_help(context)}
+    if isinstance(command, click.Group):
+        for each in command.list_commands(context):
+            found = command.get_command(context, each)
+            assert found is not None
+            texts |= helps(found, f"{name} {each}", context)
+    return texts
+
+
+def test_every_help_has_examples() -> None:
+    texts = helps(group, "flowctl")
+    del texts["flowctl"]
+
+    assert len(texts) > 45
+    assert [name for name, text in texts.items() if "\n  Example" not in text] == []
+
+
 def test_passing_check_reports_the_checked_catalog(folder: Path) -> None:
     assert flowctl(folder, "check") == (0, "", "flow.yaml: 1 collection, 0 derivations, no errors\n")
 
