@@ -109,7 +109,7 @@ class Shard:
     def __init__(self, root: Path, name: str = "shard") -> None:
         self.folder = root / "task" / name
         self.folder.mkdir(parents=True)
-        (root / "task" / "epochs" / "1").mkdir(parents=True)
+        (root / "task" / "epochs" / "1").mkdir(parents=True, exist_ok=True)
         self.committed: str | None = None
         self.number = 0
 
