@@ -31,7 +31,7 @@ import apsw
 
 from derive.failpoint import reach
 from derive.shard.plan import Attempt
-from derive.shard.state import LOCK, recorded, shard_folder, still, superseded
+from derive.shard.state import LOCK, read_lock, recorded, shard_folder, superseded
 from derive.shard.state_database import DATABASE, begin, fold_log, open_database, preparing
 from derive.shard.state_objects import apply_links
 from derive.storage.blobs import Blobs, translated
@@ -227,8 +227,13 @@ def _discard_attempts(folder: Path, attempt: Attempt, committed: str = "") -> No
 
 
 @contextmanager
-def cached_state(folder: Path, origin: Origin) -> Iterator[apsw.Connection]:
+def cached_state(folder: Path, origin: Origin, epoch: int | None = None) -> Iterator[apsw.Connection]:
     """Yield a shard's database at its last commit, for reading; fetch what the cache does not have.
+
+    Args:
+        folder: folder of the cache.
+        origin: the state at the last commit.
+        epoch: epoch of the run that reads, which may end processes of older runs; None for other readers.
 
     Raises:
         HeldError: another process holds the cache.
@@ -236,7 +241,7 @@ def cached_state(folder: Path, origin: Origin) -> Iterator[apsw.Connection]:
     """
     with translated(folder), ExitStack() as stack:
         folder.mkdir(parents=True, exist_ok=True)
-        stack.enter_context(still(folder))
+        stack.enter_context(read_lock(folder, epoch))
         database = folder / f"{origin.identity}.db"
         if not database.exists() and _leads_to(folder / str(origin.committed), origin.identity):
             database = folder / str(origin.committed) / DATABASE

@@ -413,6 +413,16 @@ def still(folder: Path) -> AbstractContextManager[None]:
     return kept(folder / LOCK)
 
 
+def read_lock(folder: Path, epoch: int | None) -> AbstractContextManager[object]:
+    """Return the lock under which the state of a shard is read.
+
+    Args:
+        folder: folder of the shard, or of its cache.
+        epoch: epoch of the run that reads, which may end processes of older runs; None for other readers.
+    """
+    return still(folder) if epoch is None else locked(folder / LOCK, lambda held: _newest(held).epoch < epoch)
+
+
 def keeps_state(folder: Path) -> bool:
     """Return true if a shard's folder has a state database, settled or prepared."""
     return (folder / DATABASE).exists() or any(folder.glob(f"*/{DATABASE}"))
@@ -471,8 +481,7 @@ def committed_state(folder: Path, committed: str, epoch: int | None = None) -> I
     if not folder.exists():
         yield None
         return
-    lock = still(folder) if epoch is None else locked(folder / LOCK, lambda held: _newest(held).epoch < epoch)
-    with translated(folder), lock:
+    with translated(folder), read_lock(folder, epoch):
         prepared = folder / committed / DATABASE
         path = prepared if prepared.exists() else folder / DATABASE
         if not path.exists():

@@ -172,5 +172,5 @@ def read_state(
             yield fetched
     else:
         folder = cache_folder(cache, task.folder, shard, task.shards)
-        with cached_state(folder, Origin(committed, chain, blobs)) as cached:
+        with cached_state(folder, Origin(committed, chain, blobs), epoch) as cached:
             yield cached

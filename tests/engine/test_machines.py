@@ -102,7 +102,9 @@ class Cluster:
         assert started.stderr
         said = started.stderr.read()
         started.stderr.close()
-        assert started.returncode in (0, -signal.SIGKILL), said
+        # Several stopped runs may wait for a lock in turn, and the server ends the transaction of each after 30 s.
+        is_busy = "holds a lock on the metadata database" in said
+        assert started.returncode in (0, -signal.SIGKILL) or is_busy, said
         return "ended" if started.returncode == 0 else "killed"
 
     def wake(self, run: Flowctl) -> None:
@@ -172,7 +174,8 @@ def test_machines_take_over_from_one_another_with_the_same_bytes(
             outcome = cluster.run(random.choice(MACHINES), failpoint)
             if cluster.stopped and random.random() < 0.3 and outcome != "stopped":
                 cluster.wake(random.choice(cluster.stopped))
-        assert cluster.run(random.choice(MACHINES)) == "ended"
+        while cluster.run(random.choice(MACHINES)) == "killed":
+            assert cluster.stopped
         assert digest(tmp_path / "data", tmp_path / "flow.yaml") == expected
         for run in list(cluster.stopped):
             cluster.wake(run)

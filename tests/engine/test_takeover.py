@@ -259,12 +259,17 @@ def test_compaction_of_a_stopped_process_is_refused(tmp_path: Path, database: st
     assert compact(world.store, spec, wait=False) is not None
 
 
-def test_run_ends_a_stopped_process_with_the_lock_of_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("cache", "name"), [(None, "state.discarding"), ("north", "state.linked")])
+def test_run_ends_a_stopped_process_with_the_lock_of_a_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str | None, name: str
+) -> None:
     world = world_of(tmp_path)
+    world.cache = tmp_path / cache if cache else None
+    world = again(world)
     add(world, 0)
     run(world)
     add(world, 1)
-    child = stopped(world, run, "state.discarding")
+    child = stopped(world, run, name)
     monkeypatch.setattr(state, "_EVICTION_SECONDS", 0.0)
     newer = again(world)
     run(newer)
