@@ -195,7 +195,9 @@ class SparkExecutor:
             sent: AnyPlan = replace(plan, reads=packed_reads(plan.reads))
             if isinstance(sent, Plan):
                 sent = replace(detached(sent) if is_detached else sent, chains=PackedChains(sent.chains))
-            return carry_out(plan.location, stages_of(sent, session.sparkContext.defaultParallelism), run)
+            context = session.sparkContext
+            cores = cores_of(dict(context.getConf().getAll()), context.defaultParallelism)
+            return carry_out(plan.location, stages_of(sent, cores), run)
 
     def _with_libraries(self, session: SparkSession, spec: DerivationSpec) -> Callable[[Stage], Stage] | None:
         """Return a function that lets a stage use a derivation's libraries on other machines; None if they need none.
@@ -251,6 +253,22 @@ def _unless_java_is_gone() -> Iterator[None]:
 
     with suppress(Py4JNetworkError, ConnectionError):
         yield
+
+
+def cores_of(conf: Mapping[str, str], registered: int) -> int | None:
+    """Return the number of cores that a job can use; None if Spark starts executors when tasks wait for them.
+
+    >>> cores_of({"spark.executor.instances": "8", "spark.executor.cores": "4"}, 2)
+    32
+
+    Args:
+        conf: settings of Spark.
+        registered: number of cores of the executors that have registered so far.
+    """
+    if conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true":
+        return None
+    requested = int(conf.get("spark.executor.instances", "0")) * int(conf.get("spark.executor.cores", "1"))
+    return max(registered, requested)
 
 
 def _checked(plan: AnyPlan, stages: Sequence[Stage], *, is_detached: bool) -> Iterator[Stage]:

@@ -18,7 +18,7 @@ from derive.catalog import load
 from derive.errors import WorkerError
 from derive.shard.owners import PACKETS
 from derive.shard.worker import Stage, Stages
-from derive.spark.executor import SparkExecutor, spark_columns
+from derive.spark.executor import SparkExecutor, cores_of, spark_columns
 from derive.spark.release import packed, release
 from derive.spark.worker_checks import find_unfit, in_folder
 from derive.storage.segments.rows import StoredRows
@@ -138,3 +138,16 @@ def test_run_with_workers_without_python_stops_with_the_reason(
 
     with pytest.raises(WorkerError, match="cannot start Python: there is no program /nowhere/python3"):
         world.step(spark)
+
+
+@pytest.mark.parametrize(
+    ("conf", "registered", "cores"),
+    [
+        ({}, 2, 2),
+        ({"spark.executor.instances": "3"}, 2, 3),  # not all executors have registered yet
+        ({"spark.executor.instances": "3", "spark.executor.cores": "4"}, 40, 40),
+        ({"spark.dynamicAllocation.enabled": "true", "spark.executor.instances": "3"}, 2, None),
+    ],
+)
+def test_cores_include_executors_that_register_later(conf: dict[str, str], registered: int, cores: int | None) -> None:
+    assert cores_of(conf, registered) == cores
