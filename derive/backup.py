@@ -177,15 +177,17 @@ def copy_snapshot(root: Path, metadata: Metadata, copy: Path) -> None:
             shards = _hold_shards(root, metadata, standstill)
             metadata.copy(copy / DATABASE)
             reach("backup.metadata")
-            folders = _folders(root, read_copied_tasks(copy))
+            tasks = read_copied_tasks(copy)
+            folders = _folders(root, tasks)
             if not shards.keys() >= {folder for folder in folders if keeps_state(folder)}:
                 continue
             epochs = _copied_epochs(copy)
-            restarted = _copy_kept(root, copy, folders, epochs)
+            changing = _copy_kept(root, copy, folders, epochs)
+            changing |= {task.name for task in tasks if not shards.keys() >= _folders(root, [task]).keys()}
             with metadata.snapshot() as db:
                 present = every_epoch(db)
-            if any(epochs[task] != present.get(task) for task in restarted):
-                continue
+            if any(epochs[task] != present.get(task) for task in changing):
+                continue  # a reset may have removed files of a shard that is not locked
             _copy_states(root, copy, folders, shards)
             return
     raise BusyError(f"tasks of {root} were started, split or reset during every attempt", hint="run the command again")
@@ -229,7 +231,7 @@ def _hold_shards(root: Path, metadata: Metadata, standstill: ExitStack) -> dict[
     return shards
 
 
-def _copy_kept(root: Path, copy: Path, folders: Mapping[Path, str], tasks: Iterable[str]) -> list[str]:
+def _copy_kept(root: Path, copy: Path, folders: Mapping[Path, str], tasks: Iterable[str]) -> set[str]:
     """Copy the files that materializations store; writers replace each of these files atomically.
 
     Returns:
@@ -244,7 +246,7 @@ def _copy_kept(root: Path, copy: Path, folders: Mapping[Path, str], tasks: Itera
             target.write_bytes(content)
             sync(target)
             sync(target.parent)
-    return [task for task, files in kept.items() if files]
+    return {task for task, files in kept.items() if files}
 
 
 def _copy_states(root: Path, copy: Path, folders: Mapping[Path, str], shards: Mapping[Path, ExitStack]) -> None:

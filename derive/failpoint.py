@@ -74,6 +74,7 @@ FAILPOINTS = frozenset(
         "state.folding",
         "state.forgotten",
         "state.linked",
+        "state.removing",
         "swap.applied",
         "swap.committed",
         "swap.committing",

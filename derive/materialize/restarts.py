@@ -217,13 +217,17 @@ def settle(root: Path, task: str, state: TaskState | None, epoch: int) -> None:
     folder = task_folder(root, task)
     settled = [announced for announced, begun in _announcements(folder) if begun < epoch]
     kept = state.positions if state is not None else {}
+    committed: list[tuple[bool, int, Path]] = []
     for announced in settled:
         with suppress(FileNotFoundError):  # another process has settled it meanwhile
-            is_complete = announced.suffix != _UNFINISHED
-            if is_complete and kept.keys().isdisjoint(_read(announced).keys or kept):
-                announced.replace(folder / _NAME)
+            keys = _read(announced).keys if announced.suffix != _UNFINISHED else None
+            if keys is not None and kept.keys().isdisjoint(keys or kept):
+                committed.append((not keys, len(keys), announced))
             else:
                 withdraw(announced)
+    for *_, announced in sorted(committed):  # at most one was committed: the reset of the most bindings counts
+        with suppress(FileNotFoundError):
+            announced.replace(folder / _NAME)
     if settled:
         sync(folder)
 

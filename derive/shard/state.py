@@ -26,8 +26,10 @@ import re
 import shutil
 import signal
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -80,27 +82,38 @@ def _is_backup(file: Path, holder: int) -> bool:
 
 
 @contextmanager
-def locked(file: Path, may_evict: Callable[[int], bool] = lambda _: False) -> Iterator[int]:
+def locked(
+    file: Path, may_evict: Callable[[int], bool] = lambda _: False, prepare: Callable[[], None] = lambda: None
+) -> Iterator[int]:
     """Hold a lock while the block runs, and yield the descriptor of the lock file.
 
     Args:
         file: the lock file; created if missing.
         may_evict: called with the descriptor after another process has held the lock for five seconds. It returns true
             if the other process, on this machine, may be killed without a loss of data.
+        prepare: creates the folder of the file; also called after the former holder has removed this folder.
 
     Raises:
         HeldError: another process has held the lock for a minute.
     """
     while True:
+        prepare()
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             _acquire(file, descriptor, may_evict)
-            if not os.fstat(descriptor).st_nlink:  # the former holder has removed the file
+            if not _is_at(file, descriptor):  # the former holder has removed the folder
                 continue
             yield descriptor
             return
         finally:
             os.close(descriptor)
+
+
+def _is_at(file: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(file.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _acquire(file: Path, descriptor: int, may_evict: Callable[[int], bool]) -> None:
@@ -129,6 +142,9 @@ LOCK = "lock"
 """File of a shard's lock, which also records the newest attempt."""
 
 _SHARD = re.compile("[0-9a-f]{8}-[0-9a-f]{8}")
+_REMOVED = ".removed-"
+"""Part of the name of the folder of a shard that is being removed."""
+
 _NOTE_BYTES = 256
 
 FOLD_BYTES = 64 << 10
@@ -160,8 +176,7 @@ def publish_epoch(root: Path, task: str, epoch: int) -> None:
     folder = task_folder(root, task)
     published = folder / EPOCHS
     with translated(folder):
-        make_folders(published)
-        (published / str(epoch)).touch()
+        _touch(published / str(epoch))
         reach("epoch.written")
         sync(published)
         reach("epoch.published")
@@ -173,6 +188,17 @@ def publish_epoch(root: Path, task: str, epoch: int) -> None:
         _forget_epochs(published, epoch)
 
 
+def _touch(file: Path) -> None:
+    """Create an empty file and its folder, which a late reset may remove as long as it is empty."""
+    while True:
+        try:
+            make_folders(file.parent)
+            file.touch()
+        except FileNotFoundError:
+            continue
+        return
+
+
 def _forget_epochs(published: Path, epoch: int) -> None:
     """Remove the files of the epochs before an epoch; others may remove these, too."""
     for earlier in filter(epoch.__gt__, _published_epochs(published)):
@@ -180,7 +206,7 @@ def _forget_epochs(published: Path, epoch: int) -> None:
 
 
 def remove_shards(root: Path, task: str, shards: int, epoch: int) -> None:
-    """Remove the folders of unknown shards, which a crash during a split leaves behind.
+    """Remove the folders of unknown shards, which a crash during a split or a removal leaves behind.
 
     Raises:
         FencedError: a newer run has begun than that of the epoch.
@@ -189,6 +215,8 @@ def remove_shards(root: Path, task: str, shards: int, epoch: int) -> None:
     for folder in _shard_folders(task_folder(root, task)):
         if folder.name not in known:
             _remove_shard(folder, epoch)
+    for removed in task_folder(root, task).glob(f"*{_REMOVED}*"):
+        shutil.rmtree(removed, ignore_errors=True)
 
 
 def remove_state(root: Path, task: str, location: Location, epoch: int, *, keep: str | None = None) -> None:
@@ -267,12 +295,24 @@ def _shard_folders(folder: Path) -> list[Path]:
 def _remove_shard(folder: Path, epoch: int) -> None:
     """Remove the folder of a shard that is no longer used; wait for a process that is opening the shard.
 
+    The folder first gets another name, in one step. So a process that is stopped during the removal removes no file of
+    a newer run, which creates the folder again.
+
     Raises:
         FencedError: a newer run has begun, which may use the folder.
     """
-    with translated(folder), locked(folder / LOCK, lambda _: True):
+
+    def may_evict(_: int) -> bool:
         require_epoch(folder.parent, epoch)
-        shutil.rmtree(folder, ignore_errors=True)
+        return True
+
+    removed = folder.with_name(f"{folder.name}{_REMOVED}{uuid.uuid4()}")
+    with translated(folder), suppress(FileNotFoundError):  # another process has removed the folder
+        with locked(folder / LOCK, may_evict):
+            require_epoch(folder.parent, epoch)
+            folder.rename(removed)
+        reach("state.removing")
+        shutil.rmtree(removed, ignore_errors=True)
 
 
 def current_epoch(folder: Path) -> int | None:
@@ -541,8 +581,9 @@ def recorded(folder: Path, attempt: Attempt, check: Callable[[Attempt], None]) -
         OutdatedError: a newer attempt has begun.
         HeldError: another process holds the folder.
     """
-    make_folders(folder)
-    with locked(folder / LOCK, lambda descriptor: _newest(descriptor) <= attempt) as descriptor:
+    with locked(
+        folder / LOCK, lambda descriptor: _newest(descriptor) <= attempt, partial(make_folders, folder)
+    ) as descriptor:
         newest = _newest(descriptor)
         check(newest)
         if newest > attempt:

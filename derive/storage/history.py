@@ -287,8 +287,11 @@ class Garbage:
         return self._collect(abandoned, unfinished)
 
     def remove_fenced(self, name: str, identifier: str) -> None:
-        """Remove the files of a compaction of a collection whose commit was refused."""
-        self._blobs.delete(self._beginning(identifier, name))
+        """Remove the uncommitted files of a compaction that has lost its right to compact.
+
+        A commit whose outcome the compaction does not know may have succeeded before.
+        """
+        self._delete_unknown(self._beginning(identifier, name))
 
     def _collect(self, abandoned: Mapping[str, str], unfinished: Mapping[str, str]) -> int:
         """Remove files of incomplete ingestions and compactions, and delete their identifiers.
@@ -300,15 +303,19 @@ class Garbage:
             return 0
         begun = {**{f"{INGESTED}{identifier}": name for identifier, name in abandoned.items()}, **unfinished}
         paths = [path for start, name in begun.items() for path in self._beginning(start, name)]
-        folders = {str(Path(path).parent) for path in paths}
-        with self._metadata.snapshot() as db:
-            known = {path for folder in folders for path in known_paths(db, "", folder)}
-        removed = self._blobs.delete(path for path in paths if path not in known)
+        removed = self._delete_unknown(paths)
         with self._metadata.transaction() as db:
             forget_abandoned(db, list(abandoned))
             for identifier in unfinished:
                 forget_writer(db, identifier)
         return removed
+
+    def _delete_unknown(self, paths: Sequence[str]) -> int:
+        """Remove files that are no segments and no replaced files, and return their number."""
+        folders = {str(Path(path).parent) for path in paths}
+        with self._metadata.snapshot() as db:
+            known = {path for folder in folders for path in known_paths(db, "", folder)}
+        return self._blobs.delete(path for path in paths if path not in known)
 
     def _beginning(self, start: str, name: str) -> list[str]:
         """Return the paths of the files whose names begin with a text, and that were written into a collection.

@@ -371,6 +371,32 @@ def test_backup_is_not_killed_for_its_locks(tmp_path: Path, monkeypatch: pytest.
     assert not (folder / "backup.lock").exists()
 
 
+def test_backup_beside_a_first_run_and_its_reset_has_all_states(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run begins after the backup has locked all shards; the reset removes the state, and stops."""
+    world = world_of(tmp_path)
+    copy = world.store.metadata.copy
+    monkeypatch.setattr(world.store.garbage, "collect_uncommitted", lambda *_: 0)
+
+    def run_copy_and_reset(place: Path) -> None:
+        monkeypatch.setattr(world.store.metadata, "copy", copy)
+        go_on(world, range(1))
+        copy(place)
+        reset(world.catalog, world.store, ["b/counts"], cascade=True)
+
+    monkeypatch.setattr(world.store.metadata, "copy", run_copy_and_reset)
+    take(world, tmp_path / "backup")
+    monkeypatch.undo()
+    assert wrong_with_backup(tmp_path / "backup") == []
+
+    restore(tmp_path / "backup", tmp_path / "other")
+    other = world_of(tmp_path, "other")
+    for each in (world, other):
+        go_on(each, range(1, 2))
+    assert (other.digest(), len(other.rows("b/large"))) == (world.digest(), 8)
+
+
 def test_failed_backup_releases_its_locks(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     go_on(world, range(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import tempfile
 from contextlib import suppress
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from derive.durable import make_folders
 from derive.errors import FencedError, OutdatedError, StorageError
 from derive.shard import state
 from derive.shard.plan import Attempt
@@ -286,6 +288,75 @@ def test_late_removal_of_a_state_keeps_the_state_of_a_newer_run(
 
     with open_state(folder, attempt=attempt("c", epoch=3), committed="b-0") as db:
         assert db.execute("SELECT n FROM newer").fetchall() == []
+
+
+def test_removal_that_stops_midway_keeps_the_state_of_a_newer_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the process that removes was stopped after it has listed the files of a shard."""
+    publish_epoch(tmp_path, "task", 1)
+    folder = shard_folder(tmp_path, "task", 0, 1)
+    append(folder, append(folder, None, "a"), "b")
+    newer = attempt("c", epoch=3)
+
+    def remove(removed: Path, *, ignore_errors: bool) -> None:
+        files = list(removed.rglob("*"))
+        monkeypatch.undo()
+        (removed / "lock").unlink()
+        publish_epoch(tmp_path, "task", 3)
+        with open_state(folder, attempt=newer, committed=None) as db:
+            db.execute("CREATE TABLE newer (n INTEGER)")
+        fold(folder, attempt=attempt("d", epoch=3), committed=str(newer))
+        for file in files:
+            with suppress(FileNotFoundError, IsADirectoryError):
+                file.unlink()
+
+    monkeypatch.setattr(shutil, "rmtree", remove)
+    with suppress(FencedError):
+        remove_state(tmp_path, "task", tmp_path, 2)
+
+    with open_state(folder, attempt=attempt("e", epoch=3), committed=str(newer)) as db:
+        assert db.execute("SELECT n FROM newer").fetchall() == []
+
+
+def test_two_processes_remove_one_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_epoch(tmp_path, "task", 1)
+    folder = shard_folder(tmp_path, "task", 0, 2)
+    append(folder, None, "a")
+    found = [folder]
+    state.remove_shards(tmp_path, "task", 1, 1)
+    assert list(folder.parent.glob("*-*")) == []
+
+    monkeypatch.setattr(state, "_shard_folders", lambda _: found)
+    state.remove_shards(tmp_path, "task", 1, 1)
+
+
+def test_late_removal_kills_no_process_of_a_newer_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_epoch(tmp_path, "task", 1)
+    folder = shard_folder(tmp_path, "task", 0, 2)
+    append(folder, None, "a")
+    monkeypatch.setattr(state, "_EVICTION_SECONDS", -1.0)
+    monkeypatch.setattr(state, "_PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(state, "lock_holder", lambda *_: 1)
+    monkeypatch.setattr(state, "has_open", lambda *_: True)
+    monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("it was killed"))
+    with state.locked(folder / state.LOCK):
+        publish_epoch(tmp_path, "task", 2)
+        with pytest.raises(FencedError):
+            state.remove_shards(tmp_path, "task", 1, 1)
+
+
+def test_epoch_is_published_while_a_reset_removes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = make_folders
+
+    def make_and_remove(folder: Path) -> None:
+        make(folder)
+        monkeypatch.undo()
+        folder.rmdir()
+
+    monkeypatch.setattr(state, "make_folders", make_and_remove)
+    publish_epoch(tmp_path, "task", 1)
+    assert state.current_epoch(tmp_path / "state/task@") == 1
 
 
 def test_a_folder_that_was_copied_without_its_hard_links_continues(folder: Path, tmp_path: Path) -> None:

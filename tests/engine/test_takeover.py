@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -20,7 +21,7 @@ from derive import failpoint
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.reset import reset
-from derive.errors import FencedError
+from derive.errors import FencedError, StorageError
 from derive.shard import state
 from derive.shard.state import task_folder
 from derive.storage.compaction import compact
@@ -257,6 +258,28 @@ def test_compaction_of_a_stopped_process_is_refused(tmp_path: Path, database: st
     assert len(rows) == 80
     assert world.store.garbage.unknown() == []
     assert compact(world.store, spec, wait=False) is not None
+
+
+def test_compaction_without_the_outcome_of_its_commit_keeps_committed_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_of(tmp_path)
+    for batch in range(4):
+        add(world, batch)
+    spec, rows = world.catalog.collections["l/source"], world.rows("l/source")
+    advance = world.store.history.advance_since
+
+    def advance_and_fail(*arguments: Any) -> bool:
+        assert advance(*arguments)
+        age(world)
+        with world.store.task_capabilities.compacting() as right:
+            assert right is not None
+        raise StorageError("the outcome is unknown")
+
+    monkeypatch.setattr(world.store.history, "advance_since", advance_and_fail)
+    with pytest.raises(FencedError):
+        compact(world.store, spec, since=BASE + 1_000_000)
+    assert [row[3] for row in world.rows("l/source")] == [row[3] for row in rows]
 
 
 @pytest.mark.parametrize(("cache", "name"), [(None, "state.discarding"), ("north", "state.linked")])

@@ -140,6 +140,14 @@ def test_announced_reset_is_valid_if_nothing_was_stored_since(
     assert last_reset(tmp_path, "a/view") == (second if counts else first)
 
 
+def test_announced_reset_of_all_bindings_counts_beside_a_refused_reset_of_one(tmp_path: Path) -> None:
+    for number in range(8):  # the order of the names of announcements is random
+        announce(tmp_path, "a/view", ResetMarker("", {}, {"b0": f"one {number}"}, ("b0",)), 1)
+    announce(tmp_path, "a/view", ResetMarker("all"), 1)
+    settle(tmp_path, "a/view", None, 2)
+    assert last_reset(tmp_path, "a/view") == ResetMarker("all")
+
+
 def test_refills_of_a_swap_replace_their_rows_together(tmp_path: Path) -> None:
     places = {key: Place(f"c/{key}", 0) for key in ("b0", "b1.v2", "b2", "b3")}
     state = TaskState("a/view", 1, dict.fromkeys(places, 5), {}, places=places)
