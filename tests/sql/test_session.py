@@ -101,8 +101,8 @@ async def test_relation_names_are_resolved(client: Client) -> None:
 
 async def test_set_transaction_keeps_unnamed_settings(client: Client) -> None:
     await client.script("CREATE TABLE t (a int); BEGIN READ ONLY")
-    begun = await client("SELECT now()")
     await client("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+    begun = await client("SELECT now()")
     assert await client("SELECT now()") == begun
     assert await client("SHOW transaction_read_only") == [("on",)]
     assert await client.fails("INSERT INTO t VALUES (1)") == "25006"

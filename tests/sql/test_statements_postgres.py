@@ -12,7 +12,34 @@ _NAMES = """between bigint bit boolean char character coalesce date dec decimal 
     grouping inout int integer interval json least national nchar none normalize nullif numeric out overlay position
     precision real row setof smallint substring time timestamp treat trim values varchar xml year zone""".split()  # noqa: SIM905 (a list would be a page)
 
+_LEVEL = "SET TRANSACTION ISOLATION LEVEL"
+
 SCRIPTS: dict[str, tuple[str, ...]] = {
+    "isolation levels": (
+        "CREATE TABLE t (a int)",
+        *(
+            statement
+            for before, after in (
+                ("SELECT 1", f"{_LEVEL} SERIALIZABLE"),
+                ("SELECT a FROM t", f"{_LEVEL} READ COMMITTED"),
+                ("INSERT INTO t VALUES (1)", f"{_LEVEL} REPEATABLE READ"),
+                ("CREATE TABLE u (a int)", "BEGIN ISOLATION LEVEL SERIALIZABLE"),
+                ("SET LOCAL work_mem = '4MB'", f"{_LEVEL} SERIALIZABLE"),
+                ("SAVEPOINT a", f"{_LEVEL} SERIALIZABLE"),
+                ("BEGIN READ ONLY", "INSERT INTO t VALUES (1)"),
+            )
+            for statement in ("BEGIN", before, after, "ROLLBACK")
+        ),
+        "BEGIN ISOLATION LEVEL SERIALIZABLE",
+        "SELECT 1",
+        f"{_LEVEL} SERIALIZABLE",
+        f"{_LEVEL} READ COMMITTED",
+        "ROLLBACK",
+        "BEGIN READ ONLY",
+        "SELECT 1",
+        "SET TRANSACTION READ WRITE",
+        "ROLLBACK",
+    ),
     "names": (
         *(f"SELECT {name} FROM (SELECT 1 AS {name}) t" for name in _NAMES),
         *(f"SELECT t.{name} + 1, {name} * 2 FROM (SELECT 1 AS {name}) t WHERE {name} > 0" for name in _NAMES),

@@ -37,6 +37,8 @@ from derive.sql.parser.statement import (
     Prepare,
     Refresh,
     SelectStatement,
+    Set,
+    Show,
     ShowObjects,
     Subscribe,
     Truncate,
@@ -44,6 +46,7 @@ from derive.sql.parser.statement import (
     Vacuum,
     WithWrites,
 )
+from derive.sql.parser.transaction_statements import TransactionStatement
 from derive.sql.planner.coercion import type_of
 from derive.sql.planner.plan import plan_value
 from derive.sql.planner.planned import PlannedWrite
@@ -51,6 +54,9 @@ from derive.sql.planner.writes import plan_write
 from derive.sql.preparation import Plan, plan, plan_statement, text_column
 from derive.sql.results import Result, ResultColumn, of_rows
 from derive.sql.sources.definitions import micros_of
+
+_WITHOUT_SNAPSHOT = (TransactionStatement, Set, Show, LockTable, Fetch, Close, Deallocate, type(None))
+"""Statements that a transaction may have before its isolation level is set."""
 
 
 def planned(state: State, text: str, oids: Sequence[int]) -> Plan:
@@ -71,6 +77,8 @@ def _completed(state: State, begun: Plan) -> Plan:
 
 async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Result:  # noqa: PLR0911, PLR0912
     """Execute a statement."""
+    if state.is_explicit and not isinstance(begun.statement, _WITHOUT_SNAPSHOT):
+        state.transaction.has_queried = True
     match begun.statement:
         case None:
             return Result(lambda _: "")

@@ -58,9 +58,10 @@ async def control(state: State, statement: Statement) -> Result:  # noqa: PLR091
     match statement:
         case Begin(modes):
             notices = (_notice("25001", "there is already a transaction in progress"),) * state.is_explicit
-            isolation = isolation_of(modes.isolation) if modes.isolation else None
-            if not state.is_explicit:
-                state.begin(isolation, modes.is_read_only)
+            if state.is_explicit:
+                state.set_modes(modes.isolation, modes.is_read_only)
+            else:
+                state.begin(modes.isolation, modes.is_read_only)
             return Result(lambda _: "BEGIN", notices=notices)
         case Commit():
             return await _commit(state)
@@ -103,8 +104,7 @@ def _set(state: State, statement: SetTransaction | Set) -> None:
         case SetTransaction(modes, is_session=True):
             _set_defaults(state.settings, modes)
         case SetTransaction(modes):
-            isolation = isolation_of(modes.isolation) if modes.isolation else None
-            state.set_modes(isolation, modes.is_read_only)
+            state.set_modes(modes.isolation, modes.is_read_only)
         case Set("transaction_read_only", (value,)):
             state.set_modes(None, boolean_of("transaction_read_only", value) == "on")
         case Set(name, values, offset, is_local):

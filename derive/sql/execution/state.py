@@ -22,6 +22,7 @@ from derive.sql.execution.deployment import deploy
 from derive.sql.execution.settings import Settings, SetValues
 from derive.sql.parser.statement import AsOf
 from derive.sql.planner.planned import PlannedQuery, bind, of_read
+from derive.sql.preparation import isolation_of
 from derive.sql.results import ResultColumn, TransactionStatus
 from derive.sql.transactions.deferral import NOTHING_SET, Deferral
 from derive.sql.transactions.group_commit import Commit
@@ -247,34 +248,39 @@ class State:
             query = replace(query, relation=of_read(query.relation))
         return bind(query, arguments, self.transaction.begun if query.is_of_session else None, self.user.name)
 
-    def begin(self, isolation: Isolation | None, is_read_only: bool | None) -> None:
+    def begin(self, level: str | None, is_read_only: bool | None) -> None:
         """Begin an explicit transaction, including earlier statements of the same message.
 
+        Args:
+            level: name of its isolation level; None for the default of the session.
+            is_read_only: whether it only reads; None for the default of the session.
+
         Raises:
-            SqlError: the transaction has read already, and the isolation level would change (25001).
+            SqlError: the level does not exist (22023); or there was a query, and the level would change (25001).
         """
         if self._transaction is None:
-            self._transaction = self._new(self._modes(isolation, is_read_only, is_explicit=True))
+            self._transaction = self._new(self._modes(level, is_read_only, is_explicit=True))
         else:
-            self.set_modes(isolation, is_read_only)
+            self.set_modes(level, is_read_only)
             self._transaction.modes = replace(self._transaction.modes, is_explicit=True)
         self.is_explicit = True
 
-    def set_modes(self, isolation: Isolation | None, is_read_only: bool | None) -> None:
+    def set_modes(self, level: str | None, is_read_only: bool | None) -> None:
         """Set the modes of the transaction; None keeps a mode.
 
         Raises:
-            SqlError: the transaction has read or written (25001).
+            SqlError: the level does not exist (22023); or the transaction had a query, or has a savepoint (25001).
         """
         transaction = self.transaction
         before = transaction.modes
-        after = before if isolation is None else self._modes(isolation, None, is_explicit=before.is_explicit)
+        after = before if level is None else self._modes(level, None, is_explicit=before.is_explicit)
         after = replace(after, is_read_only=before.is_read_only if is_read_only is None else is_read_only)
-        if transaction.has_written or transaction.time is not None:
-            if after.isolation is not before.isolation:
-                raise SqlError("25001", "SET TRANSACTION ISOLATION LEVEL must be called before any query")
-            if before.is_read_only and not after.is_read_only:
-                raise SqlError("25001", "transaction read-write mode must be set before any query")
+        has_queried = transaction.has_queried or transaction.has_written or transaction.time is not None
+        if after.level != before.level and (has_queried or self._savepoints):
+            where = "be called before any query" if has_queried else "not be called in a subtransaction"
+            raise SqlError("25001", f"SET TRANSACTION ISOLATION LEVEL must {where}")
+        if has_queried and before.is_read_only and not after.is_read_only:
+            raise SqlError("25001", "transaction read-write mode must be set before any query")
         transaction.modes = after
 
     async def commit(self) -> None:
@@ -397,11 +403,15 @@ class State:
             self._implicit = self.settings.reported, self._modes(None, None, is_explicit=False)
         return self._implicit[1]
 
-    def _modes(self, isolation: Isolation | None, is_read_only: bool | None, *, is_explicit: bool) -> Modes:
+    def _modes(self, level: str | None, is_read_only: bool | None, *, is_explicit: bool) -> Modes:
         default = self.settings.get("default_transaction_read_only") == "on"
         read_only = default if is_read_only is None else is_read_only
-        strict = Isolation.STRICT_SERIALIZABLE in {isolation, self.settings.isolation}
-        return Modes(Isolation.STRICT_SERIALIZABLE if strict else Isolation.SERIALIZABLE, read_only, is_explicit)
+        isolation = self.settings.isolation
+        if level is not None and isolation_of(level) is Isolation.STRICT_SERIALIZABLE:
+            isolation = Isolation.STRICT_SERIALIZABLE
+        # Clients name PostgreSQL's default to keep the default.
+        name = self.settings.isolation.value if level in {None, "read committed"} else level
+        return Modes(isolation, read_only, is_explicit, name)
 
     # Cancellation
 

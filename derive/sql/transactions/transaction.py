@@ -57,11 +57,13 @@ class Modes:
         is_read_only: whether writes are errors.
         is_explicit: whether the transaction has several statements, so that the first read does not know the relations
             of later reads.
+        level: name of the isolation level that clients have chosen; `isolation` may be stricter.
     """
 
     isolation: Isolation
     is_read_only: bool = False
     is_explicit: bool = False
+    level: str | None = None
 
 
 class Transaction:
@@ -76,6 +78,7 @@ class Transaction:
     Attributes:
         modes: isolation level and access mode of the next statements.
         begun: start by the machine's clock, in microseconds since 1970: the value of `now()`.
+        has_queried: whether there was a statement other than those about transactions, settings and sessions.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class Transaction:
     ) -> None:
         self.modes = modes
         self.begun = time_ns() // 1000
+        self.has_queried = False
         self._timeline, self._commits, self._capabilities = timeline, commits, capabilities
         self._time: int | None = None
         self._holder: int | None = None
