@@ -352,3 +352,37 @@ def test_writes_over_rows_in_memory_equal_writes_over_stored_rows(tmp_path: Path
             await coordinator.close()
 
     assert asyncio.run(history(tmp_path / "a", 1 << 20)) == asyncio.run(history(tmp_path / "b", 0))
+
+
+def test_rewritten_table_is_not_copied_before_each_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """UPDATEs and DELETEs of many rows find them in one copy of a large table, until the table is read more often."""
+    loads: list[int] = []
+    few_rows = Coordinator._few_rows
+
+    def counted(coordinator: Coordinator, table: Table, time: int, *limits: int) -> list[Row] | None:
+        loads.append(time)
+        return few_rows(coordinator, table, time, *limits)
+
+    monkeypatch.setattr(Coordinator, "_few_rows", counted)
+
+    async def check(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client.script(CREATE, "INSERT INTO t SELECT n, n / 8.0 FROM generate_series(1, 1000) n")
+        for number in range(6):
+            is_update = number % 2 == 0
+            changed = "UPDATE t SET b = -b" if is_update else "DELETE FROM t"
+            assert (
+                await client.tag(f"{changed} WHERE a % 10 = {number}") == ("UPDATE" if is_update else "DELETE") + " 100"
+            )
+            found, stored = await client("SELECT * FROM t"), await client("SELECT * FROM t WHERE now() IS NOT NULL")
+            assert len(found) == 1000 - (number + 1) // 2 * 100
+            assert sorted(found) == sorted(stored)
+        assert len(loads) == 2
+        for _ in range(1000 // 200):
+            assert await client("SELECT b FROM t WHERE a = 20") == [("-2.5",)]
+        asked = _query(coordinator, "SELECT b FROM t WHERE a = 20")
+        assert asked is not None
+        assert coordinator.commits.residents.are_loaded(asked)
+        assert len(loads) == 3
+
+    SqlWorld(tmp_path).within(check)

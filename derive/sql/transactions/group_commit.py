@@ -323,7 +323,7 @@ class GroupCommit:
         if not query.is_slow:
             is_small = self.residents.are_loaded(asked) or await self.residents.load(asked, time, self._is_applied)
             rows = self.rows_of_tables_at_once(asked, time, arguments, most_bytes) if is_small else None
-            if rows is not None or (is_small and not query.is_slow):
+            if rows is not None or (is_small and not query.is_slow and self.residents.are_loaded(asked)):
                 return rows
         if len(tables) != 1:
             return None

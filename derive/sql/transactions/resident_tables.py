@@ -4,12 +4,15 @@ One process writes all tables of SQL, and group commit gives its writes an order
 follows the commits is exact, like an index of keys. A table is copied at its second read. Committed rows are added at
 the next read, so a table that is only written costs nothing. Tables that are large, or that processes of tasks write,
 are always read from Storage.
+
+Deletions are found one after the other, on the event loop. Changes that would take too long discard the copy instead,
+and the next queries of this table alone use a copy of a large table, which finds all deleted rows in one scan.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import thread_time
 
@@ -26,7 +29,7 @@ from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import ids_of, types_read
 from derive.sql.planner.planned import PlannedQuery
 from derive.sql.transactions.large_tables import Contents, LargeTables
-from derive.sql.transactions.writes import InsertedRows, Write, tables_of
+from derive.sql.transactions.writes import InsertedRows, Write, by_table, tables_of
 from derive.storage.table_types import Table
 
 MOST_BYTES = 64 << 20
@@ -39,6 +42,8 @@ _MOST_PENDING = 2_000
 """Number of changed rows after which a table is copied again."""
 _MOST_COMPARED = 50_000
 """Greatest number of rows that deletions are compared with, one after the other."""
+_ROWS_A_READ = 200
+"""Number of rows that are copied again in the additional time of one query of a copy of a large table."""
 _AT_ONCE = 2_000
 _SECONDS = 0.005
 """Processor time up to which a query is evaluated on the event loop, in seconds."""
@@ -87,6 +92,19 @@ class _Copy:
     pending: list[tuple[int, Row, int]] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Rewritten:
+    """A table whose copy was discarded, because too many of its rows were changed.
+
+    Attributes:
+        rows: number of its rows before the changes.
+        reads: number of queries that still use a copy of a large table.
+    """
+
+    rows: int
+    reads: int
+
+
 class ResidentTables:
     """Copies of tables, within a size. All methods run in one event loop.
 
@@ -115,6 +133,7 @@ class ResidentTables:
         self._queries: RecentlyUsed[int, TableQuery] = RecentlyUsed(_MOST_QUERIES)
         self._read: RecentlyUsed[GlobalId, int] = RecentlyUsed(_MOST_QUERIES)
         self._refused: RecentlyUsed[GlobalId, int] = RecentlyUsed(_MOST_QUERIES)
+        self._rewritten: RecentlyUsed[GlobalId, _Rewritten] = RecentlyUsed(_MOST_QUERIES)
 
     @property
     def size(self) -> int:
@@ -142,6 +161,8 @@ class ResidentTables:
                 later commit may come while another table is copied.
         """
         assert asked.tables is not None
+        if len(asked.tables) == 1 and self._is_rewritten(next(iter(asked.tables))):
+            return False
         is_first = False
         for identifier in asked.tables:
             is_first |= self._read.get(identifier) is None
@@ -157,6 +178,16 @@ class ResidentTables:
                     return False
                 await self._load(identifier, time)
         return self.are_loaded(asked)
+
+    def _is_rewritten(self, identifier: GlobalId) -> bool:
+        """Return whether a query of a table uses a copy of a large table, because the table was rewritten."""
+        rewritten = self._rewritten.get(identifier)
+        if rewritten is None:
+            return False
+        rewritten.reads -= 1
+        if rewritten.reads <= 0:
+            self._rewritten.forget(identifier)
+        return True
 
     async def _load(self, identifier: GlobalId, time: int) -> None:
         source = self._source(identifier)
@@ -228,11 +259,17 @@ class ResidentTables:
         """Apply the pending changes of a copy; discard the copy and return False if that is not possible."""
         changes = [(row, diff) for time, row, diff in copy.pending if time > copy.since]
         copy.pending.clear()
-        deletions = sum(-diff for _, diff in changes if diff < 0)
-        if deletions * copy.rows <= _MOST_COMPARED and self._changed(identifier, copy, changes):
+        is_short = _deletions(diff for _, diff in changes) * copy.rows <= _MOST_COMPARED
+        if is_short and self._changed(identifier, copy, changes):
             return True
+        if not is_short:
+            self._note_rewritten(identifier, copy.rows)
         self._discard_small([identifier])
         return False
+
+    def _note_rewritten(self, identifier: GlobalId, rows: int) -> None:
+        if reads := rows // _ROWS_A_READ:
+            self._rewritten.put(identifier, _Rewritten(rows, reads))
 
     def _changed(self, identifier: GlobalId, copy: _Copy, changes: Sequence[tuple[Row, int]]) -> bool:
         """Apply changes of counts in their order; return False if that is not possible."""
@@ -259,6 +296,12 @@ class ResidentTables:
     def note(self, writes: Sequence[Write], time: int) -> None:
         """Note the committed writes of a time."""
         self.large.note(writes, time)
+        for identifier, (rows, diffs) in by_table(writes).items() if self._rewritten else ():
+            rewritten = self._rewritten.get(identifier)
+            if rewritten is not None and (
+                len(rows) > _MOST_PENDING or _deletions(diffs) * rewritten.rows > _MOST_COMPARED
+            ):
+                self._note_rewritten(identifier, rewritten.rows)
         if type(writes) is InsertedRows and len(writes) > _MOST_PENDING:
             self._discard_small([writes.table])
             return
@@ -268,6 +311,7 @@ class ResidentTables:
                 copy.latest = time
                 copy.pending.append((time, row, diff))
                 if len(copy.pending) > _MOST_PENDING:
+                    self._note_rewritten(identifier, copy.rows)
                     self._discard_small([identifier])
 
     def discard(self, ids: Collection[GlobalId]) -> None:
@@ -279,6 +323,10 @@ class ResidentTables:
         for identifier in ids:
             if self._copies.pop(identifier, None) is not None:
                 self._rows.drop(identifier)
+
+
+def _deletions(diffs: Iterable[int]) -> int:
+    return sum(-diff for diff in diffs if diff < 0)
 
 
 def _query_of(query: PlannedQuery, objects: Objects) -> TableQuery | None:
