@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import TypeAlias
 
@@ -30,6 +31,7 @@ collections:
     key: [/id]
     schema: {type: object, required: [id], properties: {id: {type: integer}}}
   t/one: *documents
+  t/two: *documents
 """
 TASK = "t/task"
 CALLS = 4
@@ -44,7 +46,7 @@ class Folder:
     def __init__(self, root: Path, catalog: CatalogSpec, proxy: Proxy) -> None:
         self.proxy, self.store = proxy, Store(root)
         self.store.create(*catalog.collections.values())
-        self.run, _ = self.store.acquire_task(TASK, 2, ["t/one"])
+        self.run, _ = self.store.acquire_task(TASK, 2, ["t/one", "t/two"])
         self.store.task_capabilities.acquire_inputs(TASK, {"read": ("t/source", 0)}, self.run)
         columns = [TableColumn("id", "INT")]
         self.table, self.other, written = (self.store.tables.create(name, columns).id for name in ("a", "b", "c"))
@@ -70,15 +72,15 @@ class Folder:
         clock = self.next_clock()
         return Segment(name, f"{name}-{clock}.parquet", (), clock, clock, 1, 1)
 
-    def commit(self, *, documents: int) -> Operation:
-        """Return an operation that commits a transaction of the task."""
+    def commit(self, *, documents: int, output: str = "t/one") -> Operation:
+        """Return an operation that commits a transaction of the task, with documents of one output."""
         tokens = {shard: f"{self.clock}-{shard}" for shard in range(2 * documents)}
-        segments = [self.segment("t/one") for _ in range(documents)]
+        segments = [self.segment(output) for _ in range(documents)]
         position = self.next_clock()
         progress = TaskCommit(
             {"read": position}, {"read": Place("t/source", 0)}, tokens, documents, documents, {"read": position}
         )
-        update = CollectionUpdate("t/one", segments, position)
+        update = CollectionUpdate(output, segments, position)
 
         def commit() -> None:
             self.run = self.store.commit_task(self.run, progress, [update])
@@ -127,9 +129,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
 
 def test_frequent_operation_takes_one_round_trip(folder: Folder) -> None:
     store, capabilities = folder.store, folder.store.capabilities
-    read = capabilities.acquire_read(folder.table)
+    read, outputs = capabilities.acquire_read(folder.table), cycle(["t/one", "t/two"])
     operations: dict[str, Callable[[], Operation]] = {
         "commit of a task with documents": lambda: folder.commit(documents=1),
+        "commit of a task to each output in turn": lambda: folder.commit(documents=1, output=next(outputs)),
         "commit of a task that only advances time": lambda: folder.commit(documents=0),
         "renewal of tasks": lambda: store.renew_tasks,
         "ingestion": lambda: folder.ingest(None),

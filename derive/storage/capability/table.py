@@ -537,7 +537,7 @@ def require_run(db: Transaction, capability: TaskCapability, names: Sequence[str
         epoch: int | None = db.execute("SELECT epoch FROM task WHERE name = ?", (task,)).get
         raise _superseded(task) if epoch is None or epoch > capability.epoch else _expired("write", task)
     rows: list[Any] = db.recall(
-        "SELECT collection FROM capability WHERE task = ? AND kind = 'write'", (task,)
+        "SELECT collection FROM capability WHERE task = ? AND kind = 'write' ORDER BY collection", (task,)
     ).fetchall()
     lost = sorted(set(names) - {row[0] for row in rows})
     if lost:

@@ -279,7 +279,7 @@ def forget_unread(db: Transaction) -> None:
     """
     rows: list[Any] = db.recall(
         "SELECT id, name FROM collection WHERE upper = ? AND columns IS NOT NULL AND since < upper AND NOT EXISTS"
-        " (SELECT 1 FROM capability WHERE collection = name AND kind = 'read' AND frontier < upper)",
+        " (SELECT 1 FROM capability WHERE collection = name AND kind = 'read' AND frontier < upper) ORDER BY id",
         (END_OF_TIME,),
     ).fetchall()
     for identifier, name in rows:

@@ -84,7 +84,7 @@ class Transaction(Protocol):
         ...
 
     def recall(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
-        """Execute a query whose result rarely changes.
+        """Execute a query whose result rarely changes; several rows must have an order.
 
         A transaction of `Metadata.commit` may assume the previous result, and is repeated if the result is another one.
         """
