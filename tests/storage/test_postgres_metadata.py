@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,6 +20,7 @@ from psycopg.sql import SQL, Identifier
 from derive.errors import BusyError, FlowError, StorageError, UsageError
 from derive.storage.metadata.place import VARIABLE, Place, place_of, read_place
 from derive.storage.metadata.postgres import PostgresMetadata
+from derive.storage.metadata.postgres_pipeline import Connection
 from derive.storage.metadata.postgres_tables import PROTOCOL
 from derive.storage.metadata.postgres_transaction import AssumptionError
 from derive.storage.metadata.shared_opening import settle_place
@@ -379,3 +382,42 @@ def test_process_that_is_interrupted_during_a_commit_commits_nothing_more(
     with pytest.raises(StorageError, match="commits nothing more"), metadata.snapshot():
         pytest.fail("the transaction has begun")
     metadata.close()
+
+
+def test_interrupted_commit_has_a_known_outcome(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ctrl-C during a commit that waits, or between its messages, commits nothing; the process can commit again."""
+    metadata, other = PostgresMetadata(tmp_path / "data", place), PostgresMetadata(tmp_path / "data", place)
+
+    def add(db: Transaction) -> Callable[[], None]:
+        db.execute("INSERT INTO replica VALUES ('one', '')")
+        return nothing
+
+    def interrupt(pid: int) -> None:
+        with server().connect() as observer:
+            waits = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
+            while observer.execute(waits, (pid,)).fetchone() != (True,):
+                pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def send(self: Connection, statement: str, *values: Any) -> Any:
+        if statement == "COMMIT":
+            raise KeyboardInterrupt
+        return sends(self, statement, *values)
+
+    with other.transaction():
+        thread = threading.Thread(target=interrupt, args=(metadata._connection.info.backend_pid,))
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            metadata.commit(add)
+        thread.join()
+    sends = Connection._send
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Connection, "_send", send)
+        metadata.commit(add)
+    assert metadata.lost is None
+    metadata.commit(add)
+    assert caplog.text == ""
+    metadata.close()
+    other.close()

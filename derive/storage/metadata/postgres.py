@@ -474,9 +474,10 @@ class PostgresMetadata(Metadata):
             if db.assumes:
                 raise AssumptionError from exc
             raise
-        except BaseException:
-            if self._connection.closed:  # after Ctrl-C, and again
-                self._lost = self._unknown_outcome
+        except BaseException as exc:  # Ctrl-C
+            if self._connection.closed:
+                with suppress(StorageError):
+                    self._was_committed(session, exc)
             raise
         session.number += 1
         reach("metadata.committed")
@@ -492,7 +493,7 @@ class PostgresMetadata(Metadata):
             " unknown; this process commits nothing more"
         )
 
-    def _was_committed(self, session: _Session, cause: Exception) -> bool:
+    def _was_committed(self, session: _Session, cause: BaseException) -> bool:
         """Return whether the last transaction of a broken connection was committed; end its session.
 
         Raises:

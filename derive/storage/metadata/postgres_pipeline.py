@@ -16,7 +16,7 @@ import psycopg
 from psycopg import errors
 from psycopg.adapt import Transformer
 from psycopg.generators import fetch_many, send
-from psycopg.pq import ExecStatus, Format, PipelineStatus, TransactionStatus
+from psycopg.pq import ExecStatus, Format, PipelineStatus
 from psycopg.pq.abc import PGresult
 
 _USES = 3
@@ -61,14 +61,15 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     def execute_together(self, statements: Sequence[Statement]) -> None:
         """Execute statements in one round trip; the error is that of the first failed statement."""
         try:
-            results: list[PGresult] = self.wait(self._exchange(statements))
+            results, failure = self.wait(self._exchange(statements))
         except psycopg.Error:
             raise
         except BaseException:  # Ctrl-C, which may also have interrupted the cancellation
-            info = self.info
-            if info.pipeline_status is not PipelineStatus.OFF or info.transaction_status is not TransactionStatus.IDLE:
+            if self.info.pipeline_status is not PipelineStatus.OFF:
                 self.close()
             raise
+        if failure is not None:
+            raise failure
         transformer = Transformer(self)
         for (_, _, take), result in zip(statements, results, strict=True):
             if take is None:
@@ -92,8 +93,13 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         if self.is_ending:
             self.execute_together([])
 
-    def _exchange(self, statements: Sequence[Statement]) -> Generator[Any, Any, list[PGresult]]:
-        """Send statements, and return their results."""
+    def _exchange(
+        self, statements: Sequence[Statement]
+    ) -> Generator[Any, Any, tuple[list[PGresult], psycopg.Error | None]]:
+        """Send statements; return their results, and the first error.
+
+        The error is not raised: after Ctrl-C, psycopg closes a connection whose answers end with an error.
+        """
         if not self.is_ending:
             self.pgconn.enter_pipeline_mode()
         prepared: dict[_Key, bytes] = {}
@@ -121,9 +127,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             self.pgconn.exit_pipeline_mode()
         except psycopg.Error as exc:  # the server may tell why it ends the connection
             failure = failure or exc
-        if failure is not None:
-            raise failure
-        return results
+        return results, failure
 
     def _send(self, statement: str, values: Sequence[Any], prepared: dict[_Key, bytes]) -> list[_Key | None]:
         """Send a statement; return a key for each expected result, as in `_exchange`."""
