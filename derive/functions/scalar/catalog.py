@@ -11,7 +11,7 @@ from derive.errors import SqlError
 from derive.functions.function import Function, Functions, name_of, over_data
 from derive.functions.scalar.text import quoted_name
 from derive.functions.statement_context import CatalogObject, current_context
-from derive.functions.types.pg_type import formatted_type
+from derive.functions.types.pg_type import NAMES_OF_TYPES, formatted_type
 
 FUNCTIONS = Functions()
 
@@ -80,7 +80,7 @@ _OTHER_PRIVILEGES = """
 _PRIVILEGES = frozenset({"select", "insert", "update", "references"})
 _TABLE_PRIVILEGES = _PRIVILEGES | {"delete", "truncate", "trigger", "maintain", "rule"}
 _VISIBLE = """
-    type function operator opclass opfamily collation conversion statistics_obj ts_config ts_dict ts_parser ts_template
+    function operator opclass opfamily collation conversion statistics_obj ts_config ts_dict ts_parser ts_template
 """
 
 
@@ -115,9 +115,6 @@ def _add_constants() -> None:
         Type.TEXT_ARRAY,
         lambda with_implicit: (*(("pg_catalog",) if with_implicit else ()), *current_context().schemas),
     )
-    FUNCTIONS.define("format_type", (_O, _I), _T, can_fail=False, takes_null=True)(
-        lambda oid, typmod: None if oid is None else formatted_type(oid, typmod)
-    )
     FUNCTIONS.define("pg_get_expr", (_T, _O), _T, can_fail=False)(lambda text, _: text)
     FUNCTIONS.define("pg_get_expr", (_T, _O, _B), _T, can_fail=False)(lambda text, *_: text)
 
@@ -148,6 +145,8 @@ def _add_objects() -> None:
         _of_object("pg_get_constraintdef", (_O, *others), _T, lambda target, _: target.definition)
     _of_object("pg_get_indexdef", (_O,), _T, lambda target, _: target.definition)
     _of_object("pg_get_indexdef", (_O, _I, _B), _T, _index_column)
+    _of_statement("format_type", (_O, _I), _T, _formatted_type, takes_null=True)
+    _of_statement("pg_type_is_visible", (_O,), _B, _is_visible_type)
     _of_object("pg_table_is_visible", (_O,), _B, lambda target, _: int(target.is_visible))
     _of_object("obj_description", (_O,), _T, lambda target, _: target.comment)
     _of_object("obj_description", (_O, _T), _T, lambda target, _: target.comment)
@@ -158,6 +157,19 @@ def _add_objects() -> None:
     _of_object("pg_get_functiondef", (_O,), _T, lambda target, _: target.definition if target.result else None)
     _of_statement("pg_get_serial_sequence", (_T, _T), _T, _sequence_of_column)
     _of_statement("pg_get_userbyid", (_O,), _T, _user)
+
+
+def _formatted_type(oid: int | None, typmod: int | None) -> str | None:
+    """Return the name of a type with its modifier, or of a domain, which has none."""
+    if oid is None:
+        return None
+    domain = None if oid in NAMES_OF_TYPES else current_context().catalog.name_of(Type.REGTYPE.value, oid)
+    return domain or formatted_type(oid, typmod)
+
+
+def _is_visible_type(oid: int) -> int:
+    domain = None if oid in NAMES_OF_TYPES else current_context().catalog.object_of(oid)
+    return int(domain is None or domain.is_visible)
 
 
 def _named_relation(name: str) -> CatalogObject:

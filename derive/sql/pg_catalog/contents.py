@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeAlias
 
 from derive.algebra.types import ModifiedType, Type
-from derive.functions.types.pg_type import NAMES_OF_TYPES, OID_OF, PG_TYPES, oid_of
+from derive.functions.types.pg_type import NAMES_OF_TYPES, OID_OF, PG_TYPES, PgType, oid_of
 from derive.sql.backends import Backend
 from derive.sql.catalog.snapshot import FIRST_OID, is_temporary
 from derive.sql.parser.statement import ConstraintKind, Identity
@@ -18,6 +18,7 @@ from derive.sql.pg_catalog.objects import (
     PROCEDURES,
     CatalogObjects,
     ObjectConstraint,
+    ObjectDomain,
     ObjectFunction,
     ObjectKind,
     ObjectRelation,
@@ -60,12 +61,15 @@ def rows_of(objects: CatalogObjects) -> dict[str, Callable[[], Iterable[CatalogR
         "pg_attribute": of_relations(_attributes),
         "pg_attrdef": of_relations(_defaults),
         "pg_index": of_relations(_indexes),
-        "pg_constraint": of_relations(lambda relation: _constraints(objects, relation, schemas)),
+        "pg_constraint": lambda: [
+            *(row for relation in objects.relations for row in _constraints(objects, relation, schemas)),
+            *(row for domain in objects.domains for row in _domain_constraints(domain, schemas)),
+        ],
         "pg_description": of_relations(_comments),
         "pg_sequence": of_relations(_sequences),
         "pg_rewrite": of_relations(_rules),
         "pg_depend": of_relations(lambda relation: _dependencies(relation, sequences)),
-        "pg_type": _types,
+        "pg_type": lambda: [*_types(), *(_domain(domain, schemas) for domain in objects.domains)],
         "pg_proc": lambda: [*_procedures(), *(_function(function, schemas) for function in objects.functions)],
         "pg_language": lambda: [{"oid": _SQL, "lanname": "sql", "lanowner": _OWNER, "lanpltrusted": True}],
         "pg_am": lambda: (
@@ -380,28 +384,67 @@ def _indexes(relation: ObjectRelation) -> Iterator[CatalogRow]:
 
 def _types() -> Iterator[CatalogRow]:
     for pg_type in PG_TYPES.values():
-        yield {
+        yield _type(pg_type) | {
             "oid": pg_type.oid,
             "typname": pg_type.name,
             "typnamespace": PG_CATALOG,
-            "typowner": _OWNER,
-            "typlen": pg_type.size,
-            "typbyval": pg_type.is_by_value,
             "typtype": "p" if pg_type.category in ("P", "X") else "b",
-            "typcategory": pg_type.category,
             "typispreferred": pg_type.name in ("bool", "float8", "text", "timestamptz", "interval", "oid", "inet"),
-            "typisdefined": True,
-            "typdelim": ",",
             "typelem": pg_type.element,
             "typarray": pg_type.array,
-            "typinput": PROCEDURES[procedure_name(pg_type, "in")],
-            "typoutput": PROCEDURES[procedure_name(pg_type, "out")],
-            "typreceive": PROCEDURES[procedure_name(pg_type, "recv")],
-            "typsend": PROCEDURES[procedure_name(pg_type, "send")],
-            "typalign": pg_type.alignment,
-            "typstorage": pg_type.storage,
-            "typtypmod": -1,
-            "typcollation": _DEFAULT_COLLATION if pg_type.has_collation else 0,
+        }
+
+
+def _type(pg_type: PgType) -> CatalogRow:
+    """Return the columns of `pg_type` that a domain shares with its base type."""
+    return {
+        "typowner": _OWNER,
+        "typlen": pg_type.size,
+        "typbyval": pg_type.is_by_value,
+        "typcategory": pg_type.category,
+        "typisdefined": True,
+        "typdelim": ",",
+        "typinput": PROCEDURES[procedure_name(pg_type, "in")],
+        "typoutput": PROCEDURES[procedure_name(pg_type, "out")],
+        "typreceive": PROCEDURES[procedure_name(pg_type, "recv")],
+        "typsend": PROCEDURES[procedure_name(pg_type, "send")],
+        "typalign": pg_type.alignment,
+        "typstorage": pg_type.storage,
+        "typtypmod": -1,
+        "typcollation": _DEFAULT_COLLATION if pg_type.has_collation else 0,
+    }
+
+
+def _domain(domain: ObjectDomain, schemas: Mapping[str, int]) -> CatalogRow:
+    column = domain.column
+    base = PG_TYPES[oid_of(column.type, column.modifier)]
+    return _type(base) | {
+        "oid": FIRST_OID + domain.id,
+        "typname": domain.name,
+        "typnamespace": schemas.get(domain.schema, 0),
+        "typtype": "d",
+        "typnotnull": column.domain is not None and not column.domain.is_nullable,
+        "typbasetype": base.oid,
+        "typtypmod": column.modifier.typmod if column.modifier else -1,
+        "typdefault": column.default,
+    }
+
+
+def _domain_constraints(domain: ObjectDomain, schemas: Mapping[str, int]) -> Iterator[CatalogRow]:
+    for number, name, text in domain.checks:
+        yield {
+            "oid": FIRST_OID + number,
+            "conname": name,
+            "connamespace": schemas.get(domain.schema, 0),
+            "contype": ConstraintKind.CHECK.value,
+            "conenforced": True,
+            "convalidated": True,
+            "contypid": FIRST_OID + domain.id,
+            "confupdtype": " ",
+            "confdeltype": " ",
+            "confmatchtype": " ",
+            "conislocal": True,
+            "conbin": text,
         }
 
 

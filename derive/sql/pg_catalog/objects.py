@@ -175,6 +175,29 @@ class ObjectFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectDomain:
+    """A domain.
+
+    Attributes:
+        id: identifier in the catalog.
+        schema: schema.
+        name: name.
+        column: column of the domain, with its base type, default and conditions.
+    """
+
+    id: int
+    schema: str
+    name: str
+    column: NamedColumn
+
+    @property
+    def checks(self) -> list[tuple[int, str, str]]:
+        """Return number, name and text of each condition, without NOT NULL."""
+        checks = self.column.domain.checks if self.column.domain else ()
+        return [(hashed(self.id, "constraint", name), name, text) for name, text in checks]
+
+
+@dataclass(frozen=True, slots=True)
 class SessionFacts:
     """Facts about a session and the other sessions.
 
@@ -200,6 +223,7 @@ class CatalogObjects:
         schemas: names of the schemas.
         path: schemas of names without a schema, in order.
         functions: functions in SQL.
+        domains: domains.
     """
 
     relations: tuple[ObjectRelation, ...] = ()
@@ -208,6 +232,7 @@ class CatalogObjects:
     schemas: tuple[str, ...] = ("public",)
     path: tuple[str, ...] = ("public",)
     functions: tuple[ObjectFunction, ...] = ()
+    domains: tuple[ObjectDomain, ...] = ()
 
 
 _KINDS = {RelationKind.VIEW: ObjectKind.VIEW, RelationKind.MATERIALIZED_VIEW: ObjectKind.MATERIALIZED_VIEW}
@@ -241,8 +266,15 @@ def described(objects: Objects) -> CatalogObjects:
         for item in objects.items.values()
         if item.kind is statement.ObjectKind.FUNCTION
     )
+    domains = (
+        ObjectDomain(item.id, item.schema, item.name, item.columns[0])
+        for item in objects.items.values()
+        if item.kind is statement.ObjectKind.DOMAIN
+    )
     schemas, path = tuple(objects.schemas), objects.path
-    return CatalogObjects((*relations, *sequences), schemas=schemas, path=path, functions=tuple(functions))
+    return CatalogObjects(
+        (*relations, *sequences), schemas=schemas, path=path, functions=tuple(functions), domains=tuple(domains)
+    )
 
 
 def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> ObjectRelation:

@@ -86,6 +86,12 @@ class CatalogSnapshot:
             for constraint in relation.constraints:
                 self._objects[FIRST_OID + constraint.id] = CatalogObject((), constraint.definition)
 
+        self._domains = {(one.schema, one.name): FIRST_OID + one.id for one in objects.domains}
+        for domain in objects.domains:
+            first = next((schema for schema in self._path if (schema, domain.name) in self._domains), None)
+            self._objects[FIRST_OID + domain.id] = CatalogObject(is_visible=first == domain.schema)
+            for number, _, text in domain.checks:
+                self._objects[FIRST_OID + number] = CatalogObject(definition=f"CHECK (({text}))")
         self._functions = {(one.schema, one.name): FIRST_OID + one.id for one in reversed(objects.functions)}
         for function in objects.functions:
             self._objects[FIRST_OID + function.id] = CatalogObject(
@@ -130,7 +136,7 @@ class CatalogSnapshot:
             SqlError: the text is not a name (42602 or 42601).
         """
         if kind == "regtype":
-            return _oid_of_type(name)
+            return _oid_of_type(name) or self._oid_of_domain(name)
         *schemas, short = name_parts(name.partition("(")[0] if kind == "regproc" else name)
         if kind == "regclass":
             return self._oid_of_relation(schemas, short) or self._oid_of_collection(name)
@@ -164,15 +170,28 @@ class CatalogSnapshot:
                     (name for name, known in system_oids().items() if known == oid), None
                 )
             case "regtype":
-                return NAMES_OF_TYPES.get(oid)
+                return NAMES_OF_TYPES.get(oid) or self._name_of_domain(oid)
             case "regproc":
                 own = (quoted_name(name) for (_, name), known in self._functions.items() if known == oid)
                 return _PROCEDURE_NAMES.get(oid) or next(own, None)
         name = _name_of(self._schemas, oid)
         return name and quoted_name(name)
 
+    def _oid_of_domain(self, name: str) -> int | None:
+        *schemas, short = name_parts(name)
+        own = (self._domains.get((schema, short)) for schema in (schemas[-1:] or self._path))
+        return next(filter(None, own), None)
+
+    def _name_of_domain(self, oid: int) -> str | None:
+        names = (
+            f"{quoted_name(schema)}." * (not self._objects[oid].is_visible) + quoted_name(name)
+            for (schema, name), known in self._domains.items()
+            if known == oid
+        )
+        return next(names, None)
+
     def object_of(self, oid: int) -> CatalogObject | None:
-        """Return a relation or an index; None if missing."""
+        """Return an object other than a type or a schema; None if missing."""
         return self._objects.get(oid)
 
 

@@ -20,6 +20,10 @@ OBJECTS = """
     CREATE INDEX orders_by_id ON orders (id);
     CREATE MATERIALIZED VIEW totals AS SELECT customer, sum(amount) AS total FROM orders GROUP BY customer;
     CREATE VIEW large AS SELECT id FROM orders WHERE amount > 100;
+    CREATE DOMAIN code AS varchar(3) DEFAULT 'AB' NOT NULL CONSTRAINT upper CHECK (VALUE = upper(VALUE));
+    CREATE DOMAIN positive AS numeric(4, 1) CHECK (VALUE > 0);
+    CREATE SCHEMA other;
+    CREATE DOMAIN other.positive AS int;
 """
 
 
@@ -59,7 +63,21 @@ def psql(server: Address, text: str, *options: str) -> str:
         ("\\dv", "public|large|view|flow\n"),
         ("\\dm", "public|totals|materialized view|flow\n"),
         ("\\di", "public|orders_by_id|index|flow|orders\n"),
-        ("\\dn", "public|flow\n"),
+        ("\\dn", "other|flow\npublic|flow\n"),
+        (
+            "\\dD",
+            (
+                "public|code|character varying(3)||not null|'AB'|CHECK ((VALUE = upper(VALUE)))\n"
+                "public|positive|numeric(4,1)||||CHECK ((VALUE > 0))\n"
+            ),
+        ),
+        ("\\dD other.*", "other|positive|integer||||\n"),
+        ("\\dT", "public|code|\npublic|positive|\n"),
+        (
+            "SELECT 'positive'::regtype, 'other.positive'::regtype, 'code'::regtype::oid::regtype",
+            "positive|other.positive|code\n",
+        ),
+        ("SELECT to_regtype('other.code'), to_regtype('nothing')", "|\n"),
         ("\\du", "flow|Superuser, Create role, Create DB\n"),
         ("\\df", ""),
         ("\\dx", ""),
@@ -188,6 +206,7 @@ async def test_asyncpg_looks_types_up(server: Address) -> None:
         assert await connection.fetchval("SELECT indkey FROM pg_index") == [1]
         assert await connection.fetchval("SELECT array_agg(nspname ORDER BY nspname) FROM pg_namespace") == [
             "information_schema",
+            "other",
             "pg_catalog",
             "public",
         ]
