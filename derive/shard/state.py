@@ -171,14 +171,17 @@ def publish_epoch(root: Path, task: str, epoch: int) -> None:
     """Publish the current epoch of a task to its workers, durably; the epoch never decreases.
 
     Raises:
-        FencedError: a newer run has published its epoch.
+        FencedError: a newer run has published its epoch, or a reset has removed the state.
     """
     folder = task_folder(root, task)
     published = folder / EPOCHS
     with translated(folder):
         _touch(published / str(epoch))
         reach("epoch.written")
-        sync(published)
+        try:
+            sync(published)
+        except FileNotFoundError as exc:  # removed by a later reset
+            raise superseded(folder) from exc
         reach("epoch.published")
         try:
             require_epoch(folder, epoch)
@@ -240,8 +243,9 @@ def remove_state(root: Path, task: str, location: Location, epoch: int, *, keep:
     for shard in _shard_folders(folder):
         _remove_shard(shard, epoch)
     require_epoch(folder, epoch)
-    others = [entry for entry in folder.iterdir() if entry.name != EPOCHS and not _SHARD.fullmatch(entry.name)]
-    for entry in others:  # a shard that is here now is that of a newer run
+    for entry in _entries(folder):  # a shard that is here now is that of a newer run
+        if entry.name == EPOCHS or _SHARD.fullmatch(entry.name):
+            continue
         if entry.is_dir():
             shutil.rmtree(entry, ignore_errors=True)
         elif keep is None or not entry.name.startswith(keep):
@@ -286,8 +290,13 @@ def shadow_states(root: Path, task: str) -> list[str]:
 
 
 def _shard_folders(folder: Path) -> list[Path]:
+    return [shard for shard in _entries(folder) if _SHARD.fullmatch(shard.name)]
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Return the entries of the folder of a task; none if a reset has removed the folder."""
     try:
-        return [shard for shard in sorted(folder.iterdir()) if _SHARD.fullmatch(shard.name)]
+        return sorted(folder.iterdir())
     except FileNotFoundError:
         return []
 

@@ -6,7 +6,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import apsw
@@ -357,6 +357,23 @@ def test_epoch_is_published_while_a_reset_removes_the_folder(tmp_path: Path, mon
     monkeypatch.setattr(state, "make_folders", make_and_remove)
     publish_epoch(tmp_path, "task", 1)
     assert state.current_epoch(tmp_path / "state/task@") == 1
+
+
+@pytest.mark.parametrize("name", ["epoch.written", "state.removing"])
+def test_two_resets_remove_one_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The earlier reset stops at a failpoint, and continues after the later reset."""
+    publish_epoch(tmp_path, "task", 1)
+    append(shard_folder(tmp_path, "task", 0, 1), None, "a")
+
+    def remove_later(reached: str) -> None:
+        if reached == name:
+            monkeypatch.undo()
+            remove_state(tmp_path, "task", tmp_path, 3)
+
+    monkeypatch.setattr(state, "reach", remove_later)
+    with pytest.raises(FencedError) if name == "epoch.written" else nullcontext():
+        remove_state(tmp_path, "task", tmp_path, 2)
+    assert not (tmp_path / "state/task@").exists()
 
 
 def test_a_folder_that_was_copied_without_its_hard_links_continues(folder: Path, tmp_path: Path) -> None:
