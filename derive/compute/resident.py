@@ -23,7 +23,7 @@ _STEPS = 2_000
 """Number of SQLite steps between checks of the time."""
 _BATCH = 1_000
 """Number of rows that are fetched between checks of their size."""
-_MEASURED = 100
+_MEASURED = 20
 """Number of rows of a batch whose size is measured."""
 
 

@@ -49,6 +49,17 @@ def test_removed_rows_are_those_of_a_multiset(rows: list[Row], data: st.DataObje
         assert resident.rows(ALL, (), None, lambda: False) == []
 
 
+@given(ROWS, st.data())
+def test_changes_of_distinct_rows_are_their_net_changes(rows: list[Row], data: st.DataObject) -> None:
+    diffs = data.draw(st.just([]) | st.lists(st.sampled_from([-2, -1, 1, 2]), min_size=len(rows), max_size=len(rows)))
+    net = large_tables._net([(rows, diffs)])
+    distinct = large_tables._distinct([(rows, diffs)])
+    is_certain = len(set(rows)) == len(rows) and {-1, 1}.issuperset(diffs)
+    assert (distinct is not None) or not is_certain
+    for some, others in zip(distinct or net, net, strict=True):
+        assert sorted(map(repr, some)) == sorted(map(repr, others))
+
+
 STATEMENTS = (
     "UPDATE t SET b = b + 1 WHERE a % 3 = 1",
     "DELETE FROM t WHERE a % 5 = 2",

@@ -73,6 +73,7 @@ from derive.sql.preparation import rows_of_view
 from derive.sql.results import Notice, Result
 from derive.sql.sources import definitions
 from derive.sql.sources.followed_file import require_right
+from derive.sql.transactions.writes import InsertedRows
 
 Definition = (
     CreateTable
@@ -241,7 +242,7 @@ class _Definer:
         name, origin = statement.name.name, _on_commit(statement)
         item = Item(provisional_id(), ObjectKind.TABLE, schema, name, columns, origin=origin)
         add_change(self._state, item)
-        self._state.transaction.write([(item.id, row, 1) for row in rows])
+        self._state.transaction.write(InsertedRows(item.id, rows))
         return Result(lambda _: f"SELECT {len(rows)}")
 
     async def _alter_table(self, statement: AlterTable) -> Result:

@@ -18,7 +18,7 @@ from derive.sql.planner.dependencies import ids_of
 from derive.sql.sources.definitions import position_columns
 from derive.sql.transactions.altered_table import altered_table, stored_column
 from derive.sql.transactions.group_commit import Commit
-from derive.sql.transactions.writes import Write
+from derive.sql.transactions.writes import ChangedRows, InsertedRows, Write, tables_of
 from derive.storage.metadata.definitions import Definitions, NewTable
 from derive.storage.table_types import TableColumn
 
@@ -52,7 +52,7 @@ class _Deployment:
         version = coordinator.objects.version
         change, writes = await asyncio.to_thread(self._alter, change, writes)
         change = await asyncio.to_thread(self._identify, change)
-        kept = [(self._ids.get(id_, id_), row, diff) for id_, row, diff in writes if self._is_there(id_)]
+        kept = self._kept(writes)
         if change.is_empty and not kept:
             return
         # New names depend on no rows; constraints of altered tables do.
@@ -88,6 +88,13 @@ class _Deployment:
                 "08007", message, hint="Check whether the change was committed, and run the statement again if not."
             ) from error
         return self._coordinator.objects.version != version
+
+    def _kept(self, writes: Sequence[Write]) -> Sequence[Write]:
+        """Return the writes to tables that exist now, with their final identifiers."""
+        final = {id_: self._ids.get(id_, id_) for id_ in tables_of(writes) if self._is_there(id_)}
+        if isinstance(writes, InsertedRows | ChangedRows):
+            return replace(writes, table=final[writes.table]) if writes.table in final else ()
+        return [(final[id_], row, diff) for id_, row, diff in writes if id_ in final]
 
     def _is_there(self, table: GlobalId) -> bool:
         """Return whether a table that the transaction wrote exists now."""

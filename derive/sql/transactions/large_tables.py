@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from time import monotonic
+from typing import TypeAlias
 
 import apsw
 
@@ -48,6 +49,12 @@ Contents = Callable[[Table, int, int, int], list[Row] | None]
 """A function that returns the rows of a table at a time; None if they are more than a number of rows, or of bytes."""
 
 
+Changes: TypeAlias = tuple[Sequence[Row], Sequence[int]]
+"""Rows, and the changes of their counts; none if each is 1."""
+Net: TypeAlias = tuple[Sequence[tuple[Row, int]], Sequence[Row]]
+"""Removed rows with their counts, and added rows."""
+
+
 @dataclass(slots=True)
 class _LargeCopy:
     """A copy of a table; `since`, `latest` and `pending` as for a small table, but `pending` has whole writes."""
@@ -62,7 +69,7 @@ class _LargeCopy:
     count: int = 0
     is_loaded: bool = False
     latest: int = 0
-    pending: list[tuple[Sequence[Row], Sequence[int]]] = field(default_factory=list)
+    pending: list[Changes] = field(default_factory=list)
     size: int = 0
     """Number of pending changes."""
 
@@ -84,7 +91,7 @@ class _LargeCopy:
 
     def answer(
         self,
-        pending: Sequence[tuple[Sequence[Row], Sequence[int]]],
+        pending: Sequence[Changes],
         query: ResidentQuery,
         arguments: Sequence[Datum],
         most_bytes: int,
@@ -95,24 +102,43 @@ class _LargeCopy:
             return False, None
         return True, self.rows.rows(query, arguments, most_bytes, is_over)
 
-    def _apply(self, pending: Sequence[tuple[Sequence[Row], Sequence[int]]]) -> bool:
-        stored, counts, known = rows_of(self.source), Counter[bytes](), dict[bytes, Row]()
-        for rows, diffs in pending:
-            if any(type(row) is StoredRow for row in rows):
-                return False
-            listed = stored.as_stored(rows)
-            keys = list(map(marshal.dumps, listed, repeat(FORMAT)))  # rows that are equal in Python may differ
-            known.update(zip(keys, listed, strict=True))
-            if not diffs:
-                counts.update(keys)
-            else:
-                for key, diff in zip(keys, diffs, strict=True):
-                    counts[key] += diff
-        removed = [(known[key], -count) for key, count in counts.items() if count < 0]
-        added = [known[key] for key, count in counts.items() for _ in range(count)]
+    def _apply(self, pending: Sequence[Changes]) -> bool:
+        stored = rows_of(self.source)
+        if any(StoredRow in set(map(type, rows)) for rows, _ in pending):
+            return False
+        changes = [(stored.as_stored(rows), diffs) for rows, diffs in pending]
+        removed, added = _distinct(changes) or _net(changes)
         self.count += len(added) - sum(count for _, count in removed)
         is_applied = not removed or self.rows.remove(self.source.id, removed)
         return is_applied and (not added or self.rows.insert(self.source.id, len(self.types), added))
+
+
+def _distinct(changes: Sequence[Changes]) -> Net | None:
+    """Return the removed and added rows like `_net`, in less time; None if some rows are equal in Python."""
+    if len(changes) > 1:
+        return None
+    rows, diffs = changes[0]
+    if not diffs:
+        return [], rows
+    removed, added = ([row for row, one in zip(rows, diffs, strict=True) if one == diff] for diff in (-1, 1))
+    known = set(removed)
+    is_distinct = len(known) == len(removed) and known.isdisjoint(added)
+    return ([(row, 1) for row in removed], added) if is_distinct and len(removed) + len(added) == len(rows) else None
+
+
+def _net(changes: Sequence[Changes]) -> Net:
+    """Return the removed rows, each with a count, and the added rows."""
+    counts, known = Counter[bytes](), dict[bytes, Row]()
+    for rows, diffs in changes:
+        keys = list(map(marshal.dumps, rows, repeat(FORMAT)))  # rows that are equal in Python may differ
+        known.update(zip(keys, rows, strict=True))
+        if not diffs:
+            counts.update(keys)
+        else:
+            for key, diff in zip(keys, diffs, strict=True):
+                counts[key] += diff
+    removed = [(known[key], -count) for key, count in counts.items() if count < 0]
+    return removed, [known[key] for key, count in counts.items() for _ in range(count)]
 
 
 class LargeTables:
