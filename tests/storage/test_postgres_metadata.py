@@ -22,7 +22,7 @@ from derive.storage.metadata.place import VARIABLE, Place, place_of, read_place
 from derive.storage.metadata.postgres import PostgresMetadata
 from derive.storage.metadata.postgres_pipeline import Connection
 from derive.storage.metadata.postgres_tables import PROTOCOL
-from derive.storage.metadata.postgres_transaction import AssumptionError
+from derive.storage.metadata.postgres_transaction import AssumptionError, PostgresTransaction
 from derive.storage.metadata.shared_opening import settle_place
 from derive.storage.metadata.transaction import Transaction, nothing
 from derive.storage.store import Store
@@ -78,6 +78,28 @@ def test_repeatable_commit_with_a_lost_message_happens_once(
     (last,) = store.tables.new_ids(1)
     assert last == begun + trials + 1
     store.close()
+
+
+def test_rows_that_are_lost_twice_are_not_a_failed_commit(
+    tmp_path: Path, place: Place, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the connection breaks again after a commit whose answer was lost, the commit is repeated."""
+    metadata = PostgresMetadata(tmp_path / "data", through(proxy, place))
+
+    def add(db: Transaction) -> Callable[[], int]:
+        db.execute("UPDATE identifier SET last = last + 1")
+        last = db.execute("SELECT last FROM identifier")
+        return lambda: int(last.get)
+
+    def end_elsewhere(db: PostgresTransaction, connection: Connection) -> None:
+        db._connection = connection
+        connection.close()
+
+    begun = metadata.commit(add)
+    monkeypatch.setattr(PostgresTransaction, "end_elsewhere", end_elsewhere)
+    proxy.fault = "answer"
+    assert metadata.commit(add) == begun + 2
+    metadata.close()
 
 
 def test_ended_session_commits_nothing(tmp_path: Path, place: Place) -> None:

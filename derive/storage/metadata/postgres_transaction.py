@@ -38,7 +38,7 @@ class AssumptionError(Exception):
 
 
 class LostRowsError(Exception):
-    """A transaction was committed, but rows that cannot be read again were lost with the connection."""
+    """A transaction was committed, but rows were lost with the connection, and cannot be read again."""
 
 
 class ServerClock:
@@ -200,7 +200,10 @@ class PostgresTransaction:
         if not statement.startswith("SELECT"):
             raise LostRowsError
         rows: list[Any] = []
-        self._connection.execute_together([(statement, values, rows.extend)])
+        try:
+            self._connection.execute_together([(statement, values, rows.extend)])
+        except psycopg.OperationalError as exc:  # which must not say that nothing was committed
+            raise LostRowsError from exc
         return rows
 
     def end_elsewhere(self, connection: Connection) -> None:
