@@ -78,7 +78,8 @@ def modifiers_of(relation: Relation, outer: tuple[Modifiers, ...] = ()) -> Modif
         case SetOperation():
             return _agreed([modifiers_of(relation.left, outer), modifiers_of(relation.right, outer)])
         case Unnest():
-            return (*modifiers_of(relation.input, outer), None, None)
+            own = modifiers_of(relation.input, outer)
+            return (*own, _of_elements(relation.array, own, outer), None)
         case Reduce() | Window():
             return _of_functions(relation, outer)
         case Constant():
@@ -163,6 +164,8 @@ def modifier_of(expression: Expression, own: Modifiers, outer: tuple[Modifiers, 
             return None if expression.scale is None else number(expression.scale)
         case Call(function) if function.startswith(_VOID) or function == RECORD:
             return TypeModifier(ModifiedType.RECORD if function == RECORD else ModifiedType.VOID, 0)
+        case Call(function, arguments) if function in _OF_ARRAY:
+            return _of_elements(arguments[0], own, outer)
         case Call():
             return _of_call(expression, own, outer)
         case Case(branches, otherwise):
@@ -198,6 +201,15 @@ def _of_call(call: Call, own: Modifiers, outer: tuple[Modifiers, ...]) -> TypeMo
     modifiers = [modifier_of(argument, own, outer) for argument in call.arguments]
     scales = [modifier.scale for modifier in modifiers if modifier]
     return number(combine(scales)) if combine and len(scales) == len(modifiers) else None
+
+
+_OF_ARRAY = {"array_element_numeric", "array_slice_numeric"}
+
+
+def _of_elements(array: Expression, own: Modifiers, outer: tuple[Modifiers, ...]) -> TypeModifier | None:
+    """Return the modifier of the elements of an array of numbers; None for another array."""
+    modifier = modifier_of(array, own, outer) if array.type is Type.NUMERIC_ARRAY else None
+    return number(modifier.scale) if modifier else None
 
 
 _INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT}

@@ -193,12 +193,16 @@ class TypeModifier:
         return f"{self.name.value}({self.size}{f',{self.scale}' if self.name is ModifiedType.NUMERIC else ''})"
 
     def shown(self, text: str) -> str:
-        """Return the text of a value that clients receive."""
+        """Return the text of a value, or of an array of such values, that clients receive."""
         if self.name is ModifiedType.BPCHAR:
             return text.ljust(self.size)
         if self.is_vector:
             return text.strip("{}").replace(",", " ")
-        if self.name is ModifiedType.VARCHAR or self.scale <= 0 or not text[-1].isdigit():
+        if self.name is ModifiedType.VARCHAR or self.scale <= 0 or text == "{}":
+            return text
+        if text[0] == "{":  # texts of numbers have no quotes
+            return f"{{{','.join(map(self.shown, text[1:-1].split(',')))}}}"
+        if not text[-1].isdigit():
             return text
         before, _, behind = text.partition(".")
         return f"{before}.{behind.ljust(self.scale, '0')}"

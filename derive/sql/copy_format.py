@@ -160,7 +160,7 @@ class BinaryCopyIn:
             return None
         try:
             datum = datum_of_binary(column.type, value)
-            return fitted(column.modifier, datum) if column.modifier else datum
+            return fitted(column.type, column.modifier, datum) if column.modifier else datum
         except SqlError as exc:
             where = f"COPY {self._relation}, line {self._rows}, column {column.name}"
             raise SqlError(exc.sqlstate, exc.message, detail=where) from exc
@@ -377,7 +377,7 @@ class CopyIn:
     def _datum_of(self, kind: Type, modifier: TypeModifier | None, text: str) -> Datum:
         is_zoned = self._zone is not None and kind in READ_IN_ZONE
         datum = datum_in_zone(kind, text, self._zone or "UTC") if is_zoned else datum_of_text(kind, text)
-        return fitted(modifier, datum) if modifier else datum
+        return fitted(kind, modifier, datum) if modifier else datum
 
     def _text(self, data: bytes, column: str | None = None) -> str:
         try:

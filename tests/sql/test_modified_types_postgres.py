@@ -33,6 +33,39 @@ SCRIPTS = {
         "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'u'::regclass AND attnum > 0",
         "INSERT INTO u (a) VALUES ('{abc}')",
     ),
+    "arrays of numeric": (
+        "CREATE TABLE t (a numeric(4,1)[] DEFAULT '{0.25}', b numeric[], c numeric(3)[], d numeric(5,2) ARRAY)",
+        "INSERT INTO t VALUES ('{1.25,NULL,3}', '{1.25,2}', '{2.5,-3.5}', ARRAY[1.005, 2]) RETURNING *",
+        "INSERT INTO t (c) VALUES ('{}') RETURNING *",
+        "INSERT INTO t (a) VALUES ('{1,1000}')",
+        "INSERT INTO t (a) VALUES (ARRAY[1, 999.95])",
+        "INSERT INTO t (a) VALUES ('{infinity}')",
+        "INSERT INTO t (a) VALUES ('{x}')",
+        "INSERT INTO t (a) SELECT ARRAY['NaN', 7.77]::numeric[] RETURNING a",
+        "INSERT INTO t (a, d) SELECT b, b FROM t WHERE b IS NOT NULL RETURNING a, d",
+        "UPDATE t SET a = d WHERE d IS NOT NULL RETURNING a, d",
+        "UPDATE t SET a = a || 12345.6",
+        "TABLE t",
+        "SELECT a[1], a[2:3], a::text, pg_typeof(a), cardinality(a), 2.0 = ANY (a), a @> '{2}' FROM t",
+        "SELECT x FROM t, unnest(a) x",
+        "SELECT unnest(d) FROM t",
+        "SELECT max(a), count(DISTINCT a) FROM t",
+        "SELECT '{1.25,2}'::numeric(4,1)[], ARRAY[1.25, NULL]::numeric(4,2)[], '{12345}'::numeric(5,0)[]",
+        "SELECT '{12345}'::numeric(4,1)[]",
+        "SELECT ARRAY[1,2]::numeric(4,2)[], NULL::numeric(3,1)[], '{}'::numeric(3,1)[], '{1.25}'::numeric(4,-1)[]",
+        "SELECT '{1}'::numeric(0)[]",
+        "SELECT attname, format_type(atttypid, atttypmod), atttypid FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0",
+        "SELECT column_name, data_type, udt_name, numeric_precision FROM information_schema.columns WHERE table_name = 't'",
+        "PREPARE pn AS SELECT $1::numeric(4,1)[]",
+        "EXECUTE pn ('{1.25,3}')",
+        "ALTER TABLE t ALTER COLUMN d TYPE numeric(5,1)[]",
+        "SELECT a FROM t UNION SELECT d FROM t",
+        "CREATE TABLE u AS SELECT a, c FROM t",
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'u'::regclass AND attnum > 0",
+        "INSERT INTO u (a) VALUES ('{1.25}') RETURNING a",
+        "CREATE DOMAIN prices AS numeric(5,2)[]",
+        "SELECT '{1.005}'::prices",
+    ),
     "precisions of times": (
         "SELECT '2020-01-01 00:00:00.123456'::timestamp(3), '2020-01-01 00:00:00.5'::timestamp(0)",
         "SELECT '1990-01-01 00:00:00.0005'::timestamp(3), '1969-12-31 23:59:59.9995+00'::timestamptz(3)",
@@ -86,16 +119,22 @@ def test_modified_types_equal_postgresql(name: str, postgres: Connection, tmp_pa
 
 def test_maintained_views_of_modified_types_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
     definitions = (
-        "CREATE TABLE t (n int, a timestamp(3), b timestamp)",
-        "INSERT INTO t VALUES (1, '2020-01-01 00:00:00.1235', '2020-01-01 00:00:00.1235')",
+        "CREATE TABLE t (n int, a timestamp(3), b timestamp, p numeric(4,1)[])",
+        "INSERT INTO t VALUES (1, '2020-01-01 00:00:00.1235', '2020-01-01 00:00:00.1235', '{1.25,NULL}')",
     )
     queries = (
         "SELECT n, a, b::timestamp(1) AS b, a = b AS same FROM t",
         "SELECT b::timestamp(0) AS second, count(*), max(a) AS a FROM t GROUP BY b::timestamp(0)",
+        "SELECT n, p, p[1], p::numeric(6,2)[] AS q FROM t",
+        "SELECT x, count(*) FROM t, unnest(p) x GROUP BY x",
+        "SELECT p, count(*) FROM t GROUP BY p",
     )
     changes = (
-        "INSERT INTO t VALUES (2, '2020-01-01 00:00:00.5555', '2020-01-01 00:00:00.9'), (3, NULL, '2020-01-01 00:00:01')",
-        "UPDATE t SET a = b WHERE n < 3",
+        (
+            "INSERT INTO t VALUES (2, '2020-01-01 00:00:00.5555', '2020-01-01 00:00:00.9', '{1.3,NULL}'),"
+            " (3, NULL, '2020-01-01 00:00:01', ARRAY[2, 3.14])"
+        ),
+        "UPDATE t SET a = b, p = p || 1.25 WHERE n < 3",
         "DELETE FROM t WHERE a = '2020-01-01 00:00:00.9'",
     )
     ours, theirs = maintained(definitions, queries, changes, postgres, tmp_path)

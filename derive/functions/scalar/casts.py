@@ -36,7 +36,7 @@ from derive.functions.types.type_info import datum_of_text, oid_of_integer, text
 
 FUNCTIONS = Functions()
 
-_T, _I, _N, _TS = Type.TEXT, Type.INTEGER, Type.NUMERIC, Type.TEXT_ARRAY
+_T, _I, _N, _TS, _NS = Type.TEXT, Type.INTEGER, Type.NUMERIC, Type.TEXT_ARRAY, Type.NUMERIC_ARRAY
 
 
 def _fit_number(value: Decimal, size: int, scale: int) -> Decimal:
@@ -78,13 +78,20 @@ def _fit_zoned(value: ZonedTime, size: int) -> ZonedTime:
     return ZonedTime(_fit_time(0, value.time, size), value.west)
 
 
-def fitted(modifier: TypeModifier, datum: Datum) -> Datum:
+def fitted(kind: Type, modifier: TypeModifier, datum: Datum) -> Datum:
     """Fit a datum to a column's modifier.
+
+    Args:
+        kind: type of the column.
+        modifier: modifier of the column.
+        datum: the datum.
 
     Raises:
         SqlError: it does not fit (22001 or 22003).
     """
     if isinstance(datum, bytes) and modifier.name is ModifiedType.NUMERIC:
+        if kind is Type.NUMERIC_ARRAY:
+            return array_of(Type.NUMERIC, _fit_numbers(elements_of(Type.NUMERIC, datum), modifier.size, modifier.scale))
         return numeric_of(_fit_number(decimal_of(datum), modifier.size, modifier.scale))
     if isinstance(datum, int) and modifier.name is ModifiedType.TIMETZ:
         return timetz.datum_of(_fit_zoned(timetz.value_of(datum), modifier.size))
@@ -93,6 +100,14 @@ def fitted(modifier: TypeModifier, datum: Datum) -> Datum:
     if isinstance(datum, bytes) and modifier.name is ModifiedType.VARCHAR:
         return array_of(Type.TEXT, _fit_texts(elements_of(Type.TEXT, datum), modifier.size))
     return _fit_text(modifier.name, datum, modifier.size) if isinstance(datum, str) else datum
+
+
+def _fit_numbers(numbers: Elements, size: int, scale: int) -> Elements:
+    """Fit the elements of an array of numbers to their greatest size and their scale."""
+    return tuple(
+        numeric_of(_fit_number(decimal_of(datum), size, scale)) if isinstance(datum, bytes) else datum
+        for datum in numbers
+    )
 
 
 def _fit_texts(texts: Elements, size: int) -> Elements:
@@ -116,6 +131,7 @@ for _name, (_kind, _origin) in _ORIGINS.items():
     _define(partial(_fit_time, _origin))
 FUNCTIONS.define("time(p)", (Type.TIMETZ, _I), Type.TIMETZ, word="fit_timetz", can_fail=False)(_fit_zoned)
 FUNCTIONS.define("numeric(p,s)", (_N, _I, _I), _N, word="fit_numeric")(_fit_number)
+FUNCTIONS.define("numeric(p,s)[]", (_NS, _I, _I), _NS, word="fit_numeric")(_fit_numbers)
 FUNCTIONS.define("varchar(n)", (_T, _I), _T, word="fit_varchar")(partial(_fit_text, ModifiedType.VARCHAR))
 FUNCTIONS.define("varchar(n)[]", (_TS, _I), _TS, word="fit_varchar")(_fit_texts)
 FUNCTIONS.define("varchar(n)[]", (_TS, _I), _TS, word="cut_varchar", can_fail=False)(_cut_texts)
@@ -137,7 +153,7 @@ FUNCTIONS.define("text()", (_T,), _T, word="vector_text", can_fail=False)(
 def fitting_function(modifier: TypeModifier, kind: Type, *, is_cast: bool) -> str:
     """Return the function that fits a value to a modifier; it takes the value, then the numbers of the modifier."""
     if modifier.name is ModifiedType.NUMERIC:
-        return "fit_numeric_numeric_integer_integer"
+        return name_of("", "fit_numeric", (kind, _I, _I))
     if modifier.name.has_precision:
         return name_of("", f"fit_{modifier.name.name.lower()}", (Type[modifier.name.name], _I))
     return name_of("", f"{'cut' if is_cast else 'fit'}_{modifier.name.name.lower()}", (_TS if kind is _TS else _T, _I))

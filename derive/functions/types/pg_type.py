@@ -146,8 +146,9 @@ def formatted_type(oid: int, typmod: int | None) -> str:
         return f"{name}({size})"
     if oid == 1015:
         return f"{name.removesuffix('[]')}({size})[]"
-    if oid == 1700:
-        return f"{name}({size >> 16},{(size & 0x7FF ^ 0x400) - 0x400})"
+    if oid in {1231, 1700}:
+        numbers = f"({size >> 16},{(size & 0x7FF ^ 0x400) - 0x400})"
+        return f"numeric{numbers}{'[]' if oid == 1231 else ''}"
     return name
 
 

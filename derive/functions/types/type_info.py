@@ -452,6 +452,9 @@ def binary_function(kind: Type, modifier: TypeModifier | None = None) -> Callabl
     """Return the function from data of a type, other than NULL, to their binary representation."""
     if modifier and kind is Type.NUMERIC:
         return lambda datum: binary_of_numeric(datum, max(modifier.scale, 0))
+    if modifier and kind is Type.NUMERIC_ARRAY:
+        write = binary_function(Type.NUMERIC, modifier)
+        return partial(formats.binary_of_array, Type.NUMERIC, INFOS[Type.NUMERIC].oid, write)
     if modifier and kind is Type.TEXT:
         return lambda datum: modifier.shown(datum).encode()
     return INFO_OF[kind].binary_of

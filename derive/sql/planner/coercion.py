@@ -58,6 +58,8 @@ _MODIFIED_TYPES = {
     "time": ModifiedType.TIME,
     "timetz": ModifiedType.TIMETZ,
 }
+_OF_ARRAYS = frozenset({ModifiedType.VARCHAR, ModifiedType.NUMERIC})
+"""Modified types of which arrays have the modifier, too."""
 _WITH_MODIFIERS = frozenset({*_MODIFIED_TYPES, "interval"})
 _MOST_DIGITS = 6
 """Greatest number of digits of seconds; PostgreSQL accepts larger numbers as this one."""
@@ -98,7 +100,7 @@ def is_type(name: TypeName) -> bool:
 def modifier_of_type(name: TypeName) -> TypeModifier | None:
     """Return the modifier of a type; None without a supported modifier."""
     modified = _MODIFIED_TYPES.get(name.name)
-    if modified is None or not name.modifiers or (name.is_array and modified is not ModifiedType.VARCHAR):
+    if modified is None or not name.modifiers or (name.is_array and modified not in _OF_ARRAYS):
         return None
     if modified.has_precision:
         return TypeModifier(modified, min(name.modifiers[0], _MOST_DIGITS) + 1)

@@ -159,7 +159,7 @@ class ArrayPlanner:
 
 _COMPARISONS = frozenset({"=", "<>", "!=", "<", "<=", ">", ">=", "is distinct from", "is not distinct from"})
 _PATTERNS = frozenset({"~~", "!~~", "~~*", "!~~*", "~", "!~", "~*", "!~*"})
-_MODIFIED = {Type.NUMERIC, Type.TEXT, Type.SMALLINT_ARRAY, Type.OID_ARRAY}
+_MODIFIED = {Type.NUMERIC, Type.NUMERIC_ARRAY, Type.TEXT, Type.SMALLINT_ARRAY, Type.OID_ARRAY}
 _BITS = ((Type.INTEGER, 31), (Type.BIGINT, 63))
 
 
