@@ -36,9 +36,13 @@ class AbandonedError(Exception):
 
 
 def handle_interrupts() -> None:
-    """Let SIGINT and SIGTERM, which supervisors send, end requests in flight, and raise `KeyboardInterrupt`."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _handle)
+    """Let SIGINT and SIGTERM, which supervisors send, end requests in flight, and raise `KeyboardInterrupt`.
+
+    A background job of a shell ignores SIGINT, and continues to ignore it.
+    """
+    signal.signal(signal.SIGTERM, _handle)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _handle)
 
 
 def handles_interrupts() -> bool:

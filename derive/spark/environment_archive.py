@@ -112,8 +112,9 @@ def _package(package: Distribution, prefix: str) -> Iterator[tuple[str, Content]
         for file in folder.rglob("*"):
             if file.is_file() and "__pycache__" not in file.parts:
                 yield f"{prefix}{module}/{file.relative_to(folder).as_posix()}", file
-    for name in ("METADATA", "entry_points.txt"):
-        text = package.read_text(name)
+    # The metadata that setuptools leaves beside the sources has another name.
+    for name, other in (("METADATA", "PKG-INFO"), ("entry_points.txt", "entry_points.txt")):
+        text = package.read_text(name) or package.read_text(other)
         assert text is not None
         yield f"{prefix}derive_flow-{package.version}.dist-info/{name}", text.encode()
 

@@ -65,7 +65,8 @@ def test_demo_ends_commands_that_ignore_interrupts(
 
         demo.end(process, PATIENCE)
 
-        assert (process.returncode, ended in process.stderr.read()) == (0, True)
+        text = process.stderr.read()
+        assert (process.returncode, ended in text) == (0, True), text
 
 
 def test_commands_that_do_not_end_are_killed(capsys: pytest.CaptureFixture[str]) -> None:
