@@ -283,7 +283,8 @@ async def test_views_of_many_rows_are_maintained(world: SqlWorld, monkeypatch: p
         while (rows := await client("SHOW HYDRATIONS")) or not seen:
             seen.update((name, stage) for name, stage, _ in rows)
             await asyncio.sleep(0.01)
-        assert {name for name, _ in seen} == {"v_b_idx", "orders", "over_customer_idx"}
+        # a short hydration may begin and end between two statements
+        assert {name for name, _ in seen} <= {"v_b_idx", "orders", "over_customer_idx"}
         await until_maintained(coordinator, "v")
         await until_maintained(coordinator, "over")
         assert await client("SELECT n FROM v WHERE b = 'even'") == [(str(count),)]
