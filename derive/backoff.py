@@ -74,8 +74,9 @@ class Retries(Generic[K]):
         return key in self._due
 
     def is_due(self, key: K) -> bool:
-        """Return whether the pause of an operation that failed is over."""
-        return self._clock() >= self._due[key]
+        """Return whether the pause of an operation that failed is over; false for one whose failure is not recorded."""
+        due = self._due.get(key)
+        return due is not None and self._clock() >= due
 
     def take_due(self) -> list[K]:
         """Return the keys of operations that are due, each once for each failure."""

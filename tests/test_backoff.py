@@ -40,6 +40,13 @@ def test_retries_wait_longer_after_each_failure_until_a_success() -> None:
     assert retries.is_due("task")
 
 
+def test_operation_without_a_recorded_failure_is_not_due() -> None:
+    """Another thread may look between a failure and its record."""
+    retries = Retries[str](Backoff(1.0, 4.0))
+
+    assert not retries.is_due("a")
+
+
 def test_retries_return_a_due_key_once_for_each_failure() -> None:
     seconds = 0.0
     retries: Retries[int] = Retries(Backoff(0.5, 30.0), lambda: seconds)

@@ -147,7 +147,7 @@ def documents(random: Random) -> list[dict[str, Any]]:
     return made
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
 @pytest.mark.parametrize("seed", range(200))
 def test_machines_take_over_from_one_another_with_the_same_bytes(
