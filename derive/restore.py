@@ -142,13 +142,9 @@ def _restore_file(source: Path, target: Path, file: StoredFile, *, is_linked: bo
         if not target.exists():
             clone(source, target)
     except FileNotFoundError as exc:
-        raise StorageError(f"{source} is missing in the backup", hint="use another backup") from exc
+        raise _missing(source) from exc
     with target.open("rb", buffering=0) as restored:
-        checksum = hashlib.file_digest(restored, "sha256").hexdigest()
-    if checksum != file.checksum:
-        raise StorageError(
-            f"{source} is damaged: its checksum differs from the recorded one", hint="use another backup"
-        )
+        _check(source, file, hashlib.file_digest(restored, "sha256").hexdigest())
 
 
 def _restore_object(source: Path, location: ObjectFolder, path: str, file: StoredFile) -> None:
@@ -156,12 +152,21 @@ def _restore_object(source: Path, location: ObjectFolder, path: str, file: Store
     try:
         data = source.read_bytes()
     except FileNotFoundError as exc:
-        raise StorageError(f"{source} is missing in the backup", hint="use another backup") from exc
-    if hashlib.sha256(data).hexdigest() != file.checksum:
+        raise _missing(source) from exc
+    _check(source, file, hashlib.sha256(data).hexdigest())
+    blobs_of(location).put(path, data)
+
+
+def _missing(source: Path) -> StorageError:
+    return StorageError(f"{source} is missing in the backup", hint="use another backup")
+
+
+def _check(source: Path, file: StoredFile, checksum: str) -> None:
+    """Raise an error if a file of a backup has another checksum than the manifest."""
+    if checksum != file.checksum:
         raise StorageError(
             f"{source} is damaged: its checksum differs from the recorded one", hint="use another backup"
         )
-    blobs_of(location).put(path, data)
 
 
 def _replace_identity(root: Path, manifest: Manifest, identifier: str, segments: ObjectFolder | None) -> None:

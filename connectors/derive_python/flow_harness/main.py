@@ -163,7 +163,7 @@ class Harness:
         if commits is not self._types.IDerivation.start_commit and not self._settings["keeps_state"]:
             raise TypeError(UNMENTIONED.format("start_commit"))
         self._class = derived
-        # What is loaded now stays: the collector need not look at it again and again.
+        # The loaded modules stay until the process ends, so the collector can skip their objects.
         gc.collect()
         gc.freeze()
 
