@@ -57,7 +57,7 @@ class Language:
         commit_method: method of the class that returns the state.
         timeout_option: option of `flowctl` that limits the time for one document.
         log_hint: how a module writes to the task's log.
-        start_seconds: least time limit for the start of a module, which imports its libraries.
+        start_seconds: least time limit for the start of a module, which loads its files and libraries.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Language:
     commit_method: str
     timeout_option: str
     log_hint: str
-    start_seconds: float = 0.0
+    start_seconds: float = 60.0
 
 
 class ModuleSession(ABC):
@@ -330,11 +330,12 @@ class ModuleSession(ABC):
         return {"open": {"state": self._state.value(), "forget": self._state.version() is None}}
 
     def _ask(self, process: ModuleProcess, question: dict[str, Any], *, may_be_gone: bool = False) -> dict[str, Any]:
+        seconds = max(self._seconds, self.language.start_seconds) if "open" in question else self._seconds
         try:
-            text = process.ask(question, max(self._seconds, self.language.start_seconds))
+            text = process.ask(question, seconds)
         except Late:
             position = self._position_of_hang(process) or self._module.position
-            raise self._late(self._what, "", position) from None
+            raise self._late(self._what, "", position, seconds) from None
         except Foreign as exc:
             process.end()
             raise self._wrote(self._what, "", self._module.position, exc) from None
@@ -388,7 +389,7 @@ class ModuleSession(ABC):
         except Late:
             at = self._position_of_hang(process)
             name, document, position = self._somewhere(batch, index)
-            raise self._late(name, document, at or position) from None
+            raise self._late(name, document, at or position, self._seconds) from None
         except Foreign as exc:
             process.end()
             name, document, position = self._somewhere(batch, index)
@@ -504,10 +505,9 @@ class ModuleSession(ABC):
         """End a process that does not answer, and return the author's position at which it hung, if known."""
         return self._position_in(process.end(explain=True)[1])
 
-    def _late(self, what: str, document: str, position: Position) -> LambdaError:
-        seconds = f"{self._seconds:g}"
+    def _late(self, what: str, document: str, position: Position, seconds: float) -> LambdaError:
         return LambdaError(
-            f"{what} gave no answer within {seconds} s, so its process was stopped{document}",
+            f"{what} gave no answer within {seconds:g} s, so its process was stopped{document}",
             position=position,
             hint=f"to raise the limit: {self.language.timeout_option} SECONDS",
         )

@@ -86,7 +86,6 @@ class PythonSession(ModuleSession):
         commit_method="start_commit",
         timeout_option="--python-timeout",
         log_hint="write to the task's log with 'print' or 'logging'",
-        start_seconds=60.0,
     )
 
     def __init__(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> None:
