@@ -26,6 +26,7 @@ defect of this project.
     │   └── DiskFullError       no space left
     ├── EndpointError       the endpoint of a materialization refuses a request
     │   ├── EndpointGoneError   the endpoint cannot be reached
+    │   ├── SessionFencedError  another session has opened the keys of a session of the current run
     │   └── DeniedError         the endpoint denies access or a permission
     ├── ProtocolError       a client or a connector breaks the protocol
     ├── SqlError            a SQL statement that cannot be executed; has an SQLSTATE
@@ -122,9 +123,8 @@ class FlowError(Exception):
                 detail=value.get("detail"),
             )
         position = Position(*value["position"]) if value.get("position") else None
-        if issubclass(kind, SegmentMissingError):
-            return kind(value["message"], path=value["path"], position=position, hint=value.get("hint"))
-        return kind(value["message"], position=position, hint=value.get("hint"))
+        own = {name: value[name] for name in _OWN_FIELDS.get(kind, ())}
+        return kind(value["message"], position=position, hint=value.get("hint"), **own)
 
 
 def _descendants(kind: type[FlowError]) -> list[type[FlowError]]:
@@ -269,6 +269,25 @@ class EndpointGoneError(EndpointError):
     """The endpoint of a materialization cannot be reached."""
 
 
+class SessionFencedError(EndpointError):
+    """At an endpoint, another session has fenced a session of a run that still has its task.
+
+    Attributes:
+        shard: number of the shard.
+        token: name of the attempt whose commit the session has seen last, empty for none; None if it was not opened.
+    """
+
+    def __init__(
+        self, message: str, *, shard: int, token: str | None, position: Position | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, position=position, hint=hint)
+        self.shard, self.token = shard, token
+
+    @override
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "shard": self.shard, "token": self.token}
+
+
 class DeniedError(EndpointError):
     """The endpoint of a materialization denies access or a permission."""
 
@@ -373,6 +392,12 @@ class InternalError(TaskError):
 class EngineLostError(TaskError):
     """Spark has ended, so this process cannot continue; a new process resumes the work."""
 
+
+_OWN_FIELDS: Mapping[type[FlowError], Sequence[str]] = {
+    SegmentMissingError: ("path",),
+    SessionFencedError: ("shard", "token"),
+}
+"""Attributes of errors in addition to those of `FlowError`."""
 
 _FAR = 4
 

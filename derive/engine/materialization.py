@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from connectors.kit.requests import Applied
+from derive.backoff import Backoff
 from derive.document.clock import format_rfc3339
 from derive.engine.edits import reset_command
 from derive.engine.executor import Executor
@@ -27,7 +29,7 @@ from derive.engine.stored_bindings import (
 )
 from derive.engine.transactor import Opened, Prepared, Transaction
 from derive.engine.unique_keys import UniqueKeys
-from derive.errors import CatalogError, EndpointError, FencedError, FlowError, LostError, TaskError
+from derive.errors import CatalogError, EndpointError, FencedError, FlowError, LostError, SessionFencedError, TaskError
 from derive.failpoint import reach
 from derive.materialize.binding import StoredBinding
 from derive.materialize.fields import REFUSED
@@ -46,7 +48,7 @@ from derive.materialize.worker import close_streams, connectors
 from derive.protocol.collection import InputSpec
 from derive.protocol.definition_text import definition_of_materialization
 from derive.protocol.materialization import FIRST, LocalEndpoint, MaterializationSpec
-from derive.shard.progress import progress_folder, raise_first
+from derive.shard.progress import Message, progress_folder, raise_first
 from derive.shard.state import publish_epoch, remove_shards
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.descriptions import Edited, TaskCommit, TaskState
@@ -58,6 +60,12 @@ from derive.time.positions import Place, needs, offset_of
 
 _RETRY_SECONDS = 10.0
 """Pause after a transient error of shadows, in seconds."""
+
+_REOPEN_BACKOFF = Backoff(0.05, 1.0)
+"""Pauses, in seconds, before sessions that were fenced at the endpoint are opened again."""
+
+_MOST_REOPENINGS = 6
+"""Number of times that one transaction opens fenced sessions again, before it fails with a transient error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +110,7 @@ class Materialization:
         self._log = TaskLog(store.root, spec.name)
         self._definition = definition_of_materialization(spec.live)
         self._retry_at: float | None = None
+        self._fenced: dict[int, str] = {}
         self.spec = spec
 
     @property
@@ -139,7 +148,7 @@ class Materialization:
         """
         store, spec = self._store, self.spec
         self._ready = None
-        self._keys = {}
+        self._keys, self._fenced = {}, {}
         require_own_materialization(store, spec.name)
         capability, state = store.acquire_task(spec.name, self._shards, if_free=if_free)
         publish_epoch(store.root, spec.name, capability.epoch)
@@ -176,8 +185,7 @@ class Materialization:
             if ready.foreign:
                 return self._step_back(dict.fromkeys(ready.foreign, BEGINNING), {})
             self._require_unique(transaction, ready.prepared)
-            messages = self._executor.execute(self._plan(transaction, ready), progress)
-            raise_first(messages)
+            messages = self._store_rows(transaction, ready, progress)
             if not any(message.behind for message in messages):
                 self._complete_refills(transaction, ready)
         except FlowError as error:
@@ -201,6 +209,27 @@ class Materialization:
             stored=sum(message.documents_out for message in messages),
             cleared=tuple(sorted({key for message in messages for key in message.cleared})),
         )
+
+    def _store_rows(
+        self, transaction: Transaction, ready: _Ready, progress: Callable[[int], None]
+    ) -> Sequence[Message]:
+        """Execute a transaction on workers; open sessions again that a late session of a former run has fenced.
+
+        Raises:
+            FlowError: the transaction failed, or sessions were fenced again and again.
+        """
+        for failures in count(1):
+            messages = self._executor.execute(self._plan(transaction, ready), progress)
+            errors = [FlowError.from_json(message.error) for message in messages if message.error]
+            fenced = [error for error in errors if isinstance(error, SessionFencedError)]
+            self._fenced |= {error.shard: error.token for error in fenced if error.token is not None}
+            if not fenced or len(fenced) < len(errors) or failures > _MOST_REOPENINGS:
+                break
+            self._log.write("warn", f"{fenced[0].message}; this run still has the task, and opens its session again")
+            time.sleep(_REOPEN_BACKOFF.pause(failures))
+        raise_first(messages)
+        self._fenced = {}
+        return messages
 
     def _suspend(self, error: FlowError, transaction: Transaction, keys: Collection[str]) -> Prepared:
         """Record the error of a transaction that reads shadows only, and continue with the live bindings."""
@@ -394,6 +423,7 @@ class Materialization:
             slices=slices,
             is_small=limits.is_small(size_of(reads)),
             restart=last_reset(self._store.root, self.spec.name),
+            fenced=dict(self._fenced),
         )
 
     def _bindings(self, ready: _Ready) -> tuple[StoredBinding, ...]:

@@ -166,6 +166,7 @@ class StorePlan:
         slices: borders of slices in adjusted time, ascending, if several shards share the reading.
         is_small: whether one task should read all documents, because they are few.
         restart: the last reset.
+        fenced: for each shard (by number) whose session was fenced, the name of the attempt whose commit it had seen.
         documents: approximate maximum number of documents in one transaction of the endpoint.
         bytes: approximate maximum size of one transaction of the endpoint, in bytes of memory.
     """
@@ -188,6 +189,7 @@ class StorePlan:
     slices: tuple[int, ...] = ()
     is_small: bool = False
     restart: ResetMarker = field(default_factory=ResetMarker)
+    fenced: Mapping[int, str] = field(default_factory=dict)
     documents: int = MOST_DOCUMENTS
     bytes: int = MOST_BYTES
 

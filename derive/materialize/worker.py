@@ -29,7 +29,7 @@ import grpc
 import numpy as np
 import pyarrow as pa
 
-from derive.errors import EndpointGoneError, FencedError, OutdatedError, TaskError
+from derive.errors import EndpointGoneError, FencedError, OutdatedError, SessionFencedError, TaskError
 from derive.materialize.binding import CompiledBinding, reading_of
 from derive.materialize.checkpoint import ShardFile
 from derive.materialize.connector import Connector, Connectors
@@ -234,15 +234,19 @@ def shard_stream(plan: StorePlan, number: int, attempt: int) -> Iterator[ShardSt
 
     Raises:
         FencedError: a newer run has started.
+        SessionFencedError: another session was opened at the endpoint, although no newer run has started.
         OutdatedError: a newer attempt has begun.
+        TaskError: a run over another data folder has stored rows since the last session was fenced.
         FlowError: the stream cannot be opened.
     """
     key = (plan.root, plan.spec.name, number, plan.shards)
-    with _explained(plan):
+    warm: _Warm | None = None
+    try:
         warm = _streams.pop(key, None)
         if warm is None or not _can_resume(warm, plan, number):
             if warm is not None:
                 warm.stream.close()
+                warm = None
             warm = _open(key, plan, number, attempt)
         else:
             warm.stream.advance(plan.positions)
@@ -254,6 +258,13 @@ def shard_stream(plan: StorePlan, number: int, attempt: int) -> Iterator[ShardSt
             if warm.stream.is_broken:
                 warm.stream.close()
                 _streams.pop(key, None)
+    except FencedError as error:
+        if current_epoch(task_folder(plan.root, plan.spec.name)) != plan.epoch:
+            raise
+        token = None if warm is None else warm.stream.token
+        raise SessionFencedError(
+            f"a session of '{plan.spec.name}' was fenced at its endpoint: {error.message}", shard=number, token=token
+        ) from error
 
 
 def _can_resume(warm: _Warm, plan: StorePlan, number: int) -> bool:
@@ -280,6 +291,7 @@ def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
             token = plan.tokens.get(number)
             folder_identity = identity_of(plan.root)
             stream = open_stream(wire, opening, bindings, keeper, plan.positions, token, plan.restart, folder_identity)
+            _require_no_foreign_rows(plan, number, stream.token)
             if stream.clearing and stream.is_new:
                 tell(_CLEARING.format(", ".join(f"'{key}'" for key in sorted(stream.clearing))))
         except BaseException:
@@ -290,20 +302,26 @@ def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
     return _Warm(stream, keeper, plan.epoch, plan.version, plan.refilling)
 
 
-@contextmanager
-def _explained(plan: StorePlan) -> Iterator[None]:
-    """Translate the error of a fence at the endpoint: to a `TaskError`, unless the data folder is fenced as well."""
-    try:
-        yield
-    except FencedError as error:
-        if current_epoch(task_folder(plan.root, plan.spec.name)) != plan.epoch:
-            raise
-        raise TaskError(
-            f"'{plan.spec.name}' was fenced at its endpoint: {error.message}",
-            position=plan.spec.endpoint.position,
-            hint="a run over another data folder materializes into the endpoint under the same name;"
-            " end that run, or rename this task",
-        ) from error
+def _require_no_foreign_rows(plan: StorePlan, number: int, token: str) -> None:
+    """Require that only this run has stored rows of a shard since another session has fenced a session of this run.
+
+    Args:
+        plan: the transaction.
+        number: number of the shard.
+        token: name of the attempt whose commit the endpoint has recorded last.
+
+    Raises:
+        TaskError: another run has stored rows, which the data folder does not know.
+    """
+    run = plan.token.rpartition(".")[0]
+    if plan.fenced.get(number, token) == token or token.startswith(f"{run}."):
+        return
+    raise TaskError(
+        f"'{plan.spec.name}' was fenced at its endpoint by another run, which has stored rows since then",
+        position=plan.spec.endpoint.position,
+        hint="a run over another data folder materializes into the endpoint under the same name;"
+        " end that run, or rename this task",
+    )
 
 
 def store_alone(plan: StorePlan, attempts: Iterator[int]) -> Iterator[Message]:
