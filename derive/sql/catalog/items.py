@@ -7,7 +7,8 @@ text are bound to identifiers when the view is created, so a later rename of a r
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -16,8 +17,10 @@ import orjson
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.document.pointer import JSON
-from derive.sql.parser.statement import ConstraintKind, Identity, ObjectKind
-from derive.sql.planner.interfaces import Constraint, Domain, NamedColumn, Reference
+from derive.sql.parser.sequences import Identity
+from derive.sql.parser.statement import ConstraintKind, ObjectKind
+from derive.sql.planner import sequences as counting
+from derive.sql.planner.interfaces import Constraint, Domain, NamedColumn, Numbering, Reference
 from derive.storage.metadata.definitions import ItemChanges, StoredItem
 
 LOCAL = "local"
@@ -185,6 +188,49 @@ def _rebound(constraint: Constraint, ids: Mapping[GlobalId, GlobalId]) -> Constr
     return constraint if to is None else replace(constraint, reference=replace(to, table=ids.get(to.table, to.table)))
 
 
+FIRST_HASHED = 1 << 31
+"""First number of objects without an identifier in the catalog: keys, constraints, defaults and identity sequences."""
+
+
+def hashed(relation: int, what: str, name: str) -> int:
+    """Return a number for an object of a relation without an identifier in the catalog: a 30-bit hash of its name."""
+    return FIRST_HASHED + (zlib.crc32(f"{what} {relation} {name}".encode()) >> 2)
+
+
+@dataclass(frozen=True, slots=True)
+class IdentitySequence:
+    """The sequence of an identity column.
+
+    Attributes:
+        id: number of the sequence, apart from the identifiers of the catalog.
+        name: name, in the schema of the table.
+        table: the table.
+        column: the column.
+    """
+
+    id: int
+    name: str
+    table: Item
+    column: NamedColumn
+
+    @property
+    def sequence(self) -> counting.Sequence:
+        """Return the numbers."""
+        return counting.sequence_of_column(self.table.name, self.column)
+
+
+def identity_sequences(items: Iterable[Item]) -> Mapping[tuple[str, str], IdentitySequence]:
+    """Return the sequences of all identity columns by schema and name."""
+    sequences: dict[tuple[str, str], IdentitySequence] = {}
+    for item in items:
+        for column in item.columns:
+            if column.identity is not None:
+                name = counting.numbering_of(item.name, column).name
+                number = hashed(item.id, "sequence", column.name)
+                sequences[item.schema, name] = IdentitySequence(number, name, item, column)
+    return sequences
+
+
 def is_provisional(identifier: GlobalId) -> bool:
     """Return whether an identifier belongs to an uncommitted transaction."""
     return identifier >= PROVISIONAL
@@ -208,7 +254,7 @@ def items_change(change: Change) -> ItemChanges:
 
 
 def _description(item: Item) -> str:
-    identities = {column.name: [column.identity.value, column.counter] for column in item.columns if column.identity}
+    identities = {column.name: _identity_description(column) for column in item.columns if column.identity}
     generated = {column.name: column.generated for column in item.columns if column.generated is not None}
     constraints = [_constraint_description(one) for one in item.constraints]
     described: dict[str, Any] = {
@@ -232,6 +278,13 @@ def _description(item: Item) -> str:
     parts |= {"parts": item.parts, "condition": item.condition}
     described |= {name: part for name, part in parts.items() if part}
     return orjson.dumps(described).decode()
+
+
+def _identity_description(column: NamedColumn) -> list[Any]:
+    assert column.identity is not None
+    own = column.numbering
+    numbers = [] if own is None else [[own.name, own.start, own.increment, own.least, own.most]]
+    return [column.identity.value, column.counter, *numbers]
 
 
 def _constraint_description(one: Constraint) -> list[Any]:
@@ -258,7 +311,7 @@ def _columns(described: Mapping[str, Any]) -> tuple[NamedColumn, ...]:
     domains = described.get("domains", {})
     columns = []
     for name, kind, is_nullable, *modifier in described["columns"]:
-        identity, counter = identities.get(name, (None, 0))
+        identity, counter, *numbering = identities.get(name, (None, 0))
         columns.append(
             NamedColumn(
                 name,
@@ -271,6 +324,7 @@ def _columns(described: Mapping[str, Any]) -> tuple[NamedColumn, ...]:
                 generated.get(name),
                 comments.get(name),
                 _domain(*domains[name]) if name in domains else None,
+                Numbering(*numbering[0]) if numbering else None,
             )
         )
     return tuple(columns)

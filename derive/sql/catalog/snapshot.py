@@ -21,7 +21,16 @@ from derive.functions.scalar.text import quoted_name
 from derive.plural import counted
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.relations.columns import columns_of
-from derive.sql.catalog.items import PROVISIONAL, Change, Item, is_provisional, item_of
+from derive.sql.catalog.items import (
+    FIRST_HASHED,
+    PROVISIONAL,
+    Change,
+    IdentitySequence,
+    Item,
+    identity_sequences,
+    is_provisional,
+    item_of,
+)
 from derive.sql.catalog.system_relations import system_relation
 from derive.sql.parser.ast import CommonTable, RelationReference
 from derive.sql.parser.parse import parse
@@ -29,6 +38,7 @@ from derive.sql.parser.statement import TEMPORARY, ObjectKind, SelectStatement
 from derive.sql.planner.dependencies import ids_of
 from derive.sql.planner.functions import chosen, plan_body
 from derive.sql.planner.interfaces import (
+    FIRST_SYSTEM_ID,
     Constraint,
     NamedColumn,
     NamedFunction,
@@ -243,7 +253,23 @@ class Objects:
         if schema is None and (system := system_relation(None, name)) is not None:
             return system
         identifier = self._identifier(schema, name)
-        return system_relation(schema, name) if identifier is None else self.relation(identifier)
+        if identifier is not None:
+            return self.relation(identifier)
+        numbered = self.identity_sequence(schema, name)
+        if numbered is not None:
+            return _sequence_relation(numbered.id, name, numbered.table.schema, numbered.sequence.start)
+        return system_relation(schema, name)
+
+    @cached_property
+    def identity_sequences(self) -> Mapping[tuple[str, str], IdentitySequence]:
+        """Return the sequences of all identity columns by schema and name."""
+        return identity_sequences(self.items.values())
+
+    def identity_sequence(self, schema: str | None, name: str) -> IdentitySequence | None:
+        """Return the sequence of an identity column by its name; None if no column has such a sequence."""
+        own = self.temporary if schema is not None and is_temporary(schema) else schema
+        schemas = self.path if schema is None else (own or "",)
+        return next((one for place in schemas if (one := self.identity_sequences.get((place, name)))), None)
 
     def is_written_by_others(self, ids: Collection[GlobalId]) -> bool:
         """Return whether writers other than SQL statements and source feeders write some of the relations."""
@@ -312,10 +338,11 @@ class Objects:
         return None if item is None else f"{item.schema}.{item.name}"
 
     def is_taken(self, name: str, schema: str) -> bool:
-        """Return whether a name is in use in a schema, also by the index of a key."""
+        """Return whether a name is in use in a schema, also by the index of a key or the sequence of a column."""
         items = (item for item in self.items.values() if item.schema == schema)
         keys = (one for item in items for one in item.constraints if one.is_key)
-        return (schema, name) in self._ids or any(key.name == name for key in keys)
+        is_known = (schema, name) in self._ids or (schema, name) in self.identity_sequences
+        return is_known or any(key.name == name for key in keys)
 
     def relation(self, identifier: GlobalId) -> NamedRelation | None:
         """Return the relation of an identifier; None if there is none, or if it is an index."""
@@ -325,7 +352,9 @@ class Objects:
             return NamedRelation(identifier, spec.name, columns, RelationKind.COLLECTION)
         item = self.items.get(identifier)
         if item is not None and item.kind is ObjectKind.SEQUENCE:
-            return _sequence_relation(item)
+            start = item.origin["start"]
+            assert isinstance(start, int)
+            return _sequence_relation(item.id, item.name, item.schema, start)
         named = self.described(identifier)
         return replace(named, definition=self._definition(item)) if named and item else named
 
@@ -423,21 +452,19 @@ class Objects:
         return item.kind if item else None
 
 
-def _sequence_relation(item: Item) -> NamedRelation:
+def _sequence_relation(identifier: int, name: str, schema: str, start: int) -> NamedRelation:
     """Return the one row of a sequence, as queries read it: the last number, and whether it was given."""
     function = resolve_function("pg_sequence_last_value", (Type.REGCLASS,)).function
-    last = Call(function, (Literal(FIRST_OID + item.id, Type.REGCLASS),), Type.BIGINT)
-    start = item.origin["start"]
-    assert isinstance(start, int)
+    last = Call(function, (Literal(FIRST_OID + identifier, Type.REGCLASS),), Type.BIGINT)
     values: tuple[Expression, ...] = (
         Call("coalesce", (last, Literal(start, Type.BIGINT)), Type.BIGINT),
         Literal(0, Type.BIGINT),
         Call("is_not_null", (last,), Type.BOOLEAN),
     )
     names = ("last_value", "log_cnt", "is_called")
-    columns = tuple(NamedColumn(name, value.type, False) for name, value in zip(names, values, strict=True))
+    columns = tuple(NamedColumn(own, value.type, False) for own, value in zip(names, values, strict=True))
     rows = Project(Constant(((),), ()), values)
-    return NamedRelation(item.id, item.name, columns, RelationKind.VIEW, rows, schema=item.schema)
+    return NamedRelation(identifier, name, columns, RelationKind.VIEW, rows, schema=schema)
 
 
 def is_function(item: Item, name: str) -> bool:
@@ -550,8 +577,15 @@ class RecordedNames:
         self.schemas: dict[str, str] = {}
 
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
-        """Return the relation of a name, and record the look-up."""
+        """Return the relation of a name, and record the look-up.
+
+        Raises:
+            SqlError: the relation is the sequence of a column (0A000).
+        """
         named = self._names.lookup(schema, name)
+        if named is not None and FIRST_HASHED <= named.id < FIRST_SYSTEM_ID:
+            message = "views and functions that read the sequence of a column are not supported"
+            raise SqlError("0A000", message, hint="Read the sequence in a query.")
         if named is not None and named.kind is not RelationKind.SYSTEM:
             self.bindings[bound_name(schema, name)] = named.id
             if schema is None and named.schema != PUBLIC:
@@ -607,10 +641,15 @@ def bound_name(schema: str | None, name: str) -> str:
     return name if schema is None else f"{schema}.{name}"
 
 
+def is_seen(objects: Objects, schema: str) -> bool:
+    """Return whether a session sees the relations of a schema, which is not that of another session."""
+    return not is_temporary(schema) or schema in objects.path
+
+
 def listing(objects: Objects) -> Sequence[NamedRelation]:
     """Return all relations by name, without the temporary relations of other sessions."""
     items = (item for item in objects.items.values() if item.kind in _KINDS)
-    seen = (item.id for item in items if not is_temporary(item.schema) or item.schema in objects.path)
+    seen = (item.id for item in items if is_seen(objects, item.schema))
     ids = [*objects.collections, *seen]
     return sorted((named for id_ in ids if (named := objects.described(id_))), key=lambda named: named.name)
 
@@ -730,9 +769,11 @@ def _check_schemas(change: Change, now: Objects) -> None:
 
 
 def _is_changed(item: Item, before: Item | None) -> bool:
-    """Return whether an item has other columns, constraints or another comment than before."""
+    """Return whether an item has other columns, constraints or another comment than before, or other numbers."""
     if before is None:
         return False
+    if item.kind is ObjectKind.SEQUENCE and item.origin != before.origin:
+        return True
     return (item.columns, item.constraints, item.comment) != (before.columns, before.constraints, before.comment)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
-from derive.algebra.relation import GlobalId
+from derive.algebra.expression import Call, Column, Expression
+from derive.algebra.relation import Get, GlobalId, Project, Relation
 from derive.algebra.types import ModifiedType, Type, TypeModifier
+from derive.functions.registry import resolve_function
 from derive.sql.planner.interfaces import FIRST_SYSTEM_ID, FUNCTIONS, NamedColumn, NamedRelation, RelationKind
 
 PG_CATALOG = "pg_catalog"
@@ -112,7 +115,20 @@ def system_relations() -> Mapping[tuple[str, str], NamedRelation]:
         schema, _, name = full_name.partition(".")
         named = tuple(map(_column, (*text.split(), "tableoid:oid")))
         relations[schema, name] = NamedRelation(number, name, named, RelationKind.SYSTEM)
+    sequences = (PG_CATALOG, "pg_sequences")
+    relations[sequences] = replace(relations[sequences], definition=_with_last_numbers(relations[sequences]))
     return relations
+
+
+def _with_last_numbers(sequences: NamedRelation) -> Relation:
+    """Return the rows of `pg_sequences`, whose stored rows have an oid in place of the last number."""
+    values: list[Expression] = []
+    types = [Type.REGCLASS if column.name == "last_value" else column.type for column in sequences.columns]
+    function = resolve_function("pg_sequence_last_value", (Type.REGCLASS,)).function
+    for index, (column, kind) in enumerate(zip(sequences.columns, types, strict=True)):
+        value: Expression = Column(index, kind)
+        values.append(Call(function, (value,), Type.BIGINT) if column.name == "last_value" else value)
+    return Project(Get(sequences.id, tuple(types)), tuple(values))
 
 
 def system_relation(schema: str | None, name: str) -> NamedRelation | None:

@@ -18,6 +18,7 @@ from derive.sql.catalog.items import Item, is_provisional
 from derive.sql.catalog.snapshot import DdlTransaction, Objects, is_temporary, provisional_id
 from derive.sql.execution.foreign_keys import check_existing
 from derive.sql.execution.query import read
+from derive.sql.execution.sequences import column_numbers
 from derive.sql.execution.state import State
 from derive.sql.parser.statement import DropColumn, DropConstraint, ObjectKind, TableAction
 from derive.sql.planner.alteration import Alteration, plan_alteration
@@ -73,7 +74,7 @@ async def alter_table(state: State, item: Item, actions: Sequence[TableAction]) 
     table = objects.relation(item.id)
     assert table is not None
     planned = plan_alteration(table, actions, objects, lambda name: objects.is_taken(name, item.schema))
-    notices = tuple(_missing_constraint(name, item.name) for name in planned.missing)
+    notices = tuple(Notice("NOTICE", "00000", text) for text in planned.notices)
     is_same = (planned.table.columns, planned.table.constraints) == (item.columns, item.constraints)
     if is_same and not planned.converts:
         return notices
@@ -83,7 +84,7 @@ async def alter_table(state: State, item: Item, actions: Sequence[TableAction]) 
     check_permanence(objects, planned.table, item.schema)
     _check_key_types(objects, item, planned.table)
     rows = [row async for batch in await read(state, state.bound(planned.query)) for row in batch]
-    columns, rows = await _with_numbers(state, planned.table.columns, rows)
+    columns, rows = await _with_numbers(state, planned, rows)
     altered = replace(planned.table, columns=columns)
     await asyncio.to_thread(check_altered, None if planned.converts else table, altered, rows)
     await check_existing(state, altered, {one.name: one for one in item.constraints}, rows)
@@ -271,19 +272,16 @@ def _keeps_rows(state: State, item: Item, altered: NamedRelation) -> bool:
 
 
 async def _with_numbers(
-    state: State, columns: Sequence[NamedColumn], rows: list[Row]
+    state: State, planned: Alteration, rows: list[Row]
 ) -> tuple[tuple[NamedColumn, ...], list[Row]]:
-    """Return columns with counters, and rows with numbers of the new ones."""
-    new = await numbered(state, columns)
-    for index, (before, column) in enumerate(zip(columns, new, strict=True)):
-        if column.counter != before.counter and rows:
-            first = await state.coordinator.counters.take(column.counter, len(rows))
-            rows = [(*row[:index], first + at, *row[index + 1 :]) for at, row in enumerate(rows)]
-    return new, rows
-
-
-def _missing_constraint(name: str, table: str) -> Notice:
-    return Notice("NOTICE", "00000", f'constraint "{name}" of relation "{table}" does not exist, skipping')
+    """Return columns with counters, and rows with numbers in the new columns."""
+    columns = await numbered(state, planned.table.columns)
+    present = set(planned.names.values())
+    for index, column in enumerate(columns):
+        if column.identity is not None and column.name not in present and rows:
+            numbers = await column_numbers(state, planned.table.name, column, len(rows))
+            rows = [(*row[:index], number, *row[index + 1 :]) for number, row in zip(numbers, rows, strict=True)]
+    return columns, rows
 
 
 def check_altered(before: NamedRelation | None, table: NamedRelation, rows: Sequence[Row]) -> None:

@@ -10,7 +10,7 @@ from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.rewrite import mentions
 from derive.document.pointer import JSON
 from derive.errors import SqlError, suggest
-from derive.sql.catalog.items import ON_COMMIT, Item
+from derive.sql.catalog.items import ON_COMMIT, IdentitySequence, Item
 from derive.sql.catalog.snapshot import (
     PUBLIC,
     DdlTransaction,
@@ -22,9 +22,16 @@ from derive.sql.catalog.snapshot import (
 )
 from derive.sql.execution.alter_table import add_change, alter_table, check_permanence, numbered
 from derive.sql.execution.foreign_keys import referring_elsewhere
+from derive.sql.execution.owned_sequences import (
+    OWNER,
+    alter_numbers,
+    alter_sequence,
+    drop_numbers,
+    follow_actions,
+    owner_of,
+)
 from derive.sql.execution.query import read
 from derive.sql.execution.routines import dropped_functions, planned_domain, planned_function
-from derive.sql.execution.sequences import planned_sequence, restart, sequence_of
 from derive.sql.execution.state import State
 from derive.sql.parser.ast import (
     CreateDomain,
@@ -36,10 +43,10 @@ from derive.sql.parser.ast import (
     Query,
 )
 from derive.sql.parser.parse import parse
+from derive.sql.parser.sequences import AlterSequence
 from derive.sql.parser.statement import (
     TEMPORARY,
     AddConstraint,
-    AlterSequence,
     AlterTable,
     Comment,
     ConstraintDefinition,
@@ -69,6 +76,7 @@ from derive.sql.planner.interfaces import NamedColumn, RelationKind
 from derive.sql.planner.plan import PlannedView, plan_view
 from derive.sql.planner.planned import is_of_session, of_read
 from derive.sql.planner.row_expressions import column_named
+from derive.sql.planner.sequences import numbering_of, planned_sequence, with_fixed_name
 from derive.sql.preparation import rows_of_view
 from derive.sql.results import Notice, Result
 from derive.sql.sources import definitions
@@ -237,13 +245,14 @@ class _Definer:
         columns = _columns(view, are_stored=True)
         of_session = mentions(view.relation, is_of_session)
         query = self._state.bound(replace(rows_of_view(view), is_of_session=of_session))
-        rows = [row async for batch in await read(self._state, query) for row in batch]
+        batches = [batch async for batch in await read(self._state, query)] if statement.has_rows else []
+        rows = [row for batch in batches for row in batch]
         schema = self._schema_of(statement.name)
         name, origin = statement.name.name, _on_commit(statement)
         item = Item(provisional_id(), ObjectKind.TABLE, schema, name, columns, origin=origin)
         add_change(self._state, item)
         self._state.transaction.write(InsertedRows(item.id, rows))
-        return Result(lambda _: f"SELECT {len(rows)}")
+        return Result(lambda _: f"SELECT {len(rows)}" if statement.has_rows else "CREATE TABLE AS")
 
     async def _alter_table(self, statement: AlterTable) -> Result:
         """Alter a table: until COMMIT, a new table of the same name has its rows."""
@@ -251,6 +260,7 @@ class _Definer:
         if item is None:
             return Result(lambda _: "ALTER TABLE", notices=(_missing(ObjectKind.TABLE, statement.name),))
         notices = await alter_table(self._state, item, statement.actions)
+        await follow_actions(self._state, item.schema, item.name, statement.actions)
         return Result(lambda _: "ALTER TABLE", notices=notices)
 
     def _without_foreign_keys(self, dropped: Collection[Item], *, is_cascading: bool) -> list[Item]:
@@ -349,16 +359,29 @@ class _Definer:
         sequence = planned_sequence(statement, 0)
         (counter,) = await asyncio.to_thread(self._state.coordinator.store.tables.new_ids, 1)
         schema, origin = self._schema_of(statement.name), replace(sequence, counter=counter).origin
-        add_change(self._state, Item(provisional_id(), ObjectKind.SEQUENCE, schema, statement.name.name, origin=origin))
+        item = Item(provisional_id(), ObjectKind.SEQUENCE, schema, statement.name.name, origin=origin)
+        owner = owner_of(self._objects, schema, statement.owner, statement.name.offset)
+        if owner is not None:
+            item = replace(item, origin={**origin, OWNER: [owner[0].name, owner[1]]})
+        add_change(self._state, item)
         return Result(lambda _: "CREATE SEQUENCE")
 
     async def _alter_sequence(self, statement: AlterSequence) -> Result:
+        of_column = self._of_column(statement.name)
+        if of_column is not None:
+            await alter_numbers(self._state, of_column, statement)
+            return Result(lambda _: "ALTER SEQUENCE")
         item = self._item(statement.name, ObjectKind.SEQUENCE, is_missing_welcome=statement.if_exists)
         if item is None:
             return Result(lambda _: "ALTER SEQUENCE", notices=(_missing(ObjectKind.SEQUENCE, statement.name),))
-        if statement.restarts:
-            await restart(self._state, sequence_of(item), statement.value)
+        await alter_sequence(self._state, item, statement)
         return Result(lambda _: "ALTER SEQUENCE")
+
+    def _of_column(self, name: QualifiedName) -> IdentitySequence | None:
+        """Return the sequence of a column; None if an item, or nothing, has the name."""
+        if self._objects.find(name.schema, name.name) is not None:
+            return None
+        return self._objects.identity_sequence(name.schema, name.name)
 
     def _create_function(self, statement: CreateFunction) -> Result:
         item = planned_function(statement, self._objects, self._schema_of(statement.name))
@@ -523,6 +546,9 @@ class _Definer:
         for name in statement.names:
             if statement.kind is ObjectKind.INDEX and await self._drop_key(name):
                 continue
+            if statement.kind is ObjectKind.SEQUENCE and (of_column := self._of_column(name)) is not None:
+                drop_numbers(self._state, of_column, is_cascading=statement.is_cascading)
+                continue
             item = self._item(name, statement.kind, is_missing_welcome=statement.if_exists)
             if item is None:
                 notices.append(_missing(statement.kind, name))
@@ -559,17 +585,37 @@ class _Definer:
                 changed.append(replace(item, columns=columns))
         return changed
 
+    def _require_free(self, statement: Rename, schema: str) -> None:
+        """Check that the new name is free in a schema (42P07)."""
+        if self._objects.is_taken(statement.new_name, schema):
+            message = f'relation "{statement.new_name}" already exists'
+            raise SqlError("42P07", message, offset=statement.new_offset)
+
+    def _rename_numbers(self, numbered: IdentitySequence, name: str) -> None:
+        """Give the sequence of a column another name."""
+        table, own = numbered.table, numbered.column
+        renamed = replace(own, numbering=replace(numbering_of(table.name, own), name=name))
+        columns = tuple(renamed if column == own else column for column in table.columns)
+        add_change(self._state, replace(table, columns=columns))
+
     def _rename(self, statement: Rename) -> Result:
         kind, named = statement.kind, self._objects.find(statement.name.schema, statement.name.name)
         kind = named.kind if kind is ObjectKind.TABLE and named and named.kind in _RENAMED_AS_TABLES else kind
-        item = self._item(statement.name, kind, is_missing_welcome=statement.if_exists)
         tag = f"ALTER {statement.kind.value.upper()}"
+        of_column = self._of_column(statement.name) if kind in {ObjectKind.TABLE, ObjectKind.SEQUENCE} else None
+        if of_column is not None:
+            self._require_free(statement, of_column.table.schema)
+            self._rename_numbers(of_column, statement.new_name)
+            return Result(lambda _: tag)
+        item = self._item(statement.name, kind, is_missing_welcome=statement.if_exists)
         if item is None:
             return Result(lambda _: tag, notices=(_missing(statement.kind, statement.name),))
-        if self._objects.is_taken(statement.new_name, item.schema):
-            message = f'relation "{statement.new_name}" already exists'
-            raise SqlError("42P07", message, offset=statement.new_offset)
-        add_change(self._state, renamed={item.id: statement.new_name})
+        self._require_free(statement, item.schema)
+        columns = tuple(with_fixed_name(item.name, column) for column in item.columns)
+        if columns == item.columns:
+            add_change(self._state, renamed={item.id: statement.new_name})
+        else:
+            add_change(self._state, replace(item, name=statement.new_name, columns=columns))
         return Result(lambda _: tag)
 
     def _comment(self, statement: Comment) -> Result:

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 
 from derive.algebra.expression import Column, Literal
 from derive.algebra.relation import Get, Project, Relation
-from derive.algebra.types import Row, Type
+from derive.algebra.types import Row
 from derive.errors import SqlError
 from derive.sql.execution import query as reading
+from derive.sql.execution.sequences import column_numbers
 from derive.sql.execution.state import State
 from derive.sql.planner.building import columns_of
 from derive.sql.planner.interfaces import STAGED
 from derive.sql.planner.planned import PlannedQuery, PlannedWrite
-
-_LARGEST = {Type.SMALLINT: (1 << 15) - 1, Type.INTEGER: (1 << 31) - 1, Type.BIGINT: (1 << 63) - 1}
 
 
 async def completed(state: State, planned: PlannedWrite, staged: list[Row]) -> list[Row]:
@@ -63,17 +62,6 @@ async def _numbered(state: State, planned: PlannedWrite, staged: list[Row]) -> l
         count = sum(1 for row in staged if row[flag])
         if not count:
             continue
-        number = await state.coordinator.counters.take(column.counter, count)
-        if number + count - 1 > _LARGEST[column.type]:
-            name = f"{planned.table.name}_{column.name}_seq"
-            message = f'nextval: reached maximum value of sequence "{name}" ({_LARGEST[column.type]})'
-            raise SqlError("2200H", message)
-        state.sequence_values[column.counter], state.last_sequence = number + count - 1, column.counter
-        rows = []
-        for row in staged:
-            if row[flag]:
-                row = (*row[:place], number, *row[place + 1 :])  # noqa: PLW2901
-                number += 1
-            rows.append(row)
-        staged = rows
+        numbers = iter(await column_numbers(state, planned.table.name, column, count))
+        staged = [(*row[:place], next(numbers), *row[place + 1 :]) if row[flag] else row for row in staged]
     return staged

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from derive.errors import SqlError
 from derive.sql.parser.ddl import (
     TABLE_CONSTRAINTS,
@@ -11,13 +9,20 @@ from derive.sql.parser.ddl import (
     parse_constraint,
     parse_default,
     parse_kind,
-    parse_signed,
 )
 from derive.sql.parser.queries import QueryParser
+from derive.sql.parser.sequences import (
+    AddIdentity,
+    AlterSequence,
+    DropIdentity,
+    SetIdentity,
+    begins_identity_change,
+    parse_altered_sequence,
+    parse_identity_change,
+)
 from derive.sql.parser.statement import (
     AddColumn,
     AddConstraint,
-    AlterSequence,
     AlterTable,
     DropColumn,
     DropConstraint,
@@ -30,19 +35,8 @@ from derive.sql.parser.statement import (
     SetType,
     TableAction,
 )
-from derive.sql.parser.tokens import TokenKind, TokenReader
+from derive.sql.parser.tokens import TokenReader
 from derive.sql.parser.type_names import parse_type
-
-
-def _altered_sequence(reader: TokenReader, altered: AlterSequence) -> AlterSequence:
-    while not reader.is_end():
-        if reader.accept_words("owned", "by"):
-            reader.qualified_name()
-            continue
-        reader.expect_word("restart")
-        has_value = reader.accept_word("with") or reader.token.kind is TokenKind.NUMBER or reader.is_symbol("-")
-        altered = replace(altered, restarts=True, value=parse_signed(reader) if has_value else None)
-    return altered
 
 
 def parse_alter(reader: TokenReader, queries: QueryParser) -> Rename | AlterTable | AlterSequence:
@@ -53,8 +47,8 @@ def parse_alter(reader: TokenReader, queries: QueryParser) -> Rename | AlterTabl
     if kind is ObjectKind.TABLE:
         reader.accept_word("only")
     name = reader.qualified_name()
-    if kind is ObjectKind.SEQUENCE and reader.is_word("restart", "owned"):
-        return _altered_sequence(reader, AlterSequence(name, restarts=False, if_exists=if_exists))
+    if kind is ObjectKind.SEQUENCE and reader.is_word("restart", "owned", "as"):
+        return parse_altered_sequence(reader, name, if_exists)
     if kind is ObjectKind.TABLE and reader.is_word("add", "drop", "alter"):
         return AlterTable(name, reader.list_of(lambda: _action(reader, queries)), if_exists)
     if kind is ObjectKind.TABLE and reader.is_word("rename") and not reader.is_words("rename", "to"):
@@ -79,10 +73,14 @@ def _renamed_part(reader: TokenReader) -> RenameColumn | RenameConstraint:
     return RenameColumn(name, offset, *reader.located_name())
 
 
-def _altered_column(reader: TokenReader, queries: QueryParser) -> SetDefault | SetNullable | SetType:
+def _altered_column(
+    reader: TokenReader, queries: QueryParser
+) -> SetDefault | SetNullable | SetType | AddIdentity | SetIdentity | DropIdentity:
     reader.expect_word("alter")
     reader.accept_word("column")
     name, offset = reader.located_name()
+    if begins_identity_change(reader):
+        return parse_identity_change(reader, name, offset)
     is_set = reader.is_word("set")
     if (is_set or reader.is_word("drop")) and reader.ahead().value in {"default", "not"}:
         reader.next()
@@ -95,7 +93,7 @@ def _altered_column(reader: TokenReader, queries: QueryParser) -> SetDefault | S
     if reader.accept_word("type") or reader.accept_words("set", "data", "type"):
         kind = parse_type(reader)
         return SetType(name, offset, kind, queries.expressions.parse() if reader.accept_word("using") else None)
-    hint = "Supported are TYPE, and SET and DROP of DEFAULT and NOT NULL."
+    hint = "Supported are TYPE, SET and DROP of DEFAULT and NOT NULL, and ADD, SET and DROP of an identity."
     raise SqlError("0A000", "this change of a column is not supported", hint=hint, offset=reader.offset)
 
 

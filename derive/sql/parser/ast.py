@@ -106,7 +106,11 @@ class CreateSchema:
 
 @dataclass(frozen=True, slots=True)
 class CreateSequence:
-    """`CREATE SEQUENCE name options`; None for options that are not given; `type` is PostgreSQL's short name."""
+    """`CREATE SEQUENCE name options`, or the options of an identity column.
+
+    Options that are not given are None. `type` is PostgreSQL's short name. `owner` has the parts of the name of the
+    column of OWNED BY, or the one part `none`.
+    """
 
     name: QualifiedName
     if_not_exists: bool = False
@@ -115,6 +119,7 @@ class CreateSequence:
     increment: int | None = None
     least: int | None = None
     most: int | None = None
+    owner: tuple[str, ...] = ()
 
 
 ObjectDefinition: TypeAlias = CreateFunction | DropFunction | CreateDomain | CreateSchema | CreateSequence

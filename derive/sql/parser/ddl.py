@@ -19,6 +19,7 @@ from derive.sql.parser.expressions import OTHER
 from derive.sql.parser.indexes import parse_index
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.routines import parse_create_domain, parse_create_function, parse_drop_function
+from derive.sql.parser.sequences import Identity, parse_identity, parse_numbering, parse_sequence
 from derive.sql.parser.session_statements import parse_role
 from derive.sql.parser.statement import (
     TEMPORARY,
@@ -37,7 +38,6 @@ from derive.sql.parser.statement import (
     Drop,
     DropReplica,
     FileSource,
-    Identity,
     ObjectKind,
 )
 from derive.sql.parser.tokens import TokenKind, TokenReader
@@ -212,8 +212,7 @@ def parse_create(reader: TokenReader, queries: QueryParser) -> Created:  # noqa:
         return CreateSource(name, parse_origin(reader), columns, if_not_exists)
     if reader.accept_word("sequence"):
         if_not_exists = reader.accept_words("if", "not", "exists")
-        name = reader.qualified_name()
-        return _sequence_options(reader, CreateSequence(name, if_not_exists))
+        return parse_sequence(reader, if_not_exists)
     if reader.accept_word("schema"):
         return _create_schema(reader)
     if reader.accept_words("cluster", "replica") or reader.accept_word("replica"):
@@ -290,15 +289,9 @@ def _table(reader: TokenReader, queries: QueryParser, *, is_temporary: bool = Fa
             raise reader.error()
         return CreateTable(name, columns, if_not_exists, constraints=constraints, on_commit=on_commit)
     query = queries.parse()
-    if reader.is_words("with", "no", "data"):
-        raise SqlError(
-            "0A000",
-            "WITH NO DATA is not supported",
-            offset=reader.offset,
-            hint="Name columns and types instead: CREATE TABLE name (column type, …).",
-        )
+    has_rows = not reader.accept_words("with", "no", "data")
     reader.accept_words("with", "data")
-    return CreateTable(name, (), if_not_exists, query, names, on_commit=on_commit)
+    return CreateTable(name, (), if_not_exists, query, names, on_commit=on_commit, has_rows=has_rows)
 
 
 def _is_list_of_names(reader: TokenReader) -> bool:
@@ -501,86 +494,19 @@ class _ColumnParser:
 
     def _generated(self, offset: int) -> None:
         reader = self._reader
-        is_always = reader.accept_word("always") is not None
-        if not is_always:
-            reader.expect_words("by", "default")
+        identity = parse_identity(reader)
         reader.expect_word("as")
         if reader.accept_word("identity"):
-            _options_of_sequence(reader)
-            self._column = replace(self._column, identity=Identity.ALWAYS if is_always else Identity.BY_DEFAULT)
+            self._column = replace(self._column, identity=identity, numbering=parse_numbering(reader))
             self._set_nullable(False, offset)
             return
-        if not is_always:
+        if identity is not Identity.ALWAYS:
             message = "for a generated column, GENERATED ALWAYS must be specified"
             raise SqlError("42601", message, offset=offset)
         self._column = replace(self._column, generated=_in_parentheses(reader, self._queries))
         if not reader.accept_word("stored"):
             hint = "Write STORED behind the expression."
             raise SqlError("0A000", "virtual generated columns are not supported", offset=reader.offset, hint=hint)
-
-
-def _options_of_sequence(reader: TokenReader) -> None:
-    """Read the options of an identity; only the usual values are supported."""
-    if not reader.accept_symbol("("):
-        return
-    while not reader.is_symbol(")"):
-        where = reader.offset
-        if reader.accept_word("start"):
-            reader.accept_word("with")
-            is_usual = reader.integer() == 1
-        elif reader.accept_word("increment"):
-            reader.accept_word("by")
-            is_usual = reader.integer() == 1
-        elif reader.accept_word("cache"):
-            is_usual = reader.integer() > 0
-        elif reader.accept_word("minvalue"):
-            is_usual = reader.integer() == 1
-        elif reader.accept_word("maxvalue"):
-            is_usual = reader.integer() >= (1 << 31) - 1
-        else:
-            reader.expect_word("no")
-            reader.expect_word("minvalue", "maxvalue", "cycle")
-            is_usual = True
-        if not is_usual:
-            hint = "Omit the option: numbers begin with 1 and increase by 1."
-            raise SqlError("0A000", "this option of an identity is not supported", offset=where, hint=hint)
-    reader.expect_symbol(")")
-
-
-def _sequence_options(reader: TokenReader, sequence: CreateSequence) -> CreateSequence:
-    """Read the options of CREATE SEQUENCE."""
-    while not reader.is_end():
-        where = reader.offset
-        if reader.accept_word("as"):
-            sequence = replace(sequence, type=parse_type(reader).name)
-        elif reader.accept_word("increment"):
-            reader.accept_word("by")
-            sequence = replace(sequence, increment=parse_signed(reader))
-        elif reader.accept_word("start"):
-            reader.accept_word("with")
-            sequence = replace(sequence, start=parse_signed(reader))
-        elif reader.accept_word("minvalue"):
-            sequence = replace(sequence, least=parse_signed(reader))
-        elif reader.accept_word("maxvalue"):
-            sequence = replace(sequence, most=parse_signed(reader))
-        elif reader.accept_word("cache"):
-            parse_signed(reader)
-        elif reader.accept_words("owned", "by"):
-            reader.qualified_name()
-        elif reader.accept_word("no"):
-            reader.expect_word("minvalue", "maxvalue", "cycle")
-        elif reader.accept_word("cycle"):
-            hint = "Omit CYCLE; setval begins again."
-            raise SqlError("0A000", "CYCLE of a sequence is not supported", offset=where, hint=hint)
-        else:
-            raise reader.error()
-    return sequence
-
-
-def parse_signed(reader: TokenReader) -> int:
-    """Read an integer with or without a sign."""
-    sign = -1 if reader.accept_symbol("-") else 1
-    return sign * reader.integer()
 
 
 def parse_column(reader: TokenReader, queries: QueryParser) -> ColumnDefinition:
@@ -615,7 +541,8 @@ def _view(reader: TokenReader, queries: QueryParser, or_replace: bool, is_materi
     begin = reader.offset
     query = queries.parse()
     definition = reader.text[begin : reader.end_before]
-    reader.accept_words("with", "data")
+    if not reader.accept_words("with", "data") and is_materialized:
+        reader.accept_words("with", "no", "data")  # each read sees the rows of the present
     return CreateView(name, columns, query, definition, is_materialized, or_replace, if_not_exists)
 
 

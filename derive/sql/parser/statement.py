@@ -9,6 +9,7 @@ from typing import TypeAlias
 from derive.sql.parser.ast import (
     NO_WITH,
     Alias,
+    CreateSequence,
     FromItem,
     IndexPart,
     ObjectDefinition,
@@ -19,6 +20,7 @@ from derive.sql.parser.ast import (
     TypeName,
     With,
 )
+from derive.sql.parser.sequences import AddIdentity, AlterSequence, DropIdentity, Identity, SetIdentity
 from derive.sql.parser.transaction_statements import TransactionStatement
 
 TEMPORARY = "pg_temp"
@@ -90,14 +92,6 @@ class ConstraintDefinition:
     parts: tuple[IndexPart, ...] = ()
 
 
-class Identity(Enum):
-    """How a column gets numbers from a counter; the value is PostgreSQL's letter (`attidentity`), or `s` for serial."""
-
-    ALWAYS = "a"
-    BY_DEFAULT = "d"
-    SERIAL = "s"
-
-
 @dataclass(frozen=True, slots=True)
 class ColumnDefinition:
     """A column definition of a table.
@@ -111,6 +105,7 @@ class ColumnDefinition:
         constraints: constraints of the column.
         identity: how the column gets numbers; None for an ordinary column.
         generated: expression of a generated column.
+        numbering: options of an identity.
     """
 
     name: str
@@ -121,11 +116,15 @@ class ColumnDefinition:
     constraints: tuple[ConstraintDefinition, ...] = ()
     identity: Identity | None = None
     generated: Default | None = None
+    numbering: CreateSequence | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """`CREATE TABLE`, with columns and constraints, or AS a query; `on_commit` is `drop`, `delete` or empty."""
+    """`CREATE TABLE`, with columns and constraints, or AS a query.
+
+    `on_commit` is `drop`, `delete` or empty. `has_rows` is false with WITH NO DATA.
+    """
 
     name: QualifiedName
     columns: tuple[ColumnDefinition, ...]
@@ -134,6 +133,7 @@ class CreateTable:
     column_names: tuple[str, ...] = ()
     constraints: tuple[ConstraintDefinition, ...] = ()
     on_commit: str = ""
+    has_rows: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +173,6 @@ class CreateIndex:
     is_unique: bool = False
     included: tuple[tuple[str, int], ...] = ()
     condition: Default | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AlterSequence:
-    """`ALTER SEQUENCE name RESTART [WITH value]`; without RESTART if `restarts` is false."""
-
-    name: QualifiedName
-    restarts: bool
-    value: int | None = None
-    if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +335,9 @@ TableAction: TypeAlias = (
     | AddConstraint
     | DropConstraint
     | RenameConstraint
+    | AddIdentity
+    | SetIdentity
+    | DropIdentity
 )
 """A change of a table's columns or constraints."""
 

@@ -11,28 +11,34 @@ from typing import TypeAlias
 from derive.algebra.types import ModifiedType, Type
 from derive.functions.types.pg_type import NAMES_OF_TYPES, OID_OF, PG_TYPES, PgType, oid_of
 from derive.sql.backends import Backend
+from derive.sql.catalog.items import hashed
 from derive.sql.catalog.snapshot import FIRST_OID, is_temporary
-from derive.sql.parser.statement import ConstraintKind, Identity
+from derive.sql.parser.statement import ConstraintKind
 from derive.sql.parser.tokens import COLUMNS_ONLY, FUNCTIONS_ONLY, NEEDS_AS, RESERVED
 from derive.sql.pg_catalog.objects import (
     PROCEDURES,
     CatalogObjects,
+    CatalogRow,
     ObjectConstraint,
     ObjectDomain,
     ObjectFunction,
     ObjectKind,
     ObjectRelation,
-    hashed,
     procedure_name,
-    sequences_of_default,
+)
+from derive.sql.pg_catalog.sequence_rows import (
+    default_text_of,
+    dependencies_of,
+    has_default,
+    identity_columns,
+    identity_letter,
+    information_of_sequences,
+    sequence_views,
+    sequences_of,
 )
 from derive.sql.planner.interfaces import NamedColumn
 
-CatalogValue: TypeAlias = str | int | bool | list[int] | list[str] | None
-CatalogRow: TypeAlias = dict[str, CatalogValue]
-"""Values by column name; for columns of types other than text, a text value is parsed."""
-
-_BIGINT, _DEFAULTS, _SQL = 20, 2604, 14
+_SQL = 14
 PG_CATALOG, PUBLIC, INFORMATION_SCHEMA, _OTHERS = 11, 2200, 13_000, 15_000
 _OWNER, _HEAP, _BTREE, _DATABASE = 10, 2, 403, 5
 _FIRST_USER = 16_384
@@ -59,14 +65,14 @@ def rows_of(objects: CatalogObjects) -> dict[str, Callable[[], Iterable[CatalogR
         "pg_namespace": lambda: ({"oid": oid, "nspname": name, "nspowner": _OWNER} for name, oid in schemas.items()),
         "pg_class": of_relations(lambda relation: _classes(relation, schemas, referred)),
         "pg_attribute": of_relations(_attributes),
-        "pg_attrdef": of_relations(_defaults),
+        "pg_attrdef": of_relations(lambda relation: _defaults(relation, objects.path)),
         "pg_index": of_relations(_indexes),
         "pg_constraint": lambda: [
             *(row for relation in objects.relations for row in _constraints(objects, relation, schemas)),
             *(row for domain in objects.domains for row in _domain_constraints(domain, schemas)),
         ],
         "pg_description": of_relations(_comments),
-        "pg_sequence": of_relations(_sequences),
+        "pg_sequence": of_relations(sequences_of),
         "pg_rewrite": of_relations(_rules),
         "pg_depend": of_relations(lambda relation: _dependencies(relation, sequences)),
         "pg_type": lambda: [*_types(), *(_domain(domain, schemas) for domain in objects.domains)],
@@ -200,13 +206,6 @@ def _comments(relation: ObjectRelation) -> Iterator[CatalogRow]:
             yield {"objoid": target, "classoid": _RELATIONS, "objsubid": number, "description": comment}
 
 
-def _sequences(relation: ObjectRelation) -> Iterator[CatalogRow]:
-    if relation.kind is ObjectKind.SEQUENCE:
-        of_names = {"seqstart": "start", "seqincrement": "increment", "seqmax": "most", "seqmin": "least"}
-        numbers = {name: int(str(relation.numbers[own])) for name, own in of_names.items()}
-        yield {"seqrelid": FIRST_OID + relation.id, "seqtypid": _BIGINT, "seqcache": 1, **numbers}
-
-
 def _rules(relation: ObjectRelation) -> Iterator[CatalogRow]:
     """Yield the rule of a view, in which PostgreSQL keeps the view's query."""
     if relation.definition is not None:
@@ -223,7 +222,7 @@ def _rules(relation: ObjectRelation) -> Iterator[CatalogRow]:
 
 def _dependencies(relation: ObjectRelation, sequences: Mapping[tuple[str, str], int]) -> Iterator[CatalogRow]:
     """Yield the dependencies of indexes and defaults, and those of a view's rule on the view and on its sources."""
-    yield from _uses_of_sequences(relation, sequences)
+    yield from dependencies_of(relation, sequences)
     oid = FIRST_OID + relation.id
     for index in relation.indexes:
         on_columns: CatalogRow = {"classid": _RELATIONS, "objid": FIRST_OID + index.id, "refclassid": _RELATIONS}
@@ -234,16 +233,6 @@ def _dependencies(relation: ObjectRelation, sequences: Mapping[tuple[str, str], 
         yield rule | {"refobjid": oid, "deptype": "i"}
         for used in relation.uses:
             yield rule | {"refobjid": FIRST_OID + used, "deptype": "n"}
-
-
-def _uses_of_sequences(relation: ObjectRelation, sequences: Mapping[tuple[str, str], int]) -> Iterator[CatalogRow]:
-    """Yield the dependencies of defaults on the sequences that they name, so that a dump has the sequences first."""
-    for column in relation.columns:
-        for schema, name in sequences_of_default(column.default):
-            if (used := sequences.get((schema or relation.schema, name))) is not None:
-                default: CatalogRow = {"classid": _DEFAULTS, "refclassid": _RELATIONS, "deptype": "n"}
-                default["objid"] = FIRST_OID + hashed(relation.id, "default", column.name)
-                yield default | {"refobjid": FIRST_OID + used}
 
 
 def _micros(time: datetime) -> int:
@@ -295,11 +284,11 @@ def _attributes(relation: ObjectRelation) -> Iterator[CatalogRow]:
                 "attbyval": pg_type.is_by_value,
                 "attnum": number,
                 "atttypmod": column.modifier.typmod if column.modifier else -1,
-                "atthasdef": _generation(column) is not None and oid == of_relation[0][0],
+                "atthasdef": has_default(column) and oid == of_relation[0][0],
                 "attnotnull": not column.is_nullable,
                 "attislocal": True,
                 "attcollation": _DEFAULT_COLLATION if pg_type.has_collation else 0,
-                "attidentity": _identity(column) if oid == of_relation[0][0] else "",
+                "attidentity": identity_letter(column) if oid == of_relation[0][0] else "",
                 "attgenerated": "s" if column.generated is not None and oid == of_relation[0][0] else "",
                 "attstorage": pg_type.storage,
                 "attcompression": "",
@@ -308,24 +297,12 @@ def _attributes(relation: ObjectRelation) -> Iterator[CatalogRow]:
             }
 
 
-def _defaults(relation: ObjectRelation) -> Iterator[CatalogRow]:
+def _defaults(relation: ObjectRelation, path: Sequence[str]) -> Iterator[CatalogRow]:
     for number, column in enumerate(relation.columns, start=1):
-        expression = _generation(column)
+        expression = default_text_of(relation, column, path)
         if expression is not None:
             oid = FIRST_OID + hashed(relation.id, "default", column.name)
             yield {"oid": oid, "adrelid": FIRST_OID + relation.id, "adnum": number, "adbin": expression}
-
-
-def _generation(column: NamedColumn) -> str | None:
-    """Return the expression of a default or of a generated column; None for neither."""
-    return column.default if column.generated is None else f"({column.generated})"
-
-
-def _identity(column: NamedColumn) -> str:
-    """Return `attidentity`; a serial column is shown as GENERATED BY DEFAULT."""
-    if column.identity is None:
-        return ""
-    return "a" if column.identity is Identity.ALWAYS else "d"
 
 
 def _constraints(objects: CatalogObjects, relation: ObjectRelation, schemas: dict[str, int]) -> Iterator[CatalogRow]:
@@ -493,6 +470,7 @@ def _catalog_views(objects: CatalogObjects) -> dict[str, Rows]:
         "pg_views": _of_kinds(objects, (ObjectKind.VIEW,), views),
         "pg_matviews": _of_kinds(objects, (ObjectKind.MATERIALIZED_VIEW,), materialized_views),
         "pg_indexes": _of_kinds(objects, tuple(ObjectKind), _index_views),
+        "pg_sequences": _of_kinds(objects, (ObjectKind.SEQUENCE,), partial(sequence_views, owner)),
         **{f"pg_{prefix}_tables": statistics for prefix in prefixes},
     }
 
@@ -513,8 +491,9 @@ def _information_views(objects: CatalogObjects, schemas: Mapping[str, int]) -> d
         "schemata": schemata,
         "information_schema_catalog_name": lambda: [{"catalog_name": database}],
         "tables": _of_kinds(objects, kinds, lambda relation: [_table(relation, database)]),
-        "columns": _of_kinds(objects, kinds, lambda relation: _columns(relation, database)),
+        "columns": _of_kinds(objects, kinds, lambda relation: _columns(relation, database, objects.path)),
         "views": _of_kinds(objects, (ObjectKind.VIEW,), views),
+        "sequences": _of_kinds(objects, (ObjectKind.SEQUENCE,), partial(information_of_sequences, database)),
         **{
             name: _of_kinds(objects, (ObjectKind.TABLE,), partial(rows, objects))
             for name, rows in _CONSTRAINT_VIEWS.items()
@@ -554,13 +533,13 @@ def _table(relation: ObjectRelation, database: str) -> CatalogRow:
     return row | {"is_insertable_into": _is_updatable(relation)}
 
 
-def _columns(relation: ObjectRelation, database: str) -> Iterator[CatalogRow]:
+def _columns(relation: ObjectRelation, database: str, path: Sequence[str]) -> Iterator[CatalogRow]:
     for number, column in enumerate(relation.columns, start=1):
         oid = oid_of(column.type, column.modifier)
         yield _named(relation, database) | {
             "column_name": column.name,
             "ordinal_position": number,
-            "column_default": column.default,
+            "column_default": default_text_of(relation, column, path) if column.generated is None else None,
             "is_nullable": "YES" if column.is_nullable else "NO",
             "data_type": "ARRAY" if column.type.element else NAMES_OF_TYPES[oid],
             **_sizes(column),
@@ -569,22 +548,12 @@ def _columns(relation: ObjectRelation, database: str) -> Iterator[CatalogRow]:
             "udt_name": PG_TYPES[oid].name,
             "dtd_identifier": str(number),
             "is_self_referencing": "NO",
-            **_numbers(column),
+            **identity_columns(column),
             "identity_cycle": "NO",
             "is_generated": "NEVER" if column.generated is None else "ALWAYS",
             "generation_expression": None if column.generated is None else f"({column.generated})",
             "is_updatable": _is_updatable(relation),
         }
-
-
-def _numbers(column: NamedColumn) -> CatalogRow:
-    """Return the columns about identity in `information_schema.columns`."""
-    if column.identity is None:
-        return {"is_identity": "NO"}
-    generation = "ALWAYS" if column.identity is Identity.ALWAYS else "BY DEFAULT"
-    most = str((1 << _PRECISIONS[column.type] - 1) - 1)
-    numbers: CatalogRow = {"is_identity": "YES", "identity_generation": generation, "identity_start": "1"}
-    return numbers | {"identity_increment": "1", "identity_minimum": "1", "identity_maximum": most}
 
 
 _CONSTRAINT_TYPES = {

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TypeAlias
 
-from derive.algebra.relation import GlobalId
 from derive.algebra.types import Type
 from derive.document.pointer import JSON
 from derive.functions.types.pg_type import PG_TYPES, PgType
 from derive.sql.backends import Backend
-from derive.sql.catalog.items import Item
-from derive.sql.catalog.snapshot import Objects, function_types, listing
+from derive.sql.catalog.items import IdentitySequence, Item, hashed
+from derive.sql.catalog.snapshot import Objects, function_types, is_seen, listing
 from derive.sql.parser import statement
 from derive.sql.parser.statement import ConstraintKind
 from derive.sql.pg_catalog.object_index import ObjectIndex, object_index, plain_name
 from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation, Reference, RelationKind
+
+CatalogValue: TypeAlias = str | int | bool | list[int] | list[str] | None
+CatalogRow: TypeAlias = dict[str, CatalogValue]
+"""Values by column name; for columns of types other than text, a text value is parsed."""
 
 _FIRST_PROCEDURE = 6_000
 _UNDERSCORED = frozenset(
@@ -101,6 +104,21 @@ class ObjectConstraint:
 
 
 @dataclass(frozen=True, slots=True)
+class SequenceOwner:
+    """The column that a sequence belongs to.
+
+    Attributes:
+        table: identifier of the table.
+        number: number of the column, from 1 on.
+        column: the column.
+    """
+
+    table: int
+    number: int
+    column: NamedColumn
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectRelation:
     """A relation: clients see tables, sources and collections as tables.
 
@@ -116,6 +134,7 @@ class ObjectRelation:
         uses: identifiers of the relations that a view reads.
         constraints: constraints of a table.
         numbers: start, increment and bounds of a sequence.
+        owner: the column that a sequence belongs to; None for other sequences.
     """
 
     id: int
@@ -129,6 +148,7 @@ class ObjectRelation:
     uses: tuple[int, ...] = ()
     constraints: tuple[ObjectConstraint, ...] = ()
     numbers: Mapping[str, JSON] = field(default_factory=dict)
+    owner: SequenceOwner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +273,7 @@ def described(objects: Objects) -> CatalogObjects:
         for item in objects.items.values()
         if item.kind is statement.ObjectKind.SEQUENCE
     )
+    of_columns = (_numbers(one) for one in objects.identity_sequences.values() if is_seen(objects, one.table.schema))
     functions = (
         ObjectFunction(
             item.id,
@@ -273,7 +294,21 @@ def described(objects: Objects) -> CatalogObjects:
     )
     schemas, path = tuple(objects.schemas), objects.path
     return CatalogObjects(
-        (*relations, *sequences), schemas=schemas, path=path, functions=tuple(functions), domains=tuple(domains)
+        (*relations, *sequences, *of_columns),
+        schemas=schemas,
+        path=path,
+        functions=tuple(functions),
+        domains=tuple(domains),
+    )
+
+
+def _numbers(numbered: IdentitySequence) -> ObjectRelation:
+    """Return the sequence of an identity column."""
+    table, column = numbered.table, numbered.column
+    owner = SequenceOwner(table.id, table.columns.index(column) + 1, column)
+    numbers = numbered.sequence.origin
+    return ObjectRelation(
+        numbered.id, table.schema, numbered.name, ObjectKind.SEQUENCE, (), numbers=numbers, owner=owner
     )
 
 
@@ -299,6 +334,18 @@ def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> Ob
     )
 
 
+_NEXT_NUMBER = re.compile(r"nextval\('[^']+'(::regclass|::text)?\)")
+
+
+def is_next_number(default: str | None) -> bool:
+    """Return whether the text of a default is the next number of a sequence.
+
+    >>> is_next_number("nextval('public.t_id_seq'::regclass)"), is_next_number("nextval('s') + 1")
+    (True, False)
+    """
+    return default is not None and _NEXT_NUMBER.fullmatch(default.strip()) is not None
+
+
 _NEXTVAL = re.compile(r"""nextval\('(?:"?(\w+)"?\.)?"?(\w+)"?'""")
 
 
@@ -309,28 +356,6 @@ def sequences_of_default(default: str | None) -> list[tuple[str, str]]:
     [('s', 't'), ('', 'u')]
     """
     return _NEXTVAL.findall(default or "")
-
-
-def numbered_sequence(relation: GlobalId, name: str, column: NamedColumn) -> tuple[int, str] | None:
-    """Return the number and the name of the sequence of an identity column; None for other columns.
-
-    Args:
-        relation: identifier of the table.
-        name: name of the table.
-        column: the column.
-    """
-    if column.identity is None:
-        return None
-    return hashed(relation, "sequence", column.name), f"{name}_{column.name}_seq"
-
-
-_FIRST_HASHED = 1 << 31
-"""First number of objects without an identifier in the catalog: keys, constraints, defaults and identity sequences."""
-
-
-def hashed(relation: int, what: str, name: str) -> int:
-    """Return a number for an object of a relation without an identifier in the catalog: a 30-bit hash of its name."""
-    return _FIRST_HASHED + (zlib.crc32(f"{what} {relation} {name}".encode()) >> 2)
 
 
 def _key_index(named: NamedRelation, schema: str, key: Constraint) -> ObjectIndex:

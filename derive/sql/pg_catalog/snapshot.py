@@ -19,8 +19,6 @@ from derive.sql.catalog.system_relations import PG_CATALOG, system_name, system_
 from derive.sql.parser.tokens import TokenReader
 from derive.sql.parser.type_names import parse_type
 from derive.sql.pg_catalog.contents import (
-    CatalogRow,
-    CatalogValue,
     activity_of,
     keyword_rows,
     oid_of_user,
@@ -34,10 +32,10 @@ from derive.sql.pg_catalog.contents import (
 from derive.sql.pg_catalog.objects import (
     PROCEDURES,
     CatalogObjects,
-    ObjectRelation,
+    CatalogRow,
+    CatalogValue,
     SessionFacts,
     described,
-    numbered_sequence,
 )
 from derive.sql.planner.interfaces import FUNCTIONS, NamedColumn
 
@@ -74,10 +72,11 @@ class CatalogSnapshot:
         self._names: dict[int, str] = {}
         self._oids: dict[tuple[str, str], int] = {}
         hidden = _hidden(objects)
+        numbers = _sequences_of_columns(objects)
         for relation in objects.relations:
             columns = tuple(column.name for column in relation.columns)
             is_visible, comments = relation.id not in hidden, tuple(column.comment for column in relation.columns)
-            sequences = tuple(self._add_sequence(relation, column, is_visible) for column in relation.columns)
+            sequences = tuple(numbers.get((relation.id, number)) for number in range(1, len(columns) + 1))
             target = CatalogObject(columns, relation.definition, relation.comment, is_visible, comments, sequences)
             self._add(FIRST_OID + relation.id, relation.schema, relation.name, target)
             for index in relation.indexes:
@@ -97,15 +96,6 @@ class CatalogSnapshot:
             self._objects[FIRST_OID + function.id] = CatalogObject(
                 definition=function.definition, arguments=function.argument_list, result=function.result.value
             )
-
-    def _add_sequence(self, relation: ObjectRelation, column: NamedColumn, is_visible: bool) -> str | None:
-        """Add the sequence of an identity column, and return its name with the schema; None for other columns."""
-        numbered = numbered_sequence(relation.id, relation.name, column)
-        if numbered is None:
-            return None
-        number, name = numbered
-        self._add(FIRST_OID + number, relation.schema, name, CatalogObject(is_visible=is_visible))
-        return f"{quoted_name(relation.schema)}.{quoted_name(name)}"
 
     def _add(self, oid: int, schema: str, name: str, target: CatalogObject) -> None:
         quoted, full = quoted_name(name), f"{quoted_name(schema)}.{quoted_name(name)}"
@@ -246,6 +236,15 @@ _OF_SESSION: Mapping[str, Callable[[SessionFacts, str], Iterable[CatalogRow]]] =
     f"{FUNCTIONS}.pg_show_all_settings": lambda facts, _: settings_of(facts.settings),
     "pg_catalog.pg_stat_activity": lambda facts, owner: activity_of(facts.backends, owner),
 }
+
+
+def _sequences_of_columns(objects: CatalogObjects) -> dict[tuple[int, int], str]:
+    """Return the names of sequences with their schemas, by table and number of the column that they belong to."""
+    return {
+        (one.owner.table, one.owner.number): f"{quoted_name(one.schema)}.{quoted_name(one.name)}"
+        for one in objects.relations
+        if one.owner is not None
+    }
 
 
 def _hidden(objects: CatalogObjects) -> set[int]:

@@ -11,6 +11,7 @@ from derive.algebra.rewrite import mentions, rewritten
 from derive.errors import SqlError
 from derive.functions.scalar.text import quoted_name
 from derive.sql.parser.ast import ColumnReference, TypeCast
+from derive.sql.parser.sequences import AddIdentity, DropIdentity, Identity, SetIdentity
 from derive.sql.parser.statement import (
     AddColumn,
     AddConstraint,
@@ -34,7 +35,7 @@ from derive.sql.planner.constraints import (
     plan_generated,
     with_constraints,
 )
-from derive.sql.planner.ddl import columns_of_definitions, require_narrow
+from derive.sql.planner.ddl import columns_of_definitions, require_integer, require_narrow
 from derive.sql.planner.dependencies import needs_context
 from derive.sql.planner.dml import default_of, default_text
 from derive.sql.planner.index_keys import condition_of, expressions_of, renamed_parts
@@ -42,6 +43,7 @@ from derive.sql.planner.interfaces import Constraint, NamedColumn, NamedRelation
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
 from derive.sql.planner.queries import QueryPlanner
 from derive.sql.planner.row_expressions import column_named, mentioned, renamed_in
+from derive.sql.planner.sequences import with_fixed_name, with_other_type, with_sequence, without_identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Alteration:
         converts: whether USING gives values to existing columns.
         names: for each column that stays, its name before and after.
         kept: those of `names` whose columns also keep their type and their values.
-        missing: names of constraints that do not exist, and whose removal is no error.
+        notices: notices about constraints and identities that do not exist, and whose removal is no error.
         renames: the table before each rename of a column, with the names of the column before and after.
     """
 
@@ -63,7 +65,7 @@ class Alteration:
     converts: bool
     names: Mapping[str, str]
     kept: Mapping[str, str]
-    missing: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
     renames: tuple[tuple[NamedRelation, str, str], ...] = ()
 
     def renamed(self, parts: Sequence[str], condition: str | None) -> tuple[tuple[str, ...], str | None]:
@@ -105,7 +107,9 @@ def plan_alteration(
 def _pass_of(action: TableAction) -> int:
     """Return a number that orders the changes of one statement as PostgreSQL does: removals, types, additions."""
     match action:
-        case DropColumn() | DropConstraint() | SetDefault(default=None) | SetNullable(is_nullable=True):
+        case (
+            DropColumn() | DropConstraint() | SetDefault(default=None) | SetNullable(is_nullable=True) | DropIdentity()
+        ):
             return 0
         case SetType():
             return 1
@@ -121,7 +125,7 @@ class _AlterPlanner:
         self._converts = False
         self._names_now = {column.name: column.name for column in table.columns}
         self._retyped: set[str] = set()
-        self._missing: list[str] = []
+        self._notices: list[str] = []
         self._renames: list[tuple[NamedRelation, str, str]] = []
 
     def apply(self, action: TableAction) -> None:
@@ -144,6 +148,12 @@ class _AlterPlanner:
                 self._drop_constraint(action)
             case RenameConstraint():
                 self._rename_constraint(action)
+            case AddIdentity():
+                self._add_identity(action)
+            case SetIdentity():
+                self._set_identity(action)
+            case DropIdentity():
+                self._drop_identity(action)
 
     def finish(self) -> Alteration:
         table = self._table
@@ -169,8 +179,8 @@ class _AlterPlanner:
         query = PlannedQuery(relation, finishing, shown, is_of_session=of_session, needs_context=context)
         names = self._names_now
         kept = {old: new for old, new in names.items() if old not in self._retyped}
-        missing, renames = tuple(self._missing), tuple(self._renames)
-        return Alteration(table, query, self._converts, names, kept, missing, renames)
+        notices, renames = tuple(self._notices), tuple(self._renames)
+        return Alteration(table, query, self._converts, names, kept, notices, renames)
 
     def _with_column(self, index: int, column: NamedColumn) -> None:
         columns = list(self._table.columns)
@@ -187,6 +197,7 @@ class _AlterPlanner:
                 return
             raise self._exists(definition.name, definition.offset)
         (column,) = columns_of_definitions([definition], self._names)
+        column = with_sequence(self._table.name, column, definition.numbering, self._is_taken)
         self._table = replace(self._table, columns=(*self._table.columns, column))
         self._values.append(default_of(column, self._names))
         if definition.generated is not None:
@@ -241,7 +252,7 @@ class _AlterPlanner:
             for constraint in before.constraints
         )
         self._table = replace(before, columns=columns, constraints=constraints)
-        self._with_column(index, replace(columns[index], name=new))
+        self._with_column(index, replace(with_fixed_name(before.name, columns[index]), name=new))
         self._names_now = {first: new if name == old else name for first, name in self._names_now.items()}
 
     def _renamed_reference(self, to: Reference | None, old: str, new: str) -> Reference | None:
@@ -253,6 +264,8 @@ class _AlterPlanner:
     def _set_default(self, action: SetDefault) -> None:
         index = column_named(self._table, action.name, action.offset)
         column, default = self._table.columns[index], action.default
+        if column.identity is Identity.SERIAL:  # its numbers are its default
+            column = without_identity(column)
         if column.identity is not None or column.generated is not None:
             kind = "an identity column" if column.identity is not None else "a generated column"
             message = f'column "{column.name}" of relation "{self._table.name}" is {kind}'
@@ -262,10 +275,55 @@ class _AlterPlanner:
             column = replace(column, default=default_text(default.expression, default.text, column, self._names))
         self._with_column(index, column)
 
+    def _add_identity(self, action: AddIdentity) -> None:
+        index = column_named(self._table, action.name, action.offset)
+        column = self._table.columns[index]
+        of_table = f'column "{column.name}" of relation "{self._table.name}"'
+        states = {
+            "must be declared NOT NULL before identity can be added": column.is_nullable,
+            "is already an identity column": column.identity not in {None, Identity.SERIAL},
+            "already has a default value": column.default is not None or column.identity is Identity.SERIAL,
+        }
+        if problem := next((text for text, holds in states.items() if holds), None):
+            raise SqlError("55000", f"{of_table} {problem}", offset=action.offset)
+        if column.generated is not None:
+            message = f'both identity and generation expression specified for column "{column.name}"'
+            raise SqlError("42601", message, offset=action.offset)
+        require_integer(column.type, action.offset)
+        column = replace(column, identity=action.identity)
+        self._with_column(index, with_sequence(self._table.name, column, action.numbering, self._is_taken))
+
+    def _identity_column(self, name: str, offset: int) -> int:
+        """Return the index of an identity column.
+
+        Raises:
+            SqlError: the column does not exist (42703), or has no identity (55000).
+        """
+        index = column_named(self._table, name, offset)
+        if self._table.columns[index].identity in {None, Identity.SERIAL}:
+            message = f'column "{name}" of relation "{self._table.name}" is not an identity column'
+            raise SqlError("55000", message, offset=offset)
+        return index
+
+    def _set_identity(self, action: SetIdentity) -> None:
+        index = self._identity_column(action.name, action.offset)
+        column = self._table.columns[index]
+        self._with_column(index, replace(column, identity=action.identity or column.identity))
+
+    def _drop_identity(self, action: DropIdentity) -> None:
+        try:
+            index = self._identity_column(action.name, action.offset)
+        except SqlError as error:
+            if error.sqlstate != "55000" or not action.if_exists:
+                raise
+            self._notices.append(f"{error.message}, skipping")
+            return
+        self._with_column(index, without_identity(self._table.columns[index]))
+
     def _set_nullable(self, action: SetNullable) -> None:
         index = column_named(self._table, action.name, action.offset)
         column = self._table.columns[index]
-        if action.is_nullable and column.identity is not None:
+        if action.is_nullable and column.identity not in {None, Identity.SERIAL}:
             message = f'column "{column.name}" of relation "{self._table.name}" is an identity column'
             raise SqlError("42601", message, offset=action.offset)
         keys = (one for one in self._table.constraints if one.kind is ConstraintKind.PRIMARY_KEY)
@@ -283,7 +341,7 @@ class _AlterPlanner:
                 raise SqlError("0A000", message, offset=action.offset, detail=detail)
         definition = ColumnDefinition(before.name, action.type, before.is_nullable, action.offset)
         (typed,) = columns_of_definitions([replace(definition, identity=before.identity)], self._names)
-        column = replace(before, type=typed.type, modifier=typed.modifier)
+        column = with_other_type(before, typed.type, typed.modifier)
         self._values[index] = self._converted(action, column)
         self._converts = self._converts or action.using is not None
         self._retyped |= {old for old, new in self._names_now.items() if new == action.name}
@@ -329,7 +387,8 @@ class _AlterPlanner:
         if len(kept) == len(self._table.constraints):
             if not action.if_exists:
                 raise self._no_constraint(action.name, action.offset)
-            self._missing.append(action.name)
+            message = f'constraint "{action.name}" of relation "{self._table.name}" does not exist'
+            self._notices.append(f"{message}, skipping")
         self._table = replace(self._table, constraints=kept)
 
     def _rename_constraint(self, action: RenameConstraint) -> None:

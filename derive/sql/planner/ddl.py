@@ -24,6 +24,7 @@ from derive.sql.planner.plan import PlannedView, with_names
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery
 from derive.sql.planner.queries import QueryPlanner
 from derive.sql.planner.row_expressions import column_named
+from derive.sql.planner.sequences import with_sequence
 
 MOST_COLUMNS = 1600
 """Greatest number of columns of a relation, as in PostgreSQL.
@@ -85,9 +86,8 @@ def _column(definition: ColumnDefinition, names: Names) -> NamedColumn:
     text = default.text if default else None
     if of_domain is not None and default is None and generated is None:
         text = of_domain.default
-    if identity is not None and kind not in _INTEGERS:
-        message = "identity column type must be smallint, integer, or bigint"
-        raise SqlError("22023", message, offset=definition.type.offset)
+    if identity is not None:
+        require_integer(kind, definition.type.offset)
     clauses = {"default": default, "identity": identity, "generation expression": generated}
     if len(given := [name for name, clause in clauses.items() if clause is not None]) > 1:
         message = f'both {given[0]} and {given[1]} specified for column "{definition.name}"'
@@ -110,6 +110,12 @@ def _column(definition: ColumnDefinition, names: Names) -> NamedColumn:
 _INTEGERS = (Type.SMALLINT, Type.INTEGER, Type.BIGINT)
 
 
+def require_integer(kind: Type, offset: int) -> None:
+    """Check that an identity column has an integer type (22023)."""
+    if kind not in _INTEGERS:
+        raise SqlError("22023", "identity column type must be smallint, integer, or bigint", offset=offset)
+
+
 def plan_table(statement: CreateTable, names: Names, is_taken: Callable[[str], bool]) -> NamedRelation:
     """Plan a new table with its constraints; its identifier is 0, and its identity columns have no counters yet.
 
@@ -122,8 +128,13 @@ def plan_table(statement: CreateTable, names: Names, is_taken: Callable[[str], b
         SqlError: as for `columns_of_definitions` and `with_constraints`; 42P17, a generation expression is invalid.
     """
     columns = columns_of_definitions(statement.columns, names)
+    name = statement.name.name
+    columns = tuple(
+        with_sequence(name, column, definition.numbering, lambda other: other == name or is_taken(other))
+        for definition, column in zip(statement.columns, columns, strict=True)
+    )
     schema = statement.name.schema or "public"
-    table = NamedRelation(0, statement.name.name, columns, RelationKind.TABLE, schema=schema)
+    table = NamedRelation(0, name, columns, RelationKind.TABLE, schema=schema)
     for definition, column in zip(statement.columns, columns, strict=True):
         if definition.generated is not None:
             check_generation(definition.generated.expression, column, table, names)

@@ -14,7 +14,8 @@ from derive.errors import SqlError
 from derive.functions.scalar.text import quoted_literal
 from derive.sql.parser.ast import Alias, DefaultMarker, QualifiedName, SelectItem, Star, SyntaxNode, Values
 from derive.sql.parser.parse import parse_expression
-from derive.sql.parser.statement import Assignment, ConstraintKind, Delete, Identity, Insert, OnConflict, Update
+from derive.sql.parser.sequences import Identity
+from derive.sql.parser.statement import Assignment, ConstraintKind, Delete, Insert, OnConflict, Update
 from derive.sql.parser.tokens import TokenKind, tokens_of
 from derive.sql.planner.building import columns_of, filtered, has_subquery, joined, projected
 from derive.sql.planner.coercion import ParameterTypes

@@ -17,7 +17,8 @@ from derive.algebra.types import Type, TypeModifier
 from derive.errors import SqlError, Violation
 from derive.functions.registry import resolve_operator
 from derive.sql.parser.ast import Query, QueryBody, SyntaxNode, With
-from derive.sql.parser.statement import ConstraintKind, Identity
+from derive.sql.parser.sequences import Identity
+from derive.sql.parser.statement import ConstraintKind
 from derive.sql.planner.building import columns_of, projected
 from derive.sql.planner.coercion import Coercion, ParameterTypes
 from derive.sql.planner.scope import Frame
@@ -75,6 +76,25 @@ class Domain:
 
 
 @dataclass(frozen=True, slots=True)
+class Numbering:
+    """The sequence of an identity column.
+
+    Attributes:
+        name: name, in the schema of the table.
+        start: first number.
+        increment: distance of two numbers; not 0.
+        least: least number.
+        most: greatest number.
+    """
+
+    name: str
+    start: int
+    increment: int
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class NamedColumn:
     """A column of a named relation.
 
@@ -89,6 +109,8 @@ class NamedColumn:
         generated: text of the expression of a generated column.
         comment: text of COMMENT ON COLUMN.
         domain: the domain of a table's column; its base type is the type of the column.
+        numbering: the sequence of an identity column; None for the numbers from 1 on, and a name that follows from the
+            names of table and column.
     """
 
     name: str
@@ -101,6 +123,7 @@ class NamedColumn:
     generated: str | None = None
     comment: str | None = None
     domain: Domain | None = None
+    numbering: Numbering | None = None
 
 
 @dataclass(frozen=True, slots=True)
