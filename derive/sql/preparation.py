@@ -23,7 +23,7 @@ from derive.functions.types.encodings import NAMES, find_encoding
 from derive.functions.types.pg_type import OID_OF, UNKNOWN_OID, VOID_OID, oid_of, type_of_oid
 from derive.functions.types.type_info import ZONED
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
-from derive.sql.catalog.snapshot import Objects, is_temporary
+from derive.sql.catalog.snapshot import FIRST_OID, Objects, is_temporary
 from derive.sql.maintenance.view_state import Maintained
 from derive.sql.parser.ast import QualifiedName, Query
 from derive.sql.parser.parse import parse
@@ -402,7 +402,14 @@ def result_columns(columns: Sequence[PlannedColumn], zone: str | None) -> tuple[
         zone: time zone in which times are shown; None for UTC.
     """
     return tuple(
-        ResultColumn(column.name, column.type, oid_of(column.type, column.modifier), _in_zone(column, zone))
+        ResultColumn(
+            column.name,
+            column.type,
+            oid_of(column.type, column.modifier),
+            _in_zone(column, zone),
+            FIRST_OID + column.origin.relation if column.origin else 0,
+            column.origin.number if column.origin else 0,
+        )
         for column in columns
     )
 

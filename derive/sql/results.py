@@ -96,12 +96,16 @@ class ResultColumn:
         type: type of the data.
         oid: oid of the type for clients, which may be narrower (such as `name` for text).
         modifier: type modifier.
+        table: oid of the relation whose column the result column shows unchanged; 0 for none.
+        number: number of this column, from 1 on; 0 for none.
     """
 
     name: str
     type: Type
     oid: int
     modifier: TypeModifier | None = None
+    table: int = 0
+    number: int = 0
 
     @property
     def typmod(self) -> int:

@@ -21,7 +21,7 @@ from derive.functions.types.encodings import CLIENT
 from derive.functions.types.pg_type import PG_TYPES
 from derive.sql.results import Notice, ResultColumn
 
-_COLUMN = struct.Struct("!ihihih")
+_COLUMN = struct.Struct("!Ihihih")
 _LENGTH = struct.Struct("!i")
 _BIND = ord("B")
 
@@ -87,7 +87,10 @@ def row_description(columns: Sequence[ResultColumn] | None, formats: Sequence[in
     for column, form in zip(columns, formats, strict=True):
         pg_type = PG_TYPES.get(column.oid)
         size = pg_type.size if pg_type else -1
-        parts += (CLIENT.get().encode(column.name) + b"\0", _COLUMN.pack(0, 0, column.oid, size, column.typmod, form))
+        parts += (
+            CLIENT.get().encode(column.name) + b"\0",
+            _COLUMN.pack(column.table, column.number, column.oid, size, column.typmod, form),
+        )
     return message(b"T", b"".join(parts))
 
 

@@ -465,6 +465,8 @@ class TablePlanner:
             return visible(relation, common.names, item.alias, item.name.name, item.offset)
         named = self.named(item.name)
         names = tuple(column.name for column in named.columns)
+        if named.definition is not None:
+            self._queries.views[id(named.definition)] = named.definition, named.id
         source = visible(named.relation, names, item.alias, item.name.name, item.offset)
         if named.kind is RelationKind.SYSTEM:
             source = _without_hidden(source)

@@ -444,6 +444,7 @@ class Queries(Protocol):
         common: the common table expressions that are planned so far, by name.
         recursions: numbers of recursive queries.
         arguments: in the body of a function, the parameter of each argument by the argument's name.
+        views: definitions of the views that the statement reads, and their identifiers, by `id` of the definition.
     """
 
     names: Names
@@ -452,6 +453,7 @@ class Queries(Protocol):
     common: Mapping[str, CommonRelation]
     recursions: Iterator[int]
     arguments: Mapping[str, int]
+    views: dict[int, tuple[Relation, GlobalId]]
 
     def plan(self, query: Query, parent: Frame | None, *, keeps_unknown: bool = False) -> Body:
         """Plan a query."""

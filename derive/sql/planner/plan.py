@@ -19,6 +19,7 @@ from derive.sql.planner.coercion import ParameterTypes
 from derive.sql.planner.dependencies import needs_context, require_small
 from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.interfaces import Body, Names, count_of, is_sound
+from derive.sql.planner.origins import Views, origin_of
 from derive.sql.planner.output import start_of
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
 from derive.sql.planner.queries import QueryPlanner, renamed
@@ -38,14 +39,15 @@ def plan_query(query: Query, names: Names, types: Sequence[Type | None] = ()) ->
     """
     parameters = ParameterTypes(types)
     try:
-        body = QueryPlanner(names, parameters).plan(query, None, has_rows=True)
-        return finished(body, parameters.finish())
+        planner = QueryPlanner(names, parameters)
+        body = planner.plan(query, None, has_rows=True)
+        return finished(body, parameters.finish(), planner.views)
     except RecursionError:
         raise too_complex() from None
 
 
-def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
-    """Return the plan of a whole query."""
+def finished(body: Body, parameters: tuple[Type, ...], views: Views) -> PlannedQuery:
+    """Return the plan of a whole query, which reads some views."""
     require_small(body.relation)
     limit, offset = body.limit, body.offset
     relation, shown = with_names(body.relation, len(body.names))
@@ -57,7 +59,7 @@ def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
     )
     modifiers = modifiers_of(relation)
     columns = tuple(
-        PlannedColumn(name, relation.types[index], modifiers[index])
+        PlannedColumn(name, relation.types[index], modifiers[index], origin_of(relation, index, views))
         for name, index in zip(body.names, shown, strict=True)
     )
     return PlannedQuery(

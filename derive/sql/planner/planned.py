@@ -19,6 +19,7 @@ from derive.functions.registry import PRESENT, READ_TIME, USER_FUNCTIONS, evalua
 from derive.functions.types.type_info import text_function
 from derive.sql.planner.building import TRIM, among, is_membership
 from derive.sql.planner.interfaces import STAGED, Constraint, NamedColumn, NamedRelation
+from derive.sql.planner.origins import Origin
 
 _OF_STATEMENT = "statement_timestamp"
 _OF_SESSION = frozenset({*PRESENT, *USER_FUNCTIONS, READ_TIME})
@@ -30,11 +31,12 @@ _PASSING = frozenset({None, 1})
 
 @dataclass(frozen=True, slots=True)
 class PlannedColumn:
-    """A result column; `modifier` is its type modifier."""
+    """A result column; `modifier` is its type modifier, and `origin` the column that it shows unchanged."""
 
     name: str
     type: Type
     modifier: TypeModifier | None = None
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)

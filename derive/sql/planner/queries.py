@@ -11,6 +11,7 @@ from derive.algebra.expression import Column, Expression, Literal, OuterColumn
 from derive.algebra.modifier_inference import constant_modifiers, is_null_column, modifiers_of
 from derive.algebra.relation import (
     Constant,
+    GlobalId,
     Project,
     Recurring,
     Recursion,
@@ -321,6 +322,7 @@ class QueryPlanner:
         self.common: Mapping[str, CommonRelation] = {}
         self.recursions: Iterator[int] = count()
         self.arguments: Mapping[str, int] = {}
+        self.views: dict[int, tuple[Relation, GlobalId]] = {}
 
     def expressions(self, frame: Frame) -> ExpressionPlanner:
         """Return the planner of a query's expressions."""

@@ -79,7 +79,7 @@ def _plan(statement: WithWrites, names: Names, parameters: ParameterTypes) -> Pl
     queries.define(With(tuple(tables[begin:])), None)
     main: PlannedWrite | PlannedQuery
     if isinstance(statement.statement, SelectStatement):
-        main = finished(queries.plan(statement.statement.query, None), parameters.finish())
+        main = finished(queries.plan(statement.statement.query, None), parameters.finish(), queries.views)
     else:
         main = _without_returned(plan_write_of(statement.statement, queries, parameters))
     written = [part.table for part in (*writes, main) if isinstance(part, PlannedWrite)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import asyncpg
 import psycopg
@@ -186,6 +187,55 @@ def test_pg_dump_writes_what_postgresql_restores(server: Address) -> None:
         finally:
             theirs.execute("DROP DATABASE restored")
         ours.execute(drops)
+
+
+ORIGINS = (
+    "SELECT * FROM origin_t",
+    "SELECT b, a AS other, a + 1, 1, o.a FROM origin_t o WHERE a > 1 ORDER BY c LIMIT 1",
+    "SELECT x.c, y.a FROM origin_t x JOIN origin_t y USING (a)",
+    "SELECT a, x.b, y.d FROM origin_t x LEFT JOIN origin_u y USING (a)",
+    "SELECT * FROM origin_v",
+    "SELECT n, m FROM origin_v v, origin_w w",
+    "SELECT s.k, s.b FROM (SELECT a AS k, b, c || 'x' FROM origin_t) s",
+    "WITH w AS (SELECT a, b FROM origin_t) SELECT b FROM w",
+    "SELECT a, count(*), max(b) FROM origin_t GROUP BY a",
+    "SELECT DISTINCT b FROM origin_t",
+    "SELECT b, row_number() OVER (ORDER BY a), sum(a) OVER () FROM origin_t",
+    "SELECT a FROM origin_t UNION ALL SELECT a FROM origin_u",
+    "SELECT (SELECT a FROM origin_u LIMIT 1), coalesce(b, 1) FROM origin_t",
+    "VALUES (1, 2)",
+    "SELECT g FROM generate_series(1, 2) g",
+)
+
+
+def test_results_name_the_tables_of_their_columns(server: Address) -> None:
+    definitions = (
+        "CREATE TABLE origin_t (a int PRIMARY KEY, b int, c text)",
+        "CREATE TABLE origin_u (d text, a int)",
+        "CREATE VIEW origin_v AS SELECT c, b AS n, a + 1 AS p FROM origin_t",
+        "CREATE VIEW origin_w AS SELECT p AS m FROM origin_v",
+        *(f"INSERT INTO origin_{letter} (a) VALUES (1), (2)" for letter in "tu"),
+    )
+
+    def origins(connection: psycopg.Connection[Any], query: str) -> list[tuple[str | None, int]]:
+        result = connection.execute(query.encode()).pgresult
+        assert result
+        named = "SELECT relname FROM pg_class WHERE oid = %s"
+        return [
+            (next((name for (name,) in connection.execute(named, (result.ftable(at),))), None), result.ftablecol(at))
+            for at in range(result.nfields)
+        ]
+
+    with psycopg.connect(server.address, autocommit=True) as ours, postgres().connect() as theirs:
+        for connection in (ours, theirs):
+            for text in definitions:
+                connection.execute(text.encode())
+        try:
+            for query in ORIGINS:
+                assert (query, origins(ours, query)) == (query, origins(theirs, query))
+        finally:
+            for connection in (ours, theirs):
+                connection.execute("DROP TABLE origin_t, origin_u CASCADE")
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "pg8000"])

@@ -64,6 +64,7 @@ public class Shop {
             transactions(connection);
             cursors(connection);
             copies(connection);
+            updates(connection);
         }
     }
 
@@ -283,5 +284,31 @@ public class Shop {
         StringWriter out = new StringWriter();
         manager.copyOut("COPY (SELECT * FROM jd_copied ORDER BY id) TO STDOUT WITH (FORMAT csv)", out);
         same(out.toString(), text);
+    }
+
+    static void updates(Connection connection) throws SQLException {
+        connection.setAutoCommit(true);
+        try (Statement statement = connection.createStatement(ResultSet.TYPE_SCROLL_INSENSITIVE, ResultSet.CONCUR_UPDATABLE)) {
+            statement.execute("CREATE TABLE jd_stock (id serial PRIMARY KEY, name varchar(20) NOT NULL, amount numeric(6,2))");
+            statement.execute("INSERT INTO jd_stock (name, amount) VALUES ('tea', 1), ('rice', 2), ('salt', NULL)");
+            ResultSet rows = statement.executeQuery("SELECT id, name, amount FROM jd_stock ORDER BY id");
+            same(rows.getMetaData().getTableName(1) + rows.getMetaData().isAutoIncrement(1), "jd_stocktrue");
+            rows.next();
+            rows.updateString("name", "green tea");
+            rows.updateBigDecimal("amount", new BigDecimal("1.75"));
+            rows.updateRow();
+            rows.next();
+            rows.deleteRow();
+            rows.moveToInsertRow();
+            rows.updateString("name", "mint");
+            rows.insertRow();
+            rows.moveToCurrentRow();
+            rows.absolute(1);
+            rows.refreshRow();
+            same(rows.getBigDecimal("amount"), new BigDecimal("1.75"));
+            rows.close();
+            same(column(statement.executeQuery("SELECT id || name AS shown FROM jd_stock ORDER BY id"), "shown"),
+                Arrays.asList("1green tea", "3salt", "4mint"));
+        }
     }
 }

@@ -1,0 +1,83 @@
+"""Origins of result columns: the column of a table that a result column shows unchanged.
+
+Clients read origins from the description of a result. JDBC needs them to write changes of rows back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from derive.algebra.expression import Column
+from derive.algebra.relation import (
+    Distinct,
+    Filter,
+    Get,
+    GlobalId,
+    Join,
+    OuterJoin,
+    Project,
+    Reduce,
+    Relation,
+    TopK,
+    Window,
+)
+from derive.sql.planner.interfaces import FIRST_SYSTEM_ID
+
+Views: TypeAlias = Mapping[int, tuple[Relation, GlobalId]]
+"""Definitions of views in a query, and the identifiers of the views, by `id` of the definition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A column of a relation.
+
+    Attributes:
+        relation: identifier of the relation.
+        number: number of the column, from 1 on.
+    """
+
+    relation: GlobalId
+    number: int
+
+
+def origin_of(relation: Relation, index: int, views: Views) -> Origin | None:
+    """Return the column that a column of a query shows unchanged; None for a computed column.
+
+    Args:
+        relation: the query.
+        index: index of the column.
+        views: views that the query reads.
+    """
+    while True:
+        view = views.get(id(relation))
+        if view is not None:
+            return Origin(view[1], index + 1)
+        match relation:
+            case Get(id=identifier):
+                return Origin(identifier, index + 1) if identifier < FIRST_SYSTEM_ID else None
+            case Project(input=below, expressions=expressions) | Reduce(input=below, keys=expressions):
+                column = expressions[index] if index < len(expressions) else None
+                if not isinstance(column, Column):
+                    return None
+                relation, index = below, column.index
+            case Filter(input=below) | Distinct(input=below) | TopK(input=below) | Window(input=below):
+                relation = below
+            case Join(inputs=inputs):
+                relation, index = _part(inputs, index)
+            case OuterJoin(left=left, right=right):
+                relation, index = _part((left, right), index)
+            case _:
+                return None
+        if index >= len(relation.types):  # a column of a window, behind the columns of its input
+            return None
+
+
+def _part(inputs: tuple[Relation, ...], index: int) -> tuple[Relation, int]:
+    """Return the input of a join that has a column, and the index of the column there."""
+    for part in inputs[:-1]:
+        if index < len(part.types):
+            return part, index
+        index -= len(part.types)
+    return inputs[-1], index
