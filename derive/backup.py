@@ -27,7 +27,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -276,7 +276,7 @@ class Options:
     Attributes:
         base: an earlier backup, whose unchanged files are linked; None for none.
         copies: whether to copy segments, and not to link them to files of the data folder.
-        progress: called with the number of segments in the backup, and of all segments.
+        progress: called with the number of files that are in the backup, and of all files.
     """
 
     base: Path | None = None
@@ -354,12 +354,14 @@ class _Taking:
         self._folder, self._options = folder, options
         self._segments: dict[str, StoredFile] = {}
         self._linked: set[str] = set()
+        self._others = 0  # number of files that are no segments
 
     def take(self) -> Backup:
         missing: set[str] = set()
         for _ in range(_TIMES):
             at = present()
             copy_snapshot(self._root, self._metadata, self._folder)
+            self._others = len(self._other_files(self._segments))
             try:
                 desired = self._copy_segments()
                 self._copy_objects()
@@ -381,10 +383,15 @@ class _Taking:
             if path not in self._segments:
                 self._segments[path] = self._copy(path, size, checksum)
                 reach("backup.segment")
-                self._options.progress(len(self._segments), len(rows))
+                self._options.progress(len(self._segments), len(rows) + self._others)
         for folder in {(self._folder / path).parent for path in self._segments}:
             sync(folder)
         return {row[0] for row in rows}
+
+    def _other_files(self, known: Collection[str]) -> list[str]:
+        """Return the sorted paths of the files of the backup that are not known yet."""
+        paths = (str(entry.relative_to(self._folder)) for entry in self._folder.rglob("*") if entry.is_file())
+        return sorted(path for path in paths if path not in known)
 
     def _copy_objects(self) -> None:
         """Copy or link the objects of states that travel."""
@@ -437,11 +444,11 @@ class _Taking:
         for path in self._segments.keys() - desired:
             (self._folder / path).unlink()
         files = {path: self._segments[path] for path in desired}
-        for entry in sorted(self._folder.rglob("*")):
-            path = str(entry.relative_to(self._folder))
-            if entry.is_file() and path not in files:
-                files[path] = file_checksum(entry)
-            elif entry.is_dir():
+        for count, path in enumerate(others := self._other_files(files), start=1):
+            files[path] = file_checksum(self._folder / path)
+            self._options.progress(len(desired) + count, len(desired) + len(others))
+        for entry in self._folder.rglob("*"):
+            if entry.is_dir():
                 sync(entry)
         identity = folder_identity(self._root)
         reach("backup.completing")

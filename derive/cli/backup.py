@@ -52,6 +52,7 @@ def command(folder: Path, source: Path, data: Path | None, base: Path | None, *,
         raise UsageError(f"nothing is stored in {root} yet", hint="name the data folder: --data FOLDER")
     require_empty(folder)
     with Progress("file") as progress, closing(open_store(root)) as store:
+        progress.show("backup", 0)
         done = back_up(store, folder, Options(base, copies, partial(progress.show, "backup")))
         progress.stop("backup")
     note(
@@ -98,6 +99,7 @@ def restore_command(backup: Path, source: Path, data: Path | None, segments: str
     folder, location = data_folder(source, data), None if segments is None else ObjectFolder.of(segments)
     with Progress("file") as progress:
         show = partial(progress.show, "restore")
+        show(0)
         count = restore(backup, folder, copies=copies, segments=location, place=named_metadata(), progress=show)
         progress.stop("restore")
     note(f"restored {counted(count, 'file')} into {folder}", folder=str(folder), files=count)

@@ -544,7 +544,7 @@ def updates_of(store: Readable, spec: CollectionSpec, options: ReadOptions) -> G
 def _reduced(
     store: Readable, spec: CollectionSpec, options: ReadOptions, *, master: str | None, local_documents: int | None
 ) -> Generator[ContentRows]:
-    from derive.contents.reduced import is_little, read_reduced, reduced_locally
+    from derive.contents.reduced import ChosenRows, is_little, read_reduced, reduced_locally
     from derive.spark.session import start_seconds
 
     cores = os.cpu_count() if master is None or master.startswith("local") else None
@@ -553,7 +553,7 @@ def _reduced(
 
         def reduced(location: Location, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
             if options.keys is not None or is_little(read, local_documents, cores, start_seconds(master)):
-                return reduced_locally(location, spec, read, folder, conditions=options.conditions)
+                return reduced_locally(location, spec, read, folder, chosen=ChosenRows(conditions=options.conditions))
             return _reduced_on_spark(location, spec, read, master, folder / "logs" / "spark.log")
 
         yield from read_reduced(store, spec, options, reduced)

@@ -13,6 +13,7 @@ import click
 from derive.cli.options import catalog_options, open_store, output_option, quiet_option, stored_folder, wide_option
 
 if TYPE_CHECKING:
+    from derive.cli.console import Progress
     from derive.protocol.specs import CatalogSpec, CollectionSpec
     from derive.storage.compaction import Compaction, Forecast
     from derive.storage.roles import Maintainable
@@ -130,12 +131,18 @@ def _compact(
     compactions = []
     with Progress() as progress:
         for number, spec in enumerate(stored, start=1):
-            work = f"compact {number} of {len(stored)}: {spec.name}"
-            progress.show(work, 0)
-            done = compact(store, spec, since=since, grace=grace, progress=partial(progress.show, work))
-            progress.stop(work)
+            show = partial(_show_step, progress, f"{number} of {len(stored)}: {spec.name}")
+            done = compact(store, spec, since=since, grace=grace, progress=show)
             compactions += [done] if done else []
     return compactions
+
+
+def _show_step(progress: Progress, what: str, step: str, done: int, total: int) -> None:
+    """Show the progress of a step of a compaction, until the step is finished."""
+    if done < total:
+        progress.show(f"{step} {what}", done, total)
+    else:
+        progress.stop(f"{step} {what}")
 
 
 def _show(compactions: Sequence[Compaction], output: str | None, *, wide: bool) -> None:

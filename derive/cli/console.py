@@ -292,7 +292,7 @@ def _source_line(position: Position) -> str | None:
     return hide_in_line(line) if position.file.lower().endswith(_CONFIGURATIONS) else line
 
 
-_LIVE_SECONDS, _PLAIN_SECONDS = 0.2, 10.0
+_LIVE_SECONDS, _PLAIN_SECONDS, _TICK_SECONDS = 0.2, 10.0, 1.0
 
 _LEAST_RATED, _LEAST_ESTIMATED = 0.05, 1.0
 """Seconds after which a rate, and the time that is left, are known well enough."""
@@ -416,6 +416,19 @@ def print_error(error: FlowError) -> None:
         _print(line, style)
 
 
+def print_usage_error(text: str, message: str) -> None:
+    """Print the error of a wrong command line on standard error.
+
+    Args:
+        text: the usage of the command, and the message, for people.
+        message: the message, for programs.
+    """
+    if _form.is_json:
+        _print_entry("error", **_describe(message, None, None))
+    else:
+        _print(text)
+
+
 def print_repeated(error: FlowError, lead: str | None = None, **fields: Any) -> None:
     """Print an error that may repeat, such as an error of an endpoint that cannot be reached.
 
@@ -534,7 +547,8 @@ class _Work:
         done: number of things that are done.
         total: number of things in all; None if unknown.
         before: number of things that were done before this part of the work.
-        share: share of the work that is done, from 0 to 1; None if unknown.
+        share: share of the work that is done, or of the present thing if `total` is known, from 0 to 1; None if
+            unknown.
     """
 
     begun: float
@@ -553,16 +567,16 @@ class _Work:
         elapsed, share = self.elapsed, self.share
         amount = f"{self.before + self.done:>12,} {noun if self.before + self.done == 1 else plural(noun)}"
         if self.total == 1:
-            amount = "running" if share is None else f"{100 * share:>3.0f} %"
+            amount = "running" if share is None or share == 1 else f"{100 * share:>3.0f} %"
         elif self.total is not None and self.done <= self.total:
-            everything = self.before + self.total
-            share = self.done / self.total if self.total else None
-            percent = 100 * (self.before + self.done) // everything if everything else 100
-            amount = f"{percent:>3} % of {counted(everything, noun)}"
+            everything, done = self.before + self.total, self.done + (share or 0)
+            share = done / self.total if self.total else None
+            percent = 100 * (self.before + done) // everything if everything else 100
+            amount = f"{percent:>3.0f} % of {counted(everything, noun)}"
         elif share is not None:
             amount += f" {100 * share:>3.0f} %"
         rate = f"{self.done / elapsed:,.0f}/s" if elapsed > _LEAST_RATED and self.done >= elapsed else ""
-        if share and elapsed > _LEAST_ESTIMATED:
+        if share and share < 1 and elapsed > _LEAST_ESTIMATED:
             return amount, rate, f"{_duration(elapsed * (1 - share) / share)} left"
         minutes, seconds = divmod(elapsed, 60)
         return amount, rate, f"{int(minutes):02d}:{seconds:04.1f}"
@@ -582,7 +596,8 @@ def _duration(seconds: float) -> str:
 class Progress:
     """Progress of long work on standard error: live lines on a terminal, otherwise a plain line from time to time.
 
-    A live line fits the terminal. Threads may show different work at the same time.
+    A live line fits the terminal. Threads may show different work at the same time. A command that writes data to the
+    same terminal calls `pause` before.
 
     Args:
         noun: the counted thing, such as `document`.
@@ -595,6 +610,7 @@ class Progress:
         self._turn = threading.Lock()
         self._works: dict[str, _Work] = {}
         self._shown = time.monotonic()
+        self._over: threading.Event | None = None  # ends the ticks
 
     def __enter__(self) -> Progress:
         return self
@@ -603,8 +619,11 @@ class Progress:
         self.pause()
 
     def pause(self) -> None:
-        """Remove the live lines, before other text is written to the terminal."""
+        """Remove the live lines, before other text is written to the terminal; the next call of `show` adds them."""
         with self._turn:
+            if self._over is not None:
+                self._over.set()
+                self._over = None
             if self._live:
                 with _work_first():
                     self._live.stop()
@@ -621,9 +640,10 @@ class Progress:
             done: number of things that are done.
             total: number of things in all, if it is known.
             before: number of things that earlier parts of the work have done.
-            share: share of the work that is done, if it is known and `total` is not.
+            share: share of the work that is done, if it is known; with `total`, the share of the present thing.
         """
         with self._turn:
+            self._begin_ticks()
             state = self._works.setdefault(work, _Work(time.monotonic()))
             state.done, state.total, state.before, state.share = done, total, before, share
             if time.monotonic() - self._shown < (_LIVE_SECONDS if self._is_live else _PLAIN_SECONDS):
@@ -646,6 +666,18 @@ class Progress:
         with self._turn:
             self._forget(work)
 
+    def _begin_ticks(self) -> None:
+        """Show the passing time on the live lines, because one step of the work may take long."""
+        if self._is_live and self._over is None:
+            self._over = threading.Event()
+            threading.Thread(target=self._tick, args=(self._over,), name="progress", daemon=True).start()
+
+    def _tick(self, over: threading.Event) -> None:
+        while not over.wait(_TICK_SECONDS):
+            with self._turn:
+                if self._works and not over.is_set():
+                    self._refresh()
+
     def _forget(self, work: str) -> None:
         self._works.pop(work, None)
         if self._live:
@@ -661,7 +693,8 @@ class Progress:
             console = _stderr()
             console.width = width  # otherwise the value of COLUMNS at the first use stays
             if self._live is None:
-                self._live = Live(console=console, auto_refresh=False, transient=True)
+                # Data may go to a file, and rich would redirect them to the terminal.
+                self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
                 self._live.start()
                 _form.is_live = True
             self._live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from derive.cli.console import visible
+from derive.cli.folding import folded
 from derive.cli.inputs import (
     InputFile,
     InputFormat,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from derive.storage.inputs.line import Content, Line
 
 _SHOWN_KEYS, _SHOWN_FILES = 5, 3
+_WIDTH = 80
+"""Greatest width of a printed line, if its words permit it."""
 
 _SHOWN_DOCUMENTS = 1_000
 """Number of documents between two looks at the time, for the progress."""
@@ -271,10 +274,13 @@ def _yaml(name: str, discovery: Discovery, files: str, *, is_whole: bool) -> str
         Dumper=Dumper,
         sort_keys=False,
         allow_unicode=True,
-        width=110,
+        width=_WIDTH,
         default_flow_style=None,
     )
-    return "".join(f"# {visible(comment)}\n" for line in comments for comment in line.splitlines()) + text
+    lines = [
+        line for comment in comments for part in comment.splitlines() for line in folded(visible(part), _WIDTH - 2)
+    ]
+    return "".join(f"# {line}\n" for line in lines) + text
 
 
 def _reasons(choice: KeyChoice, documents: int) -> list[str]:

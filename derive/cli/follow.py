@@ -146,6 +146,7 @@ class _Loop:
         self._follower, self._collection, self._progress, self._output = follower, collection, progress, output
         self._label = roots[0] if len(roots) == 1 else f"{len(roots)} paths"
         self._documents = 0
+        self._most_left: int | None = 0  # greatest number of bytes left; None after the first idle step
         self._watch = _Watch()
 
     def run(self, *, until_idle: bool) -> None:
@@ -188,9 +189,20 @@ class _Loop:
                     "begin": part.begin,
                     "end": part.end,
                 }
+                self._progress.pause()
                 click.echo(orjson.dumps(loaded).decode())
+        if step.is_idle:
+            self._most_left = None
         if step.parts:
-            self._progress.show(self._label, self._documents)
+            self._progress.show(self._label, self._documents, share=self._share(step))
+
+    def _share(self, step: FollowStep) -> float | None:
+        """Return the share of the lines that are ingested; None after the first lines, because files grow for ever."""
+        if self._most_left is None:
+            return None
+        read = sum(part.end - part.begin for part in step.parts)
+        self._most_left = max(self._most_left, step.left + read)
+        return 1 - step.left / self._most_left if self._most_left else None
 
 
 class _Watch:

@@ -212,6 +212,17 @@ def _adjust_for_short_commands() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
+def _print_usage_error(error: click.ClickException) -> None:
+    """Print an error of click, which fits the terminal and has no control characters of arguments."""
+    from io import StringIO
+
+    from derive.cli.console import print_usage_error
+
+    shown = StringIO()
+    error.show(shown)
+    print_usage_error(shown.getvalue().rstrip("\n"), error.format_message())
+
+
 def main() -> None:
     """Run `flowctl`: the entry point of the console script."""
     open_missing()
@@ -220,7 +231,7 @@ def main() -> None:
         # In standalone mode click would print no FlowError; otherwise it returns the code of an `Exit`.
         status = flowctl.main(standalone_mode=False)
     except click.ClickException as exc:
-        exc.show()
+        _print_usage_error(exc)
         sys.exit(exc.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)

@@ -29,6 +29,7 @@ from derive.cli.options import (
 if TYPE_CHECKING:
     from derive.algebra.types import Row
     from derive.cli.console import Progress
+    from derive.contents.rows import ReadProgress
     from derive.sql.results import CopyOut, Result, ResultColumn
     from derive.sql.session import SqlSession
 
@@ -151,28 +152,31 @@ async def _run_script(session: SqlSession, name: str, text: str, output: str | N
     with located(name, text, 0):
         statements = session.split(text)
     for number, (begin, statement) in enumerate(statements):
-        with located(name, text, begin), closing(_Watch(progress, name, number, len(statements))) as watch:
+        watch = _Watch(progress, name, number, len(statements), session.watch_reads())
+        with located(name, text, begin), closing(watch):
             await _execute(session, statement, output, watch)
     progress.stop(name)
 
 
 class _Watch:
-    """Shows which statement of a script runs, and for how long, until the statement has rows to print.
+    """Shows which statement of a script runs, and its progress, until the terminal shows rows.
 
     Args:
         progress: the lines on the terminal.
         name: name of the script.
         number: number of the statements before this one.
         total: number of statements in all.
+        reads: progress of the statement's reads.
 
     Attributes:
         share: share of standard input that COPY has read; None for other statements.
     """
 
-    def __init__(self, progress: Progress, name: str, number: int, total: int) -> None:
+    def __init__(self, progress: Progress, name: str, number: int, total: int, reads: ReadProgress) -> None:
         import asyncio
 
         self._progress, self._name, self._number, self._total = progress, name, number, total
+        self._reads = reads
         self.share: float | None = None
         self._showing = asyncio.create_task(self._show())
 
@@ -180,14 +184,19 @@ class _Watch:
         import asyncio
 
         while True:
-            self._progress.show(self._name, self._number, self._total, share=self.share)
+            share = self._reads.share if self.share is None else self.share
+            self._progress.show(self._name, self._number, self._total, share=share)
             await asyncio.sleep(_SHOWN_SECONDS)
 
-    def close(self) -> None:
-        """Show nothing more, so that rows can be printed on the same terminal."""
-        self._showing.cancel()
+    def make_room(self) -> None:
+        """Show nothing more if rows are printed on the same terminal."""
         if sys.stdout.isatty():
+            self.close()
             self._progress.pause()
+
+    def close(self) -> None:
+        """Show nothing more of this statement."""
+        self._showing.cancel()
 
 
 async def _execute(session: SqlSession, text: str, output: str | None, watch: _Watch) -> None:
@@ -206,28 +215,31 @@ async def _print(result: Result, output: str | None, watch: _Watch) -> int:
     """Print the rows of a result; return their number."""
     if result.columns is None or result.rows is None:
         return 0
-    watch.close()
     if result.copy_out is not None:
-        return await _copy(result.copy_out, result.rows)
+        return await _copy(result.copy_out, result.rows, watch)
     output_format = output or ("table" if sys.stdout.isatty() else "json")
     printed = _TablePrinter(result.columns) if output_format == "table" else _LinePrinter(result.columns, output_format)
     count = 0
     async for batch in result.rows:
         count += len(batch)
+        if output_format != "table":
+            watch.make_room()
         printed.add(batch)
         if result.is_prompt:
             sys.stdout.flush()
+    watch.make_room()
     printed.end()
     return count
 
 
-async def _copy(writer: CopyOut, batches: AsyncIterator[Sequence[Row]]) -> int:
+async def _copy(writer: CopyOut, batches: AsyncIterator[Sequence[Row]], watch: _Watch) -> int:
     """Print the lines of COPY … TO STDOUT; return the number of rows."""
     sys.stdout.flush()
     sys.stdout.buffer.write(writer.header or b"")
     count = 0
     async for batch in batches:
         count += len(batch)
+        watch.make_room()
         sys.stdout.buffer.write(b"".join(writer.lines(batch)))
         sys.stdout.buffer.flush()
     sys.stdout.buffer.write(writer.end() if writer.end else b"")

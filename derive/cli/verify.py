@@ -99,6 +99,7 @@ def command(
         return
     with Progress("file") as progress:
         show = partial(progress.show, "verify")
+        show(0)
         if backup is not None:
             findings = list(verify_backup(backup, show))
         else:

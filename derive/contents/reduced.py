@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeAlias
@@ -277,12 +277,22 @@ def read_reduced(
             yield from reduced(store.location, versioned.spec, versioned.read)
 
 
-def reduced_documents(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ContentRows]:
-    """Yield documents like `read_reduced`, evaluated in this process."""
+def reduced_documents(
+    store: Readable, spec: CollectionSpec, options: ReadOptions, progress: Callable[[int], None] = lambda _: None
+) -> Generator[ContentRows]:
+    """Yield documents like `read_reduced`, evaluated in this process.
+
+    Args:
+        store: the data folder.
+        spec: the collection.
+        options: options of the read.
+        progress: called with numbers of documents, as by `reduced_locally`.
+    """
     with TemporaryDirectory(prefix="flowctl-") as scratch:
 
         def reduced(location: Location, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
-            return reduced_locally(location, spec, read, Path(scratch), conditions=options.conditions)
+            chosen = ChosenRows(conditions=options.conditions)
+            return reduced_locally(location, spec, read, Path(scratch), chosen=chosen, progress=progress)
 
         yield from read_reduced(store, spec, options, reduced)
 
@@ -388,15 +398,32 @@ def is_little(read: SourceRead, most: int | None, cores: int | None, start_secon
     return documents * spared <= start_seconds if most is None else documents <= most
 
 
+@dataclass(frozen=True, slots=True)
+class ChosenRows:
+    """The rows that a read in this process takes.
+
+    Attributes:
+        share: number of a share of the keys, from 0, and number of shares.
+        conditions: filters on rows of segments; of the rows with the same key and text, all pass or none.
+        appended: rows of the read that are in no segment yet.
+    """
+
+    share: tuple[int, int] = (0, 1)
+    conditions: Sequence[Condition] = ()
+    appended: StoredRows | None = None
+
+
+ALL_ROWS = ChosenRows()
+
+
 def reduced_locally(
     location: Location,
     spec: CollectionSpec,
     read: SourceRead,
     scratch: Path,
     memory: int = SORT_BYTES,
-    share: tuple[int, int] = (0, 1),
-    conditions: Sequence[Condition] = (),
-    appended: StoredRows | None = None,
+    chosen: ChosenRows = ALL_ROWS,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[ContentRows]:
     """Evaluate a read in this process, with constant memory.
 
@@ -406,21 +433,28 @@ def reduced_locally(
         read: segments and timestamps of the read.
         scratch: folder for spilled rows.
         memory: approximate memory limit for the sort, bytes.
-        share: number of this share of the keys, from 0, and number of shares.
-        conditions: filters on rows of segments; of the rows with the same key and text, all pass or none.
-        appended: rows of the read that are in no segment yet.
+        chosen: the rows to read.
+        progress: called with the number of documents of a batch: once when they are read, and once when they are
+            sorted and about to be reduced.
     """
-    number, count = share
+    number, count = chosen.share
     with Spill(scratch, memory) as spill:
         sorter = Sorter(StoredRows.SCHEMA, PER_KEY, spill)
         for segment in read.segments:
-            for rows in read_segment(location, read, segment, conditions=conditions):
+            for rows in read_segment(location, read, segment, conditions=chosen.conditions):
                 if count > 1:
                     rows = rows.filter([crc32(key) % count == number for key in rows.keys.to_pylist()])  # noqa: PLW2901
+                progress(len(rows))
                 sorter.add(rows.written(NO_PARTITION).stored().batch)
-        if appended is not None:
-            sorter.add(appended.batch)
-        yield from contents_per_key(spec, map(StoredRows, sorter.take()))
+        if chosen.appended is not None:
+            sorter.add(chosen.appended.batch)
+        yield from contents_per_key(spec, _counted(map(StoredRows, sorter.take()), progress))
+
+
+def _counted(parts: Iterator[StoredRows], progress: Callable[[int], None]) -> Iterator[StoredRows]:
+    for rows in parts:
+        progress(len(rows))
+        yield rows
 
 
 _KeyText: TypeAlias = tuple[bytes, str]

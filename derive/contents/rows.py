@@ -6,7 +6,7 @@ for all needed columns, no document is parsed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from derive.algebra.bounds import Bounds
 from derive.algebra.types import Datum, Row, Type
 from derive.contents.reads import ReadOptions, read_between, reading
-from derive.contents.reduced import batches_of, reduced_locally
+from derive.contents.reduced import ChosenRows, batches_of, reduced_locally
 from derive.document.clock import format_rfc3339
 from derive.document.key import pack
 from derive.document.pointer import JSON
@@ -65,7 +65,11 @@ def table_at(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOU
 
 
 def unordered_at(
-    store: Readable, table: Table, as_of: int, requested: Collection[int] | None = None
+    store: Readable,
+    table: Table,
+    as_of: int,
+    requested: Collection[int] | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Generator[list[Row]]:
     """Yield the rows of `table_at`, in any order.
 
@@ -74,6 +78,7 @@ def unordered_at(
         table: the table.
         as_of: the time.
         requested: indexes of the needed columns, others may be NULL; None for all.
+        progress: called with numbers of rows, as by `contents_at`.
 
     Raises:
         FrontierError: as for `table_at`.
@@ -83,10 +88,12 @@ def unordered_at(
         known = store.tables.read(table.id, BEGINNING, as_of + 1)
         with _dropped(table):
             if not is_added_to(store.location, known.segments, known.appended):
-                yield from _batches(store, table, as_of)
+                yield from _batches(store, table, as_of, progress=progress)
                 return
             additions = TableAdditions(store.location, table, requested)
-            yield from additions.read(SourceRead(0, 0, BEGINNING, as_of + 1, known.segments), known.appended)
+            for batch in additions.read(SourceRead(0, 0, BEGINNING, as_of + 1, known.segments), known.appended):
+                progress(2 * len(batch))
+                yield batch
 
 
 def last_rows(store: Readable, table: Table) -> Generator[list[Row]]:
@@ -115,9 +122,15 @@ def _kept(store: Readable, table: Table, as_of: int) -> Iterator[None]:
         yield
 
 
-def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOUNDS) -> Iterator[list[Row]]:
+def _batches(
+    store: Readable,
+    table: Table,
+    as_of: int,
+    bounds: Bounds = _NO_BOUNDS,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Iterator[list[Row]]:
     # A reader that resumes reads no files at first, so it need not wait for this wake-up.
-    from derive.contents.reduced import batches_of, reduced_locally
+    from derive.contents.reduced import ChosenRows, batches_of, reduced_locally
     from derive.storage.segments.rows import StoredRows
 
     rows = rows_of(table)
@@ -129,7 +142,12 @@ def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOU
     appended = StoredRows.from_columns(*columns)
     with _dropped(table), TemporaryDirectory(prefix="flowctl-") as scratch:
         parts = reduced_locally(
-            store.location, table.spec, read, Path(scratch), conditions=conditions.filters, appended=appended
+            store.location,
+            table.spec,
+            read,
+            Path(scratch),
+            chosen=ChosenRows(conditions=conditions.filters, appended=appended),
+            progress=progress,
         )
         for batch in batches_of(parts):
             yield rows.rows(batch.texts.to_pylist())
@@ -320,6 +338,7 @@ def contents_at(
     as_of: int,
     requested: Collection[int] | None = None,
     bounds: Bounds | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Generator[list[Row]]:
     """Yield the rows that a collection holds at a time.
 
@@ -329,6 +348,7 @@ def contents_at(
         as_of: timestamp, at or above its `since` and below its `upper`.
         requested: indexes of the needed columns, others may be NULL; None for all.
         bounds: bounds of columns in needed rows; other rows may be left out.
+        progress: called with numbers of documents, together twice the number that is read.
 
     Yields:
         Batches of rows, in no order.
@@ -340,7 +360,8 @@ def contents_at(
         SqlError: a document has a value that its column cannot hold.
     """
     if isinstance(source, Table):
-        yield from table_at(store, source, as_of, bounds) if bounds else unordered_at(store, source, as_of, requested)
+        few = table_at(store, source, as_of, bounds) if bounds else None
+        yield from unordered_at(store, source, as_of, requested, progress) if few is None else few
         return
     from derive.contents.reads import ReadOptions
     from derive.contents.reduced import batches_of, reduced_documents
@@ -350,9 +371,33 @@ def contents_at(
     is_parsed = requested is None or any(columns[index].pointer != UUID_POINTER for index in requested)
     is_keyed = store.read_as(source, as_of).key == source.key  # packed keys are those of the version
     options = ReadOptions(as_of=as_of, keys=_keys(source, bounds or {}) if is_keyed else None)
-    with closing(reduced_documents(store, source, options)) as parts:
+    with closing(reduced_documents(store, source, options, progress)) as parts:
         for batch in batches_of(parts):
             yield rows(batch.documents() if is_parsed else [{}] * len(batch), batch.clocks())
+
+
+class ReadProgress:
+    """The progress of a statement that reads collections and tables."""
+
+    def __init__(self) -> None:
+        self._done = self._total = 0
+
+    @property
+    def share(self) -> float | None:
+        """Return the share of the documents that are read; None if the statement reads none."""
+        return min(1.0, self._done / self._total) if self._total else None
+
+    def begin(self, store: Readable, sources: Iterable[Source]) -> Callable[[int], None]:
+        """Add the documents of sources that are about to be read; return the function that counts them."""
+        for source in sources:
+            if isinstance(source, Table):
+                self._total += 2 * store.tables.updates_of([source.id])
+            elif (known := store.collection(source.name)) is not None:
+                self._total += 2 * known.documents
+        return self._add
+
+    def _add(self, documents: int) -> None:
+        self._done += documents
 
 
 def _keys(spec: CollectionSpec, bounds: Bounds) -> tuple[bytes, ...] | None:
@@ -423,9 +468,8 @@ def rows_of_share(share: Share) -> Iterator[list[Row]]:
     """
     make = _maker(share.source)
     with TemporaryDirectory(prefix="flow-") as scratch:
-        parts = reduced_locally(
-            share.location, share.spec, share.read, Path(scratch), share=(share.number, share.count)
-        )
+        chosen = ChosenRows(share=(share.number, share.count))
+        parts = reduced_locally(share.location, share.spec, share.read, Path(scratch), chosen=chosen)
         for batch in batches_of(parts):
             yield make(batch, batch.clocks())
 

@@ -436,6 +436,7 @@ def _divide_state(
     chains: dict[int, Chain] = {}
     blobs = blobs_of(store.location)
     pack = Pack(blobs, name, attempt.epoch, f"{capability.id}.{SPLIT}")
+    progress(0, 2 * len(state.tokens))
     for number, token in state.tokens.items():
         successors = {
             successor: partial(_divide_copy, connector, successor, count) if connector else None
@@ -449,6 +450,7 @@ def _divide_state(
             for successor, divide in successors.items():
                 copy_state(database, shard_folder(root, name, successor, count), attempt=attempt, divide=divide)
                 reach("split.copied")
+                progress(len(tokens) + successor % 2 + 1, 2 * len(state.tokens))
         tokens |= dict.fromkeys(successors, token)
         progress(len(tokens), 2 * len(state.tokens))
     pack.store()

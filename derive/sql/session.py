@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from derive.algebra.types import Datum, Row
+from derive.contents.rows import ReadProgress
 from derive.errors import FlowError, SqlError
 from derive.functions.statement_context import running
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
@@ -201,6 +202,11 @@ class SqlSession:
             self._state.is_failed = True
         else:
             await self._state.roll_back()
+
+    def watch_reads(self) -> ReadProgress:
+        """Return the progress of the reads of the statements from now on."""
+        self._state.reads = ReadProgress()
+        return self._state.reads
 
     def cancel(self) -> None:
         """Cancel the current statement; from any thread."""

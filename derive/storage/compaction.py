@@ -18,7 +18,9 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import orjson
@@ -93,6 +95,10 @@ class Compaction:
     held_by: tuple[Capability, ...] = ()
 
 
+Shown: TypeAlias = Callable[[str, int, int], None]
+"""Called with a step (`reduce` or `merge`), the number of its documents that are done, and of all its documents."""
+
+
 def compact(
     store: Maintainable,
     spec: CollectionSpec,
@@ -102,7 +108,7 @@ def compact(
     grace: int = GRACE,
     wait: bool = True,
     fold_sizes: FoldSizes = FOLD_SIZES,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Shown = lambda step, done, total: None,
 ) -> Compaction | None:
     """Merge small segments of a collection, and remove unused files.
 
@@ -114,7 +120,7 @@ def compact(
         grace: shortest time for which replaced files are kept, microseconds.
         wait: whether to wait for another process that compacts in this data folder.
         fold_sizes: limits for the amount of history in memory.
-        progress: called with the number of merged documents, and of all documents to merge.
+        progress: shows the work.
 
     Returns:
         The outcome; None if another process compacts and `wait` is false.
@@ -136,16 +142,35 @@ def compact(
             bound = min(since, known.bound) if known else BEGINNING
             for former in versions[:-1]:
                 if former.ends is not None and bound < former.ends:
-                    _advance(store, replace(former.read_as(spec), name=former.stored), bound, fold_sizes, capability)
-            _advance(store, spec, bound, fold_sizes, capability)
+                    past = replace(former.read_as(spec), name=former.stored)
+                    _advance(store, past, bound, fold_sizes, capability, progress)
+            _advance(store, spec, bound, fold_sizes, capability, progress)
         total = sum(segment.documents for group in merge_groups(store, spec, fewest) for segment in group)
-        merged = 0
+        count = _Count(partial(progress, "merge"), total)
         for group in merge_groups(store, spec, fewest):
-            progress(merged, total)
-            _merge(store, spec, group, capability)
-            merged += sum(segment.documents for segment in group)
+            _merge(store, spec, group, capability, count)
         store.garbage.collect_replaced(wall_clock() - grace)
         return _outcome(store, spec, before, since)
+
+
+class _Count:
+    """Counts documents, and shows their number.
+
+    Args:
+        progress: called with the number of documents that are done, and of all documents.
+        total: number of all documents.
+        passes: number of times that each document is counted.
+    """
+
+    def __init__(self, progress: Callable[[int, int], None], total: int, passes: int = 1) -> None:
+        self._progress, self._total, self._passes = progress, total, passes
+        self._counted = 0
+        progress(0, total)
+
+    def __call__(self, documents: int) -> None:
+        """Count documents."""
+        self._counted += documents
+        self._progress(min(self._counted // self._passes, self._total), self._total)
 
 
 def _outcome(
@@ -167,7 +192,12 @@ def _outcome(
 
 
 def _advance(
-    store: Maintainable, spec: CollectionSpec, desired: int, sizes: FoldSizes, capability: TaskCapability
+    store: Maintainable,
+    spec: CollectionSpec,
+    desired: int,
+    sizes: FoldSizes,
+    capability: TaskCapability,
+    progress: Shown,
 ) -> None:
     """Move `since` up to `desired`, or to the bound of the read capabilities, and fold the history below it."""
     known = store.history.frontiers(spec.name)
@@ -175,11 +205,12 @@ def _advance(
     if known is None or since <= known.since:
         return
     old = store.segments(spec, end=since)
+    count = _Count(partial(progress, "reduce"), sum(segment.documents for segment in old), passes=2)
     with _new_files(store, spec, capability) as name:
         writer = SegmentWriter(store.location, spec, f"{name}-later")
         try:
             with _scratch(store) as scratch, translated(store.root):
-                new = Fold(store.location, spec, scratch, sizes).write(old, since, name)
+                new = Fold(store.location, spec, scratch, sizes).write(old, since, name, count)
                 for label, segments in by_partition([segment for segment in old if segment.clock_max >= since]).items():
                     copy_rows(
                         store.location, spec, writer, SourceRead(0, 0, since, END_OF_TIME, tuple(segments)), label
@@ -235,13 +266,16 @@ def choose(segments: Sequence[Segment], fewest: int, sizes: MergeSizes = MERGE_S
     return [group for group in chosen if len(group) >= max(fewest, 2)]
 
 
-def _merge(store: Maintainable, spec: CollectionSpec, group: Sequence[Segment], capability: TaskCapability) -> None:
+def _merge(
+    store: Maintainable, spec: CollectionSpec, group: Sequence[Segment], capability: TaskCapability, count: _Count
+) -> None:
     is_valid = are_valid(store.location, group, spec.write_schema)
     label = orjson.dumps(list(group[0].partition)).decode()
     with _new_files(store, spec, capability) as name:
         writer = SegmentWriter(store.location, spec, name, is_valid=is_valid)
         try:
-            copy_rows(store.location, spec, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(group)), label)
+            read = SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(group))
+            copy_rows(store.location, spec, writer, read, label, count)
             written = writer.close()
         except FlowError:
             writer.abort()

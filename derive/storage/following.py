@@ -102,12 +102,14 @@ class FollowStep:
         parts: the documents that were ingested.
         errors: new reasons why lines of files cannot be ingested.
         notes: facts about files that a reader of the log needs.
+        left: size of the lines that are still to be ingested, bytes; about, because files grow.
         is_idle: whether no complete line is left.
     """
 
     parts: list[FollowedPart] = field(default_factory=list)
     errors: list[FlowError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    left: int = 0
     is_idle: bool = True
 
 
@@ -175,6 +177,7 @@ class Follower:
         size = 0
         files = self._files
         unread = [item for item in listed.items() if item[0] not in files or files[item[0]].seen != item[1].state]
+        step.left = sum(self._left(*item) for item in unread)
         for inode, entry in sorted(unread, key=lambda item: (item[0] not in files, item[1].name)):
             part = self._next(inode, entry, listed, step)
             if part is not None:
@@ -184,6 +187,7 @@ class Follower:
                 break
         if reads:
             step.is_idle = False
+            step.left = max(0, step.left - size)
             self._ingest(reads, step)
         self._forget_deleted(listed)
         return step
@@ -324,6 +328,11 @@ class Follower:
                 yield _Entry(name, os.path.join(absolute, os.path.basename(name)), status)
             elif position is not None and self._continues(inode, name):
                 yield _Entry(name, position.path, status)
+
+    def _left(self, inode: _Inode, entry: _Entry) -> int:
+        """Return the number of bytes of a file after its position."""
+        position = self._position(inode)
+        return max(0, entry.status.st_size - (position.offset if position is not None else 0))
 
     def _position(self, inode: _Inode) -> FilePosition | None:
         return self._files[inode].position if inode in self._files else self._stored.get(inode)

@@ -42,7 +42,10 @@ RESTORE_POINTS = [
 def test_l1_folder_restored_elsewhere_continues_with_the_same_bytes(tmp_path: Path, how: str) -> None:
     world = world_of(tmp_path)
     go_on(world, range(3))
-    done = take(world, tmp_path / "backup", copies=how == "copies")
+    shown: list[tuple[int, int]] = []
+    done = take(world, tmp_path / "backup", copies=how == "copies", progress=lambda *counts: shown.append(counts))
+    files = len(read_manifest(tmp_path / "backup").files)
+    assert shown == [(count, files) for count in range(1, files + 1)]
     assert done.segments == 9
     assert done.linked == (9 if how == "links" else 0)
     go_on(world, range(3, 6))

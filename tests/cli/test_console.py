@@ -8,6 +8,8 @@ import json
 import os
 import pty
 import re
+import sys
+import threading
 import time
 import unicodedata
 from collections.abc import Iterator
@@ -136,6 +138,38 @@ def test_progress_on_a_terminal_is_live_below_notes(monkeypatch: pytest.MonkeyPa
     assert err.endswith("after\n")
 
 
+def test_output_goes_to_its_file_while_progress_is_live(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with Progress() as progress:
+        now[0] += 1
+        progress.show("a/b", 1234)
+        sys.stdout.write("a row\n")
+
+    out, err = capsys.readouterr()
+    assert out == "a row\n"
+    assert "1,234 documents" in err
+
+
+def test_live_progress_shows_the_time_during_a_long_step(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("derive.cli.console._TICK_SECONDS", 0.001)
+    with Progress() as progress:
+        progress.show("a/b", 0)
+        shown = ""
+        while "0 documents" not in shown:
+            shown += capsys.readouterr().err
+        ticking = [thread for thread in threading.enumerate() if thread.name == "progress"]
+        progress.pause()
+        capsys.readouterr()
+        for thread in ticking:
+            thread.join()
+        assert capsys.readouterr().err == ""
+
+
 LONG = "a-company/with-a-department/and-a-collection-of-a-long-name/and-a-part"
 
 
@@ -150,7 +184,7 @@ LONG = "a-company/with-a-department/and-a-collection-of-a-long-name/and-a-part"
             {"total": 2_400_000},
             f"a/b{' ' * 23}25 % of 2,400,000 documents      10,000/s  3:00 left",
         ),
-        ("a/b", 80, 600_000, {"total": 600_000, "before": 600_000}, f"a/b{' ' * 22}100 % of 1,200,000 documents"),
+        ("a/b", 80, 600_000, {"total": 600_000, "before": 600_000}, f"a/b{' ' * 24}100 % of 1,200,000 documents"),
         ("a/b", 80, 600_000, {"share": 0.01}, f"a/b{' ' * 24}600,000 documents   1 %      10,000/s  1:39:00 left"),
         (
             LONG,
@@ -162,6 +196,8 @@ LONG = "a-company/with-a-department/and-a-collection-of-a-long-name/and-a-part"
         (LONG, 50, 600_000, {"total": 2_400_000}, "…ong-name/and-a-part 25 % of 2,400,000 documents"),
         (LONG, 30, 600_000, {"total": 2_400_000}, "… 25 % of 2,400,000 documents"),
         ("a/b", 80, 0, {"total": 1}, f"a/b{' ' * 32}running                01:00.0"),
+        ("a/b", 80, 0, {"total": 1, "share": 0.25}, f"a/b{' ' * 32} 25 %                3:00 left"),
+        ("a/b", 80, 1, {"total": 4, "share": 0.5}, f"a/b{' ' * 30} 37 % of 4 documents                1:40 left"),
         ("a/b", 80, 1, {}, f"a/b{' ' * 42}1 document                01:00.0"),
     ],
 )
@@ -188,7 +224,7 @@ def test_progress_fits_the_terminal(
         now[0] += 60
         progress.show(work, count, **options)
 
-    (shown,) = set(re.split(r"[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err))) - {""}
+    *_, shown = filter(None, re.split(r"[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)))
     assert len(shown) <= width
     if line is not None:
         assert shown.startswith(line)

@@ -213,7 +213,7 @@ def test_discover_reports_errors_with_positions(
         (["--documents", "2"], '{"id": 1}\n{"id": 2}\nno JSON\n', ["# flowctl discover read the first 2 documents of standard input.", "# The key: /id is in all documents, and unique.", "collections:", "  documents:"]),
         ([], '{"a": 1, "b": 1}\n{"a": 1, "b": 1}\n{"a": 2, "b": 1}\n', ["# flowctl discover read 3 documents of standard input.", "# No key of up to three fields is unique. /a has the most values: 2."]),
         ([], '{"a": 1, "b": 1}\n{"a": 2, "b": 1}\n{"a": 2, "b": 2}\n', ["# flowctl discover read 3 documents of standard input.", "# The key: /a, /b are in all documents, unique together."]),
-        ([], '{"a": []}', ["# flowctl discover read 1 document of standard input.", "# No field is in all documents, so there is no key: add a field that identifies a document."]),
+        ([], '{"a": []}', ["# flowctl discover read 1 document of standard input.", "# No field is in all documents, so there is no key: add a field that identifies", "# a document."]),
     ],
 )  # fmt: skip
 def test_discover_comments_on_the_documents_and_the_key(

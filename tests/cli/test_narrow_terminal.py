@@ -22,6 +22,7 @@ def _name(number: int, length: int) -> str:
 
 SOURCES, DERIVED = [_name(10, 60), _name(11, 77)], [_name(12, 60), _name(13, 77)]
 REPORTS, TEST, TASK = _name(14, 77), _name(15, 77), DERIVED[1]
+FILE = f"{_name(16, 60)}/orders.jsonl"
 SCHEMA = (
     "{type: object, required: [id], properties: {id: {type: integer}, v: {type: integer, reduce: {strategy: sum}}},"
     " reduce: {strategy: merge}}"
@@ -82,6 +83,19 @@ COMMANDS = [
     ["plan", "--task", TASK],
     ["diff"],
     ["swap"],
+    ["ingest", "--collection", SOURCES[0], "--follow", "--until-idle", "a.jsonl"],
+    ["discover", "--name", TASK, FILE],
+    ["split", "--task", TASK],
+    ["backup", "copy"],
+    ["restore", "copy", "--data", "restored"],
+    ["verify", "--data", "restored"],
+    # errors of click
+    ["collections", "read", "--collectoin", TASK],
+    ["collections", "read", TASK],
+    ["status", "--output", TASK],
+    ["run", "--shards", TASK],
+    ["restore", TASK],
+    [TASK],
 ]
 
 
@@ -91,6 +105,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_catalog(folder, CATALOG)
     (folder / "a.jsonl").write_text("".join(f'{{"id":{number},"v":{number * 1_000_003}}}\n' for number in range(20)))
     (folder / "bad.jsonl").write_text('{"id":"seven"}\n')
+    (folder / FILE).parent.mkdir(parents=True)
+    (folder / FILE).write_text(
+        "".join(f'{{"id":{n},"state":"{"open" if n % 2 else "closed"}","a-name":1}}\n' for n in range(20))
+    )
     for source in SOURCES:
         assert flowctl(folder, "ingest", "--collection", source, "a.jsonl")[0] == 0
     return folder

@@ -15,7 +15,7 @@ from conftest import World, write_catalog
 from derive.algebra.types import Row
 from derive.catalog import load
 from derive.contents.reads import ReadOptions
-from derive.contents.reduced import Reduced, read_reduced, reduced_locally
+from derive.contents.reduced import ChosenRows, Reduced, read_reduced, reduced_locally
 from derive.contents.rows import contents_at, rows_of_share, shares_at, shares_between, updates_of_share
 from derive.errors import FrontierError, UsageError
 from derive.protocol.specs import CatalogSpec, SelectorSpec
@@ -143,7 +143,7 @@ def test_shares_add_up_to_the_contents(world: World) -> None:
     (share,) = shares_at(world.store, spec, time)
     rows = Counter(row for batch in rows_of_share(share) for row in batch)
     texts = [
-        {text for part in reduced_locally(world.root, spec, share.read, world.root, share=(number, 3))
+        {text for part in reduced_locally(world.root, spec, share.read, world.root, chosen=ChosenRows((number, 3)))
          for text in part.texts.to_pylist()}
         for number in range(3)
     ]  # fmt: skip

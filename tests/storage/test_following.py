@@ -43,6 +43,7 @@ class Scene:
     is_restarted: bool
     roots: tuple[str, ...] = (".",)
     errors: list[str] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     follower: Follower | None = None
 
@@ -64,6 +65,7 @@ class Scene:
             step = self.follower.step()
             self.errors += [error.message.replace(f"{self.folder}/", "") for error in step.errors]
             self.notes += [note.replace(f"{self.folder}/", "") for note in step.notes]
+            self.left.append(step.left)
             if step.is_idle:
                 break
         if self.is_restarted:
@@ -136,6 +138,9 @@ def test_large_backlog_is_ingested_in_parts(scene: Scene) -> None:
     assert (scene.folder / "a.jsonl").stat().st_size > PIECE_BYTES
     scene.look()
     assert scene.ids == [0, 1, 2, 3, 4, 5]
+    assert len(scene.left) > 2
+    assert sorted(scene.left, reverse=True) == scene.left
+    assert scene.left[-1] == 0
 
 
 def test_rotated_files_keep_their_positions(scene: Scene) -> None:

@@ -646,6 +646,8 @@ def rows_at(
     changed = {id_: dict(state.transaction.changes(id_)) for id_ in stored} if has_changes else {}
     sources = _sources(coordinator, stored)
     catalog = snapshot_of(state.objects) if query.needs_context else None
+    read_on = [source for identifier, source in sources.items() if identifier not in known]
+    progress = state.reads.begin(coordinator.store, read_on) if state.reads is not None else _unwatched
 
     def contents(identifier: GlobalId, desired: Collection[int]) -> Iterator[list[Row]]:
         if identifier in begun:
@@ -657,7 +659,8 @@ def rows_at(
             batches: Iterator[list[Row]] = iter((list(known[identifier]),))
         else:
             source, bound = sources[identifier], bounds.get(identifier)
-            batches = contents_at(coordinator.store, source, time, None if changes else desired, bound)
+            needed = None if changes else desired
+            batches = contents_at(coordinator.store, source, time, needed, bound, progress)
             if isinstance(source, Table):
                 batches = _unless_dropped(coordinator, identifier, batches)
         return _with_changes(batches, changes) if changes else batches
@@ -667,6 +670,10 @@ def rows_at(
     if catalog is None:
         return rows
     return each_in_context(context_of(state, UserCatalog(catalog, state.user.name)), rows)
+
+
+def _unwatched(_: int) -> None:
+    """Ignore the progress of a read."""
 
 
 def _unless_dropped(

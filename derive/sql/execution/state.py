@@ -29,6 +29,7 @@ from derive.sql.transactions.group_commit import Commit
 from derive.sql.transactions.transaction import Isolation, Modes, Transaction
 
 if TYPE_CHECKING:
+    from derive.contents.rows import ReadProgress
     from derive.sql.preparation import Plan
 
 
@@ -188,6 +189,7 @@ class State:
         waiting: the waiting task that cancellation may interrupt; None if missing.
         ddl: definitions of the transaction; None without any.
         deferral: effect of SET CONSTRAINTS on the transaction.
+        reads: progress of the reads of the present statement; None if nobody watches it.
     """
 
     def __init__(
@@ -200,6 +202,7 @@ class State:
         self.is_explicit = self.is_failed = False
         self.ddl: DdlTransaction | None = None
         self.deferral = NOTHING_SET
+        self.reads: ReadProgress | None = None
         self.temporary: str | None = None
         self.sequence_values: dict[int, int] = {}  # by counter
         self.last_sequence: int | None = None

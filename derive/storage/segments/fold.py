@@ -198,13 +198,20 @@ class Fold:
         self._spec = spec
         self._scratch = scratch
 
-    def write(self, segments: Sequence[Segment], since: int, name: str) -> list[Segment]:
+    def write(
+        self,
+        segments: Sequence[Segment],
+        since: int,
+        name: str,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> list[Segment]:
         """Write the folded history below `since`.
 
         Args:
             segments: all segments with timestamps below `since`, of all logical partitions.
             since: timestamp.
             name: prefix of the file names.
+            progress: called with numbers of documents: each is counted when it is read, and when it is folded.
 
         Returns:
             The durable segments.
@@ -220,31 +227,39 @@ class Fold:
             SourceRead(index, 0, BEGINNING, since, tuple(partition)).within(BEGINNING, since)
             for index, partition in enumerate(parts.values())
         ]
-        buckets = self._spill(reads, bucket_count(segments, self._sizes))
+        buckets = self._spill(reads, bucket_count(segments, self._sizes), progress)
         reach("compaction.spilled")
         runs = SegmentWriter(self._location, self._spec, name)
         bucket_fold = _bucket_fold(self._spec, since)
-        for bucket in buckets:
+        for bucket, documents in buckets:
             for run in _runs(bucket_fold.fold(partial(_bucket_rows, bucket)), self._sizes.run_rows):
                 _write_run(runs, run, list(parts))
             bucket.unlink()
+            progress(documents)
         written = runs.close()
         return written if len(buckets) == 1 else self._merge(written, f"{name}-sorted")
 
-    def _spill(self, reads: Sequence[SourceRead], count: int) -> list[Path]:
-        """Split documents by key into buckets, each in order."""
+    def _spill(
+        self, reads: Sequence[SourceRead], count: int, progress: Callable[[int], None]
+    ) -> list[tuple[Path, int]]:
+        """Split documents by key into buckets, each in order; return the file and number of documents of each."""
         paths = [self._scratch / f"{number}.arrow" for number in range(count)]
+        counts = [0] * count
         with ExitStack() as stack:
             writers = [stack.enter_context(pa.ipc.new_stream(str(path), ReadRows.SCHEMA)) for path in paths]
             for rows in read_sorted(self._location, reads, ReadRows.STORED_ORDER):
+                progress(len(rows))
                 if count == 1:
                     writers[0].write_batch(rows.batch)
+                    counts[0] += len(rows)
                     continue
                 hashes = np.fromiter(map(zlib.crc32, rows.keys.to_pylist()), np.uint32, len(rows))
                 owners = hashes % count
                 for owner in np.unique(owners):
-                    writers[owner].write_batch(rows.filter(owners == owner).batch)
-        return paths
+                    batch = rows.filter(owners == owner).batch
+                    writers[owner].write_batch(batch)
+                    counts[owner] += batch.num_rows
+        return list(zip(paths, counts, strict=True))
 
     def _merge(self, runs: Sequence[Segment], name: str) -> list[Segment]:
         """Merge the runs of each logical partition, so that readers open few files at a time."""
@@ -276,10 +291,18 @@ def _bucket_fold(spec: CollectionSpec, since: int) -> BucketFold:
     return ConsolidatedFold(since) if spec.kind == "consolidated" else ReducedFold(spec)
 
 
-def copy_rows(location: Location, spec: CollectionSpec, writer: SegmentWriter, read: SourceRead, label: str) -> None:
-    """Write the rows of a read of one logical partition, in order."""
+def copy_rows(
+    location: Location,
+    spec: CollectionSpec,
+    writer: SegmentWriter,
+    read: SourceRead,
+    label: str,
+    progress: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Write the rows of a read of one logical partition, in order; `progress` is called with their number."""
     for rows in read_sorted(location, [read], selection=all_columns(spec)):
         writer.write(rows.written(label))
+        progress(len(rows))
 
 
 def _bucket_rows(bucket: Path) -> Iterator[ReadRows]:
