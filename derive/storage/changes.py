@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.database import Listener, Metadata
 
 _LOOK_SECONDS = 0.02
 """Poll interval of a caller without a commit signal."""
@@ -53,7 +53,11 @@ class Changes:
 
     def mark(self) -> Mark:
         """Return the present position. A caller calls this before it checks its condition."""
-        return Mark(self._metadata.notifications, self._metadata.version())
+        return Mark(self._metadata.notifications, self._metadata.version_seen())
+
+    def version(self) -> int:
+        """Return a number that changes with commits of other stores."""
+        return self._metadata.version()
 
     def wait(self, mark: Mark, seconds: float) -> bool:
         """Wait until a commit follows a mark.
@@ -69,7 +73,10 @@ class Changes:
             False if the time limit passed without a commit.
         """
         metadata = self._metadata
-        return self._wait(lambda: metadata.notifications != mark.own or metadata.version() != mark.others, seconds)
+        return self._wait(
+            lambda listener: metadata.notifications != mark.own or metadata.version_seen(listener) != mark.others,
+            seconds,
+        )
 
     def wakes(self) -> Wakes:
         """Return the present wake-ups. A caller calls this before it checks its condition."""
@@ -101,20 +108,20 @@ class Changes:
         Returns:
             False if the time limit passed without a wake-up.
         """
-        return self._wait(lambda: self.wakes() != wakes, seconds)
+        return self._wait(lambda _: self.wakes() != wakes, seconds)
 
     def settle(self) -> None:
         """Sync all commits so far; a caller does this before it reports commits to a client."""
         self._metadata.settle()
 
-    def _wait(self, is_over: Callable[[], bool], seconds: float) -> bool:
+    def _wait(self, is_over: Callable[[Listener | None], bool], seconds: float) -> bool:
         end = time.monotonic() + seconds
         with self._metadata.commit_signal.listener() as listener:
             while True:
                 if listener is not None:
                     listener.forget()
                 notifications = self._metadata.notifications
-                if is_over():
+                if is_over(listener):
                     return True
                 left = end - time.monotonic()
                 if left <= 0:

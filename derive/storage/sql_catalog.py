@@ -8,6 +8,7 @@ Items change in the commits of `Tables.append`, together with the tables and row
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from typing import Any
 
@@ -19,6 +20,10 @@ from derive.storage.metadata.transaction import Transaction
 
 _TASK = "sql:"
 """Task name of the epoch; no task of a catalog has a colon in its name."""
+
+
+_CHECK_SECONDS = 0.25
+"""Time for which a check of the epoch stands, because it takes a round trip that commits would wait for."""
 
 
 def superseded() -> FencedError:
@@ -39,6 +44,7 @@ class Fence:
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
         self._epoch: int | None = None
+        self._commits, self._due = 0, 0.0
 
     def begin(self) -> int:
         """Begin to write for clients of SQL, and fence every earlier server.
@@ -72,6 +78,14 @@ class Fence:
             raise StorageError(self._metadata.lost, hint="start it again: it finds the outcome")
         if self.is_superseded():
             raise superseded()
+
+    def check_now_and_then(self) -> None:
+        """Do the same as `check` if the last check was a moment ago; each commit checks the epoch, too."""
+        commits, now = self._metadata.notifications, time.monotonic()
+        if (commits == self._commits and now >= self._due) or self._metadata.lost is not None:
+            self.check()
+        if commits != self._commits or now >= self._due:
+            self._commits, self._due = commits, now + _CHECK_SECONDS
 
     def _admit(self, db: Transaction) -> None:
         if not db.expect("SELECT 1 FROM task WHERE name = ? AND epoch = ?", (_TASK, self._epoch)):

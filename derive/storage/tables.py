@@ -64,7 +64,7 @@ from derive.storage.table_types import (
     TableUpdate,
     in_order,
 )
-from derive.storage.timeline import Timeline, assign_up_to
+from derive.storage.timeline import Timeline, assign_up_to, require_unassigned
 from derive.time import BEGINNING, END_OF_TIME
 from derive.time.positions import Segment
 
@@ -353,6 +353,8 @@ class Tables:
         changes: Mapping[GlobalId, Sequence[Change] | BulkChanges],
         advance: Iterable[GlobalId] = (),
         definitions: Definitions | None = None,
+        *,
+        is_estimate: bool = False,
     ) -> None:
         """Define tables, change tables at one timestamp, and advance these and other tables; in one commit.
 
@@ -361,15 +363,18 @@ class Tables:
             changes: changes by table; bulk changes are at least `BULK_ROWS`.
             advance: other tables for which this timestamp becomes final.
             definitions: definitions of SQL; the changed tables may be new.
+            is_estimate: whether the timestamp is one of `Timeline.estimate`.
 
         Raises:
-            FrontierError: the timestamp is already final in a changed table; nothing was written.
+            FrontierError: the timestamp is already final in a changed table, or was estimated wrongly; nothing was
+                written.
             UsageError: a name of a table is in use; nothing was written.
             StorageError: a changed table was dropped.
         """
         updates = [_update(table, clock, changed) for table, changed in changes.items()]
         updates += [TableUpdate(table, None, clock + 1) for table in advance if table not in changes]
-        self._commit(updates, Door.SERVER, definitions, clock)
+        self._commit(updates, Door.SERVER, definitions, clock, is_estimate=is_estimate)
+        self._timeline.note(clock)
 
     def commit(self, updates: Sequence[TableUpdate], door: Door = Door.SERVER) -> None:
         """Write to tables and move their `upper`, all or none, in one commit.
@@ -388,7 +393,15 @@ class Tables:
         """
         self._commit(updates, door, None, BEGINNING)
 
-    def _commit(self, updates: Sequence[TableUpdate], door: Door, definitions: Definitions | None, clock: int) -> None:
+    def _commit(
+        self,
+        updates: Sequence[TableUpdate],
+        door: Door,
+        definitions: Definitions | None,
+        clock: int,
+        *,
+        is_estimate: bool = False,
+    ) -> None:
         created = {table.id: table for table in definitions.created} if definitions else {}
         files = {
             update.id: self._file(update, created.get(update.id))
@@ -397,6 +410,8 @@ class Tables:
         }
 
         def body(db: Transaction) -> Callable[[], None]:
+            if is_estimate:
+                require_unassigned(db, clock)
             if definitions is not None:
                 define(db, definitions, clock)
             advanced: dict[int, list[GlobalId]] = {}

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
+from derive.errors import FrontierError
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.process import boot
 from derive.storage.metadata.transaction import Rows, Transaction
@@ -44,6 +45,17 @@ def assign_up_to(db: Transaction, clock: int) -> None:
     db.execute("UPDATE timeline SET clock = ? WHERE clock < ?", (clock, clock))
 
 
+def require_unassigned(db: Transaction, clock: int) -> None:
+    """Raise an error if a timestamp from `Timeline.estimate` is not after all assigned ones, or is far in the past.
+
+    Raises:
+        FrontierError: the timestamp must not be used.
+    """
+    is_next = clock > db.now() - _MOST_LATE and db.expect("SELECT 1 FROM timeline WHERE clock < ?", (clock,))
+    if not is_next:
+        raise FrontierError(f"the timeline has passed {clock}")
+
+
 def last_reading(db: Transaction) -> ClockReading:
     """Return the last recorded reading of the clocks."""
     row: Any = db.execute("SELECT time, watch, elapsed FROM timeline").fetchone()
@@ -52,6 +64,9 @@ def last_reading(db: Transaction) -> ClockReading:
 
 Elapsed: TypeAlias = Callable[[], tuple[str, int]]
 """A monotonic clock: its identifier, and its value in microseconds; values of different clocks are not comparable."""
+
+_MOST_LATE = 1_000_000
+"""Greatest age of an estimated timestamp, microseconds; an older one is the result of a suspended machine."""
 
 _CATCH_UP = 1000
 """While the timeline is ahead of the wall clock, it runs slower by one part in this number."""
@@ -102,6 +117,7 @@ class Timeline:
         self._metadata = metadata
         self.elapsed = elapsed or (since_boot if wall is wall_clock else _standing)
         self.wall = wall
+        self._last: tuple[ClockReading, int] | None = None  # as `present` has read it, with the last known timestamp
 
     def assign(self, count: int) -> int:
         """Assign `count` consecutive timestamps to new documents; return the first.
@@ -111,7 +127,7 @@ class Timeline:
 
         def body(db: Transaction) -> Callable[[], int]:
             last = self._advance(db, count)
-            return lambda: int(last.get) - count + 1
+            return lambda: self.note(int(last.get)) - count + 1
 
         return self._metadata.commit(body, synced=False)
 
@@ -122,8 +138,40 @@ class Timeline:
     def present(self) -> int:
         """Return the value that `read` would return; a timestamp that is assigned later may be equal."""
         with self._metadata.snapshot() as db:
-            clock, *before = db.execute("SELECT clock, time, watch, elapsed FROM timeline").fetchone()
-            return max(self._now_after(db, ClockReading(*before)).time, int(clock) + 1)
+            clock, *values = db.execute("SELECT clock, time, watch, elapsed FROM timeline").fetchone()
+            before = ClockReading(*values)
+            self._last = before, int(clock)
+            return max(self._now_after(self._wall(db), before).time, int(clock) + 1)
+
+    @property
+    def can_estimate(self) -> bool:
+        """Return whether a question to the database takes a round trip, which `estimate` does not take."""
+        return self.wall is wall_clock and self._metadata.estimated_now() is not None
+
+    def estimate(self) -> int:
+        """Return a likely value of `present`, without a round trip if `can_estimate`.
+
+        The commit of a document with this timestamp calls `require_unassigned`.
+        """
+        now = self._metadata.estimated_now()
+        if self._last is None or now is None or not self.can_estimate:
+            return self.present()
+        before, clock = self._last
+        return max(self._now_after(now, before).time, clock + 1)
+
+    def note(self, clock: int) -> int:
+        """Note and return a timestamp that was assigned, or passed, so that later estimates are after it."""
+        if self._last is not None:
+            before, known = self._last
+            self._last = before, max(known, clock)
+        return clock
+
+    def about(self) -> int:
+        """Return about the result of `time`, without a round trip if `can_estimate`."""
+        now = self._metadata.estimated_now()
+        if self._last is None or now is None or not self.can_estimate:
+            return self.time()
+        return self._now_after(now, self._last[0]).time
 
     def time(self) -> int:
         """Return the present time without regard to assigned timestamps, which may be slightly later."""
@@ -138,7 +186,7 @@ class Timeline:
     def pass_now(self, db: Transaction) -> Callable[[], int]:
         """Read the present in a write transaction: a frontier that is at most every timestamp assigned later."""
         last = self._advance(db, 0)
-        return lambda: int(last.get) + 1
+        return lambda: self.note(int(last.get)) + 1
 
     def _advance(self, db: Transaction, count: int) -> Rows:
         """Move the timeline to the present, and assign timestamps; return the last one."""
@@ -148,12 +196,12 @@ class Timeline:
 
     def _now(self, db: Transaction) -> ClockReading:
         """Return the present time by the wall clock, or by the monotonic clock since the last reading."""
-        return self._now_after(db, last_reading(db))
+        return self._now_after(self._wall(db), last_reading(db))
 
-    def _now_after(self, db: Transaction, before: ClockReading) -> ClockReading:
+    def _now_after(self, wall: int, before: ClockReading) -> ClockReading:
         watch, elapsed = self.elapsed()
         passed = max(0, elapsed - before.elapsed) if watch == before.watch else 0
-        return ClockReading(max(self._wall(db), before.time + passed - passed // _CATCH_UP), watch, elapsed)
+        return ClockReading(max(wall, before.time + passed - passed // _CATCH_UP), watch, elapsed)
 
     def _wall(self, db: Transaction) -> int:
         return db.now() if self.wall is wall_clock else self.wall()

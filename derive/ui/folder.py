@@ -128,7 +128,7 @@ class Folder:
     def version(self) -> str:
         """Return a text that differs after each commit, also from the texts of other processes."""
         store = self.store()
-        return f"{self._token}-{self._openings}-{store.changes.mark().others}"
+        return f"{self._token}-{self._openings}-{store.changes.version()}"
 
     def facts(self) -> object:
         """Return a value that differs if pages show more than other times: documents, transactions, errors."""

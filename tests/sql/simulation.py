@@ -83,14 +83,18 @@ class FakeStorageClock:
         if self.is_dead:
             await asyncio.get_running_loop().create_future()
 
-    async def present(self) -> int:
+    async def present(self, *, is_exact: bool = True) -> int:
         await self._others()
-        return self.storage.present()
+        return self.storage.present() - (0 if is_exact else self.storage.chance.choice([0, 1, 5, 40]))
 
-    async def append(self, time: int, writes: Sequence[Write], definitions: Definitions | None = None) -> None:
+    async def append(
+        self, time: int, writes: Sequence[Write], definitions: Definitions | None = None, *, is_estimate: bool = False
+    ) -> None:
         assert definitions is None
         await self._others()
         storage = self.storage
+        if is_estimate and storage.assigned >= time:
+            raise FrontierError("a wrong estimate")
         if any(storage.uppers[table] > time for table in TABLES):
             raise FrontierError("sealed")
         is_failing = storage.chance.random() < 0.1

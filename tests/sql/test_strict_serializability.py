@@ -31,8 +31,15 @@ def test_histories_are_strictly_serializable() -> None:
 class WritesAtReads(Timeline):
     """A write may be at the time of an earlier read."""
 
-    async def _time_of_write(self) -> int:
+    async def _time_of_write(self, *, is_exact: bool) -> int:
         return max(self._latest, await self._storage_clock.present() - 5)
+
+
+class BelievesEstimates(Timeline):
+    """A write is at an estimated time, even if the check has found the estimate wrong."""
+
+    async def _time_of_write(self, *, is_exact: bool) -> int:
+        return await super()._time_of_write(is_exact=False)
 
 
 class ForgetsReads(Timeline):
@@ -64,7 +71,7 @@ class TellsTooEarly(Timeline):
         definitions: Definitions | None = None,
         in_doubt: Callable[[int], None] = lambda _: None,
     ) -> int:
-        time = await self._time_of_write()
+        time = await self._time_of_write(is_exact=True)
         asyncio.get_running_loop().create_task(super().write(writes))
         return time
 
@@ -146,6 +153,7 @@ class ChecksEarly(GroupCommit):
 
 MUTANTS = [
     Machine(timeline=WritesAtReads),
+    Machine(timeline=BelievesEstimates),
     Machine(timeline=ReadsThePast),
     Machine(timeline=TellsTooEarly),
     Machine(timeline=DoesNotSeal),

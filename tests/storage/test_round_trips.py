@@ -12,8 +12,10 @@ from typing import TypeAlias
 import pytest
 from postgres_proxy import Proxy
 from postgres_server import server
+from sql_world import SqlWorld
 
 from derive.catalog import load
+from derive.errors import FrontierError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.capability.capabilities import Update
 from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit
@@ -23,6 +25,7 @@ from derive.storage.metadata.postgres import PostgresMetadata
 from derive.storage.metadata.shared_opening import settle_place
 from derive.storage.store import Store
 from derive.storage.table_types import RowUpdate, TableColumn
+from derive.storage.timeline import require_unassigned
 from derive.time.positions import Place, Segment
 
 CATALOG = """
@@ -38,6 +41,14 @@ CALLS = 4
 """Number of calls, of which the last one is counted: the first ones learn results that rarely change."""
 
 Operation: TypeAlias = Callable[[], object]
+
+
+def trips_of(store: Store, proxy: Proxy) -> int:
+    """Return the number of round trips of a store's transactions so far."""
+    metadata = store._metadata
+    assert isinstance(metadata, PostgresMetadata)
+    with socket.socket(fileno=os.dup(metadata._connection.fileno())) as client:
+        return proxy.trips[client.getsockname()[1]]
 
 
 class Folder:
@@ -57,10 +68,7 @@ class Folder:
     @property
     def trips(self) -> int:
         """Return the number of round trips so far."""
-        metadata = self.store._metadata
-        assert isinstance(metadata, PostgresMetadata)
-        with socket.socket(fileno=os.dup(metadata._connection.fileno())) as client:
-            return self.proxy.trips[client.getsockname()[1]]
+        return trips_of(self.store, self.proxy)
 
     def next_clock(self) -> int:
         """Return the next timestamp of a document."""
@@ -115,16 +123,21 @@ class Folder:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
-    (tmp_path / "flow.yaml").write_text(CATALOG)
+def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     proxy = Proxy(server().port)
     url = server().metadata_url.replace(f":{server().port}/", f":{proxy.port}/")
     monkeypatch.setenv(VARIABLE, url)
     settle_place(tmp_path / "data", place_of(url), creates=True)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, proxy: Proxy) -> Iterator[Folder]:
+    (tmp_path / "flow.yaml").write_text(CATALOG)
     folder = Folder(tmp_path / "data", load(tmp_path / "flow.yaml"), proxy)
     yield folder
     folder.store.close()
-    proxy.close()
 
 
 def test_frequent_operation_takes_one_round_trip(folder: Folder) -> None:
@@ -164,3 +177,47 @@ def test_frequent_operation_takes_one_round_trip(folder: Folder) -> None:
             operation()
             trips[name] = folder.trips - before
     assert trips == dict.fromkeys(operations, 1)
+
+
+async def test_insert_of_sql_takes_one_round_trip(tmp_path: Path, proxy: Proxy) -> None:
+    """Neither the time of the commit nor the watchers of commits take another one."""
+    async with SqlWorld(tmp_path).served() as (coordinator, client):
+        await client("CREATE TABLE t (a int PRIMARY KEY, b int DEFAULT 1)")
+        trips = []
+        for number in range(3 * CALLS):
+            before = trips_of(coordinator.store, proxy)
+            await client(f"INSERT INTO t (a) VALUES ({number})")
+            trips.append(trips_of(coordinator.store, proxy) - before)
+        assert await client("SELECT count(*) FROM t") == [(str(3 * CALLS),)]
+    # A few times a second, another thread checks the epoch of the server.
+    assert min(trips) == 1
+    assert sum(trips[CALLS:]) < 2 * len(trips[CALLS:])
+
+
+def test_estimated_time_is_not_before_commits_of_others(folder: Folder) -> None:
+    """An estimate that another process has passed is refused, and the timeline goes on from there."""
+    store, rows = folder.store, {folder.table: [('{"id":1}', b"k", 1)]}
+    assert store.timeline.can_estimate
+    other = Store(store.root)
+    late = store.timeline.estimate() - 1_000
+    passed = other.timeline.assign(1)
+    with pytest.raises(FrontierError, match="the timeline has passed"):
+        store.tables.append(late, rows, is_estimate=True)
+    with pytest.raises(FrontierError, match="the timeline has passed"):
+        store.tables.append(passed, rows, is_estimate=True)
+    clock = max(store.timeline.present(), store.timeline.estimate())
+    assert passed < clock < passed + 60_000_000
+    store.tables.append(clock, rows, is_estimate=True)
+    assert other.timeline.present() > clock
+    other.close()
+
+
+def test_estimated_time_of_a_suspended_machine_is_refused(folder: Folder) -> None:
+    """Its monotonic clock stood still, so its estimates are in the past, even if no other process has committed."""
+    minute, clock = 60_000_000, folder.store.timeline.present()
+    with folder.store.metadata.transaction() as db:
+        db.execute("UPDATE timeline SET clock = ?", (clock - 2 * minute,))
+    with folder.store.metadata.transaction() as db:
+        require_unassigned(db, clock)
+        with pytest.raises(FrontierError, match="the timeline has passed"):
+            require_unassigned(db, clock - minute)

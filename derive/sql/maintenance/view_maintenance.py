@@ -119,7 +119,7 @@ class Maintenance:
         with self._lock:
             is_owner, controller = self._computing.is_owner, self._computing.controller
             if is_owner:
-                self._store.fence.check()
+                self._store.fence.check_now_and_then()
                 objects = self._objects()
                 if objects.version != self._maintained.desired.version:
                     before, self._maintained.desired = self.unfit, desired_dataflows(objects)
@@ -143,7 +143,7 @@ class Maintenance:
     def _seal(self, followed: frozenset[GlobalId]) -> None:
         """Seal relations without a task regularly, so that their dependents advance."""
         dataflows = self._maintained.desired.dataflows
-        if (followed or dataflows) and (present := self._store.timeline.time()) - self._sealed >= SEAL:
+        if (followed or dataflows) and (present := self._store.timeline.about()) - self._sealed >= SEAL:
             self._sealed = present
             objects, source = self._objects(), self._maintained.source
             read = frozenset().union(*(ids_of(relation) for relation, _ in dataflows.values())) - dataflows.keys()
@@ -270,7 +270,7 @@ class Maintenance:
     def _compact(self, controller: Controller) -> None:
         """Allow compaction of times that no reader needs."""
         self._allow_late(controller)
-        present = self._store.timeline.time()
+        present = self._store.timeline.about()
         if present - self._compacted < RETENTION // 10:
             return
         self._compacted = present

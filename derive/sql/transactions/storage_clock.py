@@ -151,9 +151,10 @@ class StoreClock:
         self._converted_from = 0
         self._heard = watcher.next
 
-    async def present(self) -> int:
+    async def present(self, *, is_exact: bool = True) -> int:
         """Return the present time."""
-        return self._store.timeline.present()
+        timeline = self._store.timeline
+        return timeline.present() if is_exact else timeline.estimate()
 
     async def horizon(self, ids: Collection[GlobalId]) -> int:
         """Return the latest time for which a read waits: two ticks of the relations after the present."""
@@ -162,11 +163,16 @@ class StoreClock:
         ticks = [self._derived[name].tick for name in names if name in self._derived]
         return self._store.timeline.present() + 2 * max([_TICK, *ticks])
 
-    async def append(self, time: int, writes: Sequence[Write], definitions: Definitions | None = None) -> None:
+    async def append(
+        self, time: int, writes: Sequence[Write], definitions: Definitions | None = None, *, is_estimate: bool = False
+    ) -> None:
         """Define and write tables."""
-        await asyncio.to_thread(self._append, time, writes, definitions)
+        is_estimate = is_estimate and self._store.timeline.can_estimate
+        await asyncio.to_thread(self._append, time, writes, definitions, is_estimate=is_estimate)
 
-    def _append(self, time: int, writes: Sequence[Write], definitions: Definitions | None) -> None:
+    def _append(
+        self, time: int, writes: Sequence[Write], definitions: Definitions | None, *, is_estimate: bool
+    ) -> None:
         changes: dict[GlobalId, Sequence[Change] | BulkChanges] = {}
         created = {table.id: table for table in definitions.created} if definitions else {}
         for identifier, (rows, diffs) in by_table(writes).items():
@@ -179,7 +185,7 @@ class StoreClock:
         idle = [*(item.id for item in items), *(item.position for item in items if item.position is not None)]
         idle += [table.id for table in created.values() if table.inputs is None]
         try:
-            self._store.tables.append(time, changes, idle, definitions)
+            self._store.tables.append(time, changes, idle, definitions, is_estimate=is_estimate)
         except BaseException:
             self._known.clear()  # the commit may have happened
             self._converters.clear()

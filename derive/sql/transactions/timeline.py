@@ -40,14 +40,20 @@ def time_text(clock: int) -> str:
 class StorageClock(Protocol):
     """The part of Storage that the timeline needs. Other tasks may run during each method."""
 
-    async def present(self) -> int:
-        """Return the present time, above all times assigned so far; another process may get the same time."""
+    async def present(self, *, is_exact: bool = True) -> int:
+        """Return the present time, above all times assigned so far; another process may get the same time.
 
-    async def append(self, time: int, writes: Sequence[Write], definitions: Definitions | None = None) -> None:
+        Without `is_exact`, the time is an estimate, which `append` checks.
+        """
+
+    async def append(
+        self, time: int, writes: Sequence[Write], definitions: Definitions | None = None, *, is_estimate: bool = False
+    ) -> None:
         """Define and write tables at a time, atomically and durably; afterwards each `upper` is above the time.
 
         Raises:
-            FrontierError: the `upper` of a table is above the time already; nothing was written.
+            FrontierError: the `upper` of a table is above the time already, or the time is a wrong estimate; nothing
+                was written.
             UsageError: a name of a defined table is in use; nothing was written.
         """
 
@@ -241,14 +247,18 @@ class Timeline:
         """
         async with self._turn:
             is_next = after is not None and after >= self._latest
+            is_estimate = check is None and definitions is None
             while True:
-                time = after + 1 if is_next and after is not None else await self._time_of_write()
+                time = (
+                    after + 1 if is_next and after is not None else await self._time_of_write(is_exact=not is_estimate)
+                )
                 if check is not None and not is_next:
                     await check(time)
                 is_next = False
                 try:
-                    await self._storage_clock.append(time, writes, definitions)
-                except FrontierError:  # another process has sealed a table
+                    await self._storage_clock.append(time, writes, definitions, is_estimate=is_estimate)
+                except FrontierError:  # another process has sealed a table, or the estimate is wrong
+                    is_estimate = False
                     continue
                 except Exception:
                     if await self._may_stand(writes, time):
@@ -269,5 +279,5 @@ class Timeline:
     async def _time_of_read(self, since: int, *, at_present: bool) -> int:
         return max(self._latest, since, await self._storage_clock.present() if at_present else 0)
 
-    async def _time_of_write(self) -> int:
-        return max(await self._storage_clock.present(), self._latest + 1)
+    async def _time_of_write(self, *, is_exact: bool) -> int:
+        return max(await self._storage_clock.present(is_exact=is_exact), self._latest + 1)

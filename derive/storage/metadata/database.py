@@ -149,6 +149,20 @@ class Metadata(ABC):
     def version(self) -> int:
         """Return a number that changes with commits of other connections."""
 
+    def version_seen(self, listener: Listener | None = None) -> int:
+        """Return `version`, without waiting for transactions of this process, for a comparison with a later result.
+
+        During a commit of this process, the result may count it; `notifications` changes after it.
+
+        Args:
+            listener: a listener of `commit_signal` that the caller uses; None for none.
+        """
+        return self.version()
+
+    def estimated_now(self) -> int | None:
+        """Return about the time of the server, microseconds since the Unix epoch; None for a local database."""
+        return None
+
     @abstractmethod
     def wakes(self) -> int:
         """Return the number of wake-ups by other connections, from an arbitrary start."""

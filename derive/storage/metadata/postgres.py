@@ -33,12 +33,12 @@ from typing_extensions import override
 
 from derive.errors import BusyError, DiskFullError, StorageError, UsageError
 from derive.failpoint import reach
-from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.database import Listener, Metadata
 from derive.storage.metadata.identity import CommitCount, identity_of, read_commits
 from derive.storage.metadata.place import FILE as PLACE
 from derive.storage.metadata.place import Place
 from derive.storage.metadata.postgres_pipeline import Connection
-from derive.storage.metadata.postgres_signal import PostgresSignal
+from derive.storage.metadata.postgres_signal import PostgresListener, PostgresSignal
 from derive.storage.metadata.postgres_tables import CREATE, NOT_IN_USE, PROTOCOL, UPGRADES
 from derive.storage.metadata.postgres_transaction import (
     AssumptionError,
@@ -583,6 +583,18 @@ class PostgresMetadata(Metadata):
         with self._turn, translated(self._place):
             changes: int = self._first("SELECT changes FROM folder")[0]
             return changes - self._own_changes
+
+    @override
+    def version_seen(self, listener: Listener | None = None) -> int:
+        if listener is None:
+            with self.commit_signal.listener() as own:
+                return self.version() if own is None else self.version_seen(own)
+        changes = listener.changes() if isinstance(listener, PostgresListener) else None
+        return self.version() if changes is None else changes - self._own_changes
+
+    @override
+    def estimated_now(self) -> int:
+        return self._clock.now()
 
     @override
     def wakes(self) -> int:

@@ -53,6 +53,15 @@ class PostgresListener:
             self._connection.close()
             threading.Event().wait(seconds)  # the caller polls
 
+    def changes(self) -> int | None:
+        """Return the number of write transactions so far; None if the connection broke."""
+        try:
+            row = self._connection.execute("SELECT changes FROM folder").fetchone()
+        except psycopg.OperationalError:
+            self._connection.close()
+            return None
+        return None if row is None else int(row[0])
+
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
