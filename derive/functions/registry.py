@@ -47,6 +47,7 @@ from derive.functions.scalar import (
     logic,
     math,
     network,
+    numeric_program,
     pattern_matching,
     row_functions,
     templates,
@@ -182,7 +183,7 @@ def sql_of(expression: Expression, column: ColumnForm, subquery: SubqueryForm = 
 
 
 def _call_sql(call: Call, form: Callable[[Expression], str]) -> str:
-    chain = chained(call, form)
+    chain = chained(call, form) or numeric_program.program_sql(call, form)
     if chain is not None:
         return chain
     function = function_named(call.function)
@@ -320,6 +321,7 @@ def register(connection: apsw.Connection) -> None:
                 deterministic=not function.is_volatile,
             )
     connection.create_scalar_function("flow_fail", _fail, 2)
+    connection.create_scalar_function(numeric_program.NAME, numeric_program.execute, -1, deterministic=True)
     register_aggregates(connection)
 
 

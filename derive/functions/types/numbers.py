@@ -98,6 +98,13 @@ def _encoded(is_negative: bool, exponent: int, digits: str) -> bytes:
     return _NEGATIVE + magnitude.translate(_COMPLEMENT) + b"\xff" if is_negative else _POSITIVE + magnitude
 
 
+_PREFIXES = {exponent: _POSITIVE + (exponent + _BIAS).to_bytes(3, "big") for exponent in range(-40, 41)}
+"""First bytes of common positive data, by exponent."""
+_EXPONENTS = {prefix: exponent for exponent, prefix in _PREFIXES.items()}
+_SHORT = 40
+"""Maximum length of a common number: of its text, and of a cached datum in bytes."""
+
+
 def numeric_of_int(number: int) -> bytes:
     """Return the datum of an integer of any size."""
     if not number:
@@ -117,6 +124,13 @@ def numeric_of(number: Decimal) -> bytes:
     if not number:
         return _ZERO
     exponent = number.adjusted()
+    prefix = _PREFIXES.get(exponent)
+    if prefix is not None and len(text := str(number)) <= _SHORT:
+        digits = (text.partition("E")[0] if "E" in text else text).replace(".", "")
+        if digits[0] != "-":
+            return prefix + digits.strip("0").encode()
+        magnitude = prefix[1:] + digits[1:].strip("0").encode()
+        return _NEGATIVE + magnitude.translate(_COMPLEMENT) + b"\xff"
     if exponent > MOST_EXPONENT:
         raise SqlError("22003", "value overflows numeric format")
     scale = -int(number.as_tuple().exponent) if exponent < 0 else 0
@@ -127,16 +141,17 @@ def numeric_of(number: Decimal) -> bytes:
     return _encoded(number.is_signed(), exponent, digits)
 
 
-_SHORT = 40
-"""Maximum length of a cached datum, in bytes."""
-
-
 def decimal_of(datum: bytes) -> Decimal:
     """Return the number of a datum; the expressions of a statement read the same data again and again."""
-    return _decimal_of_short(datum) if len(datum) <= _SHORT else _decimal_of(datum)
+    return _decimal_of_short(datum) if len(datum) <= _SHORT else decoded(datum)
 
 
-def _decimal_of(datum: bytes) -> Decimal:
+def decoded(datum: bytes) -> Decimal:
+    """Return the number of a datum, without a cache."""
+    known = _EXPONENTS.get(datum[:4])
+    if known is not None:
+        digits = datum[4:].decode()
+        return Decimal(f"{digits}E{known - len(digits) + 1}")
     kind = datum[:1]
     if kind == _POSITIVE:
         magnitude, sign = datum[1:], ""
@@ -149,7 +164,7 @@ def _decimal_of(datum: bytes) -> Decimal:
     return Decimal(f"{sign}{digits}E{exponent - len(digits) + 1}")
 
 
-_decimal_of_short = lru_cache(maxsize=8192)(_decimal_of)
+_decimal_of_short = lru_cache(maxsize=8192)(decoded)
 
 
 def scale_of(number: Decimal) -> int:

@@ -1,0 +1,168 @@
+"""Nested arithmetic of numerics as one call of Python, which decodes and encodes no intermediate result.
+
+A program is a text in prefix notation, with the words of `_OPERATORS`, numbers of arguments, and data of literals in
+hexadecimal after `#`: `* 0 - #03800000… 1` is the product of argument 0, and a literal less argument 1.
+
+Common numbers are added and multiplied without checks, because no result of a short program can overflow or be rounded.
+Programs over NULL, infinities, NaN and very large or long numbers are executed step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from derive.algebra.expression import Call, Column, Expression, Literal
+from derive.algebra.types import Datum
+from derive.functions.function import registered_name, word_of
+from derive.functions.scalar import math
+from derive.functions.types.numbers import EXACT, decoded, numeric_of
+
+NAME = registered_name("numeric_program")
+"""Name of the function in SQLite; its arguments are a program, and the program's arguments."""
+
+_OPERATORS = {
+    "add_numeric": ("+", EXACT.add),
+    "subtract_numeric": ("-", EXACT.subtract),
+    "multiply_numeric": ("*", EXACT.multiply),
+    "negate_numeric": ("~", Decimal.copy_negate),
+}
+"""Word in programs, and function of finite numbers, for each function of data."""
+_WORDS = {word: (name, operate) for name, (word, operate) in _OPERATORS.items()}
+_CASTS = {f"{word_of(kind)}_to_numeric" for kind in math.INTEGERS}
+"""Casts that a program's argument needs not: it may be an integer."""
+_MOST_ARGUMENTS = 20
+_MOST_BYTES, _MOST_EXPONENT = 40, 300
+"""Greatest length of the datum, and greatest absolute exponent, of a common number."""
+
+
+def program_sql(call: Call, form: Callable[[Expression], str]) -> str | None:
+    """Return SQL of nested sums, differences, products and negations of numerics; None for another expression.
+
+    Args:
+        call: a call.
+        form: returns SQL of other expressions.
+    """
+    if call.function not in _OPERATORS or not any(map(_is_operation, call.arguments)):
+        return None
+    forms: list[str] = []
+    words = list(_words(call, forms, form))
+    if len(words) > 2 * _MOST_ARGUMENTS:
+        return None
+    return f"{NAME}('{' '.join(words)}', {', '.join(forms)})" if forms else None
+
+
+def _is_operation(expression: Expression) -> bool:
+    return isinstance(expression, Call) and expression.function in _OPERATORS
+
+
+def _words(expression: Expression, forms: list[str], form: Callable[[Expression], str]) -> Iterator[str]:
+    """Yield the words of an expression's program, and append SQL of its arguments to `forms`."""
+    if isinstance(expression, Call) and expression.function in _OPERATORS:
+        yield _OPERATORS[expression.function][0]
+        for part in expression.arguments:
+            yield from _words(part, forms, form)
+        return
+    if isinstance(expression, Literal) and isinstance(expression.value, bytes) and _is_common(expression.value):
+        yield f"#{expression.value.hex()}"
+        return
+    if isinstance(expression, Call) and expression.function in _CASTS:
+        expression = expression.arguments[0]
+    text = form(expression)
+    if isinstance(expression, Column) and text in forms:
+        yield str(forms.index(text))
+        return
+    forms.append(text)
+    yield str(len(forms) - 1)
+
+
+class _Uncommon(Exception):
+    """A number for which a program is executed step by step."""
+
+
+@lru_cache(maxsize=8192)
+def _common(datum: bytes | int | None) -> Decimal:
+    """Return a common number.
+
+    Raises:
+        _Uncommon: the datum is another number.
+    """
+    if isinstance(datum, int):
+        return Decimal(datum)
+    if datum is None or len(datum) > _MOST_BYTES:
+        raise _Uncommon
+    number = decoded(datum)
+    if not number.is_finite() or abs(number.adjusted()) > _MOST_EXPONENT:
+        raise _Uncommon
+    return number
+
+
+def _is_common(datum: bytes) -> bool:
+    try:
+        _common(datum)
+    except _Uncommon:
+        return False
+    return True
+
+
+def execute(program: str, *data: Any) -> Datum:
+    """Return the result of a program; NULL if an argument is NULL.
+
+    Raises:
+        SqlError: a result is too large (22003).
+    """
+    quick, step_by_step = _compiled(program)
+    try:
+        return numeric_of(quick(*map(_common, data)))
+    except _Uncommon:
+        return step_by_step(data)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(program: str) -> tuple[Callable[..., Decimal], Callable[[tuple[Any, ...]], Datum]]:
+    """Return a function of common numbers, and a function of any data."""
+    words = program.split(" ")
+    constants: dict[str, Any] = {}
+    text = _python_text(iter(words), constants)
+    count = 1 + max(int(word) for word in words if word.isdigit())
+    parameters = ", ".join(f"a{index}" for index in range(count))
+    quick = eval(f"lambda {parameters}: {text}", constants)
+
+    def step_by_step(data: tuple[Any, ...]) -> Datum:
+        return _result(iter(words), data)
+
+    return quick, step_by_step
+
+
+def _python_text(words: Iterator[str], constants: dict[str, Any]) -> str:
+    """Return Python of the next operation or operand, and add its constants."""
+    word = next(words)
+    if word not in _WORDS:
+        if word.isdigit():
+            return f"a{word}"
+        name = f"k{len(constants)}"
+        constants[name] = _common(bytes.fromhex(word[1:]))
+        return name
+    name, operate = _WORDS[word]
+    constants[name] = operate
+    operands = [_python_text(words, constants) for _ in range(1 if word == "~" else 2)]
+    return f"{name}({', '.join(operands)})"
+
+
+def _result(words: Iterator[str], data: tuple[Any, ...]) -> Datum:
+    """Return the datum of the next operation or operand."""
+    word = next(words)
+    if word not in _WORDS:
+        datum = data[int(word)] if word.isdigit() else bytes.fromhex(word[1:])
+        return numeric_of(Decimal(datum)) if isinstance(datum, int) else datum
+    operands = [_result(words, data) for _ in range(1 if word == "~" else 2)]
+    return _FUNCTIONS[_WORDS[word][0]](*operands)
+
+
+_FUNCTIONS: dict[str, Callable[..., Datum]] = {
+    function.name: function.python
+    for function in math.FUNCTIONS
+    if function.name in _OPERATORS and function.python is not None
+}
