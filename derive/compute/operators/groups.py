@@ -11,12 +11,15 @@ from derive.algebra.expression import Column
 from derive.algebra.relation import Aggregate, SetOperator
 from derive.algebra.types import OF_BYTES, Row, Type
 from derive.compute.operators.arrangement import names_of
+from derive.compute.operators.bulk_groups import BulkGroups, Contribution
 from derive.compute.operators.operator import Operator, Tick, weighted
 from derive.compute.plans.plan import Counted, Grouped
 from derive.compute.sqlite import order_term
 from derive.errors import SqlError
-from derive.functions.registry import accumulator_of, aggregate_sql
+from derive.functions.registry import Accumulator, accumulator_of, aggregate_sql
 
+_MANY = 1_000
+"""Number of changed rows from which on their contribution is computed by columns."""
 _EXTREMES = {"min": "", "max": " DESC"}
 
 
@@ -149,9 +152,14 @@ class GroupsOperator(Operator):
         self._keys = [f"k{index}" for index in range(len(kinds))]
         self._multisets: list[Multiset] = []
         self._states: list[_State] = []
+        self._contributions: list[Contribution | None] = []
         values = self._aggregates(plan.aggregates) if isinstance(plan, Grouped) else []
         weight = "1" if isinstance(plan, Grouped) else self._sides(plan)
         self._write(values, weight)
+        contributions = [one for one in self._contributions if one is not None]
+        self._bulk = None
+        if len(contributions) == len(self._states) and any(one.bulk.is_costly for one in contributions):
+            self._bulk = BulkGroups(len(kinds), contributions)
         connection.execute(f"CREATE TEMP TABLE u{number}({self._table_columns()})")
         connection.execute(f"CREATE TEMP TABLE r{number}({self.columns}, w)")
 
@@ -165,15 +173,25 @@ class GroupsOperator(Operator):
                 self._multisets.append(multiset)
                 values.append(multiset.value())
                 continue
-            condition = aggregate.condition
-            weight = f"iif(c{condition.index}, w, 0)" if isinstance(condition, Column) else "w"
-            arguments = [f"c{part.index}" for part in aggregate.arguments if isinstance(part, Column)]
-            names = self._names(len(accumulator.empty))
-            own, added = [f"g{self.number}.{name}" for name in names], [f"excluded.{name}" for name in names]
-            delta = accumulator.delta(arguments, weight)
-            self._states.append(_State(names, accumulator.empty, delta, accumulator.merged(own, added)))
+            names = self._state_of(aggregate, accumulator)
             values.append(accumulator.result([f"g.{name}" for name in names]))
         return values
+
+    def _state_of(self, aggregate: Aggregate, accumulator: Accumulator) -> tuple[str, ...]:
+        """Return names of the columns of an aggregate's state, which aggregates of the same values share."""
+        condition = aggregate.condition.index if isinstance(aggregate.condition, Column) else None
+        arguments = tuple(part.index for part in aggregate.arguments if isinstance(part, Column))
+        weight = "w" if condition is None else f"iif(c{condition}, w, 0)"
+        delta = accumulator.delta([f"c{index}" for index in arguments], weight)
+        for state in self._states:
+            if (state.empty, state.delta) == (accumulator.empty, delta):
+                return state.names
+        names = self._names(len(delta))
+        own, added = [f"g{self.number}.{name}" for name in names], [f"excluded.{name}" for name in names]
+        self._states.append(_State(names, accumulator.empty, delta, accumulator.merged(own, added)))
+        bulk = accumulator.bulk
+        self._contributions.append(None if bulk is None else Contribution(arguments, condition, bulk))
+        return names
 
     def _sides(self, plan: Counted) -> str:
         """Return SQL of the count of a row in `EXCEPT` or `INTERSECT`."""
@@ -248,7 +266,7 @@ class GroupsOperator(Operator):
         (source,) = self.inputs
         table = self.changed(source)
         execute(f"DELETE FROM temp.u{self.number}")
-        execute(self._fill.replace("{source}", table))
+        self._contribute(table, source.count)
         execute(f"DELETE FROM temp.r{self.number}")
         if not self.is_new:
             self._show(self._before, tick, -1)
@@ -262,6 +280,18 @@ class GroupsOperator(Operator):
             execute(f"INSERT INTO temp.u{self.number} SELECT * FROM g{self.number}")
         self._show(self._after, tick, 1)
         self.settle(f"SELECT {self.columns}, w FROM temp.r{self.number}")
+
+    def _contribute(self, source: str, count: int) -> None:
+        """Compute the contribution of changes to groups."""
+        rows = None
+        if self._bulk is not None and count >= _MANY:
+            rows = self._bulk.rows(self.connection, source)
+        if rows is None:
+            self.connection.execute(self._fill.replace("{source}", source))
+            return
+        first = "" if self._keys else "0, "
+        marks = ", ".join("?" * (len(self._keys) + 1 + sum(len(state.names) for state in self._states)))
+        self.connection.executemany(f"INSERT INTO temp.u{self.number} VALUES ({first}{marks})", rows)
 
     def _show(self, statement: str, tick: Tick, weight: int) -> None:
         """Add rows of the changed groups; after an error in a value, group by group."""

@@ -9,6 +9,7 @@ more than sums have no such state, and are computed from the multiset of values.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -289,6 +290,25 @@ AggregateForm: TypeAlias = Callable[[Sequence[str], str], str]
 """A function that returns SQL of an aggregate, given SQL of the arguments and of the suffix (FILTER and OVER)."""
 
 
+Numbers: TypeAlias = tuple[Any, ...]
+"""A number for each column of a state, which are added to those of other rows: integers, or decimals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """The contribution of many rows to a state, computed by columns.
+
+    Attributes:
+        numbers: returns the numbers of rows, given the columns of the arguments and the number of rows.
+        data: returns the columns of the state for numbers.
+        is_costly: whether SQL calls a function of Python for each row.
+    """
+
+    numbers: Callable[[Sequence[Sequence[Any]], int], Numbers]
+    data: Callable[[Numbers], tuple[Datum, ...]]
+    is_costly: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Accumulator:
     """The state of an aggregate, as columns.
@@ -298,12 +318,14 @@ class Accumulator:
         delta: returns, from SQL of the arguments and of a row's weight, the contribution of rows to each column.
         merged: returns, from SQL of two states, SQL of each column of their sum.
         result: returns, from SQL of a state, SQL of the aggregate's value.
+        bulk: computes the contribution of many rows by columns, in Python; None if only SQL computes it.
     """
 
     empty: tuple[str, ...]
     delta: Callable[[Sequence[str], str], tuple[str, ...]]
     merged: Callable[[Sequence[str], Sequence[str]], tuple[str, ...]]
     result: Callable[[Sequence[str]], str]
+    bulk: Bulk | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +367,53 @@ def weighted(argument: str, condition: str, weight: str) -> str:
     return f"sum(iif({argument} {condition}, {weight}, 0))"
 
 
+def _count(columns: Sequence[Sequence[Any]], rows: int) -> Numbers:
+    return ((rows - columns[0].count(None)) if columns else rows,)
+
+
+def _halves(columns: Sequence[Sequence[Any]], rows: int) -> Numbers:
+    (column,) = columns
+    count = rows - column.count(None)
+    total = sum(column if count == rows else [datum for datum in column if datum is not None])
+    return count, total >> 32, total & 0xFFFFFFFF
+
+
+def _decimals(columns: Sequence[Sequence[Any]], rows: int) -> Numbers:
+    (column,) = columns
+    count = rows - column.count(None)
+    numbers = map(decimal_of, column if count == rows else [datum for datum in column if datum is not None])
+    try:
+        total = functools.reduce(EXACT.add, numbers, Decimal(0))
+        if total.is_finite():
+            return count, total, 0, 0, 0
+    except ArithmeticError:  # infinities of both signs
+        pass
+    known = [decimal_of(datum) for datum in column if datum is not None]
+    specials = [sum(str(number) == name for number in known) for name in ("NaN", "Infinity", "-Infinity")]
+    return count, functools.reduce(EXACT.add, filter(Decimal.is_finite, known), Decimal(0)), *specials
+
+
+def _doubles(columns: Sequence[Sequence[Any]], rows: int) -> Numbers:
+    (column,) = columns
+    known = [datum for datum in column if datum is not None]
+    mantissas: dict[int, int] = {}
+    for datum in known:
+        if datum.__class__ is float and datum - datum == 0:
+            add_mantissa(mantissas, datum, 1)
+    specials = [known.count(datum) for datum in ("NaN", math.inf, -math.inf)]
+    return len(known), units_of_mantissas(mantissas), *specials
+
+
+def _with_total(convert: Callable[[Any], Datum]) -> Callable[[Numbers], tuple[Datum, ...]]:
+    return lambda numbers: (numbers[0], convert(numbers[1]), *numbers[2:])
+
+
+_COUNTS = Bulk(_count, tuple)
+_INTEGER_SUMS = Bulk(_halves, tuple)
+_DECIMAL_SUMS = Bulk(_decimals, _with_total(numeric_of), is_costly=True)
+_DOUBLE_SUMS = Bulk(_doubles, _with_total(packed), is_costly=True)
+
+
 def of_halves(result: str) -> Accumulator:
     """Return the state of integers: count, and the sums of their upper and lower 32 bits, which cannot overflow."""
     return Accumulator(
@@ -356,6 +425,7 @@ def of_halves(result: str) -> Accumulator:
         ),
         added,
         lambda state: result.format(*state),
+        _INTEGER_SUMS,
     )
 
 
@@ -370,7 +440,8 @@ def of_sums(fold: str, add: str, result: str, empty: str, specials: tuple[str, s
         counts = added(left, right)
         return (counts[0], f"{add}({left[1]}, {right[1]})", *counts[2:])
 
-    return Accumulator(("0", empty, "0", "0", "0"), delta, merged, lambda state: f"{result}({', '.join(state)})")
+    bulk = _DECIMAL_SUMS if fold == "flow_numeric_units" else _DOUBLE_SUMS
+    return Accumulator(("0", empty, "0", "0", "0"), delta, merged, lambda state: f"{result}({', '.join(state)})", bulk)
 
 
 def of_squares(folds: tuple[str, str], add: str, result: str, empty: str, specials: tuple[str, ...]) -> Accumulator:
@@ -391,7 +462,9 @@ def of_squares(folds: tuple[str, str], add: str, result: str, empty: str, specia
 
 def of_counts(form: Callable[[Sequence[str], str], str]) -> Accumulator:
     """Return the state of a count; `form` returns the contribution of rows."""
-    return Accumulator(("0",), lambda arguments, weight: (form(arguments, weight),), added, lambda state: state[0])
+    return Accumulator(
+        ("0",), lambda arguments, weight: (form(arguments, weight),), added, lambda state: state[0], _COUNTS
+    )
 
 
 def of_truths(result: str) -> Accumulator:
