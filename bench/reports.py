@@ -81,11 +81,11 @@ def _apply(connection: _Connection, table: str, removed: Sequence[Row], added: S
     _copy(connection, table, added)
 
 
-def _is_known(connection: _Connection, view: str, created: float) -> bool:
-    """Return whether a view created at a time, in seconds since 1970, has rows; until then, its time stands still."""
+def _known(connection: _Connection, created: Mapping[int, float]) -> list[int]:
+    """Return the views that have rows, given their times of creation; until then, the time of a view stands still."""
     uppers = {str(name): upper for name, upper, *_ in connection.execute("SHOW MAINTENANCE").fetchall()}
-    upper = uppers.get(view)
-    return upper is not None and int(upper) > (created + _FIRST_SECONDS) * 1e6
+    least = {number: int((time_created + _FIRST_SECONDS) * 1e6) for number, time_created in created.items()}
+    return [number for number, time in least.items() if int(uppers.get(f"q{number}") or 0) > time]
 
 
 def _first_rows(
@@ -98,9 +98,8 @@ def _first_rows(
 
         def wait() -> None:
             while created:
-                for number, time_created in list(created.items()):
-                    if _is_known(connection, f"q{number}", time_created):
-                        seconds[number] = time.time() - created.pop(number)
+                for number in _known(connection, created):
+                    seconds[number] = time.time() - created.pop(number)
                 time.sleep(_PAUSE_SECONDS)
 
         for number, query in reports.items():

@@ -22,6 +22,7 @@ from derive.storage.metadata.collection import (
     advance_since,
     advance_upper,
     advance_uppers,
+    failed_collections,
     first_error,
     name_of_relation,
     new_identifier,
@@ -554,6 +555,11 @@ class Tables:
         """Return the errors of a view at its last known time: the first timestamp of each, by SQLSTATE and message."""
         with self._metadata.snapshot() as db:
             return standing_errors(db, identifier)
+
+    def failures(self) -> dict[GlobalId, ViewError]:
+        """Return an error of each view that has errors at its last known time."""
+        with self._metadata.snapshot() as db:
+            return failed_collections(db)
 
     def first_error(self, name: str, begin: int, end: int) -> tuple[int, ViewError] | None:
         """Return the first timestamp in `[begin, end)` at which a view has an error, and the error; None for none."""

@@ -87,7 +87,7 @@ class BulkGroups:
 
     def _numbers(self, rows: Sequence[Row], weight: int) -> list[Numbers]:
         """Return the number of rows, and the contribution to each state, of rows of one group with one count."""
-        columns: list[Sequence[Any]] = list(zip(*rows, strict=True))[1 + self._keys :]
+        columns: Sequence[Sequence[Any]] = list(zip(*rows, strict=True))[1 + self._keys :]
         numbers = [(len(rows),), *(self._numbers_of(one, columns, len(rows)) for one in self._contributions)]
         return numbers if weight == 1 else [tuple(weight * number for number in one) for one in numbers]
 

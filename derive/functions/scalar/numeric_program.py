@@ -9,7 +9,7 @@ Programs over NULL, infinities, NaN and very large or long numbers are executed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -107,12 +107,13 @@ def _is_common(datum: bytes) -> bool:
     return True
 
 
-def execute(program: str, *data: Any) -> Datum:
-    """Return the result of a program; NULL if an argument is NULL.
+def execute(*program_and_data: Any) -> Datum:
+    """Return the result of a program for its arguments; NULL if an argument is NULL.
 
     Raises:
         SqlError: a result is too large (22003).
     """
+    program, *data = program_and_data
     quick, step_by_step = _compiled(program)
     try:
         return numeric_of(quick(*map(_common, data)))
@@ -121,7 +122,7 @@ def execute(program: str, *data: Any) -> Datum:
 
 
 @lru_cache(maxsize=1024)
-def _compiled(program: str) -> tuple[Callable[..., Decimal], Callable[[tuple[Any, ...]], Datum]]:
+def _compiled(program: str) -> tuple[Callable[..., Decimal], Callable[[Sequence[Any]], Datum]]:
     """Return a function of common numbers, and a function of any data."""
     words = program.split(" ")
     constants: dict[str, Any] = {}
@@ -130,7 +131,7 @@ def _compiled(program: str) -> tuple[Callable[..., Decimal], Callable[[tuple[Any
     parameters = ", ".join(f"a{index}" for index in range(count))
     quick = eval(f"lambda {parameters}: {text}", constants)
 
-    def step_by_step(data: tuple[Any, ...]) -> Datum:
+    def step_by_step(data: Sequence[Any]) -> Datum:
         return _result(iter(words), data)
 
     return quick, step_by_step
@@ -151,7 +152,7 @@ def _python_text(words: Iterator[str], constants: dict[str, Any]) -> str:
     return f"{name}({', '.join(operands)})"
 
 
-def _result(words: Iterator[str], data: tuple[Any, ...]) -> Datum:
+def _result(words: Iterator[str], data: Sequence[Any]) -> Datum:
     """Return the datum of the next operation or operand."""
     word = next(words)
     if word not in _WORDS:

@@ -73,16 +73,14 @@ class Maintenance:
         """Return the desired relations with their `upper` and failure."""
         states: list[tuple[GlobalId, int | None, Exception | None]] = []
         controller, desired = self._computing.controller, self._maintained.desired
+        failures = self._store.tables.failures()
         for identifier, place in sorted(desired.places.items()):
             upper, error = None, self.failure
             try:
                 upper = controller.frontiers(place)[1]
             except FlowError as failure:
                 error = error or failure
-            table = self._store.tables.table(identifier)
-            known = self._store.collection(table.name) if table is not None else None
-            error = error or (known.failure[1] if known is not None and known.failure is not None else None)
-            states.append((identifier, upper, error))
+            states.append((identifier, upper, error or failures.get(identifier)))
         for identifier, unfit in sorted(desired.unfit.items()):
             table = self._store.tables.table(identifier)
             states.append((identifier, table.upper if table else None, unfit))

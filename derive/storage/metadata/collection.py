@@ -85,6 +85,17 @@ def standing_error(db: Transaction, name: str) -> tuple[int, ViewError] | None:
     return (row[0], view_error(name, *row[1:])) if row else None
 
 
+def failed_collections(db: Transaction) -> dict[int, ViewError]:
+    """Return an error of each collection that has errors at its last known time, by identifier."""
+    rows: Any = db.execute(
+        "SELECT collection.id, name, failure.since, sqlstate, message FROM failure"
+        " JOIN collection ON collection.id = failure.collection"
+        " WHERE until = ? ORDER BY sqlstate DESC, message DESC",
+        (END_OF_TIME,),
+    ).fetchall()
+    return {identifier: view_error(*error) for identifier, *error in rows}
+
+
 def forget_errors(db: Transaction, name: str, since: int) -> None:
     """Delete errors that were retracted at or before `since`, in a write transaction."""
     db.execute(
