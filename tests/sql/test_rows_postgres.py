@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from postgres_scripts import maintained, outcomes
 from psycopg import Connection
+from sql_world import SqlWorld
+
+from derive.errors import SqlError
 
 TABLES = (
     "CREATE TABLE t (a int, b numeric(6,2), c text, d boolean, e char(3), f timestamptz)",
@@ -50,6 +53,63 @@ SCRIPTS = {
         "SELECT * FROM ((((SELECT a FROM u WHERE a = 1))) s CROSS JOIN (((SELECT 2 AS b))) z)",
         "SELECT * FROM ((((SELECT a FROM u WHERE) s JOIN u USING (a))))",
     ),
+    "rows as values": (
+        "CREATE TABLE t (id int PRIMARY KEY, g text, n numeric(8,2), b boolean, c char(3), iv interval)",
+        "INSERT INTO t VALUES (1,'x',1.50,true,'ab','1 day'),(2,'x',-2.25,false,'b','24:00'),(3,'y',NULL,NULL,NULL,NULL),(4,'y',10.00,true,'ab ','1 mon'),(5,NULL,3.75,false,'',NULL)",
+        "CREATE TABLE u (id int, g text, v int)",
+        "INSERT INTO u VALUES (1,'x',10),(1,'y',20),(2,'x',30),(6,'z',40),(NULL,NULL,50)",
+        "SELECT id, (id, g) > ALL (SELECT id, g FROM u WHERE v < 30) AS r FROM t",
+        "SELECT id, (id, g) < ANY (SELECT id, g FROM u) AS r FROM t",
+        "SELECT id, (id, g) >= ANY (SELECT u.id, u.g FROM u WHERE u.v > t.id * 10) AS r FROM t",
+        "SELECT id, (id, g) <= ALL (SELECT id, g FROM u) AS r FROM t",
+        "SELECT id, (id, g) = ALL (SELECT id, g FROM u WHERE v = 10) AS r FROM t",
+        "SELECT id, (id, g) <> ANY (SELECT id, g FROM u WHERE v = 10) AS r FROM t",
+        "SELECT id, (id, c) < ALL (SELECT 4, 'b'::char(5)) AS r FROM t",
+        "SELECT id, (n, id) > ANY (SELECT 1, 2.5) AS r FROM t",
+        "SELECT id, (id, iv) = ALL (SELECT 1, interval '24 hours') AS r FROM t",
+        "SELECT id, (iv, id) >= ALL (SELECT interval '24 hours', 2) AS r FROM t",
+        "SELECT (id, g) > ALL (SELECT id FROM u) FROM t",
+        "SELECT (id, g) > ALL (SELECT id, g, v FROM u) FROM t",
+        "SELECT (id, g) > ALL (SELECT g, id FROM u) FROM t",
+        "SELECT g LIKE ANY (SELECT g FROM u) FROM t",
+        "SELECT id, id <> ANY (SELECT id FROM u), id = ALL (SELECT 1), id > ALL (SELECT v / 10 FROM u) FROM t",
+        "SELECT DISTINCT (g, b) FROM t",
+        "SELECT DISTINCT (c, n), b FROM t",
+        "SELECT DISTINCT u FROM u",
+        "SELECT DISTINCT u FROM t LEFT JOIN u USING (id)",
+        "SELECT (g, b), count(*) FROM t GROUP BY 1",
+        "SELECT (g, b) AS k, count(*), max(n) FROM t GROUP BY k",
+        "SELECT count(*) FROM t GROUP BY (g, b)",
+        "SELECT (b, g), count(*) FROM t GROUP BY ROLLUP ((g, b))",
+        "SELECT u.*, count(*) FROM u GROUP BY u.id, u.g, u.v",
+        "SELECT count(*) FROM u GROUP BY u",
+        "SELECT u FROM u GROUP BY u",
+        "SELECT id FROM t ORDER BY t DESC LIMIT 2",
+        "SELECT (g, id) AS r FROM t ORDER BY r LIMIT 2",
+        "SELECT (g, id) FROM t ORDER BY 1 DESC LIMIT 2",
+        "SELECT (g, id) FROM t ORDER BY 1 DESC NULLS LAST LIMIT 2",
+        "SELECT u, t.id FROM t LEFT JOIN u USING (id) ORDER BY u, t.id LIMIT 3",
+        "SELECT u, t.id FROM t LEFT JOIN u USING (id) ORDER BY u DESC, t.id LIMIT 3",
+        "SELECT row_number() OVER (ORDER BY id), u FROM u ORDER BY u LIMIT 2",
+        "SELECT count(DISTINCT (g, b)) FROM t",
+        "SELECT count(DISTINCT (g, c)), count(DISTINCT ROW(b)), count(DISTINCT (n, NULL::int)) FROM t",
+        "SELECT g, count(DISTINCT (b, n)) FROM t GROUP BY g",
+        "SELECT count(DISTINCT u), count(u) FROM t LEFT JOIN u USING (id)",
+        "SELECT count(DISTINCT (g, b)) FILTER (WHERE id > 2) FROM t",
+        "SELECT (t).id, (t).g, (u).v FROM t JOIN u ON (t).id = (u).id WHERE (u).v > 10",
+        "SELECT (u).*, 1 AS one FROM u",
+        "SELECT (u).nothing FROM u",
+        "SELECT (ROW(1,'a')).f3",
+        "SELECT max((t).n), (t).g FROM t GROUP BY (t).g",
+        "SELECT (s).k FROM (SELECT id AS k FROM t) s",
+        "SELECT (x).a + 1 FROM (VALUES (1), (2)) x(a)",
+        "SELECT (nothing).a FROM t",
+        "INSERT INTO u VALUES (9,'q',9) RETURNING u",
+        "INSERT INTO u VALUES (9,'q',9), (9,NULL,8) RETURNING u, (id, v), (u).g",
+        "UPDATE u SET v = v + 1 WHERE id = 9 RETURNING u.*, u, ROW(g, v)",
+        "UPDATE u SET v = t.id FROM t WHERE u.id = t.id RETURNING u, (t).g",
+        "DELETE FROM u WHERE id = 9 RETURNING (id, g), u IS NULL, to_jsonb(u)",
+    ),
     "repeated conflicts": (
         "CREATE TABLE k (id int PRIMARY KEY, n int)",
         "INSERT INTO k VALUES (1, 1), (2, 2)",
@@ -77,6 +137,9 @@ def test_maintained_views_of_rows_equal_postgresql(postgres: Connection, tmp_pat
     queries = (
         "SELECT to_jsonb(u) AS j, u::text AS r, u IS NULL AS n FROM u",
         "SELECT t.a, jsonb_agg(u ORDER BY u.g) AS us, count(u) AS n FROM t LEFT JOIN u ON t.a = u.a GROUP BY t.a",
+        "SELECT count(DISTINCT (a, g)) AS n, count(DISTINCT u) AS m, max((u).a) AS a FROM u",
+        "SELECT t.a, (t.a, t.c) > ALL (SELECT a, g FROM u) AS r, (t.a, t.c) <= ANY (SELECT a, g FROM u) AS s FROM t",
+        "SELECT count(*) AS n FROM u GROUP BY u",
     )
     changes = (
         "INSERT INTO u VALUES (1, 'uno'), (3, ''), (NULL, NULL)",
@@ -85,3 +148,23 @@ def test_maintained_views_of_rows_equal_postgresql(postgres: Connection, tmp_pat
     )
     ours, theirs = maintained(TABLES, queries, changes, postgres, tmp_path)
     assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT DISTINCT (g, b) FROM t ORDER BY 1",
+        "SELECT DISTINCT ON (r) (g, b) AS r, id FROM t",
+        "SELECT DISTINCT (b, iv) FROM t",
+        "SELECT count(DISTINCT (b, iv)) FROM t",
+        "SELECT (g, b), count(*) FROM t GROUP BY ROLLUP (1)",
+        "SELECT (g, b) FROM t UNION SELECT (g, b) FROM t",
+        "SELECT r FROM (SELECT (g, b) AS r FROM t) s",
+    ],
+)
+def test_other_rows_as_values_are_refused(text: str, tmp_path: Path) -> None:
+    world = SqlWorld(tmp_path)
+    world.script("CREATE TABLE t (id int, g text, b boolean, iv interval)")
+    with pytest.raises(SqlError, match="row") as raised:
+        world.script(text)
+    assert raised.value.sqlstate == "0A000"

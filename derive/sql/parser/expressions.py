@@ -308,6 +308,8 @@ class PrimaryParser:
         items = reader.list_of(self._expressions.parse)
         reader.expect_symbol(")")
         if len(items) == 1 and reader.accept_symbol("."):
+            if isinstance(items[0], ColumnReference) and len(items[0].parts) == 1 and reader.accept_symbol("*"):
+                return Star(items[0].parts, offset)
             return FieldSelection(items[0], reader.any_name(), offset)
         return items[0] if len(items) == 1 else RowValue(items, offset)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import cycle
 
 from derive.algebra.expression import Column, Expression, Literal
-from derive.algebra.modifier_inference import modifiers_of
+from derive.algebra.modifier_inference import RECORD, modifiers_of
 from derive.algebra.relation import Finishing, Get, Project, Relation, TopK, Window, WindowFunction
 from derive.algebra.rewrite import mentions, rewritten, shifted
 from derive.algebra.types import Type
@@ -43,6 +43,7 @@ from derive.sql.planner.planned import (
 )
 from derive.sql.planner.queries import QueryPlanner, rows_of
 from derive.sql.planner.row_expressions import column_named
+from derive.sql.planner.rows import row_of, row_text
 from derive.sql.planner.scope import NO_SOURCE, VALUES, WHERE, Clause, Frame, Source, VisibleColumn, VisibleTable
 
 _DEFAULT = Clause("DEFAULT expressions", has_own_functions=False)
@@ -237,8 +238,10 @@ class Writer:
             if isinstance(item.expression, Star):
                 star = frame.star(item.expression.qualifier, item.expression.offset)
                 named += [(column.name, column.expression) for column in star]
-            else:
-                named.append((item.name or name_of(item.expression), expressions.known(item.expression)))
+                continue
+            row = row_of(item.expression, frame)
+            value = expressions.known(item.expression) if row is None else row_text(row, expressions, frame, RECORD)
+            named.append((item.name or name_of(item.expression), value))
         relation = projected(source.relation, (*columns, *(value for _, value in named)))
         # A constant that was fitted to its column has lost the modifier of the column.
         pairs = zip(columns, cycle(self.table.columns), strict=False)

@@ -59,7 +59,7 @@ from derive.sql.planner.equal_values import of_one_type, with_spaces, without_sp
 from derive.sql.planner.interfaces import Domain, Expressions, NamedColumn, Names, Queries, limited
 from derive.sql.planner.output import start_of
 from derive.sql.planner.predicates import PredicatePlanner
-from derive.sql.planner.rows import row_of, row_text, without_rows
+from derive.sql.planner.rows import field_of, require_equal_texts, row_of, row_text, without_rows
 from derive.sql.planner.scope import DOMAIN_CHECK, Frame, Source, VisibleColumn
 from derive.sql.planner.set_returning import check_no_rows
 
@@ -190,6 +190,8 @@ class ExpressionPlanner:
                 return self._predicates.plan(node)
             case FunctionCall():
                 call = without_rows(node, self.frame)
+                if call is not node and node.is_distinct and (row := row_of(node.arguments[0], self.frame)):
+                    require_equal_texts(row, self)
                 return self._calls.plan(node) if call is node else self.plan(call)
             case CaseExpression():
                 return self._case(node)
@@ -335,7 +337,11 @@ class ExpressionPlanner:
         return value
 
     def _field(self, node: FieldSelection) -> Expression:
-        """Plan a field of a composite value; only the result of `_pg_expandarray` is one."""
+        """Plan a field of a row, or of the result of `_pg_expandarray`."""
+        row = row_of(node.operand, self.frame)
+        if row is not None:
+            of = node.operand.parts[-1] if isinstance(node.operand, ColumnReference) else "record"
+            return self.plan(field_of(row, node.name, of, node.offset))
         operand = self.plan(node.operand)
         index = EXPANDED_FIELDS.get(node.name)
         if operand.type is not Type.INTEGER_ARRAY or index is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -200,22 +200,23 @@ class PredicatePlanner:
             return negated(self._in_query(node))
         assert isinstance(node.source, Query)
         relation = self._expressions.queries.subquery(node.source, self._expressions.frame)
-        if isinstance(node.operand, RowValue):
-            raise SqlError(
-                "0A000",
-                "ANY and ALL compare rows only by =",
-                offset=node.offset,
-                hint="Write EXISTS (SELECT … WHERE …) with the comparison.",
-            )
-        self._operands(node, relation)
-        operand = self._expressions.plan(node.operand)
-        resolution = resolve_operator(node.symbol, (operand.type, relation.types[0]), node.offset)
-        if resolution.result_type is not Type.BOOLEAN:
-            raise SqlError("42809", "op ANY/ALL (array) requires operator to yield boolean", offset=node.offset)
-        column: Expression = Column(0, relation.types[0])
-        offsets = (start_of(node.operand), node.offset)
-        operand, column = self._coercion.arguments((operand, column), resolution.argument_types, offsets)
-        outcome: Expression = Call(resolution.function, (deepened(operand, 1), column), Type.BOOLEAN)
+        operands = self._operands(node, relation)
+        planned = [self._expressions.plan(item) for item in operands]
+        if len(planned) > 1 and node.symbol not in _COMPARISONS:
+            message = f"operator {node.symbol} is not supported for rows"
+            raise SqlError("0A000", message, offset=node.offset, hint="Compare the columns one by one.")
+
+        def compared_by(symbol: str, index: int) -> Expression:
+            """Return the comparison of an operand with its column of the query."""
+            operand, column = planned[index], Column(index, relation.types[index])
+            resolution = resolve_operator(symbol, (operand.type, column.type), node.offset)
+            if resolution.result_type is not Type.BOOLEAN:
+                raise SqlError("42809", "op ANY/ALL (array) requires operator to yield boolean", offset=node.offset)
+            offsets = (start_of(operands[index]), node.offset)
+            left, right = self._coercion.arguments((operand, column), resolution.argument_types, offsets)
+            return Call(resolution.function, (deepened(left, 1), right), Type.BOOLEAN)
+
+        outcome = _of_rows(node.symbol, len(planned), compared_by)
         outcomes = Project(relation, (negated(outcome) if node.is_all else outcome,))
         is_any = Subquery(SubqueryKind.IN, outcomes, (Literal(1, Type.BOOLEAN),), Type.BOOLEAN)
         return negated(is_any) if node.is_all else is_any
@@ -295,24 +296,29 @@ class PredicatePlanner:
             )
         first, second = node.operands
         left, right = self._pair(first, _fields_of(second, first), node.offset)
-        if node.symbol in _ORDERED:
-            return self._before(node.symbol, left, right, node.offset)
-        parts = [
-            self._expressions.plan(Operation(node.symbol, pair, node.offset)) for pair in zip(left, right, strict=True)
-        ]
-        return connected("and" if node.symbol == "=" else "or", parts)
 
-    def _before(self, symbol: str, left: Sequence[SyntaxNode], right: Sequence[SyntaxNode], offset: int) -> Expression:
-        """Return the comparison of rows by their order: `(a, b) < (c, d)` is `a < c OR (a = c AND b < d)`."""
+        def compared_by(symbol: str, index: int) -> Expression:
+            return self._expressions.plan(Operation(symbol, (left[index], right[index]), node.offset))
 
-        def compared(operator: str, index: int) -> Expression:
-            return self._expressions.plan(Operation(operator, (left[index], right[index]), offset))
+        return _of_rows(node.symbol, len(left), compared_by)
 
-        outcome = compared(symbol, len(left) - 1)
-        for index in range(len(left) - 2, -1, -1):
-            tied = connected("and", [compared("=", index), outcome])
-            outcome = connected("or", [compared(symbol.rstrip("="), index), tied])
-        return outcome
+
+def _of_rows(symbol: str, width: int, compared_by: Callable[[str, int], Expression]) -> Expression:
+    """Return the comparison of two rows: `(a, b) < (c, d)` is `a < c OR (a = c AND b < d)`.
+
+    Args:
+        symbol: the operator.
+        width: number of columns.
+        compared_by: returns the comparison of the columns with an index, by an operator.
+    """
+    if width > 1 and symbol not in _ORDERED:
+        parts = [compared_by(symbol, index) for index in range(width)]
+        return connected("and" if symbol == "=" else "or", parts)
+    outcome = compared_by(symbol, width - 1)
+    for index in range(width - 2, -1, -1):
+        tied = connected("and", [compared_by("=", index), outcome])
+        outcome = connected("or", [compared_by(symbol.rstrip("="), index), tied])
+    return outcome
 
 
 def _fields_of(node: SyntaxNode, other: SyntaxNode) -> SyntaxNode:

@@ -11,6 +11,8 @@ from derive.algebra.expression import Call, Case, Column, Expression, Literal
 from derive.algebra.relation import Filter, Join, OuterJoin, Relation, Side
 from derive.algebra.rewrite import inputs_of
 from derive.algebra.types import Type
+from derive.errors import SqlError
+from derive.functions.scalar.logic import has_equal_data
 from derive.sql.parser.ast import (
     CaseExpression,
     ColumnReference,
@@ -131,7 +133,10 @@ def _may_lack(relation: Relation, index: int | None) -> bool:
 def without_rows(node: FunctionCall, frame: Frame) -> SyntaxNode:
     """Return a call of a function of JSON, or of `count`, with columns in place of rows; another call unchanged."""
     name = node.name.name
-    if name == "count" and len(node.arguments) == 1 and not node.is_distinct:
+    if name == "count" and len(node.arguments) == 1 and node.is_distinct:
+        row = row_of(node.arguments[0], frame)
+        return node if row is None else replace(node, arguments=(_as_text(node.arguments[0]),))
+    if name == "count" and len(node.arguments) == 1:
         row = row_of(node.arguments[0], frame)
         one = NumberLiteral("1", node.offset)
         return node if row is None else replace(node, arguments=(row.unless_null(one),))
@@ -162,6 +167,38 @@ def row_text(row: Row, expressions: Expressions, frame: Frame, function: str = "
     if not row.may_be_null:
         return text
     return Case(((expressions.plan(row.is_null), Literal(None, Type.TEXT)),), text, Type.TEXT)
+
+
+def require_equal_texts(row: Row, expressions: Expressions) -> None:
+    """Check that equal rows have equal texts, and only these.
+
+    Raises:
+        SqlError: a column is an interval, of which equal ones have several texts (0A000).
+    """
+    for item in row.items:
+        if not has_equal_data(expressions.plan(item).type):
+            hint = "Write the columns one by one."
+            raise SqlError("0A000", "DISTINCT of a row with intervals is not supported", offset=row.offset, hint=hint)
+
+
+def field_of(row: Row, name: str, of: str, offset: int) -> SyntaxNode:
+    """Return a field of a row.
+
+    Args:
+        row: the row.
+        name: name of the field.
+        of: name of the type of the row, for messages.
+        offset: offset of the name.
+
+    Raises:
+        SqlError: the row has no such field (42703).
+    """
+    if name not in row.names:
+        message = f'column "{name}" not found in data type {of}'
+        if of == "record":
+            message = f'could not identify column "{name}" in record data type'
+        raise SqlError("42703", message, offset=offset)
+    return row.items[row.names.index(name)]
 
 
 def _as_text(item: SyntaxNode) -> SyntaxNode:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from derive.algebra.expression import Call, Column, Expression, Literal, OuterColumn
 from derive.algebra.modifier_inference import RECORD
@@ -14,13 +15,13 @@ from derive.errors import SqlError
 from derive.functions.aggregates.aggregate_functions import ORDERED_SETS
 from derive.functions.aggregates.library import AGGREGATES as AGGREGATE_FUNCTIONS
 from derive.functions.registry import resolve_operator
-from derive.sql.parser.ast import ColumnReference, Groups, Select, SelectItem, SortItem, Star, SyntaxNode
+from derive.sql.parser.ast import ColumnReference, Groups, NumberLiteral, Select, SelectItem, SortItem, Star, SyntaxNode
 from derive.sql.planner.building import filtered, projected
 from derive.sql.planner.equal_values import compared, distinct_rows, grouped
 from derive.sql.planner.from_clause import TablePlanner
 from derive.sql.planner.interfaces import Body, Queries
 from derive.sql.planner.output import name_of, ordinal_of, output_named, start_of
-from derive.sql.planner.rows import row_of, row_text
+from derive.sql.planner.rows import Row, require_equal_texts, row_of, row_text
 from derive.sql.planner.scope import AGGREGATES, GROUPINGS, ROWS, SELECT, WHERE, WINDOWS, Clause, Frame
 from derive.sql.planner.set_returning import replaced_rows, rows_within, with_rows
 from derive.sql.planner.windows import windowed
@@ -185,13 +186,13 @@ DISTINCT_ON = Clause("DISTINCT ON", has_aggregates=True, has_windows=True, has_r
 
 @dataclass(slots=True)
 class Target:
-    """A column of a projection: its name, expression, references in the expression, offset, and whether it is a row."""
+    """A column of a projection: its name, expression, references in the expression, offset, and the row that it is."""
 
     name: str
     expression: Expression
     references: list[tuple[Expression, int, str]]
     offset: int
-    is_row: bool = False
+    row: Row | None = None
 
 
 class SelectPlanner:
@@ -207,7 +208,7 @@ class SelectPlanner:
     def __init__(self, queries: Queries, select: Select, parent: Frame | None, *, has_rows: bool = False) -> None:
         self._queries = queries
         self._select = select
-        self._has_rows = has_rows and not select.is_distinct
+        self._has_rows = has_rows
         source = TablePlanner(queries).source(select.tables, parent)
         self._frame = Frame(source, parent)
         self._expressions = queries.expressions(self._frame)
@@ -233,6 +234,7 @@ class SelectPlanner:
             self._add_target(item, keeps_unknown=keeps_unknown and is_plain)
         names = tuple(target.name for target in self._targets)
         offsets = tuple(target.offset for target in self._targets)
+        order = [field for item in order for field in self._fields_of_sort(item)]
         sorts = self._sorts(order)
         keys, sets = self._keys()
         having = self._having()
@@ -257,12 +259,14 @@ class SelectPlanner:
         if row is None:
             expression = self._expressions.plan(item.expression)
         else:
+            if self._select.is_distinct:
+                require_equal_texts(row, self._expressions)
             expression = row_text(row, self._expressions, self._frame, RECORD)
         if not keeps_unknown:
             expression = self._queries.coercion.known(expression, start_of(item.expression))
         name = item.name or name_of(item.expression)
         references = self._frame.references[begin:]
-        self._targets.append(Target(name, expression, references, item.offset, is_row=row is not None))
+        self._targets.append(Target(name, expression, references, item.offset, row))
 
     def _add_star(self, star: Star) -> None:
         if not star.qualifier and not self._select.tables:
@@ -287,10 +291,39 @@ class SelectPlanner:
             is_input = any(column.name == node.parts[0] for column in self._frame.source.columns)
             if not (prefers_input and is_input):
                 index = output_named(node, [(target.name, target.expression) for target in shown], clause.name)
-        if index is not None and shown[index].is_row:
+        if index is not None and shown[index].row is not None:
             hint = "Write its columns one by one."
             raise SqlError("0A000", f"{clause.name} of a row is not supported", offset=start_of(node), hint=hint)
         return self._planned(node, clause) if index is None else index
+
+    def _row_meant(self, node: SyntaxNode, *, prefers_input: bool = False) -> Row | None:
+        """Return the row that an item of ORDER BY or GROUP BY means by its name or number; None for another item."""
+        if isinstance(node, ColumnReference) and len(node.parts) == 1:
+            is_input = any(column.name == node.parts[0] for column in self._frame.source.columns)
+            if prefers_input and is_input:
+                return None
+            named = [target for target in self._targets if target.name == node.parts[0]]
+            return named[0].row if named else row_of(node, self._frame)
+        if isinstance(node, NumberLiteral) and node.text.isdigit() and 1 <= int(node.text) <= len(self._targets):
+            return self._targets[int(node.text) - 1].row
+        return None
+
+    def _fields_of_sort(self, item: SortItem) -> list[SortItem]:
+        """Return an item of ORDER BY; the fields of a row in its place."""
+        row = None if item.is_field else self._row_meant(item.expression)
+        if row is None or self._select.is_distinct:
+            return [item]
+        missing = [SortItem(row.is_null, item.is_descending, item.nulls_first, item.offset, is_field=True)]
+        fields = [SortItem(field, item.is_descending, None, item.offset, is_field=True) for field in row.items]
+        return (missing if row.may_be_null else []) + fields
+
+    def _fields_of_group(self, node: SyntaxNode) -> tuple[SyntaxNode, ...]:
+        """Return a node of GROUP BY; the fields of a row in its place."""
+        row = self._row_meant(node, prefers_input=True)
+        if row is not None and self._select.groups is not None and self._select.groups.sets:
+            hint = "Write its columns one by one."
+            raise SqlError("0A000", "a row in grouping sets is not supported", offset=start_of(node), hint=hint)
+        return (node,) if row is None else row.items
 
     def _sorts(self, order: Sequence[SortItem]) -> list[int]:
         """Return the index of a target for each ORDER BY item; hidden targets are added for new expressions."""
@@ -317,15 +350,18 @@ class SelectPlanner:
         """Return the grouping keys, and the grouping sets as indexes of keys."""
         keys: list[Expression] = []
         groups = self._select.groups or Groups(())
+        fields = {node: self._fields_of_group(node) for node in groups.nodes}
         indexes: dict[SyntaxNode, int] = {}
-        for node in groups.nodes:
+        for node in chain.from_iterable(fields.values()):
             index = self._index_of(node, GROUP_BY, prefers_input=True)
             target = self._targets[index] if isinstance(index, int) else index
             self._check_key(target, node)
             if target.expression not in keys:
                 keys.append(target.expression)
             indexes[node] = keys.index(target.expression)
-        sets = [tuple(dict.fromkeys(indexes[node] for node in nodes)) for nodes in groups.sets]
+        sets = [
+            tuple(dict.fromkeys(indexes[field] for node in nodes for field in fields[node])) for nodes in groups.sets
+        ]
         if groups.is_distinct:
             sets = [*{frozenset(chosen): chosen for chosen in reversed(sets)}.values()]
         return keys, sets
