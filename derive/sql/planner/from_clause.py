@@ -332,7 +332,7 @@ class _Unnesting:
         results: list[Expression] = []
         for index, aggregate in enumerate(aggregates):
             column = Column(2 * self._count + index, aggregate.type)
-            is_count = aggregate.function.startswith("count")
+            is_count = aggregate.function.startswith(("count", "regr_count"))
             zero = Literal(0, aggregate.type)
             results.append(Call("coalesce", (column, zero), aggregate.type) if is_count else column)
         return Project(outer, (*self._keys, *results))

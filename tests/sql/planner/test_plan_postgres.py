@@ -187,6 +187,7 @@ ACCEPTED = [
     'select t.a, q.* from t, lateral (select u.f, d.s from u left join d on d."A" = u.a and d.s > t.a where u.a = t.a) q',
     "select t.a, q.* from t, lateral (select count(*) c, max(u.n) m from u where u.a = t.a having count(*) > 0) q",
     "select t.a, q.* from t, lateral (select u.a, count(*) from u where u.a > t.a group by u.a) q",
+    "select t.a, q.* from t, lateral (select regr_count(u.a, t.a) c, regr_sxx(u.a, t.a) x from u where u.a = t.a) q",
     "select t.a, q.* from t left join lateral (select u.f from u where u.a = t.a) q on q.f = 'p'",
     "select t.a, q.* from t, lateral (values (t.a), (t.a + 1)) q(v)",
     "select t.a, q.* from t, lateral (select r.z from u, lateral (select u.a + t.a as z) r where u.a = t.a) q",
