@@ -66,7 +66,7 @@ from derive.storage.table_types import (
     in_order,
 )
 from derive.storage.timeline import Timeline, assign_up_to, require_unassigned
-from derive.time import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME, FOREVER
 from derive.time.positions import Segment
 
 if TYPE_CHECKING:
@@ -422,7 +422,7 @@ class Tables:
                 advanced.setdefault(update.end, []).append(update.id)
             for end, identifiers in advanced.items():
                 advance_uppers(db, identifiers, end)
-            ends = [update.end for update in updates if update.end < END_OF_TIME]
+            ends = [update.end for update in updates if update.end < FOREVER]
             assign_up_to(db, max(ends, default=BEGINNING) - 1)
             return nothing
 

@@ -14,6 +14,9 @@ BEGINNING = 0
 END_OF_TIME = 1 << 62
 """A frontier later than every timestamp; a read delay can be added without an overflow."""
 
+FOREVER = END_OF_TIME - 1
+"""The `upper` of a view of constants, whose rows are known at all times; at `END_OF_TIME`, a table was dropped."""
+
 
 def tick_begin(clock: int, tick: int) -> int:
     """Return the last tick boundary at or before `clock`."""

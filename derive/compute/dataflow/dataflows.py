@@ -31,6 +31,7 @@ from derive.compute.plans.plan import Plan
 from derive.compute.plans.planning import pruned
 from derive.errors import FlowError, FrontierError, SlowViewError
 from derive.failpoint import reach
+from derive.time import END_OF_TIME
 
 MOST_UPDATES = 20_000
 """Approximate number of updates after which a transaction ends."""
@@ -362,12 +363,13 @@ class Dataflows:
     def _group_for(self, sources: frozenset[GlobalId], upstream: Sequence[Dataflow]) -> DataflowGroup | None:
         """Return the group for a new dataflow; None if a new group is needed.
 
-        A group that reads other groups of the same sources does so from its start, so no group waits for itself.
+        A group that reads other groups of the same sources does so from its start, so no group waits for itself. A
+        group of constants is at the end of time, where a new dataflow would not be readable at the present.
         """
         among = {dataflow.group.id for dataflow in upstream if dataflow.group.sources == sources}
         if len(among) > 1:
             return None
-        groups = [group for group in self._groups.values() if group.sources == sources]
+        groups = [group for group in self._groups.values() if group.sources == sources and group.upper < END_OF_TIME]
         return next((group for group in groups if not among or group.id in among), None)
 
     def _begin(

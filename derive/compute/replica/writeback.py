@@ -26,7 +26,7 @@ from derive.relations.table_rows import TableRows
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.storage.table_types import ErrorUpdate, RowUpdate, Table, TableUpdate
-from derive.time import END_OF_TIME
+from derive.time import END_OF_TIME, FOREVER
 
 _PATIENCE_SECONDS = 0.1
 """Seconds for which other views wait for the first rows of a view."""
@@ -134,6 +134,7 @@ class Writeback:
         """
         table = self._store.tables.table(identifier)
         since, upper = instance.frontiers(identifier)
+        upper = min(upper, FOREVER)
         if table is None or table.upper >= END_OF_TIME or upper <= max(since, table.upper):
             return None, None
         begin = max(since, table.upper)

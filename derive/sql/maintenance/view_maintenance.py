@@ -26,7 +26,7 @@ from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import ids_of
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog
-from derive.time import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME, FOREVER
 
 RETENTION = 60_000_000
 """Retention of maintained views, in microseconds; older times are evaluated from Storage."""
@@ -189,7 +189,8 @@ class Maintenance:
         for identifier in desired.views:
             table = self._store.tables.table(identifier)
             if table is not None and table.upper < END_OF_TIME:
-                times[identifier] = max(table.since, table.upper - 1)
+                # A view of constants is written for ever, and must be read now.
+                times[identifier] = table.since if table.upper >= FOREVER else max(table.since, table.upper - 1)
         sources = {identifier: desired.sources(identifier) for identifier in times}
         before: dict[GlobalId, int] = {}
         while before != times:
@@ -231,6 +232,8 @@ class Maintenance:
         if isinstance(export, Materialized) and written is None:
             return None  # the view is being dropped
         since, upper = frontiers(desired.sources(identifier))
+        if upper >= FOREVER:
+            upper = self._store.timeline.time() + 1
         time = upper - 1 if written is None else written
         if isinstance(export, Index):
             time = min(time if held is None else held, upper - 1)
@@ -277,7 +280,7 @@ class Maintenance:
         for identifier in controller.ids():
             with suppress(FlowError):
                 since, upper = controller.frontiers(identifier)
-                frontiers[identifier] = max(since, upper - 1 - RETENTION)
+                frontiers[identifier] = max(since, min(upper - 1, present) - RETENTION)
                 if identifier not in self._created:
                     frontiers[identifier] = present  # a tail: up to its progress
                 elif (dataflow := controller.dataflow(identifier)) is not None:

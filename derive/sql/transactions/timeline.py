@@ -23,7 +23,7 @@ from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError, SqlError
 from derive.sql.transactions.writes import Write, tables_of
 from derive.storage.metadata.definitions import Definitions
-from derive.time import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME, FOREVER
 
 Check: TypeAlias = Callable[[int], Awaitable[None]]
 """A function that raises an error if a write may not happen at a time."""
@@ -200,6 +200,8 @@ class Timeline:
             await self._storage_clock.seal(ids, await self._storage_clock.present() - 1)
         while True:
             since, upper = await self._storage_clock.frontiers(ids)
+            if upper >= FOREVER:
+                return max(since, await self._storage_clock.present() - 1)
             if upper > since:
                 return upper - 1
             await self.reach(ids, since)

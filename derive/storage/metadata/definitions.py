@@ -29,7 +29,7 @@ from derive.storage.metadata.tables import (
 )
 from derive.storage.metadata.transaction import Transaction
 from derive.storage.table_types import GlobalId, Table, TableColumn
-from derive.time import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME, FOREVER
 
 
 class StoredItem(NamedTuple):
@@ -172,7 +172,7 @@ def _first_time(db: Transaction, inputs: Collection[GlobalId], clock: int) -> in
         if frontiers is None:
             return BEGINNING + 1
         since, upper = max(since, frontiers[0]), min(upper, frontiers[1])
-    return max(since, upper - 1, BEGINNING + 1) if upper < END_OF_TIME else clock
+    return max(since, upper - 1, BEGINNING + 1) if upper < FOREVER else clock
 
 
 def free(db: Transaction, name: str) -> None:

@@ -1,0 +1,58 @@
+"""Materialized views of constants: their rows never change, and are known at all times."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sql_world import Client, SqlWorld
+from test_view_errors import until_stored
+
+import derive
+from derive.contents.reads import ReadOptions, read_rows
+from derive.sql.coordinator import Coordinator
+from derive.time import END_OF_TIME
+
+DEFINITIONS = (
+    "CREATE MATERIALIZED VIEW c AS SELECT x AS a FROM generate_series(1, 3) AS x",
+    "CREATE TABLE t (k int)",
+    "INSERT INTO t VALUES (7)",
+    "CREATE MATERIALIZED VIEW total AS SELECT sum(a) AS total FROM c",
+    "CREATE MATERIALIZED VIEW pairs AS SELECT a, k FROM c, t",
+)
+
+
+def test_constant_views_have_their_rows_in_other_processes_and_after_restarts(world: SqlWorld) -> None:
+    async def begin(coordinator: Coordinator) -> None:
+        coordinator.own()
+        await Client(coordinator).script(*DEFINITIONS)
+        await until_stored(coordinator, "c", "total")
+
+    async def resume(coordinator: Coordinator) -> None:
+        coordinator.own()
+        client = Client(coordinator)
+        await client("INSERT INTO t VALUES (8)")
+        assert await client("SELECT a, k FROM pairs ORDER BY 1, 2 LIMIT 2") == [("1", "7"), ("1", "8")]
+        assert await client("SELECT total FROM total") == [("6",)]
+        assert await client("SELECT mz_now() < '2100-01-01' FROM t LIMIT 1") == [("t",)]
+        with derive.open(world.data, source=world.folder / "flow.yaml") as flow:
+            rows = await asyncio.to_thread(flow.sql, "SELECT a, total FROM c, total ORDER BY a")
+            assert [tuple(map(int, row)) for row in rows] == [(1, 6), (2, 6), (3, 6)]
+        table = coordinator.store.tables.find("sql/public/total")
+        assert table is not None
+        assert table.since < table.upper < END_OF_TIME
+        parts = read_rows(coordinator.store, table.spec, ReadOptions())
+        assert [text for part in parts for text in part.texts.to_pylist()] == ['{"total":6}']
+
+    world.within(begin)
+    world.within(resume)
+    world.within(resume_alone)
+
+
+async def resume_alone(coordinator: Coordinator) -> None:
+    """Maintain the constant views without a relation that changes."""
+    coordinator.own()
+    client = Client(coordinator)
+    await client("DROP MATERIALIZED VIEW pairs")
+    reported: set[tuple[str | None, ...]] = set()
+    while reported != {("c", None), ("total", None)}:
+        reported = {(name, error) for name, _, error, *_ in await client("SHOW MAINTENANCE")}
