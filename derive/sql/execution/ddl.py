@@ -292,8 +292,7 @@ class _Definer:
         schema = self._schema_of(statement.name)
         former = self._objects.find(schema, statement.name.name)
         if statement.or_replace and former is not None and former.kind is kind is ObjectKind.VIEW:
-            if self._objects.users([former.id]):
-                raise SqlError("2BP01", f"cannot replace view {former.name}: others depend on it")
+            self._require_replaceable(former, names)
             replaced = (former.id,)
         else:
             skipped = self._skipped(statement.name, is_welcome=statement.if_not_exists)
@@ -322,6 +321,16 @@ class _Definer:
         item = Item(provisional_id(), kind, schema, name, columns, definition, names.bindings, names.read)
         add_change(self._state, item, removed=replaced)
         return Result(lambda _: tag, notices=notices)
+
+    def _require_replaceable(self, view: Item, names: RecordedNames) -> None:
+        """Raise an error if a view cannot be replaced by a query of the named relations."""
+        if view.id in names.bindings.values():
+            message = f'infinite recursion detected in rules for relation "{view.name}"'
+            hint = "Create a view of another name, or use WITH RECURSIVE."
+            raise SqlError("42P17", message, hint=hint)
+        if users := self._objects.users([view.id]):
+            hint = "Use DROP … CASCADE, and create the dependents again."
+            raise _depended("view", view, users, verb="replace", hint=hint)
 
     async def _create_index(self, statement: CreateIndex) -> Result:
         named = relation_named(statement.relation, self._objects)

@@ -19,7 +19,7 @@ from derive.sql.catalog.snapshot import Objects
 from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.building import columns_of
-from derive.sql.planner.dependencies import has_recursion, ids_of
+from derive.sql.planner.dependencies import has_recursion, ids_of, types_read
 from derive.sql.planner.index_keys import expressions_of
 from derive.storage.store import Store
 from derive.time import BEGINNING, END_OF_TIME
@@ -262,10 +262,12 @@ class Maintained:
     def _moved(self, relation: Relation, finishing: Finishing) -> tuple[Relation, Finishing] | None:
         """Return a query over dataflows; None if a relation has no dataflow, or the query reads no relation.
 
-        The dataflow of a dropped index is not read, because its table may have other columns since.
+        The rows of a statement that writes have none. The dataflow of a dropped index is not read, because its table
+        may have other columns since.
         """
         places = self.desired.places
-        if not self._computing.is_owner or not (ids := ids_of(relation)) or not ids <= places.keys():
+        ids = types_read(relation).keys()
+        if not self._computing.is_owner or not ids or not ids <= places.keys():
             return None
         if has_recursion((relation, finishing)) or not {places[one] for one in ids} <= self._objects().items.keys():
             return None

@@ -164,7 +164,7 @@ class _AlterPlanner:
             condition_of(table, key.condition)
 
         def replacement(part: Expression, _: int) -> Expression | None:
-            return self._values[part.index] if isinstance(part, Column) else None
+            return replace(self._values[part.index], type=part.type) if isinstance(part, Column) else None
 
         values = [
             rewritten(generated[index], replacement) if index in generated else value

@@ -253,7 +253,12 @@ class CallPlanner:
             raise SqlError("0A000", message, offset=node.offset, hint="Write the expression of the function.")
         offsets = [start_of(argument) for argument in node.arguments]
         arguments = self._coercion.arguments(values, [kind for _, kind in function.arguments], offsets)
-        return inlined(function, arguments, node.offset)
+        return inlined(function, [self._plain(argument) for argument in arguments], node.offset)
+
+    def _plain(self, value: Expression) -> Expression:
+        """Return an argument of a function in SQL: a text has no length, which the body would show as spaces."""
+        is_modified = value.type is Type.TEXT and self._expressions.frame.modifier_of(value) is not None
+        return Call("plain_text_text", (value,), Type.TEXT) if is_modified else value
 
     def _special(self, name: str, values: list[Expression], node: FunctionCall) -> Expression | None:
         """Return a keyword's value, `pg_typeof`, or the cast that a call like `date(x)` means; None for other calls."""
@@ -495,7 +500,7 @@ def inlined(function: NamedFunction, arguments: Sequence[Expression], offset: in
         if not isinstance(part, Parameter):
             return None
         counts[part.index] += 1 if depth == 0 else 2
-        return deepened(arguments[part.index], depth)
+        return replace(deepened(arguments[part.index], depth), type=part.type)
 
     value = rewritten(function.body, replacement)
     for argument, count in zip(arguments, counts, strict=True):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import cycle
 
 from derive.algebra.expression import Column, Expression, Literal
 from derive.algebra.modifier_inference import RECORD, modifiers_of
 from derive.algebra.relation import Finishing, Get, Project, Relation, TopK, Window, WindowFunction
 from derive.algebra.rewrite import mentions, rewritten, shifted
-from derive.algebra.types import Type
+from derive.algebra.types import Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.scalar.text import quoted_literal
 from derive.sql.parser.ast import Alias, DefaultMarker, QualifiedName, SelectItem, Star, SyntaxNode, Values
@@ -172,7 +173,7 @@ class Writer:
             message += f" but expression is of type {value.type.value}"
             hint = "You will need to rewrite or cast the expression."
             raise SqlError("42804", message, offset=offset, hint=hint)
-        return self.queries.coercion.fitted(cast, column.modifier)
+        return replace(self.queries.coercion.fitted(cast, column.modifier))  # apart from the column that it may be
 
     def set_columns(
         self, frame: Frame, assignments: Sequence[Assignment], old: Sequence[Expression]
@@ -201,7 +202,8 @@ class Writer:
         """Return a row with the values of its generated columns."""
 
         def replacement(part: Expression, _: int) -> Expression | None:
-            return values[part.index] if isinstance(part, Column) else None
+            # A column that is only relabeled, as from smallint to integer, has the type of the label.
+            return replace(values[part.index], type=part.type) if isinstance(part, Column) else None
 
         return [
             rewritten(self._generated[index], replacement) if index in self._generated else value
@@ -243,12 +245,10 @@ class Writer:
             value = expressions.known(item.expression) if row is None else row_text(row, expressions, frame, RECORD)
             named.append((item.name or name_of(item.expression), value))
         relation = projected(source.relation, (*columns, *(value for _, value in named)))
-        # A constant that was fitted to its column has lost the modifier of the column.
-        pairs = zip(columns, cycle(self.table.columns), strict=False)
-        declared = {id(value): column.modifier for value, column in pairs}
+        declared = {id(value): column for value, column in zip(columns, cycle(self.table.columns), strict=False)}
         modifiers = modifiers_of(relation)[len(columns) :]
         return relation, tuple(
-            PlannedColumn(name, value.type, declared.get(id(value)) or modifier)
+            PlannedColumn(name, value.type, _modifier(declared.get(id(value)), modifier))
             for (name, value), modifier in zip(named, modifiers, strict=True)
         )
 
@@ -271,6 +271,17 @@ class Writer:
     def places(self, new: int) -> tuple[tuple[int, int, int], ...]:
         """Return `PlannedWrite.numbered` for rows whose new rows begin at `new`, followed by the flags."""
         return tuple((index, new + index, new + self.width + place) for place, index in enumerate(self._identities))
+
+
+def _modifier(column: NamedColumn | None, inferred: TypeModifier | None) -> TypeModifier | None:
+    """Return the modifier of a RETURNING column, which may be a column of the table.
+
+    A constant that was fitted to its column has lost the modifier of the column; a text of `char(n)` has another one
+    than its column.
+    """
+    if column is None:
+        return inferred
+    return column.modifier if column.type is Type.TEXT else column.modifier or inferred
 
 
 def _kind_of(column: NamedColumn) -> str:
