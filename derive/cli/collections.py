@@ -113,11 +113,15 @@ def collection_row(store: Maintainable, catalog: CatalogSpec, name: str, key: Se
     from derive.document.clock import format_rfc3339
 
     known, frontiers = store.collection(name), store.history.frontiers(name)
+    identifier = store.tables.id_of(name)
+    stored = known.documents if known else 0
+    if name not in catalog.collections and identifier is not None:
+        stored = store.tables.updates_of([identifier])  # the last rows of a table may be in no file
     return {
         "collection": name,
-        "id": store.tables.id_of(name),
+        "id": identifier,
         "key": ", ".join(key),
-        "documents": known.documents if known else 0,
+        "documents": stored,
         "segments": known.segments if known else 0,
         "bytes": known.bytes if known else 0,
         "since": format_rfc3339(known.since) if known else None,

@@ -599,6 +599,10 @@ class Mark:
     kind: str
 
 
+_MODERATE = 1600
+"""Greatest width of a picture that stays readable when a page makes it as narrow as a wide window."""
+
+
 def svg_element(graph: FlowGraph, marks: Mapping[str, Mark] | None = None, label: str = "Data flow") -> str:
     """Return the picture as an SVG element, which can be embedded in HTML.
 
@@ -613,9 +617,9 @@ def svg_element(graph: FlowGraph, marks: Mapping[str, Mark] | None = None, label
     width = max(layout.width, _LEGEND_WIDTH) if feedback else layout.width
     height = layout.height + (_LEGEND_HEIGHT if feedback else 0)
     size = f'width="{_n(width)}" height="{_n(height)}" viewBox="0 0 {_n(width)} {_n(height)}"'
-    role = "img" if marks is None else "group"
+    role, kind = ("img", "flow") if marks is None else ("group", "flow moderate" if width <= _MODERATE else "flow")
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="flow" role="{role}" aria-label="{text_of(label)}" {size}>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" role="{role}" aria-label="{text_of(label)}" {size}>',
         *([f"<style>\n{STYLE}</style>"] if marks is None else []),
         *(_wire(wire) for wire in layout.wires),
         *(_box(box, None if marks is None else marks[box.node.name]) for box in layout.boxes),
@@ -709,7 +713,7 @@ def _node_title(node: Node) -> str:
 def flow_title(flow: Flow) -> str:
     """Return the description of a flow in one line, used as a tooltip."""
     mark = " (feedback)" if flow.feedback else ""
-    return f"{flow.label}: {flow.source} → {flow.target}{mark}; {', '.join(flow.notes)}"
+    return "; ".join(filter(None, [f"{flow.label}: {flow.source} → {flow.target}{mark}", ", ".join(flow.notes)]))
 
 
 _PAGE_STYLE = """\

@@ -174,4 +174,6 @@ def command(
         note("serving pages until Ctrl-C; open the URL in a browser")
 
     permissions = Permissions(runs_tests=allow_tests, writes=allow_writes)
-    serve(Folder(source, data), permissions, address, announce)
+    folder = Folder(source, data)
+    folder.require_catalog()
+    serve(folder, permissions, address, announce)

@@ -394,8 +394,11 @@ class Materialization:
                     position=item.position,
                     hint=f"delete the remaining rows of the endpoint, and start over: flowctl reset --task {spec.name}",
                 )
-        when = ", ".join(f"'{key}' from {format_rfc3339(max(at, BEGINNING))}" for key, at in sorted(positions.items()))
-        self._log.write("info", f"the endpoint has lost rows, which are stored again: {when}")
+        when = ", ".join(
+            f"'{key}' from {format_rfc3339(at) if at > BEGINNING else 'the beginning'}"
+            for key, at in sorted(positions.items())
+        )
+        self._log.write("info", f"the endpoint is behind the task, so rows are stored from its position on: {when}")
 
     def _plan(self, transaction: Transaction, ready: _Ready) -> StorePlan:
         """Return the plan of a transaction, for workers."""

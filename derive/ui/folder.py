@@ -46,6 +46,7 @@ class Overview:
         documents: number of stored documents by collection.
         present: present time of the data folder, in microseconds.
         instances: the record of a SQL server; None without one.
+        runs: number of processes that run tasks.
     """
 
     version: str
@@ -55,6 +56,7 @@ class Overview:
     documents: Mapping[str, int]
     present: int
     instances: Record | None
+    runs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,15 @@ class Folder:
         self._overview: Overview | None = None
         self._overview_catalog: CatalogSpec | None = None
         self._overview_facts: object = None
+
+    def require_catalog(self) -> None:
+        """Raise the error of a missing catalog; a page shows the errors of a wrong one.
+
+        Raises:
+            CatalogError: the root file is missing.
+        """
+        if self.has_catalog and not self.source.exists():
+            _load(self.source)
 
     def catalog(self) -> CatalogSpec:
         """Return the catalog; its files are read again after an edit.
@@ -139,7 +150,8 @@ class Folder:
         quarantines = [sorted(store.quarantined(name).items()) for name in catalog.derivations]
         record = read_record(self.path)
         instances = [(one["name"], one["reason"], len(one["dataflows"])) for one in record.instances] if record else []
-        return catalog, [one and one.documents for one in known], tasks, quarantines, instances
+        runners = store.task_capabilities.runners(catalog.tasks)
+        return catalog, [one and one.documents for one in known], tasks, quarantines, instances, runners
 
     def overview(self, *, fresh: bool = True) -> Overview:
         """Return the state of all tasks; requests between two commits, and within a second, share one.
@@ -172,18 +184,32 @@ class Folder:
             {name: collection.documents if collection else 0 for name, collection in known.items()},
             store.timeline.present(),
             read_record(self.path),
+            len(store.task_capabilities.runners(catalog.tasks)),
         )
 
     def collections(self) -> list[dict[str, Any]]:
-        """Return a row for each collection and table, as `flowctl collections list` does."""
+        """Return a row for each collection and table, as `flowctl collections list` does, with its `kind`."""
         from derive.protocol.collection import is_internal
 
         catalog, store = self.catalog(), self.store()
+        kinds = {name: "derived" if name in catalog.derivations else "ingested" for name in catalog.collections}
+        kinds |= self.sql_relations()
         keys = {name: spec.key for name, spec in catalog.collections.items()}
         keys |= {table.name: table.key for table in store.tables.all() if not is_internal(table.name)}
-        return [collection_row(store, catalog, name, key) for name, key in keys.items()]
+        rows = [collection_row(store, catalog, name, key) for name, key in keys.items()]
+        return [{**row, "kind": kinds.get(row["collection"], "table")} for row in rows]
+
+    def sql_relations(self) -> dict[str, str]:
+        """Return the kinds of the tables, sources and views of SQL, by the names that tables have in Storage."""
+        items = self.store().sql_catalog.read()[1]
+        return {
+            f"sql/{item.schema}/{item.name}": item.kind
+            for item in items
+            if item.kind in _RELATIONS and not item.schema.startswith("pg_temp")
+        }
 
 
+_RELATIONS = frozenset({"table", "source", "view", "materialized view"})
 _FRESH = 1_000_000
 """Age in microseconds of an overview that another request may get."""
 

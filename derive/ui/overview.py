@@ -35,6 +35,7 @@ def show(request: Request) -> Response:
         "picture_has_nodes": bool(graph.nodes),
         "tasks": overview.tasks,
         "reasons": reasons,
+        "runs": overview.runs,
         "instances": instances,
     }
     return page(request, "catalog.html", values)
@@ -47,6 +48,11 @@ def _facts(overview: Overview) -> Iterator[str]:
     states = [task.row["state"] for task in overview.tasks.values()]
     counts = {state: states.count(state) for state in ("failed", "waiting", "behind", "delayed")}
     yield from (f"{count:,} {state}" for state, count in counts.items() if count)
+    if overview.runs:
+        yield counted(overview.runs, "run")
+    away = [one for one in (overview.instances.instances if overview.instances else ()) if one["process"] is None]
+    if away:
+        yield f"{counted(len(away), 'instance')} not connected"
     yield f"as of {format_rfc3339(overview.present)[:19].replace('T', ' ')} UTC"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
@@ -85,6 +86,19 @@ def duration(micros: float) -> str:
     return f"{micros:.1f} µs"
 
 
+_EXCERPT = re.compile(r" *\d* \| ")
+
+
+def excerpt(text: str) -> list[tuple[bool, str]]:
+    r"""Return the parts of an error: whether a part is an excerpt, whose marks are below its text, and its lines.
+
+    >>> excerpt("error: x\n  --> a.yaml:3:1\n3 | abc\n  | ^ y")
+    [(False, 'error: x\n  --> a.yaml:3:1'), (True, '3 | abc\n  | ^ y')]
+    """
+    parts = groupby(text.split("\n"), lambda line: _EXCERPT.match(line) is not None)
+    return [(is_excerpt, "\n".join(lines)) for is_excerpt, lines in parts]
+
+
 def event(name: str, text: str) -> str:
     r"""Return a server-sent event.
 
@@ -93,6 +107,18 @@ def event(name: str, text: str) -> str:
     """
     lines = "".join(f"data: {line}\n" for line in re.split("\r\n|\r|\n", text))
     return f"event: {name}\n{lines}\n"
+
+
+def sql_name(name: str) -> str:
+    """Return the name that SQL shows for a collection, or for a table or view, by its name in Storage.
+
+    >>> sql_name("shop/orders"), sql_name("sql/public/notes"), sql_name("sql/own/notes")
+    ('shop/orders', 'notes', 'own.notes')
+    """
+    if not name.startswith("sql/"):
+        return name
+    schema, _, relation = name.removeprefix("sql/").partition("/")
+    return relation if schema == "public" else f"{schema}.{relation}"
 
 
 def select_of(name: str) -> str:
@@ -122,6 +148,8 @@ def _environment() -> Environment:
         duration=duration,
         shell=shlex.quote,
         query=select_of,
+        sql_name=sql_name,
+        excerpt=excerpt,
     )
     return environment
 
@@ -147,7 +175,8 @@ def page(
         headers: further headers of the response.
     """
     place = str(request.app.state.folder.path)
-    defaults = {"pages": PAGES, "place": place, "version": None}
+    layout = "part.html" if "hx-request" in request.headers else "base.html"  # of a part of a page
+    defaults = {"pages": PAGES, "place": place, "version": None, "layout": layout}
     text: str = _TEMPLATES.get_template(template).render({**defaults, **values})
     return HTMLResponse(text, status, {"cache-control": "no-store", **headers})
 

@@ -17,7 +17,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from derive.cli.console import render_error
 from derive.cli.sql import numeric_types
 from derive.errors import FlowError, SqlError, UsageError
-from derive.protocol.collection import is_internal
 from derive.ui.access import Permissions
 from derive.ui.folder import Folder
 from derive.ui.plan_picture import plan_picture
@@ -183,8 +182,8 @@ async def show(request: Request) -> Response:
     def rendered() -> Response:
         values: dict[str, Any] = {"title": "SQL", "page": "SQL", "text": text, "answers": run.answers, "error": error}
         values |= {"seconds": seconds, "permissions": permissions}
-        tables = [table.name for table in folder.store().tables.all() if not is_internal(table.name)]
-        return page(request, "sql.html", {**values, "names": [*folder.catalog().collections, *tables]})
+        names = {**dict.fromkeys(folder.catalog().collections, "collection"), **folder.sql_relations()}
+        return page(request, "sql.html", {**values, "names": names})
 
     return await asyncio.to_thread(rendered)
 

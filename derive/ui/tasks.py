@@ -173,8 +173,13 @@ def _endpoint(catalog: CatalogSpec, spec: MaterializationSpec) -> str:
 def _described(entry: Entry) -> dict[str, Any]:
     """Return an entry of a log with its further fields as one text."""
     known = ("at", "level", "task", "message")
-    rest = " ".join(f"{name}={value}" for name, value in entry.items() if name not in known)
+    rest = " ".join(f"{name}={_rounded(value)}" for name, value in entry.items() if name not in known)
     return {**{name: entry.get(name, "") for name in known}, "rest": rest}
+
+
+def _rounded(value: Any) -> Any:
+    """Return a value of a log; a fraction has at most three decimals."""
+    return round(value, 3) if isinstance(value, float) else value
 
 
 def show_state(request: Request) -> Response:

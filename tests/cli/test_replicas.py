@@ -231,7 +231,7 @@ def test_unusable_instances_report_the_reason(tmp_path: Path) -> None:
             (other, (), "serves another data folder"),
             (guarded, ("--compute-token-file", secrets[1]), "the token is wrong"),
             (guarded, (), "the token is wrong"),
-            ("127.0.0.1:9", (), "Connection refused"),
+            ("127.0.0.1:9", (), "no instance listens at its address"),
         ):
             with (
                 serve(tmp_path / "mine", "--instance", address, *options) as served,

@@ -11,6 +11,7 @@ from conftest import World
 from derive.errors import FencedError, FrontierError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit
+from derive.storage.metadata.process import this_process
 from derive.time.positions import Place, Segment
 
 pytestmark = pytest.mark.both_databases
@@ -77,9 +78,11 @@ def test_task_without_collections_holds_no_upper(world: World) -> None:
     world.store.commit_task(capability, commit_of(4_000_000))
 
     assert world.store.task_capabilities.is_running(TASK)
+    assert world.store.task_capabilities.runners([TASK, "t/unknown"]) == {this_process()}
     assert world.store.seal(["t/one"], 9_000_000) == {"t/one": 9_000_000}
     world.store.release_task(capability)
     assert not world.store.task_capabilities.is_running(TASK)
+    assert world.store.task_capabilities.runners([TASK]) == set()
 
 
 def test_positions_step_back_only_if_permitted(world: World) -> None:

@@ -68,10 +68,20 @@ def client(folder: Path) -> Iterator[TestClient]:
 @pytest.mark.parametrize(
     ("url", "facts"),
     [
-        ("/", ["<svg", "shop/spending", "5 documents", "failed", 'href="/tasks/shop/broken"', "1 quarantined"]),
-        ("/collections", ["shop/orders", "/customer", "yes"]),
+        (
+            "/",
+            [
+                "<svg",
+                "5 documents",
+                "failed",
+                'href="/tasks/shop/broken"',
+                "1 quarantined",
+                "No run works on this folder",
+            ],
+        ),
+        ("/collections", ["shop/orders", "/customer", "ingested", "derived"]),
         ("/collections/shop/orders", ["ingestion", "shop/spending</bdi>", "JSON Schema"]),
-        ("/collections/shop/spending", ["customer", "key", "Held by readers"]),
+        ("/collections/shop/spending", ["customer", "key", "Readers and writers", "reader: <bdi>shop/reports from"]),
         ("/tasks", ["shop/reports", "shop/broken", "idle"]),
         ("/tasks/shop/spending", ["INSERT INTO seen", "flow.yaml:", "Migration 1", "committed", "s a document"]),
         ("/tasks/shop/spending", ["<dt>Published</dt><dd>3</dd>", "<dt>Time per document</dt>"]),
@@ -267,10 +277,14 @@ def test_permitted_statements_write(tmp_path: Path) -> None:
 
 def test_tables_of_sql_lead_to_a_query(tmp_path: Path) -> None:
     write_catalog(tmp_path, CATALOG)
-    assert flowctl(tmp_path, "sql", "-c", "CREATE TABLE notes (a int); INSERT INTO notes VALUES (77)")[0] == 0
+    statements = "CREATE TABLE notes (a int); INSERT INTO notes VALUES (77); CREATE VIEW odd AS SELECT a FROM notes"
+    assert flowctl(tmp_path, "sql", "-c", statements)[0] == 0
     with pages(tmp_path) as client:
         link = "/sql?sql=SELECT%20%2A%20FROM%20%22public%22.%22notes%22%20LIMIT%2050"
         assert all(f'href="{link}"' in client.get(url).text for url in ("/collections", "/sql"))
+        rows = client.get("/collections").text
+        assert '<td data-name="Kind">table</td>\n<td data-name="Documents" class="number">1</td>' in rows
+        assert '<bdi>odd</bdi></a> <span class="note">view</span>' in client.get("/sql").text
         editor = client.get(link).text
         result = client.post("/sql", data={"sql": 'SELECT * FROM "public"."notes" LIMIT 50'}).text
 

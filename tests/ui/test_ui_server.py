@@ -104,6 +104,13 @@ def test_command_names_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> Non
     assert caught.value.hint == "install the extra: pip install 'derive-flow[ui]'"
 
 
+def test_command_needs_a_catalog_or_a_data_folder(tmp_path: Path) -> None:
+    status, out, err = flowctl(tmp_path, "ui", "--listen", "127.0.0.1:0")
+
+    assert (status, out) == (1, "")
+    assert "cannot load flow.yaml: No such file or directory" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

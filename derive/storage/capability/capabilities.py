@@ -47,6 +47,7 @@ from derive.storage.capability.table import (
     replace_inputs,
     require_run,
     run_capability,
+    stands,
     take,
     view_holder,
 )
@@ -716,6 +717,13 @@ class TaskCapabilities:
         with self._metadata.transaction() as db:
             release_expired(db)
             return {task: run for task in tasks if (run := other_run(db, task)) is not None}
+
+    def runners(self, tasks: Iterable[str]) -> set[str]:
+        """Return the names of the processes that run one of these tasks, without a write."""
+        with self._metadata.snapshot() as db:
+            now = db.now()
+            runs = [run for task in tasks if (run := run_capability(db, task)) is not None]
+            return {run.process for run in runs if stands(run, now)}
 
     def is_running(self, task: str) -> bool:
         """Return true if a process has the capability to run a task."""

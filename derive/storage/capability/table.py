@@ -354,8 +354,7 @@ def release_expired(db: Transaction) -> None:
     now = db.now()
     dead = {process: is_dead(process) for process in {row[4] for row in rows}}  # each check reads a file
     for identifier, kind, collection, task, process, expires in rows:
-        is_late = expires < now and not (kind == "run" and task != COMPACTION and is_local(process))
-        if not is_late and not dead[process]:
+        if not _is_late(kind, expires, task, process, now) and not dead[process]:
             continue
         if kind == "run":
             release_run(db, task)  # the next run of the task collects its files
@@ -452,6 +451,21 @@ def run_capability(db: Transaction, task: str) -> Capability | None:
     """Return the capability of any process to run a task; None for none."""
     row: Any = db.execute(f"{_QUERY} WHERE task = ? AND kind = 'run'", (task,)).fetchone()
     return row and Capability(*row)
+
+
+def stands(run: Capability, now: int) -> bool:
+    """Return whether the capability of a run is in force: its process lives, and renews it in time.
+
+    Args:
+        run: a run capability.
+        now: wall-clock time, microseconds.
+    """
+    return not _is_late("run", run.expires or now, run.task, run.process, now) and not is_dead(run.process)
+
+
+def _is_late(kind: str, expires: int, task: str | None, process: str, now: int) -> bool:
+    """Return whether a capability has expired; that of a run on this machine ends with its process instead."""
+    return expires < now and not (kind == "run" and task != COMPACTION and is_local(process))
 
 
 def other_run(db: Transaction, task: str) -> Capability | None:

@@ -114,12 +114,17 @@ class RemoteReplica:
                     raise link.defect from None
                 self.trouble = "the connection was closed at this end"
             except grpc.aio.AioRpcError as error:
-                self.trouble = str(error.details())
+                self.trouble = _trouble(str(error.details()))
             except ProtocolError as error:
                 self.trouble = str(error)
             finally:
                 self._controller.detach(self.name, link)
         return was_there
+
+
+def _trouble(details: str) -> str:
+    """Return the reason why a connection failed, for people."""
+    return "no instance listens at its address" if details.endswith("Connection refused") else details
 
 
 class _GrpcLink:
