@@ -41,6 +41,7 @@ class Proxy:
         self.trips: Counter[int] = Counter()
         self._asking: set[int] = set()
         self._interrupts = False
+        self._muted: socket.socket | None = None
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -77,16 +78,25 @@ class Proxy:
                 if fault is not None:
                     self.fault = None
                     self._lose(fault, data, source, target)
-                    source.close()
+                    if fault != "answer":
+                        source.close()
                     return
+                if source is self._muted:  # the server has answered
+                    break
                 target.sendall(data)
         for end in (source, target):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         source.close()
+        if source is self._muted:
+            target.close()
 
     def _lose(self, fault: Fault, data: bytes, client: socket.socket, server: socket.socket) -> None:
         """Close the connection of the client, and let the request reach the server or not."""
+        if fault == "answer":
+            self._muted = server
+            server.sendall(data)
+            return
         self._interrupts = fault == "interrupted"
         client.shutdown(socket.SHUT_RDWR)  # first, because the answer may be fast
         if fault == "late":

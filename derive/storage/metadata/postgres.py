@@ -37,6 +37,7 @@ from derive.storage.metadata.database import Listener, Metadata
 from derive.storage.metadata.identity import CommitCount, identity_of, read_commits
 from derive.storage.metadata.place import FILE as PLACE
 from derive.storage.metadata.place import Place
+from derive.storage.metadata.pooler import direct_guard, require_sessions
 from derive.storage.metadata.postgres_pipeline import Connection
 from derive.storage.metadata.postgres_signal import PostgresListener, PostgresSignal
 from derive.storage.metadata.postgres_tables import CREATE, NOT_IN_USE, PROTOCOL, UPGRADES
@@ -206,6 +207,7 @@ def connect(place: Place, patience: int) -> Connection:
 
     Raises:
         UsageError: the address has an unknown parameter.
+        StorageError: the address leads to a connection pooler that shares sessions.
     """
     try:
         given = conninfo_to_dict(place.url)
@@ -213,15 +215,21 @@ def connect(place: Place, patience: int) -> Connection:
         raise UsageError(f"the address {place.shown} cannot be used: {_first_line(exc)}") from exc
     defaults = _CONNECTION | {"application_name": f"flowctl {show_process(this_process())}"}
     others = {name: value for name, value in defaults.items() if name not in given}
-    connection = Connection.connect(make_conninfo(place.url, **others, client_encoding="utf8"), autocommit=True)
+    address = make_conninfo(place.url, **others, client_encoding="utf8")
+    connection = Connection.connect(address, autocommit=True)
     connection.prepare_threshold = None  # a rollback of psycopg would discard the statements that the class prepares
     connection.adapters.register_dumper(int, Int8Dumper)
     connection.adapters.register_loader("numeric", _IntegerLoader)
-    connection.execute(
+    settings = (
         f'SET search_path = "{place.schema}"; SET lock_timeout = {patience};'
         f" SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'; SET client_min_messages = warning;"
         f" SELECT pg_advisory_lock_shared(hashtextextended('flowctl uses {place.schema}', 0))"
     )
+    try:
+        connection.execute(f"{direct_guard(connection)}; {settings}")
+    except errors.DivisionByZero:
+        require_sessions(place, connection, lambda: Connection.connect(address, autocommit=True))
+        connection.execute(settings)
     return connection
 
 
