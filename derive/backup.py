@@ -570,7 +570,13 @@ class Verification:
         folder = shard_folder(self._root, task.folder, number, task.shards)
         told = damage(folder, lambda: _token(db, task.name, number))
         path = str((folder / "state.db").relative_to(self._root))
-        return Finding("damaged", path, told, task=task.name) if told else None
+        if told:
+            return Finding("damaged", path, told, task=task.name)
+        is_derived = db.execute("SELECT 1 FROM collection WHERE name = ?", (task.name,)).get
+        # A materialization has its state at the endpoint. A reset removes the token before the state.
+        if not is_derived or keeps_state(folder) or _token(db, task.name, number) != task.tokens[number]:
+            return None
+        return Finding("missing", path, "the shard has processed documents, and has no state", task=task.name)
 
     def _chain(self, db: Transaction, task: TaskState, number: int) -> Finding | None:
         """Return the fault of a state that travels, if the shard still has this state after the check."""

@@ -53,12 +53,12 @@ _POLL_SECONDS = 0.02
 
 
 KEPT = "backup.lock"
-"""File beside a lock. A backup locks this file, too: the process is active, and must not be killed."""
+"""File beside a lock. A backup locks this file, too: it must not be killed, unless it is stopped."""
 
 
 @contextmanager
 def kept(file: Path) -> Iterator[None]:
-    """Hold a lock for a backup while the block runs; other processes do not kill this process meanwhile.
+    """Hold a lock for a backup while the block runs; others do not kill this process meanwhile, unless it is stopped.
 
     Raises:
         HeldError: another process has held the lock for a minute.
@@ -74,9 +74,9 @@ def kept(file: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _is_backup(file: Path, holder: int) -> bool:
+def _is_running_backup(file: Path, holder: int) -> bool:
     try:
-        return lock_holder(os.stat(file.with_name(KEPT)), "FLOCK") == holder
+        return lock_holder(os.stat(file.with_name(KEPT)), "FLOCK") == holder and not is_stopped(holder)
     except FileNotFoundError:
         return False
 
@@ -125,7 +125,7 @@ def _acquire(file: Path, descriptor: int, may_evict: Callable[[int], bool]) -> N
         except BlockingIOError:
             waited = time.monotonic() - begun
         holder = lock_holder(os.fstat(descriptor), "FLOCK") if waited > _EVICTION_SECONDS else None
-        is_other = holder is not None and holder != os.getpid() and not _is_backup(file, holder)
+        is_other = holder is not None and holder != os.getpid() and not _is_running_backup(file, holder)
         if holder is not None and is_other and may_evict(descriptor) and has_open(holder, os.fstat(descriptor)):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(holder, signal.SIGKILL)

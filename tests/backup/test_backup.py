@@ -374,6 +374,24 @@ def test_backup_is_not_killed_for_its_locks(tmp_path: Path, monkeypatch: pytest.
     assert not (folder / "backup.lock").exists()
 
 
+def test_stopped_backup_is_killed_for_its_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (begun, begins), folder = os.pipe(), tmp_path / "shard"
+    folder.mkdir()
+    child = os.fork()
+    if child == 0:
+        with still(folder):
+            os.write(begins, b".")
+            signal.pause()
+        os._exit(0)
+    os.read(begun, 1)
+    os.kill(child, signal.SIGSTOP)
+    os.waitpid(child, os.WUNTRACED)
+
+    monkeypatch.setattr(state, "_EVICTION_SECONDS", 0.0)
+    with locked(folder / "lock", lambda _: True):
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
 def test_backup_beside_a_first_run_and_its_reset_has_all_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

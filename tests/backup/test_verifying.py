@@ -100,6 +100,16 @@ def damage_state(root: Path) -> Path:
     return a_state(root)
 
 
+def remove_state(root: Path) -> Path:
+    (path := a_state(root)).unlink()
+    return path
+
+
+def remove_folder_of_state(root: Path) -> Path:
+    shutil.rmtree((path := a_state(root)).parent)
+    return path
+
+
 def put_back_state(root: Path) -> Path:
     with closing(sqlite3.connect(a_state(root))) as db, db:
         db.execute("UPDATE flow_shard SET token = 'another'")
@@ -121,6 +131,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "other file added": (add_other_file, "unknown"),
     "state added": (add_state, "unknown"),
     "state damaged": (damage_state, "damaged"),
+    "state removed": (remove_state, "missing"),
+    "state removed with its folder": (remove_folder_of_state, "missing"),
     "state put back": (put_back_state, "damaged"),
 }
 

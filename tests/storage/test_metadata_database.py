@@ -13,7 +13,9 @@ from typing import Any
 import apsw
 import pytest
 
+from derive.errors import StorageError
 from derive.storage.metadata.sqlite import SqliteMetadata
+from derive.storage.metadata.sqlite_tables import FORMAT
 
 
 def test_connection_is_closed_after_its_last_use(tmp_path: Path) -> None:
@@ -55,6 +57,22 @@ def test_interrupted_begin_leaves_no_transaction(
     with metadata.snapshot() as db:
         assert db.execute("SELECT count(*) FROM kept").get == 0
     metadata.close()
+
+
+def test_process_of_an_older_release_says_that_the_folder_was_upgraded(tmp_path: Path) -> None:
+    """It writes nothing more, and does not call the database damaged."""
+    older, later = SqliteMetadata(tmp_path / "metadata.db"), SqliteMetadata(tmp_path / "metadata.db")
+    with later.transaction() as db:
+        db.execute("UPDATE format SET version = version + 1")
+        db.execute("ALTER TABLE task RENAME COLUMN name TO title")
+
+    upgraded = f"was upgraded to format {FORMAT + 1} while this process used it, and this flowctl reads format {FORMAT}"
+    with pytest.raises(StorageError, match=upgraded), older.transaction():
+        pytest.fail("a process of an older release writes")
+    with pytest.raises(StorageError, match=upgraded), older.snapshot() as snapshot:
+        snapshot.execute("SELECT name FROM task")
+    older.close()
+    later.close()
 
 
 def schema_of(path: Path) -> list[tuple[str, str]]:

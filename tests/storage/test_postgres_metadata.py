@@ -26,6 +26,7 @@ from derive.storage.metadata.postgres_transaction import AssumptionError, Postgr
 from derive.storage.metadata.shared_opening import settle_place
 from derive.storage.metadata.transaction import Transaction, nothing
 from derive.storage.store import Store
+from derive.storage.table_types import TableColumn
 from derive.storage.timeline import Timeline
 
 
@@ -125,6 +126,40 @@ def test_ended_session_commits_nothing(tmp_path: Path, place: Place) -> None:
     metadata.close()
 
 
+def test_sessions_that_end_at_once_are_an_error_for_users(tmp_path: Path, place: Place) -> None:
+    metadata = PostgresMetadata(tmp_path / "data", place)
+    with server().connect() as other:
+        other.execute(SQL("ALTER TABLE {}.session ALTER is_ended SET DEFAULT true").format(Identifier(place.schema)))
+    with pytest.raises(BusyError, match="has ended 3 sessions of this process in a row"), metadata.transaction():
+        pytest.fail("the transaction has begun")
+    with server().connect() as other:
+        other.execute(SQL("ALTER TABLE {}.session ALTER is_ended SET DEFAULT false").format(Identifier(place.schema)))
+    with metadata.transaction() as db:
+        db.execute("INSERT INTO replica VALUES ('one', '')")
+    metadata.close()
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_error_of_a_repeatable_commit_counts_if_its_assumptions_are_right(
+    is_wrong: bool, tmp_path: Path, place: Place
+) -> None:
+    """A defect shows in the first attempt, and not only in a repetition without assumptions."""
+    metadata = PostgresMetadata(tmp_path / "data", place)
+    attempts: list[bool] = []
+
+    def fail(db: Transaction) -> Callable[[], None]:
+        db.execute("INSERT INTO replica VALUES ('one', '')")
+        attempts.append(db.expect("SELECT 1 FROM replica WHERE name = ?", ("other" if is_wrong else "one",)))
+        raise KeyError("a defect")
+
+    with pytest.raises(KeyError, match="a defect"):
+        metadata.commit(fail)
+    assert attempts == ([True, False] if is_wrong else [True])
+    with metadata.snapshot() as db:
+        assert db.execute("SELECT count(*) FROM replica").get == 0
+    metadata.close()
+
+
 def test_stream_reads_rows_in_portions(tmp_path: Path, place: Place) -> None:
     """Two streams may be read in turns; rows that nobody reads stay on the server."""
     metadata = PostgresMetadata(tmp_path / "data", place)
@@ -158,6 +193,33 @@ def test_assumptions_are_checked(tmp_path: Path, place: Place) -> None:
     one = [("one", "a")]
     assert seen == [(True, []), (False, []), (True, []), (False, one), (True, one), (True, one)]
     metadata.close()
+    store.close()
+
+
+def test_capability_whose_rows_are_lost_twice_is_acquired_once(
+    tmp_path: Path, place: Place, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A capability that does not expire would keep files for ever."""
+    monkeypatch.setenv(VARIABLE, os.environ[VARIABLE].replace(f":{server().port}/", f":{proxy.port}/"))
+    settle_place(tmp_path / "data", place_of(os.environ[VARIABLE]), creates=False)
+    store = Store(tmp_path / "data")
+    table = store.tables.create("sql/public/t", [TableColumn("n", "bigint")])
+    before = store.capabilities.acquire(table.id, lasts=True)
+
+    def end_elsewhere(db: PostgresTransaction, connection: Connection) -> None:
+        db._connection = connection
+        connection.close()
+
+    monkeypatch.setattr(PostgresTransaction, "end_elsewhere", end_elsewhere)
+    for acquire in (store.capabilities.acquire_read, store.capabilities.acquire_write):
+        proxy.fault = "answer"
+        acquired = acquire(table.id, lasts=True)
+        assert proxy.fault is None
+        assert store.capabilities.find(acquired.id) == acquired
+        store.capabilities.release(acquired)
+    with store.metadata.snapshot() as db:
+        held = db.execute("SELECT id FROM capability WHERE expires IS NULL").fetchall()
+    assert {identifier for (identifier,) in held} == {capability.id for capability in before}
     store.close()
 
 
@@ -281,10 +343,13 @@ def test_another_version_is_refused(tmp_path: Path, place: Place) -> None:
     store = Store(tmp_path / "data")
     with server().connect() as other:
         other.execute(SQL("UPDATE {}.folder SET protocol = protocol + 1").format(Identifier(place.schema)))
+        other.execute(SQL("ALTER TABLE {}.task RENAME COLUMN name TO title").format(Identifier(place.schema)))
 
     refused = f"has version {PROTOCOL + 1}, and this flowctl has {PROTOCOL}"
     with pytest.raises(StorageError, match=refused):
         store.timeline.read()
+    with pytest.raises(StorageError, match=refused):
+        store.task("a task")
     with pytest.raises(StorageError, match=refused):
         Store(tmp_path / "data")
     store.close()

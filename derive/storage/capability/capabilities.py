@@ -16,6 +16,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Self, TypeAlias
+from uuid import uuid4
 
 from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FlowError, FrontierError, UsageError
@@ -158,11 +159,12 @@ class Capabilities:
             UsageError: the identifier is unknown.
             FrontierError: the contents at that timestamp are compacted.
         """
+        identifier = str(uuid4())
 
         def body(db: Transaction) -> Callable[[], Capability]:
             name = _known(db, collection)
             if at is None:
-                return acquire_at(db, "read", name, Bound.SINCE, purpose=purpose, lasts=lasts)
+                return acquire_at(db, "read", name, Bound.SINCE, purpose=purpose, lasts=lasts, identifier=identifier)
             if not db.expect("SELECT 1 FROM collection WHERE name = ? AND since <= ?", (name, at)):
                 since, _ = frontiers_of(db, name) or (BEGINNING, BEGINNING)
                 raise _compacted(name, since, at)
@@ -177,9 +179,11 @@ class Capabilities:
         Raises:
             UsageError: the identifier is unknown.
         """
+        identifier = str(uuid4())
 
         def body(db: Transaction) -> Callable[[], Capability]:
-            return acquire_at(db, "write", _known(db, collection), Bound.UPPER, purpose=purpose, lasts=lasts)
+            name = _known(db, collection)
+            return acquire_at(db, "write", name, Bound.UPPER, purpose=purpose, lasts=lasts, identifier=identifier)
 
         return self._metadata.commit(body, synced=lasts)
 

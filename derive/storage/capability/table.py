@@ -176,15 +176,19 @@ def acquire_at(
     *,
     purpose: str | None = None,
     lasts: bool = False,
+    identifier: str | None = None,
 ) -> Callable[[], Capability]:
-    """Acquire a capability like `acquire`, at a frontier that the database knows; return a function that returns it."""
-    identifier, now = str(uuid4()), db.now()
+    """Acquire a capability like `acquire`, at a frontier that the database knows; return a function that returns it.
+
+    With an identifier, a repetition after a commit whose answer was lost finds the acquired capability.
+    """
+    identifier, now = identifier or str(uuid4()), db.now()
     expires = None if lasts else now + LIFETIME
     values = (name,) * bound.value.count("?")
     at = now if kind == "read" else None
     db.execute(
         "INSERT INTO capability (id, kind, collection, frontier, expires, at, holder, purpose)"
-        f" VALUES (?, ?, ?, ({bound.value}), ?, ?, ?, ?)",
+        f" VALUES (?, ?, ?, ({bound.value}), ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
         (identifier, kind, name, *values, expires, at, this_process(), purpose),
     )
     frontier = db.execute(_FRONTIER, (identifier,))

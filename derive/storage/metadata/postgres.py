@@ -57,6 +57,9 @@ T = TypeVar("T")
 _IDLE_SECONDS = 30
 """Time after which the server ends a transaction of a process that does nothing, for example because it is stopped."""
 
+_MOST_SESSIONS = 3
+"""Number of sessions that one transaction begins, one after the other, because another process has ended them."""
+
 _RETRY_SECONDS = 0.05
 """Interval of the questions about the outcome of a commit."""
 
@@ -374,30 +377,37 @@ class PostgresMetadata(Metadata):
         try:
             self.admit(db)
             answer = body(db)
-        except psycopg.OperationalError:
-            self._roll_back()
-            raise
-        except Exception as exc:  # perhaps only because of a wrong assumption
-            self._roll_back()
-            raise AssumptionError from exc
-        except BaseException:
-            self._roll_back()
+        except BaseException as exc:
+            try:
+                if isinstance(exc, Exception) and not isinstance(exc, AssumptionError | psycopg.Error):
+                    db.send()  # an error counts only if all assumptions before it are right
+            finally:
+                self._roll_back()
             raise
         self._commit(db)
         return answer
 
     def _begin(self, *, wakes: bool, synced: bool) -> _WriteTransaction:
-        """Begin a write transaction, which waits for the lock."""
-        try:
-            db = self._write(wakes=wakes, synced=synced)
-            db.send()
-        except AssumptionError:  # another version, or a session that has ended
-            self._roll_back()
-            self._read_version()
-            self._session = None
-            db = self._write(wakes=wakes, synced=synced)
-            db.send()
-        return db
+        """Begin a write transaction, which waits for the lock.
+
+        Raises:
+            StorageError: the tables have another version.
+            BusyError: the session of this process was ended again and again.
+        """
+        for _ in range(_MOST_SESSIONS):
+            try:
+                db = self._write(wakes=wakes, synced=synced)
+                db.send()
+            except AssumptionError:  # another version, or a session that has ended
+                self._roll_back()
+                self._read_version()
+                self._session = None
+            else:
+                return db
+        raise BusyError(
+            f"the metadata database {self._place.shown} has ended {_MOST_SESSIONS} sessions of this process in a row",
+            hint="nothing was committed; run the command again",
+        )
 
     def _write(self, *, wakes: bool, synced: bool, assumes: bool = False) -> _WriteTransaction:
         """Return a write transaction whose first statements wait."""
@@ -477,10 +487,8 @@ class PostgresMetadata(Metadata):
                     raise AssumptionError from exc
                 raise
             db.end_elsewhere(self._connection)
-        except Exception as exc:
+        except Exception:
             self._roll_back()
-            if db.assumes:
-                raise AssumptionError from exc
             raise
         except BaseException as exc:  # Ctrl-C
             if self._connection.closed:
@@ -525,7 +533,7 @@ class PostgresMetadata(Metadata):
     @override
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
-        with self._turn, translated(self._place):
+        with self._turn, translated(self._place), self._of_this_version():
             self._make_ready()
             db = PostgresTransaction(self._connection, self._clock, self._memory, self._reconnect)
             db.add("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -534,6 +542,15 @@ class PostgresMetadata(Metadata):
                 yield db
             finally:
                 self._end_snapshot()
+
+    @contextmanager
+    def _of_this_version(self) -> Iterator[None]:
+        """Raise the error of another version if a table or column is missing because the tables were upgraded."""
+        try:
+            yield
+        except (errors.UndefinedTable, errors.UndefinedColumn):
+            self._read_version()
+            raise
 
     def _set_clock(self, rows: Iterable[Any]) -> None:
         ((now,),) = rows

@@ -90,6 +90,9 @@ def _of_flowctl(path: Path) -> Iterator[None]:
     except apsw.SQLError as exc:
         if not str(exc).startswith(("no such table", "no such column")):
             raise
+        version = _stored_format(path)
+        if version not in (None, FORMAT):
+            raise _upgraded(path, version) from exc
         raise StorageError(
             f"{path} is not a complete metadata database of flowctl: {exc}", hint="restore it from a backup"
         ) from exc
@@ -99,6 +102,24 @@ def _moved(what: str) -> StorageError:
     """Return the error of a use of a database after its metadata were moved."""
     hint = "run the command again; if it fails again, repeat 'flowctl metadata copy', which was interrupted"
     return StorageError(what, hint=hint)
+
+
+def _stored_format(path: Path) -> int | None:
+    """Return the format of a database; None if it cannot be read."""
+    try:
+        with closing(SqliteConnection(str(path), apsw.SQLITE_OPEN_READONLY)) as db:
+            version: int | None = db.execute("SELECT version FROM format").get
+    except apsw.Error:
+        return None
+    return version
+
+
+def _upgraded(path: Path, version: int | None) -> StorageError:
+    """Return the error of a use of a database that another release has upgraded meanwhile."""
+    return StorageError(
+        f"{path} was upgraded to format {version} while this process used it, and this flowctl reads format {FORMAT}",
+        hint="this process writes nothing more; use the release of flowctl that has upgraded the data folder",
+    )
 
 
 class SqliteMetadata(Metadata):
@@ -129,6 +150,7 @@ class SqliteMetadata(Metadata):
         self._turn = threading.RLock()
         self._count: CommitCount | None = None
         self._inode: tuple[int, int] | None = None
+        self._has_opened = False
         guard()
         require_known(path)
         with _of_flowctl(path):
@@ -156,6 +178,7 @@ class SqliteMetadata(Metadata):
         self._inode = _inode_of(self._file) if access == "write" else None
         if access == "write":
             self._count = CommitCount(path)
+        self._has_opened = True
 
     def _prepare(self, durable: bool) -> None:
         """Create the tables, or upgrade them to the current format."""
@@ -199,6 +222,8 @@ class SqliteMetadata(Metadata):
                 self._synced = synced
             self._begin()
             try:
+                if self._has_opened and (version := self._db.execute("SELECT version FROM format").get) != FORMAT:
+                    raise _upgraded(self.path, version)
                 self.admit(self._db)
                 yield self._db
                 if wakes:
