@@ -54,6 +54,7 @@ SMALL_MODULES = {
     "derive/scratch.py": "leaf: temporary folders",
     "connectors/module_kit/projects.py": "leaf: shared by languages",
     "connectors/derive_sqlite/measured.py": "only measured runs import it",
+    "derive/storage/metadata/pooler.py": "leaf: the check of a new connection",
     "derive/shard/meter.py": "leaf: shared by pipelines and cycles",
     "derive/ui/plan_picture.py": "leaf: from the text of EXPLAIN to a picture",
     "derive/cli/pipes.py": "leaf: loaded by every command",

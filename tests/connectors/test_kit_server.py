@@ -102,10 +102,14 @@ def serving(connector: Connector) -> Iterator[DriverClient]:
     server.stop()
 
 
+_SILENT_SECONDS = 2.0
+"""Time for the handshake of a connection, also of the runtime that must get through on a busy machine."""
+
+
 @pytest.mark.parametrize("said", sorted({*SILENCES} - {"no call"}))
 def test_silent_connections_do_not_block_a_runtime(said: str) -> None:
     """They are as many as a connector accepts, and more, and it closes them."""
-    server = ConnectorServer(Connector(), "127.0.0.1:0", silent_seconds=0.5)
+    server = ConnectorServer(Connector(), "127.0.0.1:0", silent_seconds=_SILENT_SECONDS)
     with silent(server.address, 300, SILENCES[said]) as connections, open_channel(server.address) as channel:
         DriverClient(channel).spec(pb.SpecRequest(), timeout=60, wait_for_ready=True)
         await_ends(connections)

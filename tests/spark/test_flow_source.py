@@ -69,7 +69,7 @@ def test_a_collection_is_read_at_a_time_and_followed(world: World, spark: SparkE
         frame = spark.session.readStream.format("flow").options(**ask(world)).load()
         writer = frame.select("who", "amount").writeStream.format("parquet").trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "out"))
-        query.awaitTermination(120)
+        query.awaitTermination()
         return sorted((row["who"], row["amount"]) for row in pq.read_table(tmp_path / "out").to_pylist())
 
     first = [("ann", 0.5), ("ann", 1.0), ("ann", 4.0), ("bob", 2.0)]

@@ -30,6 +30,8 @@ from derive.sql.maintenance.controller.controller import Controller
 from derive.sql.maintenance.controller.remote import RemoteReplica
 
 _PATIENCE_SECONDS = 60.0
+_SILENT_SECONDS = 2.0
+"""Time for the handshake of a connection, also of the controller that must get through on a busy machine."""
 
 
 class Slow(Security):
@@ -159,7 +161,7 @@ def test_silent_connections_do_not_block_a_controller(
     is_welcomed = threading.Event()
     controller = Controller(1, Nothing(), on_welcome=lambda name, welcome: is_welcomed.set())
     with reconciling(tmp_path) as reconciler:
-        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN, silent_seconds=0.5)
+        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN, silent_seconds=_SILENT_SECONDS)
         with silent(server.address, 100, SILENCES[said]) as connections:
             replica = RemoteReplica(controller, "one", server.address, OPEN, loop)
             assert is_welcomed.wait(_PATIENCE_SECONDS)
