@@ -233,6 +233,8 @@ class DataflowGroup:
             operator.is_new = True
             readers = [reader for reader in new if operator in reader.inputs]
             operator.consolidates = operator in arranged or any(not isinstance(one, GroupsOperator) for one in readers)
+            if isinstance(operator, LinearOperator) and operator not in arranged:
+                operator.is_deferred = _is_read_at_once(operator, readers)
         for operator in new:
             keys = lookups.get(operator, ()) if operator in arranged else None
             twin = None if keys is None else _twin(operator, others)
@@ -246,6 +248,8 @@ class DataflowGroup:
         record_errors(self._connection, tick.time, tick.errors.items())
         for operator in new:
             operator.is_new, operator.is_dirty, operator.first_rows = False, False, ""
+            if isinstance(operator, LinearOperator):
+                operator.is_deferred = False
             self._connection.execute(f"DELETE FROM {operator.changes}")
             self._record(operator)
         if not root.keeps_history:
@@ -451,6 +455,12 @@ def _twin(operator: Operator, others: Iterable[DataflowGroup]) -> SourceOperator
             if isinstance(other, SourceOperator) and other.arrangement is not None and other.plan == operator.plan:
                 return other
     return None
+
+
+def _is_read_at_once(operator: LinearOperator, readers: Sequence[Operator]) -> bool:
+    """Return whether a join need not store its first rows, because its only reader is a group that computes them."""
+    reader = readers[0] if len(readers) == 1 else None
+    return isinstance(reader, GroupsOperator) and reader.reads_join and operator.outputs is not None
 
 
 def _size(operator: Operator) -> int:

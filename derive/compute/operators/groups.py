@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import apsw
@@ -12,6 +13,7 @@ from derive.algebra.relation import Aggregate, SetOperator
 from derive.algebra.types import OF_BYTES, Row, Type
 from derive.compute.operators.arrangement import names_of
 from derive.compute.operators.bulk_groups import BulkGroups, Contribution
+from derive.compute.operators.joins import LinearOperator
 from derive.compute.operators.operator import Operator, Tick, weighted
 from derive.compute.plans.plan import Counted, Grouped
 from derive.compute.sqlite import order_term
@@ -159,7 +161,7 @@ class GroupsOperator(Operator):
         contributions = [one for one in self._contributions if one is not None]
         self._bulk = None
         if len(contributions) == len(self._states) and any(one.bulk.is_costly for one in contributions):
-            self._bulk = BulkGroups(len(kinds), contributions)
+            self._bulk = BulkGroups(plan.input.types, len(kinds), contributions)
         connection.execute(f"CREATE TEMP TABLE u{number}({self._table_columns()})")
         connection.execute(f"CREATE TEMP TABLE r{number}({self.columns}, w)")
 
@@ -264,9 +266,10 @@ class GroupsOperator(Operator):
         """Compute changes of groups."""
         execute = self.connection.execute
         (source,) = self.inputs
-        table = self.changed(source)
         execute(f"DELETE FROM temp.u{self.number}")
-        self._contribute(table, source.count)
+        if not self._read_join(source, tick):
+            self._contribute(self.changed(source), source.count)
+        table = self.changed(source)
         execute(f"DELETE FROM temp.r{self.number}")
         if not self.is_new:
             self._show(self._before, tick, -1)
@@ -281,6 +284,24 @@ class GroupsOperator(Operator):
         self._show(self._after, tick, 1)
         self.settle(f"SELECT {self.columns}, w FROM temp.r{self.number}")
 
+    @property
+    def reads_join(self) -> bool:
+        """Return whether first rows may be those of a join that does not store its rows."""
+        return self._bulk is not None and not self._multisets
+
+    def _read_join(self, source: Operator, tick: Tick) -> bool:
+        """Compute the contribution of a join that does not store its rows; return False if its rows are stored."""
+        if self._bulk is None or not isinstance(source, LinearOperator) or not source.is_deferred:
+            return False
+        rows = None
+        with suppress(SqlError):  # each row with an error is found below
+            rows = self._bulk.rows_of_join(self.connection, source.outputs or (), source.first_values)
+        if rows is None:
+            source.store(tick)
+            return False
+        self._add(rows)
+        return True
+
     def _contribute(self, source: str, count: int) -> None:
         """Compute the contribution of changes to groups."""
         rows = None
@@ -288,7 +309,11 @@ class GroupsOperator(Operator):
             rows = self._bulk.rows(self.connection, source)
         if rows is None:
             self.connection.execute(self._fill.replace("{source}", source))
-            return
+        else:
+            self._add(rows)
+
+    def _add(self, rows: Sequence[Row]) -> None:
+        """Insert the contributions of changes to groups: keys, number of rows, and states."""
         first = "" if self._keys else "0, "
         marks = ", ".join("?" * (len(self._keys) + 1 + sum(len(state.names) for state in self._states)))
         self.connection.executemany(f"INSERT INTO temp.u{self.number} VALUES ({first}{marks})", rows)

@@ -265,7 +265,11 @@ class TermSql:
             tables: one table for each leaf.
             order: order of the leaves.
         """
-        outputs = [f"{self._lowered(output)} AS c{index}" for index, output in enumerate(self._term.outputs)]
+        return self.select_of(tables, order, self._term.outputs)
+
+    def select_of(self, tables: Sequence[str], order: JoinOrder, values: Sequence[Expression]) -> str:
+        """Return SQL of the values of expressions over the rows of the term, and of their counts."""
+        outputs = [f"{self._lowered(value)} AS c{index}" for index, value in enumerate(values)]
         sign = "-" if self._term.is_negative else ""
         predicates = guarded(self._ordered_predicates(order), self._fallible)
         return self._over(tables, order, outputs or ["NULL AS c0"], f"{sign}{self._weight()} AS w", predicates)
@@ -357,6 +361,8 @@ class LinearOperator(Operator):
         self._statements: dict[tuple[bool, ...], list[str]] = {}
         self._orders: list[_Orders] = []
         self._counts: list[int] = []
+        self.is_deferred = False
+        """Whether the only reader of the first rows computes them itself."""
 
     def arranged_inputs(self) -> Sequence[Operator]:
         """Return all joined inputs."""
@@ -370,6 +376,9 @@ class LinearOperator(Operator):
 
     def update(self, tick: Tick) -> None:
         """Compute changes; after an error in an expression, row by row."""
+        if self.is_deferred:
+            self.count = max(source.count for source in self.inputs)
+            return
         try:
             statements = self._statements_now()
             if len(statements) == 1:
@@ -378,6 +387,22 @@ class LinearOperator(Operator):
                 self._settle_parts(statements)
         except SqlError:
             self._settle_singly(tick)
+
+    @property
+    def outputs(self) -> Sequence[Expression] | None:
+        """Return the expressions of the columns of an only term; None if there are several terms."""
+        return self.plan.terms[0].outputs if len(self.plan.terms) == 1 and self.inputs else None
+
+    def first_values(self, values: Sequence[Expression]) -> str:
+        """Return SQL of the values of expressions over the first rows of the only term, and of their counts."""
+        self._choose_orders()
+        ((term, tables, order),) = self._parts()
+        return term.select_of(tables, order, values)
+
+    def store(self, tick: Tick) -> None:
+        """Compute the deferred first rows."""
+        self.is_deferred = False
+        self.update(tick)
 
     def _statements_now(self) -> list[str]:
         """Return the SELECTs of all changes."""

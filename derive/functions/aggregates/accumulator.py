@@ -299,7 +299,8 @@ class Bulk:
     """The contribution of many rows to a state, computed by columns.
 
     Attributes:
-        numbers: returns the numbers of rows, given the columns of the arguments and the number of rows.
+        numbers: returns the numbers of rows, given the columns of the arguments and the number of rows; numerics are
+            decimals.
         data: returns the columns of the state for numbers.
         is_costly: whether SQL calls a function of Python for each row.
     """
@@ -381,14 +382,13 @@ def _halves(columns: Sequence[Sequence[Any]], rows: int) -> Numbers:
 def _decimals(columns: Sequence[Sequence[Any]], rows: int) -> Numbers:
     (column,) = columns
     count = rows - column.count(None)
-    numbers = map(decimal_of, column if count == rows else [datum for datum in column if datum is not None])
+    known = column if count == rows else [number for number in column if number is not None]
     try:
-        total = functools.reduce(EXACT.add, numbers, Decimal(0))
+        total = functools.reduce(EXACT.add, known, Decimal(0))
         if total.is_finite():
             return count, total, 0, 0, 0
     except ArithmeticError:  # infinities of both signs
         pass
-    known = [decimal_of(datum) for datum in column if datum is not None]
     specials = [sum(str(number) == name for number in known) for name in ("NaN", "Infinity", "-Infinity")]
     return count, functools.reduce(EXACT.add, filter(Decimal.is_finite, known), Decimal(0)), *specials
 

@@ -1,4 +1,4 @@
-"""Nested arithmetic of numerics as one call of Python, which decodes and encodes no intermediate result.
+"""Nested arithmetic of numerics as one call of Python, which decodes no intermediate result; also by columns.
 
 A program is a text in prefix notation, with the words of `_OPERATORS`, numbers of arguments, and data of literals in
 hexadecimal after `#`: `* 0 - #03800000… 1` is the product of argument 0, and a literal less argument 1.
@@ -10,6 +10,7 @@ Programs over NULL, infinities, NaN and very large or long numbers are executed 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -54,6 +55,52 @@ def program_sql(call: Call, form: Callable[[Expression], str]) -> str | None:
     return f"{NAME}('{' '.join(words)}', {', '.join(forms)})" if forms else None
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnProgram:
+    """An operation that is executed for all rows of its arguments' columns.
+
+    Attributes:
+        arguments: expressions of numerics or integers.
+        operate: function of common numbers, in the order of the arguments.
+    """
+
+    arguments: tuple[Expression, ...]
+    operate: Callable[..., Decimal]
+
+    def numbers(self, columns: Sequence[Sequence[Decimal | None]]) -> Sequence[Decimal | None]:
+        """Return the results for columns of common numbers; None for rows with None."""
+        if not any(None in column for column in columns):
+            return list(map(self.operate, *columns))
+        rows = zip(*columns, strict=True)
+        return [None if None in numbers else self.operate(*numbers) for numbers in rows]
+
+
+def column_program(expression: Expression) -> ColumnProgram | None:
+    """Return sums, differences, products and negations of numerics as a program over columns; None without any."""
+    if not _is_operation(expression):
+        return None
+    parts: dict[str, Expression] = {}
+
+    def form(part: Expression) -> str:
+        text = str(len(parts))
+        parts[text] = part
+        return text
+
+    words = list(_words(expression, [], form))
+    if not parts or len(words) > 2 * _MOST_ARGUMENTS:
+        return None
+    return ColumnProgram(tuple(parts.values()), _compiled(" ".join(words))[0])
+
+
+def common_numbers(column: Sequence[Any]) -> Sequence[Decimal | None] | None:
+    """Return the common numbers of a column of data; None if there are others."""
+    try:
+        known = {datum: None if datum is None else _common_number(datum) for datum in set(column)}
+    except _Uncommon:
+        return None
+    return list(map(known.__getitem__, column))
+
+
 def _is_operation(expression: Expression) -> bool:
     return isinstance(expression, Call) and expression.function in _OPERATORS
 
@@ -82,8 +129,7 @@ class _Uncommon(Exception):
     """A number for which a program is executed step by step."""
 
 
-@lru_cache(maxsize=8192)
-def _common(datum: bytes | int | None) -> Decimal:
+def _common_number(datum: bytes | int | None) -> Decimal:
     """Return a common number.
 
     Raises:
@@ -97,6 +143,9 @@ def _common(datum: bytes | int | None) -> Decimal:
     if not number.is_finite() or abs(number.adjusted()) > _MOST_EXPONENT:
         raise _Uncommon
     return number
+
+
+_common = lru_cache(maxsize=8192)(_common_number)
 
 
 def _is_common(datum: bytes) -> bool:
