@@ -19,6 +19,7 @@ import apsw
 
 from derive.algebra.expression import Expression
 from derive.algebra.relation import Finishing, GlobalId, Relation
+from derive.algebra.rewrite import gets_of
 from derive.algebra.types import Datum, Row
 from derive.compute.dataflow import watch
 from derive.compute.dataflow.database import open_database, open_reader, packed, unpacked
@@ -148,7 +149,8 @@ class Instance:
             inputs: collections by identifier, from this time on; the instance closes them.
             definition: a value that `definitions` returns; a different value means a different relation.
         """
-        request = DataflowRequest(relation, plan_of(relation), as_of, dict(inputs))
+        reads = tuple(dict.fromkeys(get.id for get in gets_of(relation)))
+        request = DataflowRequest(relation, plan_of(relation), as_of, dict(inputs), reads)
         self._announced[identifier] = as_of
 
         def begin() -> None:

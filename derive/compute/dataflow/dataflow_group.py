@@ -229,12 +229,7 @@ class DataflowGroup:
         lookups = _lookups(new, [(root, key) for key in indexes])
         tick = Tick(self.upper - 1)
         feeds: dict[GlobalId, InputReader] = {}
-        for operator in new:
-            operator.is_new = True
-            readers = [reader for reader in new if operator in reader.inputs]
-            operator.consolidates = operator in arranged or any(not isinstance(one, GroupsOperator) for one in readers)
-            if isinstance(operator, LinearOperator) and operator not in arranged:
-                operator.is_deferred = _is_read_at_once(operator, readers)
+        _begin_all(new, arranged)
         for operator in new:
             keys = lookups.get(operator, ()) if operator in arranged else None
             twin = None if keys is None else _twin(operator, others)
@@ -247,9 +242,7 @@ class DataflowGroup:
             self._watch.end()
         record_errors(self._connection, tick.time, tick.errors.items())
         for operator in new:
-            operator.is_new, operator.is_dirty, operator.first_rows = False, False, ""
-            if isinstance(operator, LinearOperator):
-                operator.is_deferred = False
+            operator.end_first_rows()
             self._connection.execute(f"DELETE FROM {operator.changes}")
             self._record(operator)
         if not root.keeps_history:
@@ -455,6 +448,16 @@ def _twin(operator: Operator, others: Iterable[DataflowGroup]) -> SourceOperator
             if isinstance(other, SourceOperator) and other.arrangement is not None and other.plan == operator.plan:
                 return other
     return None
+
+
+def _begin_all(new: Sequence[Operator], arranged: Collection[Operator]) -> None:
+    """Mark new operators as such, and choose how they compute their first rows."""
+    for operator in new:
+        operator.is_new = True
+        readers = [reader for reader in new if operator in reader.inputs]
+        operator.consolidates = operator in arranged or any(not isinstance(one, GroupsOperator) for one in readers)
+        if isinstance(operator, LinearOperator) and operator not in arranged:
+            operator.is_deferred = _is_read_at_once(operator, readers)
 
 
 def _is_read_at_once(operator: LinearOperator, readers: Sequence[Operator]) -> bool:

@@ -138,12 +138,14 @@ class DataflowRequest:
         plan: its plan.
         as_of: the time from which on it is requested.
         inputs: inputs by identifier.
+        reads: identifiers of the relations that it reads.
     """
 
     relation: Relation
     plan: Plan
     as_of: int
     inputs: Mapping[GlobalId, Input]
+    reads: tuple[GlobalId, ...]
 
 
 class Dataflows:
@@ -293,13 +295,13 @@ class Dataflows:
     ) -> dict[GlobalId, Input] | None:
         """Return inputs from other groups at a time; None if the rows of an input are unknown at that time."""
         chained: dict[GlobalId, Input] = {}
-        for get in gets_of(request.relation):
-            upstream = self.maintained.get(get.id)
-            if get.id in request.inputs or (upstream is not None and upstream.group is group):
+        for identifier in request.reads:
+            upstream = self.maintained.get(identifier)
+            if identifier in request.inputs or (upstream is not None and upstream.group is group):
                 continue
             if upstream is None or not upstream.since <= time < upstream.group.upper:
                 return None
-            chained[get.id] = ChainedInput(self._connection, get.id, self._group_of, time)
+            chained[identifier] = ChainedInput(self._connection, identifier, self._group_of, time)
         return chained
 
     def _group_of(self, identifier: GlobalId) -> DataflowGroup:
@@ -308,11 +310,11 @@ class Dataflows:
     def _sources(self, request: DataflowRequest) -> frozenset[GlobalId]:
         """Return the collections from which a requested dataflow derives, directly or indirectly."""
         sources: set[GlobalId] = set()
-        for get in gets_of(request.relation):
-            if get.id in request.inputs:
-                sources.add(get.id)
-            elif get.id in self.maintained:
-                sources |= self.maintained[get.id].group.sources
+        for identifier in request.reads:
+            if identifier in request.inputs:
+                sources.add(identifier)
+            elif identifier in self.maintained:
+                sources |= self.maintained[identifier].group.sources
         return frozenset(sources)
 
     def _fulfil(self, identifier: GlobalId, request: DataflowRequest, large: dict[GlobalId, int]) -> bool:
@@ -320,7 +322,7 @@ class Dataflows:
 
         A dataflow of many rows is added to `large`, with the time of its first rows.
         """
-        upstream = [self.maintained.get(get.id) for get in gets_of(request.relation) if get.id not in request.inputs]
+        upstream = [self.maintained.get(read) for read in request.reads if read not in request.inputs]
         if None in upstream or self._hydrations.begins(identifier):
             return False
         known = [dataflow for dataflow in upstream if dataflow is not None]

@@ -362,7 +362,7 @@ class LinearOperator(Operator):
         self._orders: list[_Orders] = []
         self._counts: list[int] = []
         self.is_deferred = False
-        """Whether the only reader of the first rows computes them itself."""
+        """Flag of a join whose only reader computes the first rows."""
 
     def arranged_inputs(self) -> Sequence[Operator]:
         """Return all joined inputs."""
@@ -403,6 +403,11 @@ class LinearOperator(Operator):
         """Compute the deferred first rows."""
         self.is_deferred = False
         self.update(tick)
+
+    def end_first_rows(self) -> None:
+        """Store rows from now on."""
+        super().end_first_rows()
+        self.is_deferred = False
 
     def _statements_now(self) -> list[str]:
         """Return the SELECTs of all changes."""

@@ -102,6 +102,10 @@ class Operator:
         for key in lookups:
             self.arrangement.index(key)
 
+    def end_first_rows(self) -> None:
+        """Note that the operator has its first rows, and discard all that only they needed."""
+        self.is_new, self.is_dirty, self.first_rows = False, False, ""
+
     def drop(self) -> None:
         """Drop all tables."""
         self.connection.execute(f"DROP TABLE IF EXISTS {self.changes}")
