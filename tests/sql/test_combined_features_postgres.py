@@ -63,3 +63,28 @@ async def test_returning_reads_a_maintained_view_beside_generated_columns(
     assert await client("UPDATE t SET k = 2 RETURNING g, (SELECT max(a) FROM m)") == [("4", "7")]
     query = "WITH d AS (INSERT INTO t (k) VALUES (3) RETURNING g) SELECT g, a FROM d, m"
     assert await client(query) == [("6", "7")]
+
+
+async def test_views_over_views_follow_an_altered_table(coordinator: Coordinator, client: Client) -> None:
+    """A view over a view is maintained from the present columns of the table, also beside a later view."""
+    await client.script(
+        "CREATE TABLE t (x int, y int, k int)",
+        "INSERT INTO t VALUES (1, 10, 100)",
+        "CREATE MATERIALIZED VIEW below AS SELECT k FROM t",
+        "CREATE MATERIALIZED VIEW above AS SELECT k + 1 AS k FROM below",
+    )
+    names = ["below", "above"]
+    for change in ("ADD COLUMN z int", "DROP COLUMN y", "ADD COLUMN v int"):
+        for name in names:
+            await until_maintained(coordinator, name)
+        names.append(f"later{len(names)}")
+        await client.script(
+            f"ALTER TABLE t {change}",
+            "INSERT INTO t (x, k, z) VALUES (2, 20, 200)",
+            f"CREATE MATERIALIZED VIEW {names[-1]} AS SELECT x, z FROM t",
+        )
+        await until_maintained(coordinator, names[-1])
+        await client("UPDATE t SET k = k + 1")
+        assert await client("SELECT k FROM above EXCEPT ALL SELECT k + 1 FROM t") == []
+        assert await client(f"SELECT x, z FROM {names[-1]} EXCEPT ALL SELECT x, z FROM t") == []
+        assert {error for _, _, error, *_ in await client("SHOW MAINTENANCE")} == {None}

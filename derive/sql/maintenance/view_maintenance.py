@@ -159,7 +159,7 @@ class Maintenance:
         if any(isinstance(failure, FencedError | FrontierError) for failure in controller.failures().values()):
             # After a reset of a collection, or a lost capability, all dataflows are created again.
             self._drop(controller, list(self._created))
-        self._drop(controller, [id_ for id_, created in self._created.items() if desired.get(id_) != created])
+        self._drop(controller, self._outdated())
         missing = [identifier for identifier in desired if identifier not in self._created]
         times, held = (self._times(), self._computing.capabilities.frontiers()) if missing else ({}, {})
         # Most dataflows share their sources, so look-ups are cached, and all dataflows see the same frontiers.
@@ -173,6 +173,18 @@ class Maintenance:
                 controller.create([dataflow for dataflow in created if dataflow is not None])
                 self._created |= {dataflow.id: desired[dataflow.id] for dataflow in created if dataflow is not None}
         self._computing.attach()
+
+    def _outdated(self) -> list[GlobalId]:
+        """Return the dataflows that are no longer desired, and those over them, which would keep the former inputs."""
+        desired = self._maintained.desired.dataflows
+        outdated = {identifier for identifier, created in self._created.items() if desired.get(identifier) != created}
+        before = 0
+        while len(outdated) > before:
+            before = len(outdated)
+            outdated |= {
+                identifier for identifier, (relation, _) in self._created.items() if ids_of(relation) & outdated
+            }
+        return [identifier for identifier in self._created if identifier in outdated]
 
     def _drop(self, controller: Controller, identifiers: Sequence[GlobalId]) -> None:
         for identifier in reversed(identifiers):
