@@ -81,7 +81,6 @@ SMALL_MODULES = {
     "derive/storage/table_compaction.py": "keeps Arrow out of the start of SQL",
     "derive/sql/execution/staged_rows.py": "a leaf of INSERT, COPY and foreign keys",
     "derive/sql/parser/merge.py": "the syntax of one statement, which data_statements.py has the parts of",
-    "derive/sql/parser/transaction_statements.py": "syntax trees that statement.py has no room for",
     "derive/sql/planner/writes.py": "a seam: the entry point above the planners of the statements",
     "derive/sql/transactions/deferral.py": "a value that the state of a session and foreign keys share",
 }

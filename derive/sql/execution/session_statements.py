@@ -56,13 +56,13 @@ from derive.sql.transactions.transaction import Isolation
 async def control(state: State, statement: Statement) -> Result:  # noqa: PLR0911 (one for each kind)
     """Execute a statement about the session."""
     match statement:
-        case Begin(modes):
+        case Begin(modes, tag):
             notices = (_notice("25001", "there is already a transaction in progress"),) * state.is_explicit
             if state.is_explicit:
                 state.set_modes(modes.isolation, modes.is_read_only)
             else:
                 state.begin(modes.isolation, modes.is_read_only)
-            return Result(lambda _: "BEGIN", notices=notices)
+            return Result(lambda _: tag, notices=notices)
         case Commit():
             return await _commit(state)
         case Rollback():

@@ -41,9 +41,9 @@ SHOWN_OBJECTS = frozenset(_WORDS.split())
 def _begin(reader: TokenReader) -> Statement:
     if reader.accept_word("start"):
         reader.expect_word("transaction")
-    else:
-        reader.expect_word("begin")
-        reader.accept_word("transaction", "work")
+        return Begin(_modes(reader), "START TRANSACTION")
+    reader.expect_word("begin")
+    reader.accept_word("transaction", "work")
     return Begin(_modes(reader))
 
 

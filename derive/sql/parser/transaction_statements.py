@@ -18,9 +18,10 @@ class TransactionModes:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """`BEGIN` and `START TRANSACTION`."""
+    """`BEGIN` and `START TRANSACTION`; `tag` is the command tag."""
 
     modes: TransactionModes = TransactionModes()
+    tag: str = "BEGIN"
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def test_unquoted_collection_names_get_a_hint(text: str) -> None:
     ("text", "expected"),
     [
         ("begin isolation level serializable, read only", Begin(TransactionModes("serializable", True))),
-        ("START TRANSACTION", Begin()),
+        ("START TRANSACTION", Begin(tag="START TRANSACTION")),
         ("end", Commit()),
         ("abort work;", Rollback()),
         (
