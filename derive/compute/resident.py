@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
+from operator import itemgetter
+from time import thread_time
 
 import apsw
 
@@ -25,6 +27,13 @@ _BATCH = 1_000
 """Number of rows that are fetched between checks of their size."""
 _MEASURED = 20
 """Number of rows of a batch whose size is measured."""
+_SAMPLE = 1_000
+"""Approximate number of rows from which the columns of an index are chosen."""
+_SECONDS, _SECONDS_EACH = 0.1, 0.0001
+"""Processor time for the search of deleted rows, and additional time for each, in seconds.
+
+The search of rows of which an index no longer tells most apart, because the table has changed, would take longer.
+"""
 
 
 class ResidentQuery:
@@ -61,6 +70,7 @@ class ResidentRows:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._opened: apsw.Connection | None = None
+        self._indexed: set[GlobalId] = set()
         self._is_over: Callable[[], bool] = _never
 
     @property
@@ -73,68 +83,76 @@ class ResidentRows:
 
     def drop(self, table: GlobalId) -> None:
         """Drop a table; its memory serves other tables."""
+        self._indexed.discard(table)
         self._connection.execute(f"DROP TABLE IF EXISTS r{table}")
 
-    def insert(self, table: GlobalId, width: int, rows: Sequence[Row]) -> bool:
-        """Insert rows, and create the table first if it does not exist.
+    def change(self, table: GlobalId, width: int, removed: Sequence[tuple[Row, int]], added: Sequence[Row]) -> bool:
+        """Delete rows, each as often as told, and insert rows; create the table first if it does not exist.
 
         Args:
             table: the table.
             width: number of its columns.
-            rows: the rows.
+            removed: rows with numbers of their copies.
+            added: rows.
 
         Returns:
-            False, without an effect, if the database would be too large.
+            False, without an effect, if the table does not have the rows, or their search takes too long.
+
+        Raises:
+            apsw.FullError: the database would be too large; nothing has changed.
         """
         connection = self._connection
         insert = f"INSERT INTO r{table} VALUES ({', '.join('?' * (width or 1))})"
         try:
             connection.execute(f"BEGIN; CREATE TABLE IF NOT EXISTS r{table}({names(width)})")
-            connection.executemany(insert, rows if width else ((None,) for _ in rows))
+            if removed:
+                if table not in self._indexed:
+                    self._create_index(table, width)
+                if not self._delete(table, width, removed):
+                    return False
+            connection.executemany(insert, added if width else ((None,) for _ in added))
             connection.execute("COMMIT")
-        except apsw.FullError:
-            return False
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+        if removed:
+            self._indexed.add(table)
         return True
 
-    def delete(self, table: GlobalId, row: Row) -> bool:
-        """Delete one row; return False if the table does not have the row."""
-        condition = " AND ".join(f"c{index} IS ?" for index in range(len(row))) or "1"
-        equal = self._connection.execute(f"SELECT rowid, * FROM r{table} WHERE {condition}", row).fetchall()
-        # SQLite's equal numbers may differ, such as 0.0 and -0.0.
-        same = [number for number, *data in equal if not row or list(map(repr, data)) == list(map(repr, row))]
-        if not same:
-            return False
-        self._connection.execute(f"DELETE FROM r{table} WHERE rowid = ?", same[:1])
-        return True
-
-    def remove(self, table: GlobalId, rows: Sequence[tuple[Row, int]]) -> bool:
-        """Delete rows, each as often as told, in one scan; return False if the table does not have them."""
-        connection = self._connection
-        listed, left = [row for row, _ in rows], [count for _, count in rows]
-        width = len(listed[0])
-        columns = ", ".join(f"c{index}" for index in range(width))
-        same = " AND ".join(f"removed.c{index} IS r.c{index}" for index in range(width))
+    def _delete(self, table: GlobalId, width: int, removed: Sequence[tuple[Row, int]]) -> bool:
+        """Delete rows, in a transaction; return False if the table does not have them, or the search takes too long."""
+        same = " AND ".join(f"c{index} IS ?" for index in range(width)) or "1"
+        select = f"SELECT ?, rowid, {names(width)} FROM r{table} WHERE {same} LIMIT ?"
+        # SQLite's equal numbers may differ, such as 0.0 and -0.0: then all equal rows are compared.
+        asked = ((place, *row, -1 if 0 in row else count) for place, (row, count) in enumerate(removed))
+        left = [count for _, count in removed]
+        gone: list[tuple[int]] = []
+        end = thread_time() + _SECONDS + _SECONDS_EACH * len(removed)
+        self._is_over = lambda: thread_time() > end
         try:
-            connection.execute(f"BEGIN; CREATE TABLE removed({columns}, n)").fetchall()
-            insert = f"INSERT INTO removed VALUES ({', '.join('?' * (width + 1))})"
-            connection.executemany(insert, ((*row, number) for number, row in enumerate(listed)))
-            connection.execute(f"CREATE INDEX removed_rows ON removed({columns})")
-            gone: list[tuple[int]] = []
-            select = f"SELECT r.rowid, removed.n, r.* FROM r{table} AS r CROSS JOIN removed ON {same}"
-            for place, number, *data in connection.execute(select):
-                # SQLite's equal numbers may differ, such as 0.0 and -0.0.
-                if left[number] and (0 not in data or list(map(repr, data)) == list(map(repr, listed[number]))):
-                    left[number] -= 1
-                    gone.append((place,))
-            connection.executemany(f"DELETE FROM r{table} WHERE rowid = ?", gone)
-            connection.execute("DROP TABLE removed; COMMIT").fetchall()
+            for place, number, *data in self._connection.executemany(select, asked):
+                row = removed[place][0]
+                if left[place] and (0 not in row or list(map(repr, data)) == list(map(repr, row))):
+                    left[place] -= 1
+                    gone.append((number,))
+        except apsw.InterruptError:
+            return False
         finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            self._is_over = _never
+        self._connection.executemany(f"DELETE FROM r{table} WHERE rowid = ?", gone)
         return not any(left)
+
+    def _create_index(self, table: GlobalId, width: int) -> None:
+        """Create an index that finds equal rows: of one column, if it tells most rows apart, or of all columns."""
+        last = self._connection.execute(f"SELECT max(rowid) FROM r{table}").get or 0
+        stride = max(1, last // _SAMPLE)
+        sample = self._connection.execute(f"SELECT {names(width)} FROM r{table} WHERE rowid % {stride} = 0").fetchall()
+        counts = {index: len(set(map(itemgetter(index), sample))) for index in range(width or 1)}
+        columns = sorted(counts, key=lambda index: -counts[index])
+        if 2 * counts[columns[0]] > len(sample):
+            columns = columns[:1]
+        listed = ", ".join(f"c{index}" for index in columns)
+        self._connection.execute(f"CREATE INDEX r{table}_rows ON r{table}({listed})")
 
     def rows(
         self, query: ResidentQuery, arguments: Sequence[Datum], most_bytes: int | None, is_over: Callable[[], bool]

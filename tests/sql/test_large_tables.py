@@ -20,6 +20,7 @@ from derive.sql.coordinator import Coordinator
 from derive.sql.preparation import plan
 from derive.sql.transactions import large_tables
 from derive.sql.transactions.large_tables import LargeTables
+from derive.sql.transactions.table_changes import distinct, net
 from derive.sql.transactions.writes import ChangedRows, InsertedRows
 from derive.storage.table_types import Table, TableColumn
 
@@ -36,27 +37,27 @@ ALL = ResidentQuery(Get(1, (Type.INTEGER, Type.DOUBLE, Type.TEXT)), Finishing(()
 def test_removed_rows_are_those_of_a_multiset(rows: list[Row], data: st.DataObject) -> None:
     """Law: each row is removed as often as told, and no other row, also among equal numbers and NULLs."""
     resident = ResidentRows(1 << 20)
-    assert resident.insert(1, 3, rows)
+    assert resident.change(1, 3, (), rows)
     removed = data.draw(st.lists(st.sampled_from(rows), max_size=6)) if rows else []
     counts = Counter(map(repr, rows))
     counts.subtract(map(repr, removed))
-    answers = [resident.remove(1, [(row, 1)]) for row in removed]
+    answers = [resident.change(1, 3, [(row, 1)], ()) for row in removed]
     assert all(answers) is (min(counts.values(), default=0) >= 0)
     if all(answers):
         assert Counter(map(repr, resident.rows(ALL, (), None, lambda: False) or ())) == +counts
         present = {repr(row): row for row in rows if counts[repr(row)] > 0}
-        assert not present or resident.remove(1, [(row, counts[text]) for text, row in present.items()])
+        assert not present or resident.change(1, 3, [(row, counts[text]) for text, row in present.items()], ())
         assert resident.rows(ALL, (), None, lambda: False) == []
 
 
 @given(ROWS, st.data())
 def test_changes_of_distinct_rows_are_their_net_changes(rows: list[Row], data: st.DataObject) -> None:
     diffs = data.draw(st.just([]) | st.lists(st.sampled_from([-2, -1, 1, 2]), min_size=len(rows), max_size=len(rows)))
-    net = large_tables._net([(rows, diffs)])
-    distinct = large_tables._distinct([(rows, diffs)])
+    expected = net([(rows, diffs)])
+    found = distinct([(rows, diffs)])
     is_certain = len(set(rows)) == len(rows) and {-1, 1}.issuperset(diffs)
-    assert (distinct is not None) or not is_certain
-    for some, others in zip(distinct or net, net, strict=True):
+    assert (found is not None) or not is_certain
+    for some, others in zip(found or expected, expected, strict=True):
         assert sorted(map(repr, some)) == sorted(map(repr, others))
 
 

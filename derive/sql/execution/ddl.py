@@ -30,7 +30,7 @@ from derive.sql.execution.owned_sequences import (
     follow_actions,
     owner_of,
 )
-from derive.sql.execution.query import read
+from derive.sql.execution.query import read, read_tables
 from derive.sql.execution.routines import dropped_functions, planned_domain, planned_function
 from derive.sql.execution.state import State
 from derive.sql.parser.ast import (
@@ -245,8 +245,9 @@ class _Definer:
         columns = _columns(view, are_stored=True)
         of_session = mentions(view.relation, is_of_session)
         query = self._state.bound(replace(rows_of_view(view), is_of_session=of_session))
-        batches = [batch async for batch in await read(self._state, query)] if statement.has_rows else []
-        rows = [row for batch in batches for row in batch]
+        rows = await read_tables(self._state, query, ()) if statement.has_rows else []
+        if rows is None:
+            rows = [row async for batch in await read(self._state, query) for row in batch]
         schema = self._schema_of(statement.name)
         name, origin = statement.name.name, _on_commit(statement)
         item = Item(provisional_id(), ObjectKind.TABLE, schema, name, columns, origin=origin)

@@ -321,7 +321,7 @@ class GroupCommit:
         if query is None or not all(self._is_applied(identifier, time) for identifier in tables):
             return None
         if not query.is_slow:
-            is_small = self.residents.are_loaded(asked) or await self.residents.load(asked, time, self._is_applied)
+            is_small = await self.residents.load(asked, time, self._is_applied)
             rows = self.rows_of_tables_at_once(asked, time, arguments, most_bytes) if is_small else None
             if rows is not None or (is_small and not query.is_slow and self.residents.are_loaded(asked)):
                 return rows

@@ -10,13 +10,9 @@ no copy, which would serve one read.
 from __future__ import annotations
 
 import asyncio
-import marshal
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from time import monotonic
-from typing import TypeAlias
 
 import apsw
 
@@ -26,8 +22,7 @@ from derive.compute.resident import ResidentQuery, ResidentRows
 from derive.errors import FlowError
 from derive.recently_used import RecentlyUsed
 from derive.relations.columns import columns_of
-from derive.relations.table_rows import StoredRow, rows_of
-from derive.sql.transactions.key_rows import FORMAT
+from derive.sql.transactions.table_changes import LEAST_PENDING, Changes, PendingChanges, net_changes
 from derive.sql.transactions.writes import Write, by_table, tables_of
 from derive.storage.table_types import Table
 
@@ -37,8 +32,6 @@ MOST_ROWS = 2_000_000
 """Greatest number of rows of a copied table."""
 _MOST_RESULT = 64 << 20
 """Size in bytes from which a result is computed from Storage, in batches."""
-_LEAST_PENDING = 10_000
-"""Number of pending changes from which a copy is discarded, if its table has fewer rows."""
 _MOST_TABLES = 1_000
 _RETRY = 60_000_000
 """Time after which a table that was too large is read again, in microseconds."""
@@ -49,29 +42,19 @@ Contents = Callable[[Table, int, int, int], list[Row] | None]
 """A function that returns the rows of a table at a time; None if they are more than a number of rows, or of bytes."""
 
 
-Changes: TypeAlias = tuple[Sequence[Row], Sequence[int]]
-"""Rows, and the changes of their counts; none if each is 1."""
-Net: TypeAlias = tuple[Sequence[tuple[Row, int]], Sequence[Row]]
-"""Removed rows with their counts, and added rows."""
-
-
 @dataclass(slots=True)
 class _LargeCopy:
-    """A copy of a table; `since`, `latest` and `pending` as for a small table, but `pending` has whole writes."""
+    """A copy of a table, and the commits that it does not have yet."""
 
     source: Table
     types: tuple[Type, ...]
-    since: int
+    pending: PendingChanges
     rows: ResidentRows
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     begun: float = field(default_factory=monotonic)
     """Time at which the holder of the lock has begun."""
     count: int = 0
     is_loaded: bool = False
-    latest: int = 0
-    pending: list[Changes] = field(default_factory=list)
-    size: int = 0
-    """Number of pending changes."""
 
     async def acquire(self) -> bool:
         """Acquire the lock, unless its holder takes long; return whether it is acquired."""
@@ -87,7 +70,7 @@ class _LargeCopy:
 
     def fill(self, rows: list[Row]) -> bool:
         self.count = len(rows)
-        return self.rows.insert(self.source.id, len(self.types), rows)
+        return self.rows.change(self.source.id, len(self.types), (), rows)
 
     def answer(
         self,
@@ -103,42 +86,12 @@ class _LargeCopy:
         return True, self.rows.rows(query, arguments, most_bytes, is_over)
 
     def _apply(self, pending: Sequence[Changes]) -> bool:
-        stored = rows_of(self.source)
-        if any(StoredRow in set(map(type, rows)) for rows, _ in pending):
+        changes = net_changes(self.source, pending)
+        if changes is None:
             return False
-        changes = [(stored.as_stored(rows), diffs) for rows, diffs in pending]
-        removed, added = _distinct(changes) or _net(changes)
+        removed, added = changes
         self.count += len(added) - sum(count for _, count in removed)
-        is_applied = not removed or self.rows.remove(self.source.id, removed)
-        return is_applied and (not added or self.rows.insert(self.source.id, len(self.types), added))
-
-
-def _distinct(changes: Sequence[Changes]) -> Net | None:
-    """Return the removed and added rows like `_net`, in less time; None if some rows are equal in Python."""
-    if len(changes) > 1:
-        return None
-    rows, diffs = changes[0]
-    if not diffs:
-        return [], rows
-    removed, added = ([row for row, one in zip(rows, diffs, strict=True) if one == diff] for diff in (-1, 1))
-    known = set(removed)
-    is_distinct = len(known) == len(removed) and known.isdisjoint(added)
-    return ([(row, 1) for row in removed], added) if is_distinct and len(removed) + len(added) == len(rows) else None
-
-
-def _net(changes: Sequence[Changes]) -> Net:
-    """Return the removed rows, each with a count, and the added rows."""
-    counts, known = Counter[bytes](), dict[bytes, Row]()
-    for rows, diffs in changes:
-        keys = list(map(marshal.dumps, rows, repeat(FORMAT)))  # rows that are equal in Python may differ
-        known.update(zip(keys, rows, strict=True))
-        if not diffs:
-            counts.update(keys)
-        else:
-            for key, diff in zip(keys, diffs, strict=True):
-                counts[key] += diff
-    removed = [(known[key], -count) for key, count in counts.items() if count < 0]
-    return removed, [known[key] for key, count in counts.items() for _ in range(count)]
+        return self.rows.change(self.source.id, len(self.types), removed, added)
 
 
 class LargeTables:
@@ -192,14 +145,16 @@ class LargeTables:
             return None
         try:
             is_fit = self._copies.get(identifier) is copy and copy.is_loaded and copy.types == types
-            if not (is_fit and copy.since <= time and copy.latest <= time and is_applied(identifier, time)):
+            pending = copy.pending
+            if not (is_fit and max(pending.since, pending.latest) <= time and is_applied(identifier, time)):
                 return None
             self._copies[identifier] = self._copies.pop(identifier)
-            pending, copy.pending, copy.size = copy.pending, [], 0
             limit = _MOST_RESULT if most_bytes is None else min(most_bytes, _MOST_RESULT)
             is_current, rows = False, None
             try:
-                is_current, rows = await asyncio.to_thread(copy.answer, pending, query, arguments, limit, is_over)
+                is_current, rows = await asyncio.to_thread(
+                    copy.answer, pending.take(), query, arguments, limit, is_over
+                )
             except (FlowError, apsw.Error):  # the evaluation over stored rows reports the error
                 pass
             finally:
@@ -225,16 +180,18 @@ class LargeTables:
 
     async def _loaded(self, identifier: GlobalId, source: Table, time: int) -> _LargeCopy | None:
         types = tuple(column.type for column in columns_of(source))
-        copy = self._copies[identifier] = _LargeCopy(source, types, time, ResidentRows(self._most_bytes))
+        copy = self._copies[identifier] = _LargeCopy(
+            source, types, PendingChanges(time), ResidentRows(self._most_bytes)
+        )
 
         def load() -> bool:
-            rows = self._contents(source, time, MOST_ROWS, self._most_bytes)
-            return rows is not None and copy.fill(rows)
+            contents = self._contents(source, time, MOST_ROWS, self._most_bytes)
+            return contents is not None and copy.fill(contents)
 
         try:
             async with copy.lock:
                 copy.is_loaded = await asyncio.to_thread(load)
-        except FlowError:  # the evaluation over stored rows reports the error
+        except (FlowError, apsw.FullError):  # the evaluation over stored rows reports the error
             pass
         finally:
             if not copy.is_loaded:
@@ -259,14 +216,9 @@ class LargeTables:
                 if len(rows) > (self._rewritten.get(identifier) or MOST_ROWS):
                     self._read.forget(identifier)
                 continue
-            if time <= copy.since:
-                continue
-            copy.latest = time
-            copy.pending.append((rows, diffs))
-            copy.size += len(rows)
-            most = max(_LEAST_PENDING, copy.count)
-            if copy.is_loaded and copy.size > most:
-                self._rewritten.put(identifier, most)
+            copy.pending.add(rows, diffs, time)
+            if copy.is_loaded and copy.pending.is_excessive(copy.count):
+                self._rewritten.put(identifier, max(LEAST_PENDING, copy.count))
                 self._read.forget(identifier)
                 self.discard([identifier])
 

@@ -5,16 +5,17 @@ follows the commits is exact, like an index of keys. A table is copied at its se
 the next read, so a table that is only written costs nothing. Tables that are large, or that processes of tasks write,
 are always read from Storage.
 
-Deletions are found one after the other, on the event loop. Changes that would take too long discard the copy instead,
-and the next queries of this table alone use a copy of a large table, which finds all deleted rows in one scan.
+Committed rows are added on the event loop, many of them in several steps, between which other sessions go on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import thread_time
+
+import apsw
 
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import Datum, Row, Type
@@ -22,14 +23,14 @@ from derive.compute.resident import ResidentQuery, ResidentRows
 from derive.errors import FlowError, SqlError
 from derive.recently_used import RecentlyUsed
 from derive.relations.columns import columns_of
-from derive.relations.table_rows import StoredRow, rows_of
 from derive.sql.catalog.items import is_provisional
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import ids_of, types_read
 from derive.sql.planner.planned import PlannedQuery
 from derive.sql.transactions.large_tables import Contents, LargeTables
-from derive.sql.transactions.writes import InsertedRows, Write, by_table, tables_of
+from derive.sql.transactions.table_changes import PendingChanges, net_changes
+from derive.sql.transactions.writes import Write, by_table, tables_of
 from derive.storage.table_types import Table
 
 MOST_BYTES = 64 << 20
@@ -38,13 +39,10 @@ _LARGER = 4
 """Ratio of the sizes of all copies of large tables and of small ones."""
 MOST_ROWS = 50_000
 """Greatest number of rows of a copied table; the scan of more rows would delay other sessions."""
-_MOST_PENDING = 2_000
-"""Number of changed rows after which a table is copied again."""
-_MOST_COMPARED = 50_000
-"""Greatest number of rows that deletions are compared with, one after the other."""
-_ROWS_A_READ = 200
-"""Number of rows that are copied again in the additional time of one query of a copy of a large table."""
+_CHANGED_AT_ONCE = 500
+"""Number of changed rows that are added to a copy in one turn of the event loop."""
 _AT_ONCE = 2_000
+"""Number of rows that are copied in one turn of the event loop."""
 _SECONDS = 0.005
 """Processor time up to which a query is evaluated on the event loop, in seconds."""
 _MOST_QUERIES = 1_000
@@ -76,33 +74,18 @@ class _Copy:
     Attributes:
         source: the table.
         types: types of its columns.
-        since: time from which on the copy has the rows of the table, with the pending changes.
-        rows: number of rows without the pending changes.
-        is_loaded: whether the rows are loaded.
-        latest: time of the last noted commit.
-        pending: committed changes that are not applied yet: time, row, and the change of its count.
+        pending: commits that the copy does not have yet.
+        rows: number of its rows.
+        is_loaded: whether the copy has the rows of all commits except the pending ones.
+        turn: held while many changes are added.
     """
 
     source: Table
     types: tuple[Type, ...]
-    since: int
+    pending: PendingChanges
     rows: int = 0
     is_loaded: bool = False
-    latest: int = 0
-    pending: list[tuple[int, Row, int]] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Rewritten:
-    """A table whose copy was discarded, because too many of its rows were changed.
-
-    Attributes:
-        rows: number of its rows before the changes.
-        reads: number of queries that still use a copy of a large table.
-    """
-
-    rows: int
-    reads: int
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class ResidentTables:
@@ -133,7 +116,6 @@ class ResidentTables:
         self._queries: RecentlyUsed[int, TableQuery] = RecentlyUsed(_MOST_QUERIES)
         self._read: RecentlyUsed[GlobalId, int] = RecentlyUsed(_MOST_QUERIES)
         self._refused: RecentlyUsed[GlobalId, int] = RecentlyUsed(_MOST_QUERIES)
-        self._rewritten: RecentlyUsed[GlobalId, _Rewritten] = RecentlyUsed(_MOST_QUERIES)
 
     @property
     def size(self) -> int:
@@ -152,17 +134,18 @@ class ResidentTables:
         return all((copy := self._copies.get(id_)) is not None and copy.is_loaded for id_ in asked.tables or ())
 
     async def load(self, asked: TableQuery, time: int, is_applied: Callable[[GlobalId, int], bool]) -> bool:
-        """Copy the missing tables of a query at a time, if each is small; return whether all tables are copied.
+        """Copy the missing tables of a query at a time, if each is small, and add many changes to its other tables.
 
         Args:
             asked: the query.
             time: the time.
             is_applied: returns whether all commits of a table so far, which were noted, are at or before a time. A
                 later commit may come while another table is copied.
+
+        Returns:
+            Whether all tables are copied.
         """
         assert asked.tables is not None
-        if len(asked.tables) == 1 and self._is_rewritten(next(iter(asked.tables))):
-            return False
         is_first = False
         for identifier in asked.tables:
             is_first |= self._read.get(identifier) is None
@@ -177,23 +160,16 @@ class ResidentTables:
                 if not is_applied(identifier, time):
                     return False
                 await self._load(identifier, time)
+            elif self._copies[identifier].pending.size > _CHANGED_AT_ONCE or self._copies[identifier].turn.locked():
+                await self._catch_up(identifier)
         return self.are_loaded(asked)
-
-    def _is_rewritten(self, identifier: GlobalId) -> bool:
-        """Return whether a query of a table uses a copy of a large table, because the table was rewritten."""
-        rewritten = self._rewritten.get(identifier)
-        if rewritten is None:
-            return False
-        rewritten.reads -= 1
-        if rewritten.reads <= 0:
-            self._rewritten.forget(identifier)
-        return True
 
     async def _load(self, identifier: GlobalId, time: int) -> None:
         source = self._source(identifier)
         if source is None:
             return
-        copy = self._copies[identifier] = _Copy(source, tuple(column.type for column in columns_of(source)), time)
+        types = tuple(column.type for column in columns_of(source))
+        copy = self._copies[identifier] = _Copy(source, types, PendingChanges(time))
         try:
             rows = await asyncio.to_thread(self._contents, source, time, MOST_ROWS, self._most_bytes)
             if self._copies.get(identifier) is not copy:
@@ -203,27 +179,34 @@ class ResidentTables:
                 self._discard_small([identifier])
                 return
             for begin in range(0, len(rows) or 1, _AT_ONCE):
-                if not self._insert(identifier, copy, rows[begin : begin + _AT_ONCE]):
+                if not self._change(identifier, copy, (), rows[begin : begin + _AT_ONCE]):
                     self._refused.put(identifier, time)
                     return
                 await asyncio.sleep(0)
                 if self._copies.get(identifier) is not copy:
                     return
-            copy.rows, copy.is_loaded = len(rows), True
+            copy.is_loaded = True
         except FlowError:  # the evaluation over stored rows reports the error
             pass
         finally:
             if not copy.is_loaded and self._copies.get(identifier) is copy:
                 self._discard_small([identifier])
 
-    def _insert(self, identifier: GlobalId, copy: _Copy, rows: Sequence[Row]) -> bool:
-        """Insert rows into a copy; discard other copies if there is no memory, and then this copy."""
-        while not self._rows.insert(identifier, len(copy.source.columns), rows):
-            oldest = next((one for one in self._copies if one != identifier), identifier)
-            self._discard_small([oldest])
-            if oldest == identifier:
-                return False
-        return True
+    def _change(
+        self, identifier: GlobalId, copy: _Copy, removed: Sequence[tuple[Row, int]], added: Sequence[Row]
+    ) -> bool:
+        """Change the rows of a copy, and discard other copies if there is no memory; return False on failure."""
+        while True:
+            try:
+                is_changed = self._rows.change(identifier, len(copy.source.columns), removed, added)
+            except apsw.FullError:
+                oldest = next((one for one in self._copies if one != identifier), None)
+                if oldest is None:
+                    return False
+                self._discard_small([oldest])
+            else:
+                copy.rows += len(added) - sum(count for _, count in removed)
+                return is_changed
 
     def rows(
         self, asked: TableQuery, time: int, arguments: Sequence[Datum], most_bytes: int | None
@@ -245,10 +228,10 @@ class ResidentTables:
             if copy is None:
                 return None
             self._copies[identifier] = copy
-            is_fit = copy.is_loaded and copy.since <= time and copy.latest <= time
-            if not is_fit or types != copy.types:
+            pending = copy.pending
+            if not copy.is_loaded or max(pending.since, pending.latest) > time or types != copy.types:
                 return None
-            if copy.pending and not self._apply(identifier, copy):
+            if pending.size and (pending.size > _CHANGED_AT_ONCE or not self._apply(identifier, copy)):
                 return None
         if not self.are_loaded(asked):
             return None
@@ -256,62 +239,44 @@ class ResidentTables:
         return self._rows.rows(asked.lowered, arguments, most_bytes, lambda: thread_time() > end)
 
     def _apply(self, identifier: GlobalId, copy: _Copy) -> bool:
-        """Apply the pending changes of a copy; discard the copy and return False if that is not possible."""
-        changes = [(row, diff) for time, row, diff in copy.pending if time > copy.since]
-        copy.pending.clear()
-        is_short = _deletions(diff for _, diff in changes) * copy.rows <= _MOST_COMPARED
-        if is_short and self._changed(identifier, copy, changes):
+        """Add the pending changes to a copy at once; discard the copy and return False if that is not possible."""
+        changes = net_changes(copy.source, copy.pending.take())
+        if changes is not None and self._change(identifier, copy, *changes) and copy.rows <= MOST_ROWS:
             return True
-        if not is_short:
-            self._note_rewritten(identifier, copy.rows)
         self._discard_small([identifier])
         return False
 
-    def _note_rewritten(self, identifier: GlobalId, rows: int) -> None:
-        if reads := rows // _ROWS_A_READ:
-            self._rewritten.put(identifier, _Rewritten(rows, reads))
-
-    def _changed(self, identifier: GlobalId, copy: _Copy, changes: Sequence[tuple[Row, int]]) -> bool:
-        """Apply changes of counts in their order; return False if that is not possible."""
-        if any(type(row) is StoredRow for row, _ in changes):
-            return False
-        # The copy has the rows as they are read from Storage, where equal rows have equal texts.
-        stored = rows_of(copy.source)
-        rows = stored.rows([text for text, _, _ in stored.changes(changes)])
-        added: list[Row] = []
-        for row, (_, diff) in zip(rows, changes, strict=True):
-            if diff > 0:
-                added += [row] * diff
-                continue
-            if not self._insert(identifier, copy, added):
-                return False
-            added = []
-            if not all(self._rows.delete(identifier, row) for _ in range(-diff)):
-                return False
-        if not self._insert(identifier, copy, added):
-            return False
-        copy.rows += sum(diff for _, diff in changes)
-        return copy.rows <= MOST_ROWS
+    async def _catch_up(self, identifier: GlobalId) -> None:
+        """Add the pending changes to a copy, if they are many, in several steps; or discard the copy."""
+        copy = self._copies[identifier]
+        async with copy.turn:
+            if self._copies.get(identifier) is not copy or copy.pending.size <= _CHANGED_AT_ONCE:
+                return
+            changes, copy.is_loaded = net_changes(copy.source, copy.pending.take()), False
+            try:
+                removed, added = changes or ((), ())
+                for begin in range(0, max(len(removed), len(added)), _CHANGED_AT_ONCE):
+                    part = slice(begin, begin + _CHANGED_AT_ONCE)
+                    if not self._change(identifier, copy, removed[part], added[part]):
+                        return
+                    await asyncio.sleep(0)
+                    if self._copies.get(identifier) is not copy:
+                        return
+                copy.is_loaded = changes is not None and copy.rows <= MOST_ROWS
+            finally:
+                if not copy.is_loaded and self._copies.get(identifier) is copy:
+                    self._discard_small([identifier])
 
     def note(self, writes: Sequence[Write], time: int) -> None:
         """Note the committed writes of a time."""
         self.large.note(writes, time)
-        for identifier, (rows, diffs) in by_table(writes).items() if self._rewritten else ():
-            rewritten = self._rewritten.get(identifier)
-            if rewritten is not None and (
-                len(rows) > _MOST_PENDING or _deletions(diffs) * rewritten.rows > _MOST_COMPARED
-            ):
-                self._note_rewritten(identifier, rewritten.rows)
-        if type(writes) is InsertedRows and len(writes) > _MOST_PENDING:
-            self._discard_small([writes.table])
+        if self._copies.keys().isdisjoint(tables_of(writes)):
             return
-        for identifier, row, diff in writes if not self._copies.keys().isdisjoint(tables_of(writes)) else ():
+        for identifier, (rows, diffs) in by_table(writes).items():
             copy = self._copies.get(identifier)
             if copy is not None:
-                copy.latest = time
-                copy.pending.append((time, row, diff))
-                if len(copy.pending) > _MOST_PENDING:
-                    self._note_rewritten(identifier, copy.rows)
+                copy.pending.add(rows, diffs, time)
+                if copy.is_loaded and copy.pending.is_excessive(copy.rows):
                     self._discard_small([identifier])
 
     def discard(self, ids: Collection[GlobalId]) -> None:
@@ -323,10 +288,6 @@ class ResidentTables:
         for identifier in ids:
             if self._copies.pop(identifier, None) is not None:
                 self._rows.drop(identifier)
-
-
-def _deletions(diffs: Iterable[int]) -> int:
-    return sum(-diff for diff in diffs if diff < 0)
 
 
 def _query_of(query: PlannedQuery, objects: Objects) -> TableQuery | None:
