@@ -83,9 +83,10 @@ class Changes:
         return Wakes(self._metadata.wakes(), self._wakes)
 
     def delay(self) -> None:
-        """Wake listeners a moment after each commit of this store from now on, and not before the commit returns.
+        """Wake listeners a moment after a commit of this store from now on, and not before the commit returns.
 
-        So the listeners of this process do not delay a client that waits for its commit.
+        So the listeners of this process do not delay a client that waits for its commit. Many commits in a short time
+        share a wake-up.
         """
         self._metadata.is_prompt = False
 
@@ -96,7 +97,11 @@ class Changes:
     def wake(self) -> None:
         """Wake waiting tasks of this store."""
         self._wakes += 1
-        self._metadata.notify(others=True)
+        self._metadata.notify(others=True, is_urgent=True)
+
+    def hurry(self) -> None:
+        """Wake listeners now if `delay` delays their wake-up."""
+        self._metadata.hurry()
 
     def wait_for_wake(self, wakes: Wakes, seconds: float) -> bool:
         """Wait for a wake-up.

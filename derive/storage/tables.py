@@ -356,7 +356,8 @@ class Tables:
         definitions: Definitions | None = None,
         *,
         is_estimate: bool = False,
-    ) -> None:
+        at_once: bool = False,
+    ) -> bool:
         """Define tables, change tables at one timestamp, and advance these and other tables; in one commit.
 
         Args:
@@ -365,6 +366,10 @@ class Tables:
             advance: other tables for which this timestamp becomes final.
             definitions: definitions of SQL; the changed tables may be new.
             is_estimate: whether the timestamp is one of `Timeline.estimate`.
+            at_once: whether to commit only if this takes about a millisecond, for few rows.
+
+        Returns:
+            False if nothing was written, because the commit would not be done at once.
 
         Raises:
             FrontierError: the timestamp is already final in a changed table, or was estimated wrongly; nothing was
@@ -374,8 +379,10 @@ class Tables:
         """
         updates = [_update(table, clock, changed) for table, changed in changes.items()]
         updates += [TableUpdate(table, None, clock + 1) for table in advance if table not in changes]
-        self._commit(updates, Door.SERVER, definitions, clock, is_estimate=is_estimate)
+        if not self._commit(updates, Door.SERVER, definitions, clock, is_estimate=is_estimate, at_once=at_once):
+            return False
         self._timeline.note(clock)
+        return True
 
     def commit(self, updates: Sequence[TableUpdate], door: Door = Door.SERVER) -> None:
         """Write to tables and move their `upper`, all or none, in one commit.
@@ -402,7 +409,11 @@ class Tables:
         clock: int,
         *,
         is_estimate: bool = False,
-    ) -> None:
+        at_once: bool = False,
+    ) -> bool:
+        counts = {update.id: len(update.updates) for update in updates}
+        if at_once and any(self._appended[identifier] + count >= MANY_ROWS for identifier, count in counts.items()):
+            return False
         created = {table.id: table for table in definitions.created} if definitions else {}
         files = {
             update.id: self._file(update, created.get(update.id))
@@ -426,13 +437,21 @@ class Tables:
             assign_up_to(db, max(ends, default=BEGINNING) - 1)
             return nothing
 
+        if at_once and not self._metadata.commit_at_once(body):
+            return False
+        if not at_once:
+            self._commit_with_files(body, files.values())
+        self._flush_many({identifier: count for identifier, count in counts.items() if identifier not in files})
+        return True
+
+    def _commit_with_files(self, body: Callable[[Transaction], Callable[[], None]], files: Iterable[TableFile]) -> None:
+        """Commit, and remove the files after a failure."""
         try:
             self._metadata.commit(body, wakes=True)
         except BaseException:
-            for file in files.values():
+            for file in files:
                 self._files.remove(file)
             raise
-        self._flush_many({update.id: len(update.updates) for update in updates if update.id not in files})
 
     def _flush_many(self, counts: Mapping[GlobalId, int]) -> None:
         """Write the appended rows of each table with many appended rows to a segment.

@@ -119,9 +119,10 @@ def fail_after_commits(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
     failures = [DiskFullError("no space left on device")] * times
     version, append, committed = coordinator.store.sql_catalog.version, coordinator.store.tables.append, list[bool]()
 
-    def append_first(*args: Any) -> None:
-        append(*args)
-        committed.append(True)
+    def append_first(*args: Any, **options: Any) -> bool:
+        is_written = append(*args, **options)
+        committed.extend([True] * is_written)
+        return is_written
 
     def fail() -> int:
         if committed and failures:
@@ -149,7 +150,7 @@ async def test_a_commit_after_one_of_unknown_outcome_fails_if_nothing_was_writte
 ) -> None:
     await client("CREATE TABLE t (a int)")
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise DiskFullError("no space left on device")
 
     with monkeypatch.context() as full:

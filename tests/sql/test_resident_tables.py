@@ -240,7 +240,7 @@ def test_rows_of_a_commit_with_an_error_are_in_copies_and_keys(tmp_path: Path, m
         writer, reader, other = Client(coordinator), Client(coordinator), Client(coordinator)
         append = coordinator.store.tables.append
 
-        def committed(*args: Any, **options: bool) -> bool:
+        def committed(*args: Any, **options: Any) -> bool:
             if append(*args, **options):
                 raise DiskFullError("no space left on device")
             return False

@@ -14,8 +14,10 @@ import apsw
 import pytest
 
 from derive.errors import StorageError
+from derive.storage.metadata import database, sqlite
 from derive.storage.metadata.sqlite import SqliteMetadata
 from derive.storage.metadata.sqlite_tables import FORMAT
+from derive.storage.metadata.transaction import Transaction, nothing
 
 
 def test_connection_is_closed_after_its_last_use(tmp_path: Path) -> None:
@@ -73,6 +75,55 @@ def test_process_of_an_older_release_says_that_the_folder_was_upgraded(tmp_path:
         snapshot.execute("SELECT name FROM task")
     older.close()
     later.close()
+
+
+def test_commit_at_once_waits_for_no_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "_AT_ONCE_SECONDS", 60.0)
+
+    def insert(db: Transaction) -> Callable[[], None]:
+        db.execute("INSERT INTO kept VALUES (1)")
+        return nothing
+
+    def commit(metadata: SqliteMetadata, times: int) -> None:
+        for _ in range(times):
+            with metadata.transaction():
+                pass
+
+    with closing(SqliteMetadata(tmp_path / "metadata.db")) as metadata:
+        with metadata.transaction() as db:
+            db.execute("CREATE TABLE kept (value INT)")
+        assert not metadata.commit_at_once(insert)  # few commits have shown that the disk is fast
+        commit(metadata, 9)
+        assert metadata.commit_at_once(insert)
+        with closing(SqliteMetadata(tmp_path / "metadata.db")) as other, other.transaction():
+            assert not metadata.commit_at_once(insert)
+        commit(metadata, 9)
+        assert metadata.commit_at_once(insert)
+        with metadata.snapshot() as db:
+            assert db.execute("SELECT count(*) FROM kept").get == 2
+
+
+def test_commits_share_a_signal_until_a_caller_hurries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_PAUSE_SECONDS", 5.0)
+    sent, is_sent = list[int](), Event()
+
+    def send() -> None:
+        sent.append(1)
+        is_sent.set()
+
+    with closing(SqliteMetadata(tmp_path / "metadata.db")) as metadata:
+        monkeypatch.setattr(metadata.commit_signal, "send", send)
+        metadata.is_prompt = False
+        metadata.wake()
+        assert is_sent.wait(60)
+        metadata.wake()
+        metadata.wake()
+        assert len(sent) == 1
+        metadata.hurry()
+        metadata.hurry()
+        assert len(sent) == 2
+        metadata.notify(others=True, is_urgent=True)
+        assert len(sent) == 3
 
 
 def schema_of(path: Path) -> list[tuple[str, str]]:

@@ -108,6 +108,9 @@ class FastPath:
         if not data.startswith(b"B") or data[_PORTAL : _PORTAL + 1] != b"\0":
             return None
         name = data[_PORTAL + 1 : data.find(b"\0", _PORTAL + 1)]
+        statement = self._statements.get(name.decode()) if name.isascii() else None
+        if statement is None or statement.prepared.columns is None:
+            return None
         known = self._read(self._forms, data, name, (_EXECUTE_AND_SYNC, _DESCRIBE_EXECUTE_AND_SYNC))
         if known is None:
             return None

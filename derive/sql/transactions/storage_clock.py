@@ -116,6 +116,9 @@ class CommitWatcher:
 
 _PATIENCE_SECONDS = 0.25
 
+_MOST_AT_ONCE = 100
+"""Number of rows that are written without a thread."""
+
 _TICK = 1_000_000
 """Tick of collections that are not derived, in microseconds."""
 
@@ -166,13 +169,23 @@ class StoreClock:
     async def append(
         self, time: int, writes: Sequence[Write], definitions: Definitions | None = None, *, is_estimate: bool = False
     ) -> None:
-        """Define and write tables."""
+        """Define and write tables; few rows without a thread, if the disk is fast."""
         is_estimate = is_estimate and self._store.timeline.can_estimate
-        await asyncio.to_thread(self._append, time, writes, definitions, is_estimate=is_estimate)
+        if definitions is None and len(writes) <= _MOST_AT_ONCE:
+            if self._append(time, writes, None, is_estimate=is_estimate, at_once=True):
+                return
+        await asyncio.to_thread(self._append, time, writes, definitions, is_estimate=is_estimate, at_once=False)
 
     def _append(
-        self, time: int, writes: Sequence[Write], definitions: Definitions | None, *, is_estimate: bool
-    ) -> None:
+        self,
+        time: int,
+        writes: Sequence[Write],
+        definitions: Definitions | None,
+        *,
+        is_estimate: bool,
+        at_once: bool,
+    ) -> bool:
+        """Define and write tables; if only at once, return False without an effect if the commit would take longer."""
         changes: dict[GlobalId, Sequence[Change] | BulkChanges] = {}
         created = {table.id: table for table in definitions.created} if definitions else {}
         for identifier, (rows, diffs) in by_table(writes).items():
@@ -185,17 +198,22 @@ class StoreClock:
         idle = [*(item.id for item in items), *(item.position for item in items if item.position is not None)]
         idle += [table.id for table in created.values() if table.inputs is None]
         try:
-            self._store.tables.append(time, changes, idle, definitions, is_estimate=is_estimate)
+            is_written = self._store.tables.append(
+                time, changes, idle, definitions, is_estimate=is_estimate, at_once=at_once
+            )
         except BaseException:
             self._known.clear()  # the commit may have happened
             self._converters.clear()
             raise
+        if not is_written:
+            return False
         for identifier in (*dropped, *(definitions.altered if definitions else ())):
             self._converters.pop(identifier, None)
         for identifier in dropped:
             self._known.pop(identifier, None)
         for identifier in (*idle, *changes):
             self._note(identifier, time + 1)
+        return True
 
     def _converter(self, identifier: GlobalId) -> TableRows:
         """Return the converter of a table's rows; only definitions of this process change it, while it is the owner."""
@@ -274,12 +292,10 @@ class StoreClock:
         return frontiers
 
     def _note(self, identifier: GlobalId, upper: int) -> None:
-        """Cache the `upper` of a table that only this process writes, unless a greater value is cached."""
+        """Note the `upper` of a table that only this process writes, unless a greater value or none is cached."""
         known = self._known.get(identifier)
-        if known is None:
-            table = self._store.tables.table(identifier)
-            known = (table.since, table.upper) if table else (BEGINNING, BEGINNING)
-        self._known[identifier] = known[0], max(known[1], upper)
+        if known is not None:
+            self._known[identifier] = known[0], max(known[1], upper)
 
     async def changed(self, ids: Collection[GlobalId], time: int) -> None:
         """Wait for a commit, if the `upper` of some relation is not above a time."""
@@ -288,6 +304,7 @@ class StoreClock:
         for identifier in behind:
             await asyncio.to_thread(self._check_at_work, identifier)
         if behind:
+            self._store.changes.hurry()
             with suppress(TimeoutError):
                 await asyncio.wait_for(commit.wait(), _PATIENCE_SECONDS)
 

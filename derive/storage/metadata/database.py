@@ -49,6 +49,8 @@ class CommitSignal(Protocol):
 
 _MOMENT_SECONDS = 0.0005
 """Delay of a signal that is not sent at once, in seconds."""
+_PAUSE_SECONDS = 0.005
+"""Least time between two such signals, in seconds: listeners take a part of the time of a busy writer, not most."""
 _IDLE_SECONDS = 5.0
 """Time after which the thread that sends such signals ends, in seconds."""
 
@@ -111,6 +113,14 @@ class Metadata(ABC):
         with self.transaction(wakes=wakes, synced=synced) as db:
             return body(db)()
 
+    def commit_at_once(self, body: Callable[[Transaction], Callable[[], object]]) -> bool:
+        """Execute and commit a function like `commit`, and wake tasks, if this takes about a millisecond.
+
+        Returns:
+            False, without an effect, if another transaction or a slow disk would have to be waited for.
+        """
+        return False
+
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Transaction]:
         """Open a read transaction, in which all reads see one state of the database."""
@@ -160,7 +170,7 @@ class Metadata(ABC):
         return self.version()
 
     def estimated_now(self) -> int | None:
-        """Return about the time of the server, microseconds since the Unix epoch; None for a local database."""
+        """Return about the time of the database, microseconds since the Unix epoch; None if it is not known."""
         return None
 
     @abstractmethod
@@ -176,19 +186,28 @@ class Metadata(ABC):
         with self.transaction(wakes=True, synced=False):
             pass
 
-    def notify(self, *, others: bool) -> None:
-        """Notify waiting threads of this process, and other processes if `others`."""
+    def notify(self, *, others: bool, is_urgent: bool = False) -> None:
+        """Notify waiting threads of this process, and other processes if `others`; at once if it is urgent."""
         with self._notified:
             self.notifications += 1
             self._notified.notify_all()
-        if others and self.is_prompt:
+        if others and (self.is_prompt or is_urgent):
             self.commit_signal.send()
         elif others:
             self._send_soon()
 
-    def _send_soon(self) -> None:
-        """Send the commit signal after a moment; calls within the moment share one signal."""
+    def hurry(self) -> None:
+        """Send the commit signal now if it is due, because a caller waits for listeners."""
         with self._soon:
+            is_due, self._is_due = self._is_due, False
+        if is_due:
+            self.commit_signal.send()
+
+    def _send_soon(self) -> None:
+        """Send the commit signal after a moment; calls within the moment or a pause share one signal."""
+        with self._soon:
+            if self._is_due:
+                return
             self._is_due = True
             if self._sender is None:
                 self._sender = threading.Thread(target=self._send_due, name="flowctl-commit-signal", daemon=True)
@@ -197,15 +216,15 @@ class Metadata(ABC):
 
     def _send_due(self) -> None:
         """Send signals until none is due for some seconds."""
+        sent = 0.0
         while True:
             with self._soon:
                 if not self._soon.wait_for(lambda: self._is_due, _IDLE_SECONDS):
                     self._sender = None
                     return
-            time.sleep(_MOMENT_SECONDS)
-            with self._soon:
-                self._is_due = False
-            self.commit_signal.send()
+            time.sleep(max(_MOMENT_SECONDS, sent + _PAUSE_SECONDS - time.monotonic()))
+            self.hurry()
+            sent = time.monotonic()
 
     def wait(self, notifications: int, seconds: float) -> None:
         """Wait until the number of notifications differs from `notifications`, at most for a number of seconds."""
