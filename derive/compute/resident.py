@@ -8,6 +8,7 @@ prepares the SELECT once as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
 from time import thread_time
@@ -27,6 +28,8 @@ _BATCH = 1_000
 """Number of rows that are fetched between checks of their size."""
 _MEASURED = 20
 """Number of rows of a batch whose size is measured."""
+_SCANNED_EACH = 25
+"""Number of rows of a table that are scanned in the time in which an index finds one row."""
 _SAMPLE = 1_000
 """Approximate number of rows from which the columns of an index are chosen."""
 _SECONDS, _SECONDS_EACH = 0.1, 0.0001
@@ -60,6 +63,14 @@ class ResidentQuery:
         return {name: arguments[index] for name, index in self._names.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Number of rows of a table, and whether they have an index."""
+
+    count: int = 0
+    is_indexed: bool = False
+
+
 class ResidentRows:
     """Rows of tables in memory. One thread at a time calls the methods.
 
@@ -70,7 +81,7 @@ class ResidentRows:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._opened: apsw.Connection | None = None
-        self._indexed: set[GlobalId] = set()
+        self._tables: dict[GlobalId, _Stored] = {}
         self._is_over: Callable[[], bool] = _never
 
     @property
@@ -83,8 +94,8 @@ class ResidentRows:
 
     def drop(self, table: GlobalId) -> None:
         """Drop a table; its memory serves other tables."""
-        self._indexed.discard(table)
-        self._connection.execute(f"DROP TABLE IF EXISTS r{table}")
+        if self._tables.pop(table, None) is not None:
+            self._connection.execute(f"DROP TABLE r{table}")
 
     def change(self, table: GlobalId, width: int, removed: Sequence[tuple[Row, int]], added: Sequence[Row]) -> bool:
         """Delete rows, each as often as told, and insert rows; create the table first if it does not exist.
@@ -104,23 +115,53 @@ class ResidentRows:
         connection = self._connection
         insert = f"INSERT INTO r{table} VALUES ({', '.join('?' * (width or 1))})"
         try:
-            connection.execute(f"BEGIN; CREATE TABLE IF NOT EXISTS r{table}({names(width)})")
-            if removed:
-                if table not in self._indexed:
+            connection.execute("BEGIN")
+            if table not in self._tables:
+                connection.execute(f"CREATE TABLE r{table}({names(width)})")
+            stored = self._tables.get(table, _Stored())
+            is_indexed = stored.is_indexed
+            if len(removed) * _SCANNED_EACH > stored.count and width:
+                gone = self._found_by_scan(table, width, removed)
+            else:
+                if removed and not is_indexed:
                     self._create_index(table, width)
-                if not self._delete(table, width, removed):
-                    return False
+                    is_indexed = True
+                gone = self._found_by_index(table, width, removed)
+            count = sum(count for _, count in removed)
+            if len(gone) < count:
+                return False
+            connection.executemany(f"DELETE FROM r{table} WHERE rowid = ?", gone)
             connection.executemany(insert, added if width else ((None,) for _ in added))
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-        if removed:
-            self._indexed.add(table)
+        self._tables[table] = _Stored(stored.count - count + len(added), is_indexed)
         return True
 
-    def _delete(self, table: GlobalId, width: int, removed: Sequence[tuple[Row, int]]) -> bool:
-        """Delete rows, in a transaction; return False if the table does not have them, or the search takes too long."""
+    def _found_by_scan(self, table: GlobalId, width: int, removed: Sequence[tuple[Row, int]]) -> list[tuple[int]]:
+        """Return the numbers of the rows that are removed, as far as the table has them."""
+        connection = self._connection
+        left = [count for _, count in removed]
+        columns = ", ".join(f"c{index}" for index in range(width))
+        same = " AND ".join(f"removed.c{index} IS r.c{index}" for index in range(width))
+        connection.execute(f"CREATE TABLE removed({columns}, n)")
+        insert = f"INSERT INTO removed VALUES ({', '.join('?' * (width + 1))})"
+        connection.executemany(insert, ((*row, number) for number, (row, _) in enumerate(removed)))
+        connection.execute(f"CREATE INDEX removed_rows ON removed({columns})")
+        gone: list[tuple[int]] = []
+        # NOT INDEXED: the scan is in the order of the table, and each of its rows is compared with few removed ones.
+        select = f"SELECT r.rowid, removed.n, r.* FROM r{table} AS r NOT INDEXED CROSS JOIN removed ON {same}"
+        for number, place, *data in connection.execute(select):
+            row = removed[place][0]
+            if left[place] and (0 not in row or list(map(repr, data)) == list(map(repr, row))):
+                left[place] -= 1
+                gone.append((number,))
+        connection.execute("DROP TABLE removed")
+        return gone
+
+    def _found_by_index(self, table: GlobalId, width: int, removed: Sequence[tuple[Row, int]]) -> list[tuple[int]]:
+        """Return the numbers of the rows that are removed, as far as the table has them; none if it takes too long."""
         same = " AND ".join(f"c{index} IS ?" for index in range(width)) or "1"
         select = f"SELECT ?, rowid, {names(width)} FROM r{table} WHERE {same} LIMIT ?"
         # SQLite's equal numbers may differ, such as 0.0 and -0.0: then all equal rows are compared.
@@ -136,11 +177,10 @@ class ResidentRows:
                     left[place] -= 1
                     gone.append((number,))
         except apsw.InterruptError:
-            return False
+            return []
         finally:
             self._is_over = _never
-        self._connection.executemany(f"DELETE FROM r{table} WHERE rowid = ?", gone)
-        return not any(left)
+        return gone
 
     def _create_index(self, table: GlobalId, width: int) -> None:
         """Create an index that finds equal rows: of one column, if it tells most rows apart, or of all columns."""

@@ -145,11 +145,11 @@ class Timeline:
 
     @property
     def can_estimate(self) -> bool:
-        """Return whether a question to the database takes a round trip, which `estimate` does not take."""
+        """Return whether `estimate` asks the database nothing: on a server, a question would take a round trip."""
         return self.wall is wall_clock and self._metadata.estimated_now() is not None
 
     def estimate(self) -> int:
-        """Return a likely value of `present`, without a round trip if `can_estimate`.
+        """Return a likely value of `present`, without a question to the database if `can_estimate`.
 
         The commit of a document with this timestamp calls `require_unassigned`.
         """
@@ -167,7 +167,7 @@ class Timeline:
         return clock
 
     def about(self) -> int:
-        """Return about the result of `time`, without a round trip if `can_estimate`."""
+        """Return about the result of `time`, without a question to the database if `can_estimate`."""
         now = self._metadata.estimated_now()
         if self._last is None or now is None or not self.can_estimate:
             return self.time()

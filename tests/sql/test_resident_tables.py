@@ -221,8 +221,8 @@ def test_reads_see_a_commit_that_a_subscription_has_reported_early(
             await reader(query)
         seen: list[list[Any]] = []
 
-        async def reported(time: int, writes: Sequence[Write], definitions: Any, *, is_assumed: bool) -> None:
-            await append(time, writes, definitions, is_assumed=is_assumed)
+        async def reported(time: int, writes: Sequence[Write], definitions: Any, *, is_estimate: bool) -> None:
+            await append(time, writes, definitions, is_estimate=is_estimate)
             coordinator.timeline.observe(time)
             seen.extend([await reader(query) for query in queries])
 

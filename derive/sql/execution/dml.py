@@ -53,19 +53,23 @@ from derive.sql.transactions.group_commit import Shape, shape_of
 from derive.sql.transactions.key_index import KeyChanges, KeyPacker
 from derive.sql.transactions.writes import ChangedRows, InsertedRows, Write, tables_of
 
-Unbound: TypeAlias = tuple[PlannedQuery, Sequence[Datum]]
-"""A query with parameters, and its arguments."""
-
 
 def bound_write(state: State, planned: PlannedWrite, arguments: Sequence[Datum]) -> PlannedWrite:
     """Return a planned write with its arguments and session values bound."""
+    planned = _partly_bound(state, planned, arguments)
+    return replace(planned, query=state.bound(planned.query, arguments))
+
+
+def _partly_bound(state: State, planned: PlannedWrite, arguments: Sequence[Datum]) -> PlannedWrite:
+    """Return a planned write that is bound except for its query."""
     completion, conflict = planned.completion, planned.conflict
     if conflict is not None and conflict.update is not None:
         conflict = replace(conflict, update=state.bound(conflict.update, arguments))
     if completion is not None:
         completion = state.bound(completion, arguments)
-    query = state.bound(planned.query, arguments)
-    return replace(planned, query=query, completion=completion, conflict=conflict)
+    if completion is None and conflict is None:
+        return planned
+    return replace(planned, completion=completion, conflict=conflict)
 
 
 async def written_rows(
@@ -75,7 +79,7 @@ async def written_rows(
     is_short: bool,
     is_alone: bool,
     given: Sequence[Row] | None = None,
-    unbound: Unbound | None = None,
+    arguments: Sequence[Datum] | None = None,
 ) -> Sequence[Written]:
     """Return the rows that a bound write deletes and inserts.
 
@@ -85,13 +89,17 @@ async def written_rows(
         is_short: whether the query may run on the event loop.
         is_alone: whether the caller excludes other writers of tables.
         given: staged rows that the query reads; None if it reads none.
-        unbound: the query before its arguments are bound, with its arguments, which tables in memory may answer.
+        arguments: arguments of the query, which is not bound, and which tables in memory may answer; None if it is
+            bound.
     """
     if given is not None:
         rows = await over_staged(state, planned.query, given)
     else:
-        ready = await reading.read_tables(state, *unbound) if unbound is not None else None
-        rows = await _evaluated(state, planned.query, is_short=is_short) if ready is None else ready
+        ready = None if arguments is None else await reading.read_tables(state, planned.query, arguments)
+        if ready is None:
+            query = planned.query if arguments is None else state.bound(planned.query, arguments)
+            ready = await _evaluated(state, query, is_short=is_short)
+        rows = ready
     if planned.completion is not None:
         rows = await completed(state, planned, rows)
     planned.check(rows)
@@ -294,8 +302,10 @@ async def write(state: State, plan: Plan, arguments: Sequence[Datum]) -> Result:
         result = await _insert_row(state, plan.write, row, arguments)
     else:
         assert plan.write is not None
-        bound, unbound = bound_write(state, plan.write, arguments), (plan.write.query, arguments)
-        rows = await _written(state, [bound], is_short=is_short, given=plan.rows, unbound=unbound if is_short else None)
+        unbound = arguments if is_short and plan.rows is None else None
+        bind = bound_write if unbound is None else _partly_bound
+        bound = bind(state, plan.write, arguments)
+        rows = await _written(state, [bound], is_short=is_short, given=plan.rows, arguments=unbound)
         result = _result(plan.write, rows[0], plan.zone)
     # Without an open transaction, the write is committed already.
     return replace(result, has_happened=not (state.is_explicit or state.transaction.has_written))
@@ -463,13 +473,13 @@ async def _written(
     *,
     is_short: bool,
     given: Sequence[Row] | None = None,
-    unbound: Unbound | None = None,
+    arguments: Sequence[Datum] | None = None,
 ) -> list[Sequence[Written]]:
     """Write tables by bound statements, and return the rows of each statement; see `written_rows`."""
 
     async def evaluated(is_alone: bool) -> tuple[list[Sequence[Written]], Sequence[Write]]:
         rows = [
-            await written_rows(state, table, is_short=is_short, is_alone=is_alone, given=given, unbound=unbound)
+            await written_rows(state, table, is_short=is_short, is_alone=is_alone, given=given, arguments=arguments)
             for table in planned
         ]
         parts = zip(planned, rows, strict=True)

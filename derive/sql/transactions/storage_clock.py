@@ -171,10 +171,9 @@ class StoreClock:
     ) -> None:
         """Define and write tables; few rows without a thread, if the disk is fast."""
         is_estimate = is_estimate and self._store.timeline.can_estimate
-        if definitions is None and len(writes) <= _MOST_AT_ONCE:
-            if self._append(time, writes, None, is_estimate=is_estimate, at_once=True):
-                return
-        await asyncio.to_thread(self._append, time, writes, definitions, is_estimate=is_estimate, at_once=False)
+        is_short = definitions is None and len(writes) <= _MOST_AT_ONCE
+        if not (is_short and self._append(time, writes, None, is_estimate=is_estimate, at_once=True)):
+            await asyncio.to_thread(self._append, time, writes, definitions, is_estimate=is_estimate, at_once=False)
 
     def _append(
         self,

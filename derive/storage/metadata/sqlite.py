@@ -153,9 +153,7 @@ class SqliteMetadata(Metadata):
         self._durable = durable
         self._synced: bool | None = True
         self._turn = threading.RLock()
-        self._patience = patience
-        self._is_patient = True
-        self._seconds = _AT_ONCE_SECONDS * 2
+        self._patience, self._is_patient, self._seconds = patience, True, _AT_ONCE_SECONDS * 2
         self._count: CommitCount | None = None
         self._inode: tuple[int, int] | None = None
         self._has_opened = False
