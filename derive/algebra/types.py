@@ -88,6 +88,7 @@ class Type(Enum):
     TIMESTAMPTZ_ARRAY = "timestamp with time zone[]"
     TIME_ARRAY = "time without time zone[]"
     TIMETZ_ARRAY = "time with time zone[]"
+    INTERVAL_ARRAY = "interval[]"
     UUID_ARRAY = "uuid[]"
     INET_ARRAY = "inet[]"
     CIDR_ARRAY = "cidr[]"
@@ -109,7 +110,7 @@ class Type(Enum):
 _ELEMENTS = {kind: Type(kind.value.removesuffix("[]")) for kind in Type if kind.value.endswith("[]")}
 _ARRAYS = {element: kind for kind, element in _ELEMENTS.items()}
 ARRAYS = tuple(_ELEMENTS)
-"""All array types. There are none of intervals, because equal intervals may have different displays."""
+"""All array types."""
 
 PLAIN_BYTES = frozenset({Type.NUMERIC, Type.BYTEA, Type.UUID, Type.INET, Type.CIDR, Type.MACADDR})
 """Types whose data are bytes with the equality and order of their values."""

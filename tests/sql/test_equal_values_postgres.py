@@ -207,3 +207,78 @@ def test_queries_of_characters_equal_postgresql(postgres: Connection, tmp_path: 
 def test_maintained_views_of_characters_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
     ours, theirs = maintained(CHARACTERS, CHARACTER_QUERIES, CHARACTER_CHANGES, postgres, tmp_path)
     assert ours == theirs
+
+
+ARRAYS_OF_INTERVALS = (
+    "CREATE TABLE t (id int PRIMARY KEY, a interval[], b interval)",
+    "INSERT INTO t VALUES (1, '{1 day,24:00:00}', '1 day'), (2, ARRAY[interval '24:00', '1 day'], '24:00'), (3, '{}', NULL), (4, NULL, '1 mon'), (5, '{NULL,\"1 mon -1 days +04:05:06.789\"}', '30 days'), (6, ARRAY['1 year'::interval], '-1 day')",
+    "TABLE t",
+    "SELECT id, a[1], a[2:], cardinality(a), a || b, b || a, array_append(a, '1 hour'), a::text, pg_typeof(a) FROM t",
+    "SELECT x.id, y.id, x.a = y.a, x.a <> y.a, x.a < y.a, x.a >= y.a, x.a IS DISTINCT FROM y.a FROM t x, t y",
+    "SELECT id FROM t WHERE a = '{1 day,1 day}'",
+    "SELECT id FROM t WHERE a @> ARRAY[interval '24:00']",
+    "SELECT id FROM t WHERE a && '{24:00,1 hour}'",
+    "SELECT id, interval '24:00' = ANY (a), interval '1 day' > ALL (a), b = ANY (a), b <> ALL (a), b < ANY (a) FROM t",
+    "SELECT id, array_position(a, '24:00'), array_positions(a, '1 day'), array_remove(a, '24:00'), array_replace(a, '1 day', '2 days') FROM t",
+    "SELECT id, array_sort(a), array_reverse(a), array_to_string(a, ';', '-'), array_length(a, 1), array_dims(a) FROM t WHERE id <> 2",
+    "SELECT count(DISTINCT a), count(a) FROM t",
+    "SELECT count(*) FROM t GROUP BY a",
+    "SELECT count(*) FROM (SELECT DISTINCT a FROM t) s",
+    "SELECT count(*) FROM (SELECT a FROM t UNION SELECT '{24:00,24:00}') s",
+    "SELECT id FROM t ORDER BY a, id",
+    "SELECT id FROM t ORDER BY a DESC NULLS LAST, id",
+    "SELECT array_agg(b ORDER BY id), array_agg(b ORDER BY b, id) FROM t",
+    "SELECT id, unnest(a) FROM t",
+    "SELECT t.id, x, o FROM t, unnest(a) WITH ORDINALITY u(x, o)",
+    "SELECT to_jsonb(a), array_to_json(a)::jsonb FROM t",
+    "SELECT a::text[], ARRAY['1 day']::interval[], '{1 day}'::text::interval[], ARRAY[b, interval '1 hour'] FROM t",
+    "SELECT max(a) = '{1 year}', min(a) FROM t",
+    "SELECT x.id, y.id FROM t x JOIN t y ON x.a = y.a",
+    "SELECT x.id, y.id FROM t x JOIN t y USING (a) WHERE x.id < y.id",
+    "SELECT id FROM t WHERE a IN ('{24:00,24:00}', '{}')",
+    "SELECT id FROM t WHERE a IN (SELECT a FROM t WHERE id = 2)",
+    "SELECT id, row_number() OVER (PARTITION BY a ORDER BY id), rank() OVER (ORDER BY a) FROM t",
+    "SELECT a FROM t EXCEPT SELECT '{24:00,24:00}'",
+    "SELECT interval '1 day' = ANY ('{24:00}'), ARRAY(SELECT b FROM t ORDER BY id)",
+    "SELECT '{x}'::interval[]",
+    "UPDATE t SET a = a || interval '1 hour' WHERE id = 3 RETURNING a",
+    "DELETE FROM t WHERE a = '{1 day, 1 day}' RETURNING id",
+    "INSERT INTO t (id, a) SELECT id + 10, a FROM t RETURNING id, a",
+    "CREATE TABLE k (a interval[] PRIMARY KEY)",
+    "INSERT INTO k VALUES ('{1 day}'), ('{2 days}')",
+    "INSERT INTO k VALUES ('{24:00}')",
+    "INSERT INTO k VALUES ('{48:00}') ON CONFLICT (a) DO NOTHING",
+    "SELECT a FROM k WHERE a = '{24:00}'",
+    "SELECT data_type, udt_name FROM information_schema.columns WHERE table_name = 'k'",
+    "SELECT format_type(atttypid, atttypmod), attndims FROM pg_attribute WHERE attrelid = 'k'::regclass AND attnum > 0",
+    "SELECT array_fill(interval '1 day', ARRAY[2]), width_bucket(interval '24:00', ARRAY[interval '1 day', '2 days'])",
+    "PREPARE p (interval[]) AS SELECT $1, $1[1] + interval '1 hour'",
+    "EXECUTE p ('{1 day,NULL}')",
+    "INSERT INTO t (id, b) SELECT * FROM unnest('{31,32}'::int[], '{1 day,2 days}'::interval[]) RETURNING *",
+)
+ARRAY_QUERIES = (
+    "SELECT id, a, a[1] AS b, cardinality(a) AS c, b = ANY (a) AS d, a || b AS e FROM t",
+    "SELECT a::text[] IS NULL AS b, count(*) AS n FROM t GROUP BY a",
+    "SELECT count(DISTINCT a) AS n FROM t",
+    "SELECT x.id, y.id AS other FROM t x JOIN t y ON x.a = y.a",
+    "SELECT id, x FROM t, unnest(a) x",
+    "SELECT array_agg(b ORDER BY id) AS b FROM t",
+    "SELECT id FROM t WHERE a IN (SELECT a FROM t WHERE id < 3)",
+    "SELECT id, rank() OVER (ORDER BY a) AS r FROM t",
+)
+ARRAY_CHANGES = (
+    "INSERT INTO t VALUES (7, '{24:00,24:00}', '1 day'), (8, '{1 mon}', '720:00'), (9, '{30 days}', NULL)",
+    "UPDATE t SET a = ARRAY[b, NULL] WHERE id IN (1, 4)",
+    "DELETE FROM t WHERE a = '{1 day,24:00}'",
+    "UPDATE t SET b = '24:00' WHERE b = '1 day'",
+)
+
+
+def test_arrays_of_intervals_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
+    ours, theirs = outcomes(ARRAYS_OF_INTERVALS, postgres, tmp_path)
+    assert ours == theirs
+
+
+def test_maintained_views_of_arrays_of_intervals_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
+    ours, theirs = maintained(ARRAYS_OF_INTERVALS[:2], ARRAY_QUERIES, ARRAY_CHANGES, postgres, tmp_path)
+    assert ours == theirs

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
-from operator import ge, gt, le, lt
+from operator import eq, ge, gt, le, lt
 from typing import Any, Literal, TypeAlias
 
 import orjson
 
-from derive.algebra.types import ARRAYS, PLAIN_BYTES, Datum, Type
+from derive.algebra.types import ARRAYS, OF_BYTES, Datum, Type
 from derive.errors import SqlError
 from derive.functions.function import Function, Functions, registered_name, word_of
 from derive.functions.scalar.logic import rank
@@ -129,38 +129,81 @@ def _prepended(element: Datum, elements: Elements | None) -> Elements:
     return (element, *(elements or ()))
 
 
-def _replaced(elements: Elements | None, old: Datum, new: Datum) -> Elements | None:
-    return None if elements is None else tuple(new if _is_same(one, old) else one for one in elements)
+def _key_of(element: Type) -> Callable[[Any], Any]:
+    """Return the function from data to keys by which Python sorts them as SQL does."""
+    return INFO_OF[element].comparison_key or rank
 
 
-def _is_same(left: Datum, right: Datum) -> bool:
-    """Return whether data are equal; NULL equals NULL."""
-    return left == right
+def _same_of(element: Type) -> Callable[[Datum, Datum], bool]:
+    """Return the function that compares data of a type; NULL equals NULL."""
+    if INFO_OF[element].has_equal_data:
+        return eq
+    key = _key_of(element)
+    return lambda left, right: left is right if left is None or right is None else key(left) == key(right)
 
 
-def _position(elements: Elements | None, element: Datum, begin: int | None = 1) -> int | None:
-    if not elements or (element is None and None not in elements):
+def _replaced(element: Type) -> _Python:
+    same = _same_of(element)
+
+    def replace(elements: Elements | None, old: Datum, new: Datum) -> Elements | None:
+        return None if elements is None else tuple(new if same(one, old) else one for one in elements)
+
+    return replace
+
+
+def _position(element: Type) -> _Python:
+    same = _same_of(element)
+
+    def position(elements: Elements | None, desired: Datum, begin: int | None = 1) -> int | None:
+        if not elements or (desired is None and None not in elements):
+            return None
+        if begin is None:
+            raise SqlError("22004", "initial position must not be null")
+        for index in range(max(begin, 1) - 1, len(elements)):
+            if same(elements[index], desired):
+                return index + 1
         return None
-    if begin is None:
-        raise SqlError("22004", "initial position must not be null")
-    for index in range(max(begin, 1) - 1, len(elements)):
-        if _is_same(elements[index], element):
-            return index + 1
-    return None
+
+    return position
 
 
-def _positions(elements: Elements | None, element: Datum) -> bytes | None:
-    if elements is None:
-        return None
-    return array_of(Type.INTEGER, [index for index, one in enumerate(elements, start=1) if _is_same(one, element)])
+def _positions(element: Type) -> _Python:
+    same = _same_of(element)
+
+    def positions(elements: Elements | None, desired: Datum) -> bytes | None:
+        if elements is None:
+            return None
+        return array_of(Type.INTEGER, [index for index, one in enumerate(elements, start=1) if same(one, desired)])
+
+    return positions
 
 
-def _contains(elements: Elements, others: Elements) -> bool:
-    return None not in others and set(others) <= set(elements)
+def _compared_elements(element: Type) -> Callable[[Elements], Elements]:
+    """Return the function from elements to data that are equal for equal elements."""
+    if INFO_OF[element].has_equal_data:
+        return lambda elements: elements
+    key = _key_of(element)
+    return lambda elements: tuple(None if one is None else key(one) for one in elements)
 
 
-def _overlap(elements: Elements, others: Elements) -> bool:
-    return any(element is not None and element in elements for element in others)
+def _contains(element: Type) -> _Python:
+    of = _compared_elements(element)
+    return lambda elements, others: None not in others and set(of(others)) <= set(of(elements))
+
+
+def _is_contained(element: Type) -> _Python:
+    contains = _contains(element)
+    return lambda elements, by: contains(by, elements)
+
+
+def _overlap(element: Type) -> _Python:
+    of = _compared_elements(element)
+
+    def overlap(elements: Elements, others: Elements) -> bool:
+        own = of(elements)
+        return any(one is not None and one in own for one in of(others))
+
+    return overlap
 
 
 def _length(elements: Elements, dimension: int) -> int | None:
@@ -178,7 +221,7 @@ def _sliced(elements: Elements, begin: int | None, end: int | None) -> Elements 
 
 def _compared_with(symbol: str, element: Type, *, is_all: bool) -> _Python:
     """Return the function of `operand operator ANY | ALL (array)`, in three-valued logic."""
-    key: Callable[[Any], Any] = INFO_OF[element].sort_key or rank
+    key = _key_of(element)
 
     def compare(operand: Datum, elements: Elements | None) -> bool | None:
         if elements is None:
@@ -188,7 +231,8 @@ def _compared_with(symbol: str, element: Type, *, is_all: bool) -> _Python:
         if operand is None:
             return None
         if symbol in {"=", "<>"}:
-            outcomes = {(operand == one) is (symbol == "=") for one in elements if one is not None}
+            same = _same_of(element)
+            outcomes = {same(operand, one) is (symbol == "=") for one in elements if one is not None}
         else:
             ranked, holds = key(operand), _COMPARED[symbol]
             outcomes = {holds(ranked, key(one)) for one in elements if one is not None}
@@ -222,18 +266,23 @@ def _add_changes() -> None:
         _define(symbol, (_A, _E), _A, word=word, takes_null=True)(_same(_appended))
     for symbol, word in (("||", "prepended"), ("array_prepend", "array_prepend")):
         _define(symbol, (_E, _A), _A, word=word, takes_null=True)(_same(_prepended))
-    _define("array_remove", (_A, _E), _A, takes_null=True)(_same(_without))
-    _define("array_replace", (_A, _E, _E), _A, takes_null=True)(_same(_replaced))
+    _define("array_remove", (_A, _E), _A, takes_null=True)(_without)
+    _define("array_replace", (_A, _E, _E), _A, takes_null=True)(_replaced)
     _define("trim_array", (_A, _I), _A, can_fail=True)(_same(_trimmed))
 
 
-def _without(elements: Elements | None, element: Datum) -> Elements | None:
-    return None if elements is None else tuple(one for one in elements if not _is_same(one, element))
+def _without(element: Type) -> _Python:
+    same = _same_of(element)
+
+    def without(elements: Elements | None, removed: Datum) -> Elements | None:
+        return None if elements is None else tuple(one for one in elements if not same(one, removed))
+
+    return without
 
 
 def _sorted(element: Type) -> _Python:
     """Return the function that sorts arrays; NULL comes last if ascending, unless the call says otherwise."""
-    key: Callable[[Any], Any] = INFO_OF[element].sort_key or rank
+    key = _key_of(element)
 
     def sort(elements: Elements, is_descending: int = 0, nulls_first: int | None = None) -> Elements:
         values = sorted((one for one in elements if one is not None), key=key, reverse=bool(is_descending))
@@ -256,7 +305,7 @@ def _filled(element: Datum, dimensions: bytes | None) -> Elements:
 
 
 def _bucket_of(element: Type) -> _Python:
-    key: Callable[[Any], Any] = INFO_OF[element].sort_key or rank
+    key = _key_of(element)
 
     def bucket(operand: Datum, bounds: Elements) -> int:
         if None in bounds:
@@ -280,14 +329,12 @@ def _add_orders() -> None:
 
 
 def _add_questions() -> None:
-    _define("array_position", (_A, _E), _I, takes_null=True)(_same(_position))
-    _define("array_position", (_A, _E, _I), _I, word="array_position_from", takes_null=True, can_fail=True)(
-        _same(_position)
-    )
-    _define("array_positions", (_A, _E), Type.INTEGER_ARRAY, takes_null=True)(_same(_positions))
-    _define("@>", (_A, _A), _B, word="array_contains", is_strict=True)(_same(_contains))
-    _define("<@", (_A, _A), _B, word="array_is_contained", is_strict=True)(_same(lambda own, by: _contains(by, own)))
-    _define("&&", (_A, _A), _B, word="arrays_overlap", is_strict=True)(_same(_overlap))
+    _define("array_position", (_A, _E), _I, takes_null=True)(_position)
+    _define("array_position", (_A, _E, _I), _I, word="array_position_from", takes_null=True, can_fail=True)(_position)
+    _define("array_positions", (_A, _E), Type.INTEGER_ARRAY, takes_null=True)(_positions)
+    _define("@>", (_A, _A), _B, word="array_contains", is_strict=True)(_contains)
+    _define("<@", (_A, _A), _B, word="array_is_contained", is_strict=True)(_is_contained)
+    _define("&&", (_A, _A), _B, word="arrays_overlap", is_strict=True)(_overlap)
     _define("array_length", (_A, _I), _I)(_same(_length))
     _define("array_upper", (_A, _I), _I)(_same(_length))
     _define("array_lower", (_A, _I), _I)(_same(lambda own, dimension: 1 if _length(own, dimension) else None))
@@ -417,7 +464,7 @@ def elements_sql(array: str, kind: Type, alias: str) -> tuple[str, str, str]:
         kind: type of its elements.
         alias: alias of the FROM item.
     """
-    value = f"unhex({alias}.value)" if kind in PLAIN_BYTES else f"{alias}.value"
+    value = f"unhex({alias}.value)" if kind in OF_BYTES else f"{alias}.value"
     return (
         f"json_each({registered_name(f'elements_of_{word_of(kind)}')}({array})) AS {alias}",
         value,

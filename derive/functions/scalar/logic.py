@@ -37,7 +37,7 @@ def key_function(kind: Type) -> str:
 
 def has_equal_data(kind: Type) -> bool:
     """Return whether equal values of a type have equal data."""
-    return INFO_OF[kind].compared_bytes is None
+    return INFO_OF[kind].has_equal_data
 
 
 def _comparison(symbol: str, kind: Type, *, is_equation: bool = False) -> SqlForm:

@@ -3,6 +3,9 @@
 Arrays are compared element by element; NULL comes after all values, and an array after its prefixes. Each element
 therefore consists of a byte for its kind, and bytes that sort as values do. The bytes of one value never begin the
 bytes of another value. A byte below all kinds ends the array.
+
+Equal intervals may have several data. An array of intervals has the compared bytes of all elements first, and after its
+end the remaining bytes of each.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Any, TypeAlias
 
 from derive.algebra.types import PLAIN_BYTES, Datum, Type
 from derive.errors import SqlError
+from derive.functions.types.datetime import TOTAL_BYTES
 from derive.functions.types.jsonb import jsonb_key
 
 Elements: TypeAlias = tuple[Datum, ...]
@@ -91,6 +95,8 @@ def array_of(kind: Type, elements: Iterable[Datum]) -> bytes:
         kind: type of its elements.
         elements: data of its elements.
     """
+    if kind is Type.INTERVAL:
+        return _of_intervals(elements)
     pack = _packing(kind)
     parts = bytearray()
     for datum in elements:
@@ -103,6 +109,45 @@ def array_of(kind: Type, elements: Iterable[Datum]) -> bytes:
     return bytes(parts)
 
 
+_REMAINING_BYTES = 8
+"""Number of bytes of an interval that are not compared."""
+
+
+def _of_intervals(elements: Iterable[Datum]) -> bytes:
+    compared, remaining = bytearray(), bytearray()
+    for datum in elements:
+        if datum is None:
+            compared.append(_NULL)
+        else:
+            assert isinstance(datum, bytes)
+            compared.append(_VALUE)
+            compared += datum[:TOTAL_BYTES]
+            remaining += datum[TOTAL_BYTES:]
+    compared.append(_END)
+    return bytes(compared + remaining)
+
+
+def _intervals_of(datum: bytes) -> Elements:
+    elements: list[Datum] = []
+    at, rest = 0, len(compared_intervals(datum))
+    while datum[at] != _END:
+        at += 1
+        if datum[at - 1] == _NULL:
+            elements.append(None)
+            continue
+        elements.append(datum[at : at + TOTAL_BYTES] + datum[rest : rest + _REMAINING_BYTES])
+        at, rest = at + TOTAL_BYTES, rest + _REMAINING_BYTES
+    return tuple(elements)
+
+
+def compared_intervals(datum: bytes) -> bytes:
+    """Return the part of an array of intervals that equal arrays share, and that sorts as the arrays do."""
+    at = 0
+    while datum[at] != _END:
+        at += 1 + (TOTAL_BYTES if datum[at] == _VALUE else 0)
+    return datum[: at + 1]
+
+
 @lru_cache(maxsize=64)
 def elements_of(kind: Type, datum: bytes) -> Elements:
     """Return the elements of an array.
@@ -111,6 +156,8 @@ def elements_of(kind: Type, datum: bytes) -> Elements:
         kind: type of its elements.
         datum: datum of the array.
     """
+    if kind is Type.INTERVAL:
+        return _intervals_of(datum)
     elements: list[Datum] = []
     at = 0
     is_fixed = kind not in PLAIN_BYTES and kind not in _TEXTS

@@ -10,13 +10,14 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from operator import itemgetter
 from typing import Any
 
 from derive.algebra.types import ARRAYS, Datum, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.statement_context import context_if_any, current_context
 from derive.functions.types import datetime, formats, jsonb, network, numbers, single, timetz
-from derive.functions.types.array import array_of, elements_of
+from derive.functions.types.array import array_of, compared_intervals, elements_of
 from derive.functions.types.formats import binary_of_numeric, read_binary
 
 _UNSIGNED = struct.Struct(">I")
@@ -140,8 +141,9 @@ class TypeInfo:
         encode: returns the datum of the value of a function; None if that is the value. Functions of jsonb return data
             themselves, because None is NULL.
         is_text: whether the datum is the text.
-        sort_key: function from a datum to bytes that sort as the values do; None if the data sort so. Equal data have
+        sort_key: function from a datum to bytes that sort as the values do; None if the data sort so. Equal values have
             equal keys, and only these.
+        has_equal_data: whether equal values have equal data.
         compared_bytes: number of bytes at the begin of a datum that are compared, because equal values may have several
             data; None if all are compared.
     """
@@ -160,7 +162,15 @@ class TypeInfo:
     encode: Callable[[Any], Datum] | None = None
     is_text: bool = False
     sort_key: Callable[[Any], bytes] | None = None
+    has_equal_data: bool = True
     compared_bytes: int | None = None
+
+    @property
+    def comparison_key(self) -> Callable[[Any], Any] | None:
+        """Return the function from data to keys that are equal for equal values, and sort so; None for the data."""
+        if self.compared_bytes is None:
+            return self.sort_key
+        return itemgetter(slice(self.compared_bytes))
 
 
 def _network(oid: int, array: int, kind: network.AddressType) -> TypeInfo:
@@ -213,6 +223,8 @@ def _array(element: Type, info: TypeInfo) -> TypeInfo:
         partial(formats.binary_of_array, element, info.oid, info.binary_of),
         decode=partial(elements_of, element),
         encode=partial(array_of, element),
+        sort_key=None if info.compared_bytes is None else compared_intervals,
+        has_equal_data=info.compared_bytes is None,
     )
 
 
@@ -326,6 +338,7 @@ INFOS: Mapping[Type, TypeInfo] = {
         is_preferred=True,
         decode=datetime.interval_of,
         encode=datetime.interval_datum,
+        has_equal_data=False,
         compared_bytes=datetime.TOTAL_BYTES,
     ),
     Type.JSONB: TypeInfo(

@@ -9,6 +9,7 @@ from derive.algebra.relation import Constant, Filter, Join, Project, Relation
 from derive.algebra.rewrite import is_atomic, rewritten, shifted
 from derive.algebra.types import Type
 from derive.functions.registry import resolve_function
+from derive.functions.scalar.logic import has_equal_data
 from derive.functions.types.array import elements_of
 
 _ANY, _NONE = "equals_any_", "differs_from_all_"
@@ -28,7 +29,7 @@ def among(call: Call) -> Call:
         return call
     operand, array = call.arguments
     kind = array.type.element
-    if not isinstance(array, Literal) or not isinstance(array.value, bytes) or kind is None:
+    if not isinstance(array, Literal) or not isinstance(array.value, bytes) or kind is None or not has_equal_data(kind):
         return call
     elements = (Literal(datum, kind) for datum in elements_of(kind, array.value))
     inside = Call("in", (operand, *elements), Type.BOOLEAN)

@@ -27,6 +27,7 @@ from derive.algebra.relation import (
     WindowFunction,
 )
 from derive.algebra.types import ModifiedType, Type, TypeModifier
+from derive.errors import SqlError
 from derive.functions.registry import resolve_aggregate, resolve_function, resolve_operator
 from derive.functions.scalar.casts import fitting_function
 from derive.functions.scalar.logic import has_equal_data, key_function
@@ -142,6 +143,10 @@ def _over_values(aggregate: Aggregate) -> Aggregate:
     if aggregate.function == resolve_aggregate("count", (aggregate.arguments[0].type,)).function:
         arguments = tuple(map(compared, aggregate.arguments))
         function = resolve_aggregate("count", tuple(argument.type for argument in arguments)).function
+    elif any(argument.type.element is Type.INTERVAL for argument in aggregate.arguments):
+        raise SqlError(
+            "0A000", "DISTINCT of arrays of intervals is not supported", hint="Use a subquery with DISTINCT."
+        )
     else:  # a justified interval is the only one of its value
         justify = resolve_function("justify_interval", (Type.INTERVAL,)).function
         arguments = tuple(

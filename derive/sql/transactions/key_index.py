@@ -41,10 +41,8 @@ def _unchanged(datum: Datum) -> Datum:
 def _part_of(kind: Type) -> Callable[[Any], Datum]:
     """Return a function from data of a type to values that are equal if and only if SQL's values are equal."""
     info = INFO_OF[kind]
-    if info.sort_key is not None:
-        return info.sort_key
-    if info.compared_bytes is not None:
-        return lambda datum: datum[: info.compared_bytes]
+    if info.comparison_key is not None:
+        return info.comparison_key
     if kind is Type.BOOLEAN:
         return int
     if kind in {Type.REAL, Type.DOUBLE}:
