@@ -63,7 +63,6 @@ SMALL_MODULES = {
     "derive/compute/row_values.py": "seam: SQL must not know SQLite",
     "derive/cli/environment.py": "a command",
     "derive/durable.py": "leaf: durable writes",
-    "derive/functions/scalar/network.py": "functions of one type",
     "derive/functions/types/letter_case.py": "leaf: case mappings",
     "derive/materialize/parent_watchdog.py": "entry point: runs without this package",
     "derive/materialize/stages.py": "seam: derivations and materializations",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from postgres_scripts import maintained, outcomes
 from psycopg import Connection
+from sql_world import SqlWorld
 
 _ANGLES = (
     "0",
@@ -72,6 +73,11 @@ ARRAYS = (
     "SELECT array_reverse(ARRAY[2, 1, NULL]), array_reverse('{}'::text[]), array_reverse(NULL::int[])",
 )
 TYPES = (
+    "SELECT inet '10.0.0.1/8' + 300, 5 + inet '::ff', inet '10.0.1.0' - 1, cidr '10.0.0.0/8' + 1, inet '10.0.1.0' - inet '10.0.0.1'",
+    "SELECT inet '255.255.255.255' + 1",
+    "SELECT inet '0.0.0.1' - 2",
+    "SELECT inet '::1' - inet '10.0.0.1'",
+    "SELECT inet 'ffff::' - inet '::1'",
     "SELECT pg_typeof(1), pg_typeof('x'), pg_typeof(NULL), pg_typeof(pg_typeof(1)), pg_typeof(ARRAY['a'])",
     "SELECT pg_typeof('x'::varchar(3)), pg_typeof('x'::char(3)), pg_typeof(1.50::numeric(5, 2)), pg_typeof(now())",
     "SELECT 'abcd'::varchar(3), 'ab'::char(4), 'abcd'::varchar(3) || '|'",
@@ -348,3 +354,9 @@ def test_functions_in_maintained_views_equal_postgresql(postgres: Connection, tm
 def test_paths_in_maintained_views_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
     ours, theirs = maintained(DOCUMENTS, DOCUMENT_QUERIES, DOCUMENT_CHANGES, postgres, tmp_path)
     assert ours == theirs
+
+
+def test_regressions_of_nan_beside_large_numbers_are_nan(tmp_path: Path) -> None:
+    pairs = "(VALUES ('NaN'::float8, 0::float8), (0, 1e308)) t (y, x)"
+    query = f"SELECT regr_slope(y, x), regr_intercept(y, x), regr_r2(y, x) FROM {pairs}"
+    assert SqlWorld(tmp_path).script(query) == [[("NaN", "NaN", "NaN")]]

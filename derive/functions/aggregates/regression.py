@@ -130,7 +130,9 @@ def _determination(sums: Sums) -> float | None:
 
 def _slope(sums: Sums) -> float | None:
     xx, _, xy = _spreads(sums)
-    return None if xx == 0 else _double(xy / xx)
+    if xx == 0:
+        return None
+    return _double(xy / xx) if isinstance(xx, Fraction) and isinstance(xy, Fraction) else math.nan
 
 
 def _intercept(sums: Sums) -> float | None:
@@ -138,6 +140,8 @@ def _intercept(sums: Sums) -> float | None:
     if xx == 0:
         return None
     y, x = _total(sums.y, sums.y_specials), _total(sums.x, sums.x_specials)
+    if not (isinstance(xx, Fraction) and isinstance(xy, Fraction)):
+        return math.nan  # otherwise all values are finite
     return _double((y - x * xy / xx) / sums.count)
 
 

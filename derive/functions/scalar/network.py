@@ -41,6 +41,22 @@ def _is_within(address: Address, other: Address) -> bool:
     return other.bits < address.bits and other.contains(address)
 
 
+def _advanced(address: Address, count: int) -> Address:
+    number = address.number + count
+    if not 0 <= number < 1 << address.width:
+        raise SqlError("22003", "result is out of range")
+    return replace(address, number=number)
+
+
+def _distance(address: Address, other: Address) -> int:
+    if address.version != other.version:
+        raise SqlError("22023", "cannot subtract inet values of different sizes")
+    distance = address.number - other.number
+    if not -1 << 63 <= distance < 1 << 63:
+        raise SqlError("22003", "result is out of range")
+    return distance
+
+
 def _add() -> None:
     define = FUNCTIONS.define
     define("host", (_A,), _T, can_fail=False)(host_of)
@@ -55,7 +71,11 @@ def _add() -> None:
     define("inet_same_family", (_A, _A), _B, can_fail=False)(lambda one, other: one.version == other.version)
     define("set_masklen", (_A, _I), _A)(_with_bits)
     define("set_masklen", (_N, _I), _N)(lambda address, bits: _with_bits(address, bits).network)
+    define("+", (_A, Type.BIGINT), _A, word="advanced")(_advanced)
+    define("+", (Type.BIGINT, _A), _A, word="advanced")(lambda count, address: _advanced(address, count))
+    define("-", (_A, Type.BIGINT), _A, word="moved_back")(lambda address, count: _advanced(address, -count))
     both = (_A, _A)
+    define("-", both, Type.BIGINT, word="distance")(_distance)
     define("<<", both, _B, word="within", can_fail=False)(_is_within)
     define("<<=", both, _B, word="within_or_equal", can_fail=False)(lambda one, other: other.contains(one))
     define(">>", both, _B, word="around", can_fail=False)(lambda one, other: _is_within(other, one))

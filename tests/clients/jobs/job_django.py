@@ -104,6 +104,10 @@ def writes() -> None:
     )
     ann.waits = timedelta(days=1, minutes=3)
     ann.save()
+    waiting = [Customer(name="Cas", waits=timedelta(hours=2)), Customer(name="Dia", waits=None)]
+    same([one.pk is not None for one in Customer.objects.bulk_create(waiting)], [True, True])
+    same(Customer.objects.get(name="Cas").waits, timedelta(hours=2))
+    Customer.objects.filter(pk__in=[one.pk for one in waiting]).delete()
     again = [
         Order(customer=ann, amount=Decimal(99), placed=date(2024, 1, 3)),
         Order(customer=ann, amount=Decimal(5), placed=date(2024, 9, 9)),
