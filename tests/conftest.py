@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from threading import Thread
@@ -62,7 +63,8 @@ multiprocessing.get_context("forkserver").set_forkserver_preload(
     [
         *("pytest", "hypothesis.stateful", "jsonschema", "connectors.materialize_files.connector"),
         *("derive.sql.session", "derive.sql.coordinator", "derive.compute.instance"),
-        *("derive.storage.compaction", "derive.storage.ingest"),
+        *("derive.storage.compaction", "derive.storage.ingest", "derive.engine.task_reconciler"),
+        *("derive.spark.executor", "psycopg"),
     ]
 )
 
@@ -76,9 +78,9 @@ if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= 4 << 30:
     tempfile.tempdir = str(MEMORY)
 
 
-def examples(all_: int, least: int = 25) -> int:
-    """Return how many examples a law has: all of them in `make torture`, otherwise a quarter, but not fewer than least."""
-    return all_ if "FLOW_LAW_EXAMPLES" in os.environ else max(least, all_ // 4)
+def examples(all_: int, least: int = 16, share: int = 6) -> int:
+    """Return how many examples a law has: all of them in `make torture`, otherwise one of `share`, but at least `least`."""
+    return all_ if "FLOW_LAW_EXAMPLES" in os.environ else max(least, all_ // share)
 
 
 # How fast a loaded machine makes up an example says nothing about the code.
@@ -313,6 +315,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkExecutor]:
     executor.close()
 
 
+def _rank(begun: hashlib._Hash, case: pytest.Function) -> bytes:
+    digest = begun.copy()
+    digest.update(case.name.encode())
+    return digest.digest()
+
+
 def leave_to_torture(items: Sequence[pytest.Item]) -> None:
     """Mark the cases of tests with `sampled(n)` as `torture`, except n cases.
 
@@ -324,10 +332,11 @@ def leave_to_torture(items: Sequence[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.get_closest_marker("sampled"):
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in tests.values():
-        mark, seed = cases[0].get_closest_marker("sampled"), cases[0].path.read_bytes()
+        mark = cases[0].get_closest_marker("sampled")
+        seed = hashlib.sha256(cases[0].path.read_bytes())
         assert mark
         values = {case: list(enumerate(case.callspec.id.split("-"))) for case in cases}
-        cases.sort(key=lambda case: hashlib.sha256(seed + case.name.encode()).digest())
+        cases.sort(key=partial(_rank, seed))
         times = Counter[tuple[int, str]]()
         for _ in range(min(mark.args[0], len(cases))):
             chosen = min(cases, key=lambda case: sum(times[value] for value in values[case]))

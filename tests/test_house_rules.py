@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,21 +134,34 @@ TEST_NAMES = [
 
 
 @cache
-def nodes() -> list[tuple[str, ast.AST]]:
+def nodes_by_kind() -> Mapping[type[ast.AST], list[tuple[str, Any]]]:
     """Return the path and each node of all modules; the nodes stay, so the garbage collector need not look at them."""
+    nodes: dict[type[ast.AST], list[tuple[str, Any]]] = {}
     gc.disable()
     try:
-        return [(path, node) for path, text in SOURCES.items() for node in ast.walk(ast.parse(text))]
+        for path, text in SOURCES.items():
+            for node in ast.walk(ast.parse(text)):
+                nodes.setdefault(type(node), []).append((path, node))
     finally:
         gc.freeze()
         gc.enable()
+    return nodes
+
+
+def nodes(*kinds: type[ast.AST]) -> list[tuple[str, Any]]:
+    """Return the path and each node of these kinds."""
+    return [pair for kind in kinds for pair in nodes_by_kind().get(kind, ())]
+
+
+def calls(name: str) -> list[tuple[str, Any]]:
+    """Return the path and each call of a function that is named without a module."""
+    return [(path, node) for path, node in nodes(ast.Call) if isinstance(node.func, ast.Name) and node.func.id == name]
 
 
 def docstrings() -> Iterator[tuple[str, str, bool]]:
     """Path and first word of each docstring, also of constants, and true for that of a function."""
-    for path, node in nodes():
-        body = getattr(node, "body", [])
-        for index, statement in enumerate(body if isinstance(body, list) else []):
+    for path, node in nodes(*(kind for kind in nodes_by_kind() if "body" in kind._fields)):
+        for index, statement in enumerate(node.body if isinstance(node.body, list) else []):
             match statement:
                 case ast.Expr(ast.Constant(str(text))) if text.strip():
                     is_function = index == 0 and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -156,8 +170,8 @@ def docstrings() -> Iterator[tuple[str, str, bool]]:
 
 def texts() -> Iterator[tuple[str, str]]:
     """Path and text of each string; of a docstring, its first paragraph."""
-    for path, node in nodes():
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+    for path, node in nodes(ast.Constant):
+        if isinstance(node.value, str):
             yield path, node.value.split("\n\n")[0]
 
 
@@ -194,15 +208,14 @@ def test_changed_tables_have_a_new_version() -> None:
 
 
 def test_functions_are_short() -> None:
-    functions = [(path, node) for path, node in nodes() if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = nodes(ast.FunctionDef, ast.AsyncFunctionDef)
 
     assert len(functions) > 1000
     assert [(path, function.name) for path, function in functions if length_of(function) >= 40] == []
 
 
 def test_variables_have_no_vague_names() -> None:
-    names = {(path, node.id) for path, node in nodes() if isinstance(node, ast.Name)}
-    names |= {(path, node.arg) for path, node in nodes() if isinstance(node, ast.arg)}
+    names = {(path, node.id) for path, node in nodes(ast.Name)} | {(path, node.arg) for path, node in nodes(ast.arg)}
 
     assert sorted((path, name) for path, name in names if name in VAGUE) == []
 
@@ -217,8 +230,7 @@ def test_names_are_split_into_words() -> None:
 
 
 def test_names_have_standard_terms() -> None:
-    definitions = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    names = {(path, node.name) for path, node in nodes() if isinstance(node, definitions)}
+    names = {(path, node.name) for path, node in nodes(ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)}
     names |= {(path, path) for path in SOURCES}
     faults = [(path, name, words_of(name) & FORBIDDEN_TERMS.keys()) for path, name in names]
 
@@ -277,15 +289,14 @@ def test_counted_nouns_have_a_singular() -> None:
     nouns = re.compile(rf" (?:[a-z]+ )?(?:{'|'.join(map(plural, COUNTED))})\b")
     texts_of_two = [
         part
-        for _, node in nodes()
-        if isinstance(node, ast.IfExp) or (isinstance(node, ast.Call) and ast.unparse(node.func) == "SqlError")
+        for _, node in (*nodes(ast.IfExp), *calls("SqlError"))
         for part in ast.walk(node)
         if isinstance(part, ast.JoinedStr)
     ]
     excepted = set(map(id, texts_of_two))
     faults = []
-    for path, node in nodes():
-        if path.startswith(("derive/sql/", "bench/")) or not isinstance(node, ast.JoinedStr) or id(node) in excepted:
+    for path, node in nodes(ast.JoinedStr):
+        if path.startswith(("derive/sql/", "bench/")) or id(node) in excepted:
             continue
         for value, text in zip(node.values, node.values[1:], strict=False):
             match value, text:
@@ -302,9 +313,8 @@ def test_unsupported_syntax_has_a_hint() -> None:
     """Law: the parser names a way to rewrite each statement that it refuses as unsupported (0A000)."""
     errors = [
         (path, node)
-        for path, node in nodes()
+        for path, node in nodes(ast.Call)
         if path.startswith("derive/sql/parser/")
-        and isinstance(node, ast.Call)
         and any(isinstance(argument, ast.Constant) and argument.value == "0A000" for argument in node.args)
     ]
 
@@ -318,11 +328,8 @@ def test_hints_of_sql_begin_with_a_capital() -> None:
     """Law: a hint for clients of SQL is a sentence, as in PostgreSQL."""
     hints = [
         (path, part.value)
-        for path, node in nodes()
+        for path, node in calls("SqlError")
         if path.startswith(("derive/sql/", "derive/functions/", "derive/compute/"))
-        and isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "SqlError"
         for keyword in node.keywords
         if keyword.arg == "hint"
         for part in [keyword.value.values[0] if isinstance(keyword.value, ast.JoinedStr) else keyword.value]
@@ -337,7 +344,7 @@ def import_graph() -> dict[str, set[str]]:
     """Return the modules of ours that each module imports: also inside functions, and for types alone."""
     graph: dict[str, set[str]] = {name: set() for name in MODULES}
     names = {path: name for name, path in MODULES.items()}
-    for path, node in nodes():
+    for path, node in nodes(ast.Import, ast.ImportFrom):
         imported: set[str] = set()
         if isinstance(node, ast.Import):
             imported = {alias.name for alias in node.names}

@@ -33,7 +33,7 @@ from derive.compute.instance import Instance
 from derive.compute.oneshot import evaluate
 from derive.errors import FlowError, FrontierError, SqlError
 
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "8"))
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "6"))
 COUNTS = Reduce(ORDERS, (column(ORDERS, 1),), (aggregate("count"),))
 PATIENCE_SECONDS = 60
 

@@ -19,7 +19,7 @@ from derive.compute.instance import Instance, can_follow_time
 from derive.compute.oneshot import at_time, evaluate
 from derive.errors import SqlError
 
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "16"))
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "10"))
 
 
 class History:

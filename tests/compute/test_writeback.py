@@ -27,7 +27,7 @@ from derive.storage.compaction import compact
 from derive.storage.store import Store
 from derive.storage.table_types import Table, TableColumn
 
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "6"))
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "4"))
 NUMBERS = Get(1, (Type.BIGINT,))
 QUOTIENTS = Project(NUMBERS, (call("/", number(60), column(NUMBERS, 0)),))
 COUNTED = Reduce(QUOTIENTS, (), (aggregate("count"), aggregate("max", Column(0, Type.BIGINT))))

@@ -91,7 +91,7 @@ def sessions() -> Iterator[list[PythonSession]]:
         session.close()
 
 
-@settings(max_examples=examples(50, 10))
+@settings(max_examples=examples(50, 8))
 @given(st.lists(DOCUMENTS, min_size=1), st.data())
 def test_arrow_method_publishes_the_bytes_of_a_plain_method_in_any_batches(
     sessions: list[PythonSession], documents: list[Document], data: st.DataObject

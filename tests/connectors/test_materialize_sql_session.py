@@ -80,6 +80,7 @@ KEYS: list[tuple[list[str], list[Any]]] = [
 ]
 
 
+@pytest.mark.sampled(1)
 def test_every_key_is_loaded_as_it_was_stored(database: Database) -> None:
     for place, (types, values) in enumerate(KEYS):
         binding = source({"id": types}, {}).binding(f"keys {place}")
@@ -359,7 +360,7 @@ def duckdb(tmp_path_factory: pytest.TempPathFactory) -> Database:
 
 
 @pytest.mark.sampled(1)
-@settings(max_examples=examples(32, 8))
+@settings(max_examples=examples(32, 5))
 @given(history=versions())
 def test_a_table_holds_every_row_as_it_was_stored(duckdb_database: Database, history: list[Version]) -> None:
     evolve(duckdb_database, f"table {next(_tables)}", history)

@@ -73,7 +73,7 @@ def only(row: Row, wanted: tuple[int, ...] | None) -> Row:
     return tuple(datum if wanted is None or index in wanted else None for index, datum in enumerate(row))
 
 
-@settings(max_examples=examples(80, 20), deadline=None)
+@settings(max_examples=examples(80, 13), deadline=None)
 @given(ACTIONS, st.booleans(), st.lists(WANTED, min_size=1, max_size=4))
 def test_additions_equal_the_rows_of_the_table(
     actions: list[tuple[str, list[tuple[Row, int]]]], is_only_added_to: bool, asked: list[tuple[int, ...] | None]

@@ -106,7 +106,7 @@ def history_of(
     return history
 
 
-@settings(max_examples=examples(60, 15), deadline=None)
+@settings(max_examples=examples(60, 10), deadline=None)
 @given(ACTIONS, st.lists(bounds_of_columns(), min_size=1, max_size=4))
 def test_conditions_keep_all_matching_rows(
     actions: list[tuple[str, list[tuple[Row, int]]]], asked: list[Bounds]

@@ -124,7 +124,7 @@ derived = st.dictionaries(names, st.tuples(st.sampled_from(["numbers", "copies",
 edits = st.lists(st.tuples(derived, st.integers(0, 2)), min_size=1, max_size=5)
 
 
-@settings(max_examples=examples(40, 10))
+@settings(max_examples=examples(40, 6))
 @given(edits=edits, is_accepted=st.booleans())
 def test_edits_during_a_run_publish_the_same_as_restarts(
     edits: list[tuple[dict[str, tuple[str, int]], int]], is_accepted: bool

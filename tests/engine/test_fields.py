@@ -114,7 +114,7 @@ def timed(documents: Iterable[Document]) -> list[Document]:
     ]
 
 
-@settings(max_examples=examples(40, 10))
+@settings(max_examples=examples(40, 6))
 @given(st.lists(ONE, max_size=12), st.lists(OTHER, max_size=8), st.integers(1, 3), st.booleans())
 def test_lambdas_publish_the_same_from_fields_and_documents(
     ones: list[Document], others: list[Document], shards: int, is_merged: bool
@@ -302,7 +302,7 @@ def cycle_world(folder: Path, name: str, text: str) -> World:
     return World(folder / name, load(write_catalog(folder, text)))
 
 
-@settings(max_examples=examples(40, 10), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40, 6), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(VALUES, min_size=1, max_size=6),
     st.sampled_from([1, 40]),
@@ -352,6 +352,7 @@ collections:
 """
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize(
     ("following", "message"),

@@ -126,7 +126,7 @@ def run_in_parts(world: World, documents: list[dict[str, Any]], shards: int, dat
     world.step()
 
 
-@settings(max_examples=examples(16, 4))
+@settings(max_examples=examples(16, 3))
 @given(inputs(), st.data())
 def test_l1_shards_batching_and_splits_give_the_same_bytes(
     documents: list[dict[str, Any]], data: st.DataObject

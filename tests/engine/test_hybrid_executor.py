@@ -235,7 +235,7 @@ def test_close_ends_a_start_in_progress(tmp_path: Path) -> None:
     assert "spark" not in [thread.name for thread in threading.enumerate()]
 
 
-@settings(max_examples=examples(16, 4), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(16, 3), deadline=None, suppress_health_check=list(HealthCheck))
 @given(catalogs(), histories(), st.data())
 def test_l1_place_of_transactions_does_not_change_bytes(text: str, documents: Documents, data: st.DataObject) -> None:
     """Spark, or what stands for it, comes up whenever it likes: a shard's state goes from one process to another."""

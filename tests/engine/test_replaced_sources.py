@@ -295,7 +295,7 @@ class ReplacedSources(RuleBasedStateMachine):
 
 TestReplacedSources = ReplacedSources.TestCase
 TestReplacedSources.settings = settings(
-    max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "12")), stateful_step_count=20, deadline=None
+    max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "8")), stateful_step_count=20, deadline=None
 )
 
 
@@ -502,6 +502,7 @@ def test_raised_backfill_does_not_mix_rows_of_a_dropped_and_a_new_table(world: W
     assert [text for _, _, _, text in world.rows("t/stops")] == ['{"id":1,"n":1,"v":1}']
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_renamed", [False, True])
 def test_run_ends_while_a_refill_waits_for_a_dropped_source(tmp_path: Path, *, is_renamed: bool) -> None:
     """The refill would have to reach a time that the derivation does not reach before its table is created again."""
@@ -544,6 +545,7 @@ def test_run_ends_while_a_refill_waits_for_a_dropped_source(tmp_path: Path, *, i
     assert apsw.Connection(str(table)).execute("SELECT id FROM greatest").fetchall() == [(3,)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rows", [0, 1])
 @pytest.mark.parametrize("kind", ["table", "view", "view without its server"])
 @pytest.mark.parametrize("source", [ITEMS, "t/greatest"])

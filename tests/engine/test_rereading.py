@@ -172,6 +172,7 @@ GOES_ON = [
 ]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("after", "times"), GOES_ON)
 def test_edit_that_reads_no_source_again_does_not_wait(after: str, times: int, tmp_path: Path) -> None:
     """Documents of `x` are counted as many times as somebody asked for; later ones by each transform that reads them."""
@@ -267,6 +268,7 @@ WAITS = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("after", "message", "hint", "doubled"), WAITS)
 def test_edit_that_reads_a_source_again_waits_until_it_is_undone_or_accepted(
     after: str, message: str, hint: str, doubled: Counter[str], tmp_path: Path
@@ -462,7 +464,7 @@ class History:
         assert all(count == 1 for count in counts(self.world).values()), (step, counts(self.world))
 
 
-@settings(max_examples=examples(40, 10), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40, 6), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=st.lists(steps, min_size=2, max_size=6))
 @example(
     history=[
@@ -548,6 +550,7 @@ REPLACED_UNDER_EDITS = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("what", "between", "after", "waits"), REPLACED_UNDER_EDITS)
 def test_edit_waits_despite_renamed_transforms_and_tables(
     what: str, between: list[str], after: str, waits: bool, tmp_path: Path

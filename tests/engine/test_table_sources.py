@@ -129,7 +129,7 @@ def test_catalog_key_of_a_table_must_match_the_stored_one(world: World) -> None:
         world.step()
 
 
-@settings(max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "8")), deadline=None)
+@settings(max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "6")), deadline=None)
 @given(
     commits=st.lists(
         st.tuples(
@@ -331,6 +331,7 @@ def read_through(world: World, collection: str, spark: SparkExecutor | None) -> 
     assert list(read_reduced(world.store, spec, ReadOptions(), reduced))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("damage", "kind", "told"),
@@ -363,6 +364,7 @@ def test_reading_reduced_reports_damaged_files(
     assert caught.value.message.startswith(told)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("on_spark", [True, False])
 def test_reading_reduced_reports_documents_that_cannot_be_reduced(

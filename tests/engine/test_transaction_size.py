@@ -44,7 +44,7 @@ class Sizes(SilentObserver):
             self.found.append(done.documents_in)
 
 
-@settings(max_examples=examples(32, 8))
+@settings(max_examples=examples(32, 5))
 @given(most=st.integers(50, 500), files=st.lists(st.integers(1, 600), min_size=1, max_size=5))
 def test_a_backlog_is_cut_into_transactions_of_the_greatest_size(
     most: int, files: list[int], tmp_path_factory: pytest.TempPathFactory
@@ -88,6 +88,7 @@ SECOND = """        - {name: two, source: size/others, READ shuffle: any, lambda
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("before", "after"),
     [("", ""), ("readDelay: 1h,", ""), ("", "readDelay: 20m,"), ("", "backfill: 1,")],

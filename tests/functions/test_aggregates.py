@@ -30,7 +30,7 @@ from derive.functions.types.type_info import datum_of_text
 
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ
 """Whether all runs have the same examples."""
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15")) * 10
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "10")) * 10
 NUMERIC_ROUNDED = Decimal("1e-14")
 ROUNDED = 1e-9
 """How far PostgreSQL's own sums of doubles may be from the exact ones, relatively to the greatest value."""

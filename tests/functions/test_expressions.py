@@ -18,7 +18,7 @@ from derive.functions.registry import can_fail, common_type, resolve_cast, resol
 
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ
 """Whether all runs have the same examples."""
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15")) * 10
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "10")) * 10
 LEAVES = (Type.BIGINT, Type.INTEGER, Type.SMALLINT, Type.DOUBLE, Type.NUMERIC, Type.TEXT, Type.BOOLEAN, Type.DATE)
 ARITHMETIC = ("+", "-", "*", "/", "%")
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "is distinct from", "is not distinct from")

@@ -21,7 +21,7 @@ from derive.functions.scalar.json_paths import PATH_SYMBOLS
 
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ
 """Whether all runs have the same examples."""
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15")) * 20
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "10")) * 20
 EACH = int(os.environ.get("FLOW_EVERY_FUNCTION", "0"))
 """Examples of every function, which take minutes."""
 OURS = {"to_number_text_text"}

@@ -42,7 +42,7 @@ from derive.functions.types.datetime import (
 from derive.functions.types.type_info import datum_of_text
 
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15")) * 20
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "10")) * 20
 CHANGES = 3 if SAME else 1000
 """Changes of a zone's clocks that are tried, at most."""
 FIELDS = (
@@ -113,6 +113,11 @@ def timestamps_near(change: int) -> list[int]:
     return [change, *(change + step for step in steps), *(change - step for step in steps)]
 
 
+def some_zones(first: int) -> tuple[str, ...]:
+    """Return every third zone from the first one on; in `make torture` all."""
+    return zone_names()[first::3] if SAME else zone_names()
+
+
 def chosen(name: str) -> list[int]:
     """Changes of a zone that are tried: its first and last ones, and some in between."""
     found = changes(name)
@@ -145,7 +150,7 @@ def test_tested_zones_have_many_changes() -> None:
 
 def test_at_time_zone_equals_postgresql_around_changes() -> None:
     """Local times of timestamps, and timestamps of local times, equal those of PostgreSQL."""
-    for name in zone_names():
+    for name in some_zones(1):
         near = [timestamp for change in chosen(name) for timestamp in timestamps_near(change)] or [0, DAY]
         locals_ = of_theirs("m AT TIME ZONE z", name, near, "timestamptz")
         ours = [
@@ -163,7 +168,7 @@ def test_at_time_zone_equals_postgresql_around_changes() -> None:
 
 def test_date_trunc_equals_postgresql_around_changes() -> None:
     """A timestamp is truncated to each field in each zone as in PostgreSQL."""
-    for index, name in enumerate(zone_names()):
+    for index, name in enumerate(some_zones(0)):
         near = [timestamp for change in chosen(name) for timestamp in timestamps_near(change)] or [0, DAY]
         for field in FIELDS if not SAME else (FIELDS[index % len(FIELDS)], "hour", "day"):
             theirs = of_theirs(f"date_trunc('{field}', m, z)", name, near, "timestamptz")

@@ -18,7 +18,7 @@ from derive.functions.types.type_info import INFO_OF, binary_function, datum_of_
 
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ
 """Whether all runs have the same examples."""
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15")) * 10
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "10")) * 10
 KINDS = [kind for kind in Type if kind not in {Type.UNKNOWN, Type.MZ_TIMESTAMP, *CATALOG_TYPES}]
 SORTED = [kind for kind in KINDS if kind is not Type.INTERVAL]
 

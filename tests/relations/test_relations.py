@@ -112,7 +112,7 @@ def test_rows_are_reduced_documents(world: World) -> None:
     st.sets(st.integers(-3, 3)),
     st.sets(st.sampled_from(["x", "y", "z", None])),
 )
-@settings(max_examples=examples(40, 10), deadline=None)
+@settings(max_examples=examples(40, 6), deadline=None)
 def test_only_rows_of_requested_keys_are_read(
     documents: list[tuple[int, str, bool]], numbers: set[int], texts: set[str | None]
 ) -> None:
@@ -283,7 +283,7 @@ DOCUMENTS = st.lists(
 )
 
 
-@settings(max_examples=examples(40, 10), deadline=None)
+@settings(max_examples=examples(40, 6), deadline=None)
 @given(
     history=st.lists(st.tuples(DOCUMENTS, st.booleans()), min_size=2, max_size=6),
     start=st.floats(0, 1),

@@ -88,7 +88,7 @@ def is_published_twice(keys: Sequence[int], shards: int) -> bool:
     return len({(second, key) for second, key, _ in reported}) < len(reported)
 
 
-@settings(max_examples=examples(60, 15))
+@settings(max_examples=examples(60, 10))
 @given(st.lists(st.integers(0, 9), max_size=16), st.integers(2, 4))
 @example([1, 2, 3, 4, 1, 2, 3, 4], 2)  # keys come again in another second
 @example([1, 1, 1, 1, 1, 1, 1, 1], 3)
@@ -114,6 +114,7 @@ def test_conflict_free_shards_publish_the_same_as_one(keys: list[int], shards: i
     assert {number for message in messages for number in message.shards} == set(owners)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("is_conflict_free", [True, False])
 @pytest.mark.parametrize("cores", [None, 1, 2, 8])
 def test_shards_with_travelling_states_publish_the_same(
@@ -180,7 +181,7 @@ def test_workers_without_the_data_folder_publish_the_same(
     assert replace(plan, tokens={0: "a state in the folder"}).needs_folder
 
 
-@settings(max_examples=examples(40, 10))
+@settings(max_examples=examples(40, 6))
 @given(st.lists(st.integers(0, 9), max_size=16), st.integers(2, 4))
 def test_single_process_reports_shared_keys(keys: list[int], shards: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -7,6 +7,7 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
+import pyspark
 import pytest
 from forked_flowctl import flowctl as forked_flowctl
 
@@ -105,19 +106,39 @@ def test_arguments_of_spark_suit_the_bundled_java(home: Path) -> None:
     assert "warning" not in done.stderr.lower()
 
 
-@pytest.mark.spark
-def test_spark_starts_silently_with_the_class_archive(tmp_path: Path) -> None:
+def require_archived(loaded: Path, name: str) -> None:
+    """Require that Java has taken a class, and most others, from the archive."""
+    classes = loaded.read_text().splitlines()
+    (source,) = [line for line in classes if f" {name} source:" in line]
+    assert "source: shared objects file" in source
+    assert sum("source: shared objects file" in line for line in classes) > len(classes) / 2
+
+
+def test_java_takes_classes_of_spark_from_the_archive(tmp_path: Path) -> None:
     assert forked_flowctl(tmp_path, "prepare", env=os.environ)[0] == 0  # `make test` has done so before
+    loaded, java = tmp_path / "loaded", ensure_java()
+    options = java_options(tmp_path / "log", *archive_options(class_archive(java)), f"-Xlog:class+load:file={loaded}")
+    program = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+
+    done = subprocess.run(
+        [program, "--driver-java-options", options, "--version"], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    require_archived(loaded, "org.apache.spark.deploy.SparkSubmit")
+    assert "archived already" in forked_flowctl(tmp_path, "prepare", env=os.environ)[2]
+
+
+@pytest.mark.spark
+@pytest.mark.torture  # test_java_takes_classes_of_spark_from_the_archive starts no session
+def test_spark_starts_silently_with_the_class_archive(tmp_path: Path) -> None:
+    assert forked_flowctl(tmp_path, "prepare", env=os.environ)[0] == 0
     log, loaded = tmp_path / "a folder with \"quotes'" / "spark.log", tmp_path / "loaded"
     log.parent.mkdir()
 
     start_spark(log, *archive_options(class_archive(ensure_java())), f"-Xlog:class+load:file={loaded}")
 
-    classes = loaded.read_text().splitlines()
-    (context,) = [line for line in classes if "org.apache.spark.SparkContext source:" in line]
-    assert "source: shared objects file" in context
-    assert sum("source: shared objects file" in line for line in classes) > len(classes) / 2
-    assert "archived already" in forked_flowctl(tmp_path, "prepare", env=os.environ)[2]
+    require_archived(loaded, "org.apache.spark.SparkContext")
 
 
 @pytest.mark.spark

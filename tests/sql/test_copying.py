@@ -17,7 +17,7 @@ from derive.sql.copy_format import BinaryCopyIn, BinaryCopyOut, CopyIn, copy_out
 from derive.sql.parser.statement import CopyFormat
 from derive.sql.results import ResultColumn
 
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "40"))
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ  # what PostgreSQL does is not told by us: one run is like the other
 NAMES, TYPES = ("a", "b c", "d"), (Type.TEXT, Type.INTEGER, Type.BOOLEAN)
 FORMATS = [
@@ -130,6 +130,7 @@ NUMBERS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in NUMBERS.items() for text in texts])
 def test_copied_numbers_equal_postgresql(postgres: Connection, kind: Type, text: str) -> None:
     """Several lines are converted together, after the first one."""

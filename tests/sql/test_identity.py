@@ -621,7 +621,7 @@ def named(spec: Any, name: str) -> Any:
 
 
 TestIdentity = Identity.TestCase
-TestIdentity.settings = settings(max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "4")), stateful_step_count=25)
+TestIdentity.settings = settings(max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "3")), stateful_step_count=25)
 
 
 # Mutants: without a guard, a short history of the machine fails
@@ -735,6 +735,7 @@ CASES = [pytest.param(mutant, marks=() if mutant in SAMPLED else pytest.mark.tor
 NOTICED = (AssertionError, FlowError, pytest.fail.Exception, BaseExceptionGroup)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mutant", CASES)
 def test_history_check_detects_each_missing_guard(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

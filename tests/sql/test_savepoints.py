@@ -54,7 +54,7 @@ async def test_rollback_to_a_savepoint_restores_cursors_and_settings(client: Cli
 STEPS = st.lists(st.sampled_from(["write", "define", "drop", "set", "release", "back"]), max_size=12)
 
 
-@settings(max_examples=examples(60, 15), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60, 10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS)
 def test_transaction_commits_statements_kept_by_savepoints(
     steps: list[str], tmp_path_factory: pytest.TempPathFactory

@@ -23,7 +23,7 @@ from derive.sql.coordinator import Coordinator
 from derive.storage.compaction import compact
 from derive.storage.store import Store
 
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "12")) // 3
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "6")) // 3
 
 
 async def until_stored(coordinator: Coordinator, *names: str) -> int:

@@ -115,7 +115,7 @@ def test_run_wakes_for_commits_to_its_sources(world: World) -> None:
     assert world.store.changes.wakes() == (wakes.others + 1, wakes.own)
 
 
-@settings(max_examples=examples(60, 15))
+@settings(max_examples=examples(60, 10))
 @given(steps=st.lists(st.sampled_from(["own", "other", "quiet", "wake", "look"]), max_size=30))
 def test_waiter_is_woken_by_every_change(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -138,6 +138,7 @@ def test_waiter_is_woken_by_every_change(steps: list[str]) -> None:
             store.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("hears", [True, False])
 def test_processes_receive_notifications_of_each_other(world: World, *, hears: bool) -> None:
     rounds, changes = 40, world.store.changes

@@ -88,7 +88,7 @@ def expected_at(changes: Iterable[Change], time: int, values: Iterable[int]) -> 
     return {document: count for document, count in counts.items() if count}
 
 
-@settings(max_examples=examples(48, 12))
+@settings(max_examples=examples(48, 8))
 @given(CHANGES, st.integers(2, LAST), st.integers(2, LAST + 1), st.integers(2, LAST + 1), st.sampled_from([1, 3, 100]))
 def test_l3_contents_at_and_after_since_are_the_sum_of_diffs(
     changes: list[Change], border: int, first: int, second: int, bucket_documents: int

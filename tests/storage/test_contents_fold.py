@@ -193,7 +193,7 @@ def left(world: World) -> list[tuple[int, Any]]:
     return [(clock, {name: value for name, value in document.items() if name != "at"}) for clock, document in found]
 
 
-@settings(max_examples=examples(48, 12))
+@settings(max_examples=examples(48, 8))
 @given(st.lists(DOCUMENTS, min_size=2, max_size=9), st.integers(0, 10), st.integers(3, 10), st.booleans())
 def test_l3_reads_at_and_after_since_are_the_same_bytes(
     documents: list[Document], first: int, second: int, has_many_buckets: bool

@@ -366,7 +366,7 @@ class Formalism(RuleBasedStateMachine):
 
 TestFormalism = Formalism.TestCase
 TestFormalism.settings = settings(
-    max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "12")),
+    max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "8")),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),

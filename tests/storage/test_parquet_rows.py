@@ -304,7 +304,7 @@ def structure(kind: Any, values: st.SearchStrategy[Any]) -> st.SearchStrategy[An
     ],
     ids=str,
 )
-@settings(max_examples=examples(60, 15), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60, 10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_times_of_int96_are_exact(kind: Any, data: st.DataObject, spec: CollectionSpec, tmp_path: Path) -> None:
     """A document holds the times that were written, of any year from 1 to 9999 and at any depth."""

@@ -49,7 +49,7 @@ def oracle(store: Store, spec: CollectionSpec, options: ReadOptions) -> Contents
     return [(*lasts[key], key, dump_exact(document).decode()) for key, document in contents]
 
 
-@settings(max_examples=examples(60, 15))
+@settings(max_examples=examples(60, 10))
 @given(st.lists(DOCUMENTS, max_size=9), st.integers(1, 10), st.sampled_from(SELECTORS), MEMORY)
 def test_reduced_read_equals_the_oracle(
     documents: list[Document], time: int, selector: SelectorSpec, memory: int
@@ -66,7 +66,7 @@ def test_reduced_read_equals_the_oracle(
         world.store.close()
 
 
-@settings(max_examples=examples(60, 15))
+@settings(max_examples=examples(60, 10))
 @given(CHANGES, st.integers(1, LAST), MEMORY)
 def test_multiset_read_equals_the_oracle(changes: list[Change], border: int, memory: int) -> None:
     added = [(clock, key, value, abs(diff)) for clock, key, value, diff in changes]

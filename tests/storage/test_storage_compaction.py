@@ -51,7 +51,7 @@ def files(world: World) -> list[str]:
     return sorted(each.name.partition("-")[0] for each in world.root.rglob("*.parquet"))
 
 
-@settings(max_examples=examples(40, 10), deadline=None)
+@settings(max_examples=examples(40, 6), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=8), st.integers(0, 40))
 def test_compaction_does_not_change_contents_at_any_time(batches: list[tuple[int, bool]], as_of: int) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -351,7 +351,7 @@ def rows_of(parts: Iterable[ReadRows]) -> list[tuple[int, Document]]:
 CONTEXT = multiprocessing.get_context("forkserver")
 
 Machine.TestCase.settings = settings(
-    max_examples=examples(40, 10), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(40, 6), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestStorage = Machine.TestCase
 

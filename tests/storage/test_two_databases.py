@@ -261,7 +261,7 @@ STEPS = st.lists(
 def test_both_databases_give_the_same_answers(worlds: tuple[World, World]) -> None:
     """The same steps of two processes have the same results, errors and messages on both databases."""
 
-    @settings(max_examples=examples(40, 10))
+    @settings(max_examples=examples(40, 6))
     @given(STEPS)
     def agree(steps: list[Step]) -> None:
         for world in worlds:

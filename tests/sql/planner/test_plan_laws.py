@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statement_oracle import Description, Refusal, description, postgres_description, postgres_rows, rows
 
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "10")) * 10
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "6")) * 10
 
 
 class Writer:
