@@ -38,6 +38,7 @@ RESTORE_POINTS = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", ["links", "copies"])
 def test_l1_folder_restored_elsewhere_continues_with_the_same_bytes(tmp_path: Path, how: str) -> None:
     world = world_of(tmp_path)
@@ -83,7 +84,7 @@ def test_restored_folder_replaces_a_lost_folder(tmp_path: Path) -> None:
     assert world.digest() == expected
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("point", BACKUP_POINTS)
 def test_killed_backup_is_absent_or_complete(tmp_path: Path, point: str) -> None:
     world = world_of(tmp_path)
@@ -112,7 +113,7 @@ def test_killed_backup_is_absent_or_complete(tmp_path: Path, point: str) -> None
     assert wrong(world.root) == wrong(tmp_path / "restored") == []
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("point", RESTORE_POINTS)
 def test_folder_of_a_killed_restore_is_refused_until_the_restore_is_repeated(tmp_path: Path, point: str) -> None:
     world = world_of(tmp_path)

@@ -37,6 +37,7 @@ def new_place(monkeypatch: pytest.MonkeyPatch) -> Place:
     return place_of(os.environ[VARIABLE])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", ["PostgreSQL", "the folder"])
 def test_l1_restored_metadata_continue_with_the_same_bytes(
     target: str, tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
@@ -59,7 +60,7 @@ def test_l1_restored_metadata_continue_with_the_same_bytes(
     world.store.close()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "point", ["restore.file:3", "move.table", "move.filled", "restore.completing", "restore.completed"]
 )

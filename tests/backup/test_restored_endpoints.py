@@ -104,6 +104,7 @@ def test_endpoint_at_the_time_of_the_backup_continues_with_the_restored_folder(t
     assert table(tmp_path) == [(0, 10), (1, 10)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_refilled", [False, True])
 def test_endpoint_ahead_of_the_backup_is_refused_until_it_is_restored(is_refilled: bool, tmp_path: Path) -> None:
     """Rows of a refill are of a history that the restored folder does not know, and newer than what it has."""

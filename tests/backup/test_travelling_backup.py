@@ -103,6 +103,7 @@ class DividesSeen:
                 database.execute("DELETE FROM seen WHERE k = ?", (k,))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("connector", [None, DividesSeen()])
 def test_split_of_travelling_states_continues(
     connector: DividesSeen | None, tmp_path: Path, digest: dict[str, str]

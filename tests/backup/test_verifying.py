@@ -148,6 +148,7 @@ def test_verify_finds_no_damage_in_a_folder_in_use(world: World) -> None:
     assert wrong(world.root) == []
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("damage", "kind"), DAMAGES.values(), ids=DAMAGES)
 def test_verify_reports_each_damage_with_its_kind_and_path(
     tmp_path: Path, backup: Path, damage: Callable[[Path], Path], kind: str

@@ -24,6 +24,7 @@ materializations:
 """
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

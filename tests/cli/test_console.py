@@ -573,6 +573,7 @@ tests:
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("terminal", [False, True])
 def test_commands_print_no_control_characters_of_documents(tmp_path: Path, *, terminal: bool) -> None:
     write_catalog(tmp_path, CATALOG)

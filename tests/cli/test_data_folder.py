@@ -64,6 +64,7 @@ def entries(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "arguments",
     [*READING, ["reset", "--task", "d/copies"], ["split", "--task", "d/copies"], ["compact"], ["compact", "--dry-run"]],
@@ -184,6 +185,7 @@ def may_be_written(data: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("state", ["in use", "at rest", "a copy"])
 def test_read_only_user_can_use_reading_commands(readable: Path, state: str) -> None:
     world = stored(readable)
@@ -393,6 +395,7 @@ LOSSES: list[tuple[Callable[[Path], None], str]] = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("lose", "reported"), LOSSES, ids=[lose.__name__ for lose, _ in LOSSES])
 def test_commands_refuse_a_folder_without_its_database_and_remove_nothing(
     tmp_path: Path, lose: Callable[[Path], None], reported: str, monkeypatch: pytest.MonkeyPatch

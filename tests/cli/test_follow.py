@@ -44,6 +44,7 @@ def ids(folder: Path) -> list[int]:
     return sorted(json.loads(line)["id"] for line in out.splitlines())
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

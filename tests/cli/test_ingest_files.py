@@ -36,6 +36,7 @@ def ids(folder: Path) -> list[int]:
     return [orjson.loads(line)["id"] for line in out.splitlines()]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "text", "arguments"),
     [

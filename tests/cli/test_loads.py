@@ -148,6 +148,7 @@ def test_ingest_warns_of_content_that_was_ingested_before(folder: Path) -> None:
     assert ids(folder) == {1: 5, 2: 5, 3: 1}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("point", ["metadata.committing", "metadata.committed"])
 def test_load_id_ingests_once_after_a_kill_at_any_failpoint(folder: Path, point: str) -> None:
     """Exactly once: a load that was killed at any of its commits and then repeated is in the collection once."""
@@ -236,6 +237,7 @@ def test_undo_refuses_a_load_that_a_task_has_read(folder: Path) -> None:
     assert ids(folder) == {1: 1, 2: 1}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("point", ["reset.committing", "reset.committed"])
 def test_undo_resets_readers_in_one_commit_under_kills(folder: Path, point: str) -> None:
     """Exactly once: after a kill the load and what followed from it are there, or neither is."""

@@ -50,6 +50,7 @@ def test_commands_find_the_metadata_of_a_folder(tmp_path: Path) -> None:
     assert PASSWORD not in err
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -76,6 +77,7 @@ def test_commands_refuse_other_places(arguments: Sequence[str], message: str, tm
     assert message.format(folder=tmp_path) in err.replace("\n", " ")
 
 
+@pytest.mark.torture  # test_machines.py
 def test_commands_of_several_machines_need_only_urls(tmp_path: Path) -> None:
     """Each machine has a folder of its own, with nothing that another machine needs."""
     write_catalog(tmp_path, CATALOG)

@@ -66,6 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 def test_commands_end_without_an_error_if_their_output_is_closed(folder: Path, arguments: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
@@ -97,6 +98,7 @@ def test_ingest_loads_all_files_if_standard_error_is_closed(tmp_path: Path) -> N
     assert out == '{"id":1}\n{"id":2}\n'
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("redirected", "arguments", "status", "message"),
     [

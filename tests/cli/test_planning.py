@@ -112,6 +112,7 @@ def test_plan_shows_tasks_that_follow_a_truncated_source(folder: Path) -> None:
     assert json.loads(flowctl(folder, "plan", "--task", "w/sums", "-o", "json")[1])["status"] == "unchanged"
 
 
+@pytest.mark.torture  # test_evolution.py in one process
 def test_plan_refuses_an_edited_migration_after_a_run_has_failed(tmp_path: Path) -> None:
     catalog = CATALOG.replace("using: {sqlite: {}}", "using: {sqlite: {migrations: [CREATE TABLE t (a)]}}", 1)
     catalog = catalog.replace(
@@ -311,6 +312,7 @@ def test_recommended_commands_let_a_waiting_task_continue(waiting: Path) -> None
     assert flowctl(waiting, "status", "-o", "json")[2] == ""
 
 
+@pytest.mark.torture  # test_rereading.py in one process
 def test_renamed_transform_of_the_readme_never_doubles_a_sum_unasked(tmp_path: Path) -> None:
     catalog = (REPOSITORY / "README.md").read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```\n")[0]
     renamed = catalog.replace("name: fromOrders", "name: add")

@@ -247,6 +247,7 @@ def test_diff_of_an_edited_catalog_names_keys_and_places(stored: Path, tmp_path:
     assert [(row["key"], row["stored"], row["preview"]) for row in rows] == [('["cup"]', -1, -2), ('["tea"]', 6, 12)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -307,6 +308,7 @@ def test_interrupted_preview_leaves_no_folder(stored: Path, tmp_path: Path) -> N
     assert (process.returncode, list(scratch.iterdir()), listed(folder)) == (130, [], before)
 
 
+@pytest.mark.torture  # test_preview_laws.py has random catalogs
 @pytest.mark.deno
 def test_previews_of_the_bank_equal_its_stored_results(tmp_path: Path) -> None:
     """A preview of a chain with a delay, a cycle and TypeScript gives the stored results."""

@@ -88,6 +88,7 @@ def amounts(folder: Path, *arguments: str) -> list[float]:
     return [document["n"] for document in read(folder, *arguments) if isinstance(document, dict)]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -215,6 +216,7 @@ def test_contradictory_selections_are_refused(stored: Path, arguments: list[str]
     assert (status, err) == (2, f"error: {message}\n")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("condition", "sqlstate", "column", "message"),
     [

@@ -331,6 +331,7 @@ collections:
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "document",
     [

@@ -138,6 +138,7 @@ def test_second_server_does_not_touch_replicas_of_the_first(tmp_path: Path) -> N
         assert replicas_of(served) == [replica]
 
 
+@pytest.mark.torture  # waits 5 s; test_torture_instances.py stops instances, too
 def test_a_replica_that_is_stopped_for_long_is_started_again(tmp_path: Path) -> None:
     with serve(tmp_path, "--replicas", "1") as served, psycopg.connect(served.address, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (a bigint)")

@@ -202,6 +202,7 @@ def wait_for(process: Flowctl, told: Path, condition: Callable[[], object]) -> N
         time.sleep(0.05)
 
 
+@pytest.mark.torture  # test_shadow_laws.py in one process
 def test_run_swaps_while_documents_arrive(folder: Path) -> None:
     told = folder / "told"
     with told.open("ab") as stream:
@@ -428,6 +429,7 @@ def test_endpoint_without_tables_refuses_a_shadow(tmp_path: Path) -> None:
     assert "let the next run apply the edit: flowctl run" in err
 
 
+@pytest.mark.torture  # test_shadow_kills.py kills swaps
 def test_decided_swap_is_not_held_after_a_kill(tmp_path: Path) -> None:
     folder = begin_bound(tmp_path)
     hold = ("run", "--shadow", "--hold", "--until-idle")

@@ -423,6 +423,7 @@ def logged_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield server
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     "expression",
     [
@@ -511,6 +512,7 @@ def test_only_marked_users_read_files_and_only_below_folders_that_are_named(tmp_
             ann.execute(b"ALTER SOURCE s RENAME TO r; " + created(folder / "people.csv"))
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     "text",
     [

@@ -148,6 +148,7 @@ def test_state_of_a_key_is_read_from_its_shard(stored: Path) -> None:
     assert counted == {"n": 2}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -33,6 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("options", "tests"),
     [
@@ -135,6 +136,7 @@ collections:
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("delay", ["0s", "1h"])
 def test_created_test_passes_and_verifies_what_is_stored(folder: Path, delay: str) -> None:
     """A test out of history gives the stored document, and holds what follows from its source documents."""
@@ -156,6 +158,7 @@ def test_created_test_passes_and_verifies_what_is_stored(folder: Path, delay: st
     assert (code, out.partition("  (")[0]) == (0, 'PASS a "new" one'), out + err
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from conftest import World, write_catalog
 from forked_flowctl import Flowctl, flowctl
 
@@ -209,6 +210,7 @@ def test_run_killed_while_applying_an_edit_continues(tmp_path: Path) -> None:
         run.process.wait()
 
 
+@pytest.mark.torture  # test_edit_kills.py resets and splits beside a run
 def test_watching_run_applies_resets_and_splits(tmp_path: Path) -> None:
     write_catalog(tmp_path, NUMBERS + copies() + copies("again", "copies") + STORED, one__sql=ONE)
     run = Watched(tmp_path)

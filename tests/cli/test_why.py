@@ -132,6 +132,7 @@ def test_why_of_an_ingested_document_shows_its_time(folder: Path) -> None:
     assert "  ingested 2024-01-01T00:00:02.000000Z" in out
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("collection", "key", "more", "expected"),
     [

@@ -88,6 +88,7 @@ def check(query: str, seed: int, folder: Path) -> None:
     instance.close()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("query", QUERIES)
 def test_correlated_subqueries_equal_evaluation(query: str, tmp_path: Path) -> None:
     for seed in range(3):

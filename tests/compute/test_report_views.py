@@ -57,7 +57,7 @@ def change_and_check(views: ReportViews, number: int, postgres: psycopg.Connecti
     views.settle()
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("number", REPORTS)
 def test_trade_reports_equal_other_databases_under_changes(
     small_trade: ReportViews, number: int, postgres: psycopg.Connection[Any]
@@ -65,7 +65,7 @@ def test_trade_reports_equal_other_databases_under_changes(
     change_and_check(small_trade, number, postgres)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("number", AUCTION_REPORTS)
 def test_auction_reports_equal_other_databases_under_changes(
     small_auctions: ReportViews, number: int, postgres: psycopg.Connection[Any]
@@ -73,6 +73,7 @@ def test_auction_reports_equal_other_databases_under_changes(
     change_and_check(small_auctions, number, postgres)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_trade", [True, False])
 def test_reports_that_hydrate_together_equal_duckdb_under_changes(is_trade: bool) -> None:
     """They read each input once, and dataflow groups copy arrangements of one another."""

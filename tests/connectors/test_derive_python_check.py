@@ -83,6 +83,7 @@ def test_class_without_methods_is_refused_at_the_class() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("text", "at", "message"),
     [
@@ -95,6 +96,7 @@ def test_class_that_extends_no_base_is_refused(text: str, at: tuple[int, int], m
     assert issues(derivation(text)) == [("E531", *at, message, hint)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("decorator", "argument", "name"), [("@arrow", "read", "arrow"), ("", "read: Request", "Request")]
 )

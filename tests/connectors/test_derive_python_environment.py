@@ -135,6 +135,7 @@ def test_module_uses_the_libraries_of_its_project(
     ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("tool", TOOLS)
 def test_lock_file_decides_the_version(tool: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if tool == "uv":

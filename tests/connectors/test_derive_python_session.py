@@ -77,6 +77,7 @@ FAILURES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("body", "reason", "line", "column"), FAILURES)
 def test_error_of_a_method_has_its_place_and_document(body: str, reason: str, line: int, column: int) -> None:
     spec = replace(lambdas(body), limits=LambdaLimits(python_megabytes=600))
@@ -458,6 +459,7 @@ NOISES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("noise", NOISES)
 def test_module_that_writes_much_is_answered(noise: str) -> None:
     logged: list[str] = []
@@ -477,6 +479,7 @@ FORGED = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("kind", "text"), FORGED)
 def test_module_that_forges_frames_stops_its_own_task(kind: str, text: str) -> None:
     body = f"import sys\nsys.stdout._frames.send({kind.encode()!r}, {text.encode()!r})\nreturn []"

@@ -64,7 +64,7 @@ def test_sql_beyond_the_memory_limit_fails_with_its_document(tmp_path: Path, sql
     assert apsw.hard_heap_limit(-1) == limit
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "sql",
     [

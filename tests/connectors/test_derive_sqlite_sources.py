@@ -70,6 +70,7 @@ def test_unknown_function_is_refused() -> None:
         SqliteConnector().open(derivation("SELECT moment() AS x"), db, say_nothing)
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("between", ["", " ", " \ufeff", "/*(*/ ", "--(\n", "\f"])
 @pytest.mark.parametrize("name", sorted(FOLLOWING - {"current_date", "current_time", "current_timestamp"}))
 def test_time_and_random_functions_follow_the_document_in_any_spelling(name: str, between: str) -> None:

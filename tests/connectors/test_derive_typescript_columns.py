@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.deno, pytest.mark.usefixtures("empty_pool")]
 TWO = ReadBatch([0, 0], [CLOCK] * 2, [CLOCK] * 2, [{"id": 1}, {"id": 2}])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("body", "is_columns"),
     [
@@ -130,6 +131,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("body", "reason"), REFUSED)
 def test_columns_report_invalid_documents_as_documents_do(body: str, reason: str) -> None:
     spec = lambdas(f"if (read.doc.id === 2) {{ {body} }} return [{{ id: 1 }}];")

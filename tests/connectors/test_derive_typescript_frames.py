@@ -83,6 +83,7 @@ def test_output_on_standard_descriptors_is_logged() -> None:
     assert reporting == [("info", "one"), ("error", "two"), ("info", "B")]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("call", "descriptor"),
     [
@@ -103,6 +104,7 @@ def test_module_cannot_use_standard_descriptors(call: str, descriptor: int) -> N
         answer(f"fs.{call}; return [{{ id: 1 }}];", FILES)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("expression", "head", "keys"),
     [

@@ -94,7 +94,7 @@ OUTSIDE = [
 NAMES = {"@/": "../../", "abs/": "FOLDER/", "secret": "file://FOLDER/secret.txt"}
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("head", "reporting"), OUTSIDE)
 def test_files_outside_the_project_are_refused_unread(tmp_path: Path, head: str, reporting: str) -> None:
     source = write_project(tmp_path, head, imports=NAMES)
@@ -121,6 +121,7 @@ COMPUTED = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("value", COMPUTED)
 def test_imports_outside_the_module_graph_are_not_read(tmp_path: Path, value: str) -> None:
     code = 'import s from "file://FOLDER/secret.txt" with { type: "text" }; export default s'

@@ -84,7 +84,7 @@ STUCK = [
 
 
 # How many documents there are, and how many of them were sent together with the first.
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("count", "sent"), [(20, 20), (1_000, 100)])
 @pytest.mark.parametrize(("body", "line"), STUCK)
 def test_endless_method_is_ended_and_its_document_is_reported(body: str, line: int, count: int, sent: int) -> None:

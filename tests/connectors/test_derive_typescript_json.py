@@ -62,6 +62,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize(("document", "message"), REFUSED)
 def test_values_without_json_form_are_refused_with_their_document(document: str, message: str) -> None:
     spec = lambdas(f"return read.doc.id === 2 ? [{{ id: 7 }}, {document}] : [{{ id: 1 }}];")
@@ -115,6 +116,7 @@ TAKEN: list[tuple[str, JSON]] = [
 ]
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("expression", "value"), TAKEN)
 def test_values_with_json_form_are_published(expression: str, value: JSON) -> None:
     spec = lambdas(f"return [{{ id: 1, value: {expression} }}];")

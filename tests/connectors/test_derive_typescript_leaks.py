@@ -67,6 +67,7 @@ CLOCKS = [
 ]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("expression", "value"), CLOCKS)
 def test_clocks_all_show_the_documents_time(expression: str, value: JSON) -> None:
     assert answer(f"return [{{ value: {expression} }}];") == value
@@ -105,6 +106,7 @@ CHANCES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("head", "expression"), CHANCES)
 def test_random_values_repeat(head: str, expression: str) -> None:
     first, second = (answer(f"return [{{ value: {expression} }}];", head) for _ in range(2))
@@ -161,6 +163,7 @@ NODE = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("head", "expression", "value"), NODE)
 def test_node_modules_depend_only_on_the_document(head: str, expression: str, value: JSON) -> None:
     found = answer(f"return [{{ value: {expression} }}];", head)

@@ -33,6 +33,7 @@ PRESENT = [
 ]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("expression", "value"), PRESENT)
 def test_modules_cannot_observe_time_or_machine(expression: str, value: object) -> None:
     assert run(lambdas(f"return [{{ value: {expression} }}];"), [{"id": 1}]) == [(0, {"value": value})]

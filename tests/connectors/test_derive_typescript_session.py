@@ -217,6 +217,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize(("body", "reason", "line"), WRONG)
 def test_an_error_names_the_transform_the_place_and_the_document(body: str, reason: str, line: int) -> None:
     with pytest.raises(LambdaError) as caught:

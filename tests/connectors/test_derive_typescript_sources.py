@@ -112,6 +112,7 @@ def test_source_table_and_tests_have_the_same_rows() -> None:
         assert row.startswith(f"| {begin}")
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("begin", [begin for begin, row in ROWS.items() if row is not None])
 def test_sources_behave_as_the_table_states(begin: str) -> None:
     expression, head, expected = ROWS[begin] or ("", "", "")

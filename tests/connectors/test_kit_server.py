@@ -106,6 +106,7 @@ _SILENT_SECONDS = 2.0
 """Time for the handshake of a connection, also of the runtime that must get through on a busy machine."""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("said", sorted({*SILENCES} - {"no call"}))
 def test_silent_connections_do_not_block_a_runtime(said: str) -> None:
     """They are as many as a connector accepts, and more, and it closes them."""

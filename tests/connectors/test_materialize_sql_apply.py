@@ -161,6 +161,7 @@ def test_fields_may_have_any_name(database: Database) -> None:
     assert database.apply(binding) == ""
 
 
+@pytest.mark.sampled(1)
 def test_tables_may_have_any_name(database: Database) -> None:
     for name in ("select", 'quo"te', "semi;colon", "a.b", "äöü😀", "With Space", "per%cent"):
         binding = BALANCES.binding(name)

@@ -186,6 +186,7 @@ TABLE: list[tuple[list[str], str, Any, dict[str, str]]] = [
 ]
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", sorted(DATABASES))
 @pytest.mark.parametrize(("types", "form", "value", "stored"), TABLE, ids=lambda value: str(value)[:40])
 def test_a_value_is_stored_or_refused(

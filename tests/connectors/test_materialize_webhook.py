@@ -278,6 +278,7 @@ def test_silent_host_is_reported(hook: Hook) -> None:
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("scheme", "at_once", "little"),
     [

@@ -101,7 +101,7 @@ def table(tmp_path: Path) -> Iterator[Shop]:
         yield shop
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_shadow_is_filled_beside_rows_that_stay_up_to_date(shop: Shop) -> None:
     shop.database.query("""UPDATE "sums" SET "value" = 7 WHERE "id" = 'k3'""")
     filled = Filled(shop, is_held=True)
@@ -477,7 +477,7 @@ def commits(step: int, first: int) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("step", "first"), [(60, 9), *(pytest.param(4, first, marks=pytest.mark.torture) for first in range(4))]
+    ("step", "first"), [(120, 9), *(pytest.param(4, first, marks=pytest.mark.torture) for first in range(4))]
 )
 def test_killed_shadow_is_swapped_once(step: int, first: int, server: CrashServer) -> None:
     """A run that fills a table and swaps is killed at each step; the next run completes it, with each document once."""

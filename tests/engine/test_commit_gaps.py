@@ -352,7 +352,7 @@ def kill(case: Case, server: CrashServer, folder: Path) -> None:
 
 
 CHANCE = Random(Path(__file__).read_bytes())
-SAMPLE = CHANCE.sample(cases(("sqlite",), COMMITS), 2) + CHANCE.sample(cases(ELSEWHERE, FEW), 1)
+SAMPLE = CHANCE.sample(cases(("sqlite",), COMMITS), 1) + CHANCE.sample(cases(ELSEWHERE, FEW), 1)
 """Cases of `make test`; an edit of this file changes them."""
 
 

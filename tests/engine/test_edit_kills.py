@@ -326,7 +326,7 @@ def every(step: int, points: Sequence[str]) -> Iterator[str]:
 def test_interrupted_edit_is_applied_once(place: int, server: CrashServer) -> None:
     """Half of the edits are killed, and the others are taken over from."""
     disturb, points = (KILLS, TAKEOVERS)[place % 2]
-    sweep([*SAMPLE.values()][place], server, disturb, every(43, points))
+    sweep([*SAMPLE.values()][place], server, disturb, every(97, points))
 
 
 @pytest.mark.torture

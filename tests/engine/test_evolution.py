@@ -362,6 +362,7 @@ def status(folder: Path) -> dict[str, Any]:
     return {row["task"]: row for row in rows}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("strict", "said"),
     [

@@ -182,7 +182,7 @@ TRAVELLING = ["chain.collected", "chain.fetched", "chain.put", "chain.putting", 
 TRAVELLING += ["state.committed", "state.committing", "state.folded", "state.folding", "state.linked"]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("machine", ["same", "other", "none", "postgresql"])
 @pytest.mark.parametrize("failpoint", TRAVELLING)
 def test_l2_crash_of_a_travelling_state_does_not_change_results(

@@ -214,6 +214,7 @@ def test_run_started_during_a_reset_loses_nothing(world: World) -> None:
     assert task_folder(world.root, "f/counts").exists()
 
 
+@pytest.mark.torture  # test_watching.py fences a run by a second one
 def test_fenced_flowctl_run_reports_it_and_fails(tmp_path: Path) -> None:
     """The run needs no Spark without documents; it still commits, as time moves on."""
     world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)))

@@ -163,6 +163,7 @@ def test_l2_late_worker_does_not_change_results(name: str, wakes: str, tmp_path:
     assert stored == again.store.garbage.known("l/counts") | again.store.garbage.known("l/copies")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("task", ["l/counts", "l/copies"])
 def test_a_late_attempt_that_fails_removes_only_its_own_files(
     task: str, tmp_path: Path, digest: dict[str, str]

@@ -53,6 +53,7 @@ def test_new_run_stores_lost_rows_again_without_new_documents(world: World, shar
     check(world)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shards", [1, 3])
 def test_shards_and_transaction_sizes_do_not_change_rows(world: World, shards: int) -> None:
     for day in range(1, 4):
@@ -118,6 +119,7 @@ def test_reset_with_sources_leaves_no_former_rows(world: World) -> None:
     check(world)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("is_reset", [False, True])
 def test_binding_that_is_added_again_continues_at_its_former_position(
@@ -143,7 +145,7 @@ def test_binding_that_is_added_again_continues_at_its_former_position(
 
 @pytest.mark.spark
 def test_spark_stores_the_rows_of_this_process(world: World, spark: SparkExecutor) -> None:
-    for day in range(1, 4):
+    for day in range(1, 3):
         ingest(world, day * 10, day * 10 + 600, day)
         world.step(spark, shards=3, limits=Limits(small_documents=0))
         check(world)

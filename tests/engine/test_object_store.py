@@ -151,6 +151,7 @@ def test_published_bytes_are_equal_after_random_faults(
     assert digest_of(world_at(tmp_path / "objects", catalog, LOCATION)) == expected
 
 
+@pytest.mark.torture  # test_shards_apart.py has workers without a folder
 @pytest.mark.spark
 def test_published_bytes_of_spark_in_an_object_store_equal_those_in_a_folder(
     tmp_path: Path, catalog: CatalogSpec, object_server: ObjectServer, spark: SparkExecutor
@@ -312,6 +313,7 @@ def _json(document: dict[str, Any]) -> str:
     return f'{{"id":{document["id"]},"customer":"{document["customer"]}","at":"{document["at"]}"}}'
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("segments", [None, "s3://flow/moved"])
 def test_backup_of_an_object_store_is_restored_anywhere(
     tmp_path: Path, catalog: CatalogSpec, object_server: ObjectServer, segments: str | None

@@ -82,6 +82,7 @@ def start_over(world: World, names: Sequence[str] = ("shop/spending",)) -> None:
     assert reset(world.catalog, world.store, names, cascade=True)[: len(names)] == list(names)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shards", [1, 3])
 def test_partial_reset_keeps_rows_of_other_bindings(world: World, shards: int) -> None:
     """No commit takes a row of theirs away or stores one again; what starts over is as in a fresh endpoint."""

@@ -131,7 +131,7 @@ def test_l2_killed_run_puts_each_document_aside_once(
         assert vars(outcome) == vars(other)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("failpoint", RETRYING)
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)

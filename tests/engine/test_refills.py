@@ -51,7 +51,7 @@ def is_refilling(shop: Shop) -> bool:
     return bool(read_refills(shop.world.root, VIEW))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shards", [1, 3])
 def test_refill_does_not_reduce_onto_a_deleted_key(shop: Shop, shards: int) -> None:
     """A key that the new history lacks goes from the table, and a later document of it begins from nothing."""

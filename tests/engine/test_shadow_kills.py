@@ -120,7 +120,7 @@ def points(named: Sequence[str], step: int, first: int) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("named", "step", "first"),
-    [(REQUIRED, 120, 7), *(pytest.param(NAMED, 8, first, marks=pytest.mark.torture) for first in range(8))],
+    [(REQUIRED, 240, 7), *(pytest.param(NAMED, 8, first, marks=pytest.mark.torture) for first in range(8))],
 )
 def test_killed_swap_is_done_once_or_not_yet(named: Sequence[str], step: int, first: int, server: CrashServer) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -57,7 +57,7 @@ def published(world: World) -> list[Document]:
     return [json.loads(doc) for _, _, _, doc in world.rows("f/target")]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize(
     ("sql", "reason"),

@@ -295,6 +295,7 @@ AT_1 = format_rfc3339(BASE + SECOND)
 AT_2 = format_rfc3339(BASE + 2 * SECOND)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize(
     ("options", "read"),

@@ -42,6 +42,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(program, cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("deaf_to_interrupts")
 @pytest.mark.parametrize(
     ("arguments", "begun", "ended"),

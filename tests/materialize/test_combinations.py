@@ -40,7 +40,7 @@ def compact(project: Project) -> None:
     call(project, "compact", "--since", format_rfc3339(time.time_ns() // 1000), "--grace", "0s")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.torture  # test_commit_gaps.py and test_storage_compaction.py hold it without a run
 @pytest.mark.parametrize("shards", ["1", "2"])
 def test_compaction_does_not_change_stored_rows(project: Project, shards: str) -> None:
     project.ingest(sales(0, 250))

@@ -76,7 +76,7 @@ WHOLE = ("jsonl", "webhook")
 CASES = [(kind, before) for kind in ENDPOINTS for before in BEFORE if kind not in WHOLE or before == "integer"]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("endpoint", "before"), CASES, indirect=["endpoint"])
 def test_column_equals_its_field_or_the_task_stops(before: str, endpoint: Endpoint) -> None:
     """A field that may have another type: what is new is stored; or nothing is, and it can be excluded."""

@@ -92,6 +92,7 @@ def test_monitor_leaves_out_parts_that_cannot_be_read() -> None:
         assert fetch(port, "/metrics") == (500, "ValueError: a defect\n")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("host", "names", "headers", "status"),
     [

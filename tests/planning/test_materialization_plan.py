@@ -94,6 +94,7 @@ EDITS = [
 ]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("old", "new", "part", "effect"), EDITS, ids=[f"{edit[2]} {edit[3]}" for edit in EDITS])
 def test_plan_of_an_edited_materialization_agrees_with_the_run(
     ran: World, old: str, new: str, part: str, effect: str

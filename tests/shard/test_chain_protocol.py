@@ -9,7 +9,7 @@ SMALL = [
     (Bounds(transactions=1, attempts=1, machines=1, drivers=2), 5_994),
     (Bounds(transactions=1, attempts=2, machines=2, drivers=1), 1_452),
     (Bounds(transactions=2, attempts=1, machines=2, drivers=1), 2_906),
-    (Bounds(transactions=2, attempts=2, machines=1, drivers=1), 72_935),
+    pytest.param(Bounds(transactions=2, attempts=2, machines=1, drivers=1), 72_935, marks=pytest.mark.torture),
 ]
 LARGE = [
     Bounds(transactions=1, attempts=2, machines=1, drivers=2),

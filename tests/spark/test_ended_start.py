@@ -45,7 +45,7 @@ executor.close()
 """
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("when", ["early", "late"])
 @pytest.mark.parametrize("how", ["cancel", "close"])
 def test_start_of_spark_can_be_ended(when: str, how: str, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from conftest import World, write_catalog
 
 from derive.catalog import load
@@ -32,6 +33,7 @@ collections:
 """
 
 
+@pytest.mark.torture  # test_packed_segments.py and test_shards_apart.py need no Spark
 def test_spark_publishes_the_same_bytes_from_many_segments(tmp_path: Path, spark: SparkExecutor) -> None:
     """Segments travel packed, and the states that travel are stored as one object for each core."""
     catalog = load(write_catalog(tmp_path, CATALOG))

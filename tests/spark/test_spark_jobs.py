@@ -40,7 +40,7 @@ def test_job_returns_messages_of_all_tasks(spark: SparkExecutor) -> None:
     assert sorted(message.documents_out for message in messages) == [0, 0, 0, 0, 1, 2]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(
     ("error", "kind", "message"),

@@ -73,7 +73,7 @@ STATEMENTS = (
 async def test_slow_queries_over_copies_equal_evaluations(coordinator: Coordinator) -> None:
     client = Client(coordinator)
     await client("CREATE TABLE t (a int, b float8, c text)")
-    await client("INSERT INTO t SELECT n, n / 8.0, 'row ' || n FROM generate_series(1, 30000) n")
+    await client("INSERT INTO t SELECT n, n / 8.0, 'row ' || n FROM generate_series(1, 10000) n")
     large = coordinator.commits.residents.large
     sizes = []
     slow = "SELECT a, md5(c) FROM t WHERE md5(md5(c || b)) < '3'"

@@ -87,7 +87,7 @@ def _open(data: Path, armed: str) -> None:
     Store(data).close()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_upgrade_is_completed_by_the_next_start(point: str, folders: Path) -> None:
     seen = orjson.loads((folders / "seen.json").read_bytes())

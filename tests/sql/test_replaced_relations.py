@@ -63,6 +63,7 @@ CHANGES = [
 ENDS = ("TABLE kept", "INSERT INTO kept VALUES (1)")
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("is_strict", [False, True])
 @pytest.mark.parametrize("last", ENDS)
 @pytest.mark.parametrize(("query", "change", "is_conflict"), CHANGES)

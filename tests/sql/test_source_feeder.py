@@ -116,6 +116,7 @@ def test_killed_ingestion_yields_each_line_once(point: str, tmp_path: Path) -> N
     assert killed
 
 
+@pytest.mark.torture  # test_killed_ingestion_yields_each_line_once
 def test_successive_servers_resume_a_source_after_kills(tmp_path: Path) -> None:
     path, data, random = tmp_path / "numbers", tmp_path / "data", Random(7)
     path.write_text("")

@@ -45,6 +45,7 @@ def test_rows_of_constants_equal_parsed_rows(tmp_path: Path) -> None:
     SqlWorld(tmp_path).within(check)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("row", "sqlstate"),
     [

@@ -132,6 +132,7 @@ def test_growing_csv_is_ingested_row_by_row(scene: Scene) -> None:
     assert (position.lines, position.documents) == (5, 2)
 
 
+@pytest.mark.sampled(2)
 def test_large_backlog_is_ingested_in_parts(scene: Scene) -> None:
     text = "x" * 1_000_000
     scene.write("a.jsonl", "".join(f'{{"id":{number},"text":"{text}"}}\n' for number in range(6)))
@@ -188,6 +189,7 @@ def test_deleted_file_is_read_while_it_is_open(scene: Scene) -> None:
     assert scene.ids == ([1, 3] if scene.is_restarted else [1, 2, 3])
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("text", ["", lines(3), lines(3, 4, 5), lines(7, 8)])
 def test_truncated_file_begins_again(scene: Scene, text: str) -> None:
     """A truncated file begins again, also if it has become as long as before, or longer."""
@@ -244,6 +246,7 @@ def test_link_to_another_file_begins_that_file(scene: Scene) -> None:
     assert scene.ids == [1, 2, 3]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
@@ -287,6 +290,7 @@ def test_unusable_files_are_reported_and_others_are_ingested(scene: Scene) -> No
     assert names == ["long.jsonl", "loop.jsonl", "packed.jsonl"]
 
 
+@pytest.mark.sampled(2)
 def test_two_followers_ingest_each_line_once(scene: Scene) -> None:
     scene.write("a.jsonl", lines(1))
     scene.look()

@@ -154,7 +154,7 @@ POINTS = ["table", "table:9", "copied", "marked", "activated", "switched"]
 KILLS = [("to PostgreSQL", point) for point in ["filled", *POINTS]] + [("to the folder", point) for point in POINTS]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("direction", "point"), KILLS)
 def test_killed_move_is_complete_or_repeated(direction: str, point: str, tmp_path: Path, place: Place) -> None:
     """Until the old place is marked it is in force; then processes are refused until the move is complete."""
@@ -217,6 +217,7 @@ def cut_off() -> None:
         connection.execute(ended)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("direction", ["to PostgreSQL", "to the folder"])
 def test_move_waits_for_no_user(direction: str, tmp_path: Path, place: Place) -> None:
     begun(tmp_path)

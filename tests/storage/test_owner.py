@@ -156,6 +156,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("kind", "door"), CASES)
 def test_writers_other_than_the_owner_are_refused(kind: str, door: str, tmp_path: Path) -> None:
     make, owner, is_open = KINDS[kind]

@@ -151,6 +151,7 @@ def follow(world: World) -> None:
             return
 
 
+@pytest.mark.sampled(22)
 @pytest.mark.parametrize("work", [read_all, run, run_sharded, merge, forget, follow], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda each: each.__name__)
 def test_damaged_files_are_named_in_errors(

@@ -100,6 +100,7 @@ def test_retractions_precede_insertions_of_a_time(store: Store, others: int) -> 
     ]
 
 
+@pytest.mark.sampled(1)
 def test_many_rows_of_one_commit_become_a_segment(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     store.tables.append(2_000, {table.id: [row(number, 1) for number in range(MANY_ROWS)]})

@@ -175,7 +175,7 @@ WAYS = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("shards", [1, 3])
 def test_explanation_gives_the_stored_documents(history: Callable[[str], History], way: str, shards: int) -> None:
@@ -219,7 +219,7 @@ EDITS = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("edit", EDITS)
 def test_explanation_gives_the_documents_of_every_definition(history: Callable[[str], History], edit: str) -> None:
     before, after = EDITS[edit]

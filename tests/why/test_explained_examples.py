@@ -50,6 +50,7 @@ def test_explanations_equal_the_documents_of_acmebank(tmp_path: Path, empty_pool
     world.store.close()
 
 
+@pytest.mark.torture  # the same law as of the bank
 def test_explanations_equal_the_documents_of_flights(tmp_path: Path) -> None:
     folder = REPOSITORY / "examples" / "flights"
     subprocess.run(

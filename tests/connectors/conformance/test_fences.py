@@ -36,6 +36,7 @@ def fenced(stream: Stream) -> str:
     return text
 
 
+@pytest.mark.sampled(3)
 def test_open_returns_the_checkpoint_of_the_last_commit(connector_client: Client) -> None:
     spec = connector_client.materialization()
     connector_client.apply(spec)
@@ -52,6 +53,7 @@ def test_open_returns_the_checkpoint_of_the_last_commit(connector_client: Client
     assert connector_client.open(spec)[1] == bytes(range(256))
 
 
+@pytest.mark.sampled(4)
 def test_newer_stream_fences_the_older_stream(connector_client: Client, subject: Subject) -> None:
     spec = connector_client.materialization()
     connector_client.apply(spec)
@@ -67,6 +69,7 @@ def test_newer_stream_fences_the_older_stream(connector_client: Client, subject:
     assert connector_client.open(spec)[1] == b"2"
 
 
+@pytest.mark.sampled(3)
 def test_stream_is_fenced_within_a_transaction(connector_client: Client, subject: Subject) -> None:
     spec = connector_client.materialization()
     connector_client.apply(spec)
@@ -82,7 +85,7 @@ def test_stream_is_fenced_within_a_transaction(connector_client: Client, subject
     assert subject.rows("things") == {}
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("begin", "end"), [(0, MIDDLE - 1), (MIDDLE, LAST), (5, 5), (LAST, LAST), (0, 0)])
 def test_narrower_range_fences_the_wider_and_inherits_its_checkpoint(
     connector_client: Client, subject: Subject, begin: int, end: int
@@ -101,6 +104,7 @@ def test_narrower_range_fences_the_wider_and_inherits_its_checkpoint(
     assert connector_client.open(spec, begin=begin, end=end)[1] == b"2"
 
 
+@pytest.mark.sampled(3)
 def test_both_halves_of_a_split_continue(connector_client: Client) -> None:
     spec = connector_client.materialization()
     connector_client.apply(spec)
@@ -120,6 +124,7 @@ def test_both_halves_of_a_split_continue(connector_client: Client) -> None:
     assert connector_client.open(spec, begin=0, end=9)[1] == b"4"
 
 
+@pytest.mark.sampled(3)
 def test_overlapping_ranges_fence_one_another(connector_client: Client) -> None:
     spec = connector_client.materialization()
     connector_client.apply(spec)
@@ -133,6 +138,7 @@ def test_overlapping_ranges_fence_one_another(connector_client: Client) -> None:
     commit(right, b"2", 2)
 
 
+@pytest.mark.sampled(3)
 def test_adjacent_ranges_do_not_fence_one_another(connector_client: Client, subject: Subject) -> None:
     spec = connector_client.materialization()
     connector_client.apply(spec)
@@ -148,6 +154,7 @@ def test_adjacent_ranges_do_not_fence_one_another(connector_client: Client, subj
     assert {identity for identity, _ in subject.rows("things")} == {*range(-5, 6)} - {0}
 
 
+@pytest.mark.sampled(3)
 def test_materializations_do_not_fence_one_another(connector_client: Client) -> None:
     one, other = (
         connector_client.materialization(["one"], name="test/one"),
@@ -166,6 +173,7 @@ def test_materializations_do_not_fence_one_another(connector_client: Client) -> 
     assert (connector_client.open(one)[1], connector_client.open(other)[1]) == (b"3", b"2")
 
 
+@pytest.mark.sampled(3)
 def test_narrower_ranges_are_reported_until_the_next_commit(connector_client: Client) -> None:
     """A range around others has their checkpoints, and once it commits, they count no more."""
     spec = connector_client.materialization()

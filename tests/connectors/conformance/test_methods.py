@@ -54,6 +54,7 @@ def test_validate_returns_the_requested_delta_updates(connector_client: Client, 
     assert connector_client.validate(["things"], delta=True).bindings[0].delta_updates
 
 
+@pytest.mark.sampled(4)
 def test_dry_run_changes_nothing_and_prints_the_plan(connector_client: Client, subject: Subject) -> None:
     spec = connector_client.materialization()
 
@@ -158,7 +159,7 @@ OUT_OF_PLACE: list[tuple[Callable[[Stream], list[pb.TransactionRequest]], str]] 
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("messages", "error"), OUT_OF_PLACE)
 def test_messages_out_of_order_are_refused(
     connector_client: Client, messages: Callable[[Stream], list[pb.TransactionRequest]], error: str
@@ -191,6 +192,7 @@ def test_malformed_open_is_refused(connector_client: Client) -> None:
     assert (code, text) == (INVALID, "key_begin of Open, 0x2, is above key_end, 0x1")
 
 
+@pytest.mark.sampled(4)
 def test_unknown_binding_is_refused(connector_client: Client, subject: Subject) -> None:
     known = "the session has 1 binding, numbered from 0"
     stream = connector_client.ready()
@@ -267,7 +269,7 @@ STORES = [
 ]
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("change", "error"), STORES)
 def test_malformed_store_is_refused(
     connector_client: Client, subject: Subject, change: Callable[[pb.TransactionRequest.Store], None], error: str
@@ -333,6 +335,7 @@ def test_stream_that_ends_before_commit_stores_nothing(connector_client: Client,
     assert subject.rows("things") == {}
 
 
+@pytest.mark.sampled(4)
 def test_stream_that_ends_during_commit_is_committed_or_not(connector_client: Client, subject: Subject) -> None:
     stream = connector_client.ready()
     stream.send(prepare(b"1"))
@@ -346,7 +349,7 @@ def test_stream_that_ends_during_commit_is_committed_or_not(connector_client: Cl
     assert [*subject.rows("things")] == [(1, "a"), (2, "a")]
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("moment", ["open", "loading", "prepared", "storing"])
 def test_a_cancelled_stream_leaves_nothing(connector_client: Client, subject: Subject, moment: str) -> None:
     stream = connector_client.ready()

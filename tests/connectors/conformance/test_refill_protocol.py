@@ -52,6 +52,7 @@ def rows(subject: Subject, documents: list[Document]) -> bool:
     return subject.rows("things") == {key_of(document): document for document in documents}
 
 
+@pytest.mark.sampled(3)
 def test_refill_replaces_all_rows_in_one_transaction(connector_client: Client, subject: Subject) -> None:
     first, second = spec_of(connector_client, "first"), spec_of(connector_client, "second")
     assert list(apply(connector_client, first).contents) == [""]
@@ -68,6 +69,7 @@ def test_refill_replaces_all_rows_in_one_transaction(connector_client: Client, s
     assert (again.action_description, list(again.contents)) == ("", list(applied.contents))
 
 
+@pytest.mark.sampled(3)
 def test_sessions_report_contents_of_bindings(connector_client: Client) -> None:
     spec = spec_of(connector_client, "first", "things", "others")
     apply(connector_client, spec)
@@ -80,6 +82,7 @@ def test_sessions_report_contents_of_bindings(connector_client: Client) -> None:
     stream.end()
 
 
+@pytest.mark.sampled(3)
 def test_completion_of_an_unknown_refill_is_refused(connector_client: Client, subject: Subject) -> None:
     first = spec_of(connector_client, "first")
     apply(connector_client, first)
@@ -89,6 +92,7 @@ def test_completion_of_an_unknown_refill_is_refused(connector_client: Client, su
     assert rows(subject, OLD)
 
 
+@pytest.mark.sampled(3)
 def test_completion_fences_sessions(connector_client: Client, subject: Subject) -> None:
     first, second = spec_of(connector_client, "first"), spec_of(connector_client, "second")
     apply(connector_client, first)

@@ -19,6 +19,7 @@ def by_key(documents: list[Document]) -> dict[Key, Document]:
     return {key_of(document): document for document in documents}
 
 
+@pytest.mark.sampled(4)
 def test_stored_documents_are_loaded_again(connector_client: Client, subject: Subject) -> None:
     stream = connector_client.ready()
 
@@ -28,7 +29,7 @@ def test_stored_documents_are_loaded_again(connector_client: Client, subject: Su
     stream.end()
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("how", LAYOUTS)
 def test_documents_are_stored_from_any_arena_layout(connector_client: Client, subject: Subject, how: str) -> None:
     documents = [thing(index, amount=index / 4, note=f"note {index}") for index in range(300)]
@@ -44,6 +45,7 @@ def test_documents_are_stored_from_any_arena_layout(connector_client: Client, su
     stream.end()
 
 
+@pytest.mark.sampled(4)
 def test_rows_may_share_a_slice_of_the_arena(connector_client: Client, subject: Subject) -> None:
     stream = connector_client.ready()
     message = stream.store([thing(1, note="same"), thing(2, note="same")])
@@ -54,6 +56,7 @@ def test_rows_may_share_a_slice_of_the_arena(connector_client: Client, subject: 
     assert [*subject.rows("things")] == [(1, "a"), (2, "a")]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("loading")
 def test_documents_are_loaded_updated_and_deleted(connector_client: Client, subject: Subject) -> None:
     stream = connector_client.ready()
@@ -86,6 +89,7 @@ def test_deletion_of_missing_keys_does_nothing(connector_client: Client, subject
     assert subject.rows("things") == (by_key([thing(2)]) if subject.deletes else by_key([thing(1), thing(2)]))
 
 
+@pytest.mark.sampled(4)
 def test_empty_transactions_commit(connector_client: Client, subject: Subject) -> None:
     stream = connector_client.ready()
 
@@ -122,6 +126,7 @@ def test_loads_before_committed_are_answered(connector_client: Client) -> None:
     stream.end()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("loading")
 def test_many_transactions_commit_one_after_another(connector_client: Client, subject: Subject) -> None:
     stream = connector_client.ready()
@@ -144,6 +149,7 @@ def test_many_transactions_commit_one_after_another(connector_client: Client, su
     assert subject.rows("things") == by_key(list(documents.values()))
 
 
+@pytest.mark.sampled(4)
 def test_bindings_do_not_mix_their_rows(connector_client: Client, subject: Subject) -> None:
     stream = connector_client.ready(["left", "right"])
 
@@ -160,6 +166,7 @@ def test_bindings_do_not_mix_their_rows(connector_client: Client, subject: Subje
 TEXTS = ["", "ä", "日本語", "😀", "a\u2028b", "'\"`;--", "\\", "\t\r\n", "%_", "\ufeff", "null", "\u007f\u0080"]
 
 
+@pytest.mark.sampled(4)
 def test_any_text_is_stored_in_keys_values_and_documents(connector_client: Client, subject: Subject) -> None:
     texts = [*TEXTS, *(["a\0b", "\0", "\0\xff"] if subject.holds_nul else [])]
     documents = [thing(1, text, note=text, nested={text: [text]}) for text in texts]
@@ -177,6 +184,7 @@ def test_any_text_is_stored_in_keys_values_and_documents(connector_client: Clien
 NUMBERS = [0, 255, 256, 2**31, 2**53 + 1, 2**63 - 1, -1, -(2**63)]
 
 
+@pytest.mark.sampled(4)
 def test_any_integer_is_stored_in_keys(connector_client: Client, subject: Subject) -> None:
     documents = [thing(number, amount=1) for number in NUMBERS]
     stream = connector_client.ready()

@@ -36,7 +36,7 @@ def outcome(connection: psycopg.Connection[Any], statement: bytes) -> object:
         connection.rollback()
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", OTHERS)
 def test_texts_are_converted_as_postgresql_does(name: str, ours: str) -> None:
     """Each character comes back as it was sent, and is the same one on the server; others are 22P05."""

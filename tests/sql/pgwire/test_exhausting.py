@@ -103,7 +103,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     server.close()
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("text", "sqlstate"),
     [
@@ -132,7 +132,7 @@ def test_statements_block_no_other_client(served: Served, text: str, sqlstate: s
     assert served.ask(text) == (sqlstate, False)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "text",
     [

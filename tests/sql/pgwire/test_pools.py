@@ -146,6 +146,7 @@ def test_sleep_is_cancelled(connection: Connection) -> None:
     assert one(connection, "SELECT pg_sleep(0.01)") == ""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("setting", "text", "sqlstate"),
     [

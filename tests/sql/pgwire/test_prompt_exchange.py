@@ -330,6 +330,7 @@ ARGUMENTS = (
 )
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("text", "oid"), STATEMENTS)
 def test_fast_path_takes_statements_and_arguments_of_many_types(pair: Pair, text: str, oid: int) -> None:
     """Answers and errors are the same, whether the argument is one of the type or not."""

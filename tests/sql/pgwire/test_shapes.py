@@ -69,7 +69,7 @@ def rows(connection: Connection, table: str) -> list[Any]:
     return connection.execute(f"SELECT n, x::text FROM {table} ORDER BY n, 2").fetchall()
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", TYPES)
 def test_constants_have_the_answer_of_their_own_plan(connection: Connection, kind: str) -> None:
     """The plan of each constant answers the constants after it, and again the first one."""

@@ -89,7 +89,7 @@ def both(ours: Connection, theirs: Connection, text: str, *arguments: object, bi
     assert answers[0] == answers[1], text
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
 def test_columns_of_all_types_are_read(ours: Connection, theirs: Connection, kind: Type) -> None:
     name = kind.value.replace(" ", "_").replace("[]", "_array")
@@ -144,6 +144,7 @@ def test_columns_of_all_types_are_read(ours: Connection, theirs: Connection, kin
     both(ours, theirs, f"SELECT v, c FROM {view}_counts ORDER BY v")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", SCALARS, ids=lambda kind: kind.value)
 def test_extreme_values_are_read(ours: Connection, theirs: Connection, kind: Type) -> None:
     """The least and the greatest, where PostgreSQL has them; kept up to date as rows go."""

@@ -86,7 +86,7 @@ def test_oldest_waiting_connection_is_closed_for_a_new_one(silence: str, certifi
         assert toy.defects == []
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("silence", SILENCES)
 def test_logins_have_a_time_limit(silence: str, certificate: Path) -> None:
     with (

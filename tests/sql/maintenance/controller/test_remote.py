@@ -153,6 +153,7 @@ def test_clients_without_the_token_are_refused(tmp_path: Path, loop: asyncio.Abs
         server.stop()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("said", SILENCES)
 def test_silent_connections_do_not_block_a_controller(
     said: str, tmp_path: Path, loop: asyncio.AbstractEventLoop
