@@ -165,6 +165,7 @@ def _end_server() -> None:
     if started := _STARTED.get(os.getpid()):
         started[0].send(_END)
         started[1].wait()
+        started[0].close()
 
 
 def _start_module_server(environment: Mapping[str, str]) -> _Server:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections import Counter
 from functools import cache
@@ -35,6 +36,7 @@ def connection() -> psycopg.Connection[Any]:
         first.autocommit = True
         first.execute(f"CREATE DATABASE relations TEMPLATE template0 {locale}")
     connected = server().connect(dbname="relations")
+    atexit.register(connected.close)
     connected.autocommit = True
     connected.execute("SET TimeZone = 'UTC'")
     return connected

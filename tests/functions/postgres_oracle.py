@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -39,6 +40,7 @@ def connection() -> psycopg.Connection[Any]:
             "CREATE DATABASE unicode TEMPLATE template0 LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8' LOCALE 'C'"
         )
     connected = server().connect(dbname="unicode")
+    atexit.register(connected.close)
     connected.execute("SET TimeZone = 'UTC'; SET extra_float_digits = 1; SET IntervalStyle = 'postgres'")
     return connected
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -184,6 +185,7 @@ def _connection() -> Connection[object]:
     connection.execute("CREATE DATABASE planner TEMPLATE template0")
     connection.close()
     connection = server().connect(dbname="planner")
+    atexit.register(connection.close)
     for setting in ("timezone = 'UTC'", "intervalstyle = 'postgres'", "bytea_output = 'hex'"):
         connection.execute(f"SET {setting}".encode())
     for name, columns in _TABLES.items():
