@@ -194,6 +194,18 @@ class CollectionReader:
             )
         return Contents(self.store, self.source, upper - 1)
 
+    def to_arrow(self) -> pa.Table:
+        """Return the rows at the latest final time as one table, as `latest().to_arrow()` does."""
+        return self.latest().to_arrow()
+
+    def to_pandas(self) -> Any:
+        """Return the rows at the latest final time as a pandas DataFrame, as `latest().to_pandas()` does."""
+        return self.latest().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return the rows at the latest final time as a polars DataFrame, as `latest().to_polars()` does."""
+        return self.latest().to_polars()
+
 
 @dataclass(frozen=True, slots=True)
 class Contents:

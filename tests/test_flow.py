@@ -48,7 +48,9 @@ def test_documents_are_derived_read_and_followed(flow: derive.Flow) -> None:
     assert flow.run(local_documents=10**9) == []
 
     assert list(flow.collection("a/doubles")) == [{"id": 1, "amount": 3}, {"id": 2, "amount": 6}]
-    assert flow.collection("a/doubles").latest().to_pandas()["amount"].tolist() == [3, 6]
+    doubles = flow.collection("a/doubles")
+    assert doubles.latest().to_pandas()["amount"].tolist() == doubles.to_pandas()["amount"].tolist() == [3, 6]
+    assert doubles.to_arrow().equals(doubles.latest().to_arrow())
     batches = list(flow.subscribe("a/doubles", timeout=0))
     assert [batch.documents for batch in batches] == [[{"id": 1, "amount": 3}, {"id": 2, "amount": 6}]]
     assert list(flow.subscribe("a/doubles", since=batches[-1].upper, timeout=0)) == []
