@@ -66,7 +66,7 @@ bench: $(READY) ## Measure the figures of docs/figures.md on this machine; BENCH
 	@$(BIN)/python -c 'import bytewax' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	    --only-binary bytewax -e '.[bench]' || echo "bytewax cannot be had here, so it is passed over" >&2
 	@status=0; \
-	for part in 'run $(BENCH)' reduce check typescript python latency cycles materialize views sql freshness instances joining metadata reports; do $(BIN)/python -m bench.$$part || status=1; done; \
+	for part in 'run $(BENCH)' reduce check typescript python latency cycles materialize views sql freshness instances joining metadata pages reports; do $(BIN)/python -m bench.$$part || status=1; done; \
 	exit $$status
 
 transactions: $(READY) ## Measure a collection of 10,000 small transactions; takes some minutes

@@ -26,7 +26,7 @@ from derive.storage.capability.table import (
     require_epochs,
     write_capabilities,
 )
-from derive.storage.metadata.collection import advance_since, forget_errors, frontiers_of
+from derive.storage.metadata.collection import advance_since, forget_errors, frontiers_of, read_documents
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.descriptions import Frontiers
 from derive.storage.metadata.segment import (
@@ -66,6 +66,11 @@ class History:
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
+
+    def documents(self) -> dict[str, int]:
+        """Return the number of documents in the segments of each collection and table that has any."""
+        with self._metadata.snapshot() as db:
+            return read_documents(db)
 
     def frontiers(self, name: str) -> Frontiers | None:
         """Return the frontiers and capabilities of a collection; None if nothing is stored under this name."""

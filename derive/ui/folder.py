@@ -14,6 +14,7 @@ from derive.cli.options import open_store, stored_folder
 from derive.errors import FlowError, UsageError
 from derive.planning.status import running_catalog_of, task_row
 from derive.position import is_remote
+from derive.protocol.collection import quarantine_name
 from derive.protocol.specs import CatalogSpec
 from derive.sql.maintenance.recording import Record, read_record
 from derive.storage.metadata.identity import DATABASE
@@ -144,14 +145,15 @@ class Folder:
     def facts(self) -> object:
         """Return a value that differs if pages show more than other times: documents, transactions, errors."""
         catalog, store = self.catalog(), self.store()
-        names = [*catalog.collections, *(table.name for table in store.tables.all())]
-        known = [store.collection(name) for name in names]
         tasks = [(state.name, state.transactions, state.shards, state.error) for state in store.tasks()]
-        quarantines = [sorted(store.quarantined(name).items()) for name in catalog.derivations]
+        documents = store.history.documents()
+        aside = [name for name in catalog.derivations if quarantine_name(name) in documents]
+        quarantines = [sorted(store.quarantined(name).items()) for name in aside]
         record = read_record(self.path)
         instances = [(one["name"], one["reason"], len(one["dataflows"])) for one in record.instances] if record else []
         runners = store.task_capabilities.runners(catalog.tasks)
-        return catalog, [one and one.documents for one in known], tasks, quarantines, instances, runners
+        tables = [table.name for table in store.tables.all()]
+        return catalog, documents, tables, tasks, quarantines, instances, runners
 
     def overview(self, *, fresh: bool = True) -> Overview:
         """Return the state of all tasks; requests between two commits, and within a second, share one.

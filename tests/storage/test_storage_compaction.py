@@ -91,6 +91,7 @@ def test_compaction_keeps_one_segment_per_partition_and_removes_old_files(tmp_pa
 
     shown: list[tuple[str, int, int]] = []
     assert compact(world.store, spec, progress=lambda *step: shown.append(step)) == Compaction("c/events", 6, 2, 30, 30)
+    assert world.store.history.documents() == {"c/events": 30}
     assert (shown[0], sorted(shown) == shown, shown[-1]) == (("merge", 0, 30), True, ("merge", 30, 30))
     assert files(world) == ["compact"] * 2 + ["ingest"] * 6
     assert compact(world.store, spec, grace=0) == Compaction("c/events", 2, 2, 30, 30)

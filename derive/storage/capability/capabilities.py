@@ -36,6 +36,7 @@ from derive.storage.capability.table import (
     epochs_of,
     find,
     index_holder,
+    is_late,
     is_live,
     keep,
     other_run,
@@ -47,13 +48,14 @@ from derive.storage.capability.table import (
     renew_all,
     replace_inputs,
     require_run,
+    run_capabilities,
     run_capability,
-    stands,
     take,
     view_holder,
 )
 from derive.storage.metadata.collection import advance_upper, frontiers_of, name_of_relation, relation_of
 from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.process import is_dead
 from derive.storage.metadata.tables import forget_unread, name_of, read_table
 from derive.storage.metadata.transaction import Transaction, nothing
 from derive.storage.metadata.versions import version_at
@@ -725,9 +727,9 @@ class TaskCapabilities:
     def runners(self, tasks: Iterable[str]) -> set[str]:
         """Return the names of the processes that run one of these tasks, without a write."""
         with self._metadata.snapshot() as db:
-            now = db.now()
-            runs = [run for task in tasks if (run := run_capability(db, task)) is not None]
-            return {run.process for run in runs if stands(run, now)}
+            now, known = db.now(), set(tasks)
+            runs = [run for run in run_capabilities(db) if run.task in known and not is_late(run, now)]
+        return {process for process in {run.process for run in runs} if not is_dead(process)}
 
     def is_running(self, task: str) -> bool:
         """Return true if a process has the capability to run a task."""

@@ -457,14 +457,20 @@ def run_capability(db: Transaction, task: str) -> Capability | None:
     return row and Capability(*row)
 
 
-def stands(run: Capability, now: int) -> bool:
-    """Return whether the capability of a run is in force: its process lives, and renews it in time.
+def run_capabilities(db: Transaction) -> list[Capability]:
+    """Return the capabilities of all processes to run tasks."""
+    rows: list[Any] = db.execute(f"{_QUERY} WHERE kind = 'run'").fetchall()
+    return [Capability(*row) for row in rows]
+
+
+def is_late(run: Capability, now: int) -> bool:
+    """Return whether a run capability was not renewed in time.
 
     Args:
-        run: a run capability.
+        run: the capability.
         now: wall-clock time, microseconds.
     """
-    return not _is_late("run", run.expires or now, run.task, run.process, now) and not is_dead(run.process)
+    return _is_late("run", run.expires or now, run.task, run.process, now)
 
 
 def _is_late(kind: str, expires: int, task: str | None, process: str, now: int) -> bool:

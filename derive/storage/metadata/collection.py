@@ -173,6 +173,12 @@ def read_collection(db: Transaction, name: str) -> Collection | None:
     return None if row is None else replace(Collection(*row[1:]), failure=failure, relation=row[0])
 
 
+def read_documents(db: Transaction) -> dict[str, int]:
+    """Return the number of documents in the segments of each collection that has any."""
+    rows: list[Any] = db.execute("SELECT collection, sum(documents) FROM size GROUP BY collection").fetchall()
+    return {name: int(documents) for name, documents in rows}
+
+
 def frontiers_of(db: Transaction, name: str) -> tuple[int, int] | None:
     """Return the `since` and the `upper` of a collection; None if nothing is stored under this name."""
     row: tuple[int, int] | None = db.execute("SELECT since, upper FROM collection WHERE name = ?", (name,)).fetchone()
