@@ -389,6 +389,7 @@ def test_shadow_of_a_stopped_materialization_is_not_swapped(tmp_path: Path) -> N
     assert orders(folder) == [1, 2, 3]
 
 
+@pytest.mark.torture  # test_binding_shadow.py edits the catalog beside a shadow
 def test_swap_after_another_edit_leaves_the_shadow_held(tmp_path: Path) -> None:
     folder = begin_bound(tmp_path)
     assert flowctl(folder, "run", "--shadow", "--hold", "--until-idle")[0] == 0

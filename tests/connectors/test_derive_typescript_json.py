@@ -250,6 +250,7 @@ def test_random_values_repeat_for_a_document() -> None:
     assert together == alone
 
 
+@pytest.mark.torture  # test_random_values_are_distributed_evenly
 def test_a_hundred_thousand_ids_are_all_different() -> None:
     count = 100_000
     ids = chance(UUID, [{"id": number} for number in range(count)], [CLOCK] * count, [0] * count)

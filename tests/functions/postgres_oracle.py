@@ -19,6 +19,9 @@ from derive.functions.registry import evaluate
 from derive.functions.scalar.array import builder_of
 from derive.functions.types.type_info import datum_of_text
 
+TOO_LONG = "57014"
+"""The SQLSTATE of an expression that takes PostgreSQL longer than 10 s."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -42,6 +45,7 @@ def connection() -> psycopg.Connection[Any]:
     connected = server().connect(dbname="unicode")
     atexit.register(connected.close)
     connected.execute("SET TimeZone = 'UTC'; SET extra_float_digits = 1; SET IntervalStyle = 'postgres'")
+    connected.execute("SET statement_timeout = '10s'")
     return connected
 
 

@@ -7,9 +7,9 @@ import time
 
 import pytest
 from conftest import examples
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from postgres_oracle import Outcome, call_sql, literal, literal_sql, of_ours, of_postgres
+from postgres_oracle import TOO_LONG, Outcome, call_sql, literal, literal_sql, of_ours, of_postgres
 
 from derive.algebra.expression import Call, Literal
 from derive.algebra.types import Type
@@ -76,6 +76,8 @@ def _outcomes(name: str, *arguments: Argument) -> tuple[Outcome, Outcome]:
 
 def _assert_alike(name: str, *arguments: Argument) -> None:
     ours, theirs = _outcomes(name, *arguments)
+    # PostgreSQL compiles some expressions for longer than a test may take, and then refuses them.
+    assume(theirs.sqlstate != TOO_LONG and "too complex" not in theirs.message)
     if ours.sqlstate == "0A000":
         assert theirs.sqlstate is None, (name, arguments)
         return
