@@ -95,6 +95,10 @@ def test_correlated_subqueries_equal_evaluation(query: str, tmp_path: Path) -> N
         check(query, seed, tmp_path / str(seed))
 
 
+def test_subqueries_that_compare_the_outer_row_with_a_constant_equal_evaluation(tmp_path: Path) -> None:
+    check("SELECT * FROM t WHERE b < (SELECT sum(u.b) FROM u WHERE t.c = 'x')", 1, tmp_path)
+
+
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(3, 60))
 def test_many_histories_of_correlated_subqueries_equal_evaluation(seed: int, tmp_path: Path) -> None:

@@ -414,14 +414,17 @@ def _peeled(relation: Relation) -> tuple[Relation, list[Expression]]:
 
 
 def _correlation(predicate: Expression) -> tuple[Expression, Expression] | None:
-    """Return the sides of an equation between the inner and the outer row, each over its own row; None otherwise."""
+    """Return the sides of an equation between the inner and the outer row, each over its own row; None otherwise.
+
+    The side of the inner row is a key of that row, and so no constant.
+    """
     pair = equated(predicate)
     if pair is None or has_subquery(predicate):
         return None
     for inner, outer in (pair, pair[::-1]):
         references = [part for part in walk(outer) if isinstance(part, OuterColumn)]
         is_outer = not columns_read(outer) and all(reference.depth == 1 for reference in references)
-        if is_outer and not mentions_outer_column(inner):
+        if is_outer and columns_read(inner) and not mentions_outer_column(inner):
             return inner, rewritten_parts(outer, _as_column)
     return None
 
