@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 
-from derive.algebra.relation import GlobalId, Relation
+from derive.algebra.relation import GlobalId
 from derive.compute.instance import Progress
-from derive.compute.protocol.messages import Dataflow, Export, Import, Index, Materialized
+from derive.compute.protocol.messages import Dataflow, Import, Index, Materialized
 from derive.errors import FencedError, FlowError, FrontierError
 from derive.relations.columns import Source
 from derive.sql.catalog.snapshot import Objects
@@ -21,7 +21,7 @@ from derive.sql.maintenance.controller.controller import Controller
 from derive.sql.maintenance.controller.replica import ReplicaState
 from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.maintenance.recording import LOG
-from derive.sql.maintenance.view_state import Maintained, desired_dataflows
+from derive.sql.maintenance.view_state import Definition, Maintained, desired_dataflows
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import ids_of
 from derive.storage.store import Store
@@ -54,7 +54,7 @@ class Maintenance:
         self._store, self._objects, self._maintained, self._computing = store, objects, maintained, computing
         self.failure: Exception | None = None
         self._late: dict[GlobalId, int] = {}
-        self._created: dict[GlobalId, tuple[Relation, Export]] = {}
+        self._created: dict[GlobalId, Definition] = {}
         self._followed: Counter[GlobalId] = Counter()
         self._sealed = self._compacted = 0
         self._lock, self._following = threading.Lock(), threading.Lock()
@@ -155,7 +155,7 @@ class Maintenance:
 
     def _command(self, controller: Controller) -> None:
         """Send the changes of the desired dataflows to the controller."""
-        desired = self._maintained.desired.dataflows
+        desired = self._maintained.desired.definitions
         if any(isinstance(failure, FencedError | FrontierError) for failure in controller.failures().values()):
             # After a reset of a collection, or a lost capability, all dataflows are created again.
             self._drop(controller, list(self._created))
@@ -176,13 +176,13 @@ class Maintenance:
 
     def _outdated(self) -> list[GlobalId]:
         """Return the dataflows that are no longer desired, and those over them, which would keep the former inputs."""
-        desired = self._maintained.desired.dataflows
+        desired = self._maintained.desired.definitions
         outdated = {identifier for identifier, created in self._created.items() if desired.get(identifier) != created}
         before = 0
         while len(outdated) > before:
             before = len(outdated)
             outdated |= {
-                identifier for identifier, (relation, _) in self._created.items() if ids_of(relation) & outdated
+                identifier for identifier, created in self._created.items() if ids_of(created.relation) & outdated
             }
         return [identifier for identifier in self._created if identifier in outdated]
 

@@ -26,6 +26,22 @@ from derive.time import BEGINNING, END_OF_TIME
 
 
 @dataclass(frozen=True, slots=True)
+class Definition:
+    """The definition of a dataflow.
+
+    Attributes:
+        relation: the relation.
+        export: the export.
+        columns: for each table from which the dataflow derives, the names of its columns: values are found by names,
+            also in columns that only other dataflows of its group use.
+    """
+
+    relation: Relation
+    export: Export
+    columns: Mapping[GlobalId, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class DesiredDataflows:
     """The desired dataflows of one version of the catalog.
 
@@ -35,12 +51,14 @@ class DesiredDataflows:
             come first.
         places: for each relation, the dataflow with its rows.
         unfit: for each relation that should be maintained but no longer fits its inputs, the error.
+        definitions: for each dataflow, its definition; the dataflow is created again when it changes.
     """
 
     version: int
     dataflows: Mapping[GlobalId, tuple[Relation, Export]]
     places: Mapping[GlobalId, GlobalId]
     unfit: Mapping[GlobalId, FlowError] = field(default_factory=dict)
+    definitions: Mapping[GlobalId, Definition] = field(default_factory=dict)
 
     def sources(self, identifier: GlobalId) -> frozenset[GlobalId]:
         """Return the stored relations from which a dataflow derives, directly or indirectly."""
@@ -79,7 +97,23 @@ def desired_dataflows(objects: Objects) -> DesiredDataflows:
             dataflows[item.id] = dataflow
             places.setdefault(subject, item.id)
     order = TopologicalSorter({id_: ids_of(relation) & dataflows.keys() for id_, (relation, _) in dataflows.items()})
-    return DesiredDataflows(objects.version, {id_: dataflows[id_] for id_ in order.static_order()}, places, unfit)
+    ordered = {id_: dataflows[id_] for id_ in order.static_order()}
+    return DesiredDataflows(objects.version, ordered, places, unfit, _definitions(objects, ordered))
+
+
+def _definitions(objects: Objects, dataflows: Mapping[GlobalId, tuple[Relation, Export]]) -> dict[GlobalId, Definition]:
+    """Return the definitions of dataflows, which come after their inputs."""
+    tables = {item.id: item for item in objects.items.values() if item.kind is ObjectKind.TABLE}
+    definitions: dict[GlobalId, Definition] = {}
+    for identifier, (relation, export) in dataflows.items():
+        columns: dict[GlobalId, tuple[str, ...]] = {}
+        for read in ids_of(relation):
+            if read in definitions:
+                columns |= definitions[read].columns
+            elif read in tables:
+                columns[read] = tuple(column.name for column in tables[read].columns)
+        definitions[identifier] = Definition(relation, export, columns)
+    return definitions
 
 
 def _require_fit(item: Item, relation: Relation, unfit: Mapping[GlobalId, FlowError]) -> None:
