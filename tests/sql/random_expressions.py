@@ -26,10 +26,10 @@ class Named:
 
 
 LITERALS: dict[str, Sequence[str]] = {
-    "int": ("0", "1", "2", "3", "-1", "7", "NULL::int"),
-    "bigint": ("0::bigint", "5::bigint", "10000000000", "-3::bigint", "NULL::bigint"),
-    "numeric": ("0.5", "1.25", "-2.0", "3::numeric", "100.10", "NULL::numeric"),
-    "float8": ("0.5::float8", "1.25::float8", "-2::float8", "'NaN'::float8", "NULL::float8", "0::float8"),
+    "int": ("0", "1", "2", "3", "(-1)", "7", "NULL::int"),
+    "bigint": ("0::bigint", "5::bigint", "10000000000", "(-3)::bigint", "NULL::bigint"),
+    "numeric": ("0.5", "1.25", "(-2.0)", "3::numeric", "100.10", "NULL::numeric"),
+    "float8": ("0.5::float8", "1.25::float8", "(-2)::float8", "'NaN'::float8", "NULL::float8", "0::float8"),
     "text": ("'a'::text", "'b'::text", "'A'::text", "''::text", "'ab'::text", "'a b'::text", "'ä'::text", "NULL::text"),
     "boolean": ("true", "false", "NULL::boolean"),
     "date": ("DATE '2024-01-31'", "DATE '2024-02-29'", "DATE '1999-12-31'", "NULL::date"),
@@ -117,7 +117,7 @@ FORMS: dict[str, Sequence[str]] = {
         *("ARRAY[{int}, {int}]", "array_append({int[]}, {int})", "({int[]} || {int[]})", "array_remove({int[]}, 2)"),
         *("({int[]})[1:1]", "array_replace({int[]}, 1, 9)"),
     ),
-    "text[]": ("ARRAY[{text}, {text}]", "string_to_array({text}, ' ')", "array_append({text[]}, {text})", "({text[]} || {text})"),
+    "text[]": ("ARRAY[{text}::text, {text}::text]", "string_to_array({text}, ' ')", "array_append({text[]}, {text})", "({text[]} || {text})"),
     "numeric(6,2)[]": (),
     "varchar(3)[]": ("{text[]}::varchar(3)[]",),
     "few": ("coalesce({few}, 0)::few",),
@@ -259,7 +259,7 @@ AGGREGATES: dict[str, Sequence[str]] = {
     "interval": ("sum({interval})", "max({interval})"),
     "jsonb": ("jsonb_agg({int} ORDER BY {same})", "jsonb_agg({text} ORDER BY {same} DESC)", "jsonb_agg(DISTINCT {int})"),
     "int[]": ("array_agg({int} ORDER BY {same})", "array_agg(DISTINCT {int} ORDER BY {same})", "max({int[]})"),
-    "text[]": ("array_agg({text} ORDER BY {same} DESC)", "array_agg(DISTINCT {text} ORDER BY {same})"),
+    "text[]": ("array_agg({text}::text ORDER BY {same} DESC)", "array_agg(DISTINCT {text}::text ORDER BY {same}::text)"),
     "time": ("max({time})",),
     "numeric(6,2)[]": ("max({numeric(6,2)[]})",),
     "uuid": (),

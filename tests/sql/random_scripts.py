@@ -245,7 +245,9 @@ class Player:
         elif text.startswith("CREATE MATERIALIZED VIEW"):
             return await self._maintain(text)
         else:
-            return await self._both(text, text)
+            # PostgreSQL replaces a view only by one with the same columns.
+            replaced = re.sub(r"^CREATE OR REPLACE VIEW (\w+)", r"DROP VIEW \1; CREATE VIEW \1", text)
+            return await self._both(text, replaced)
         return True
 
     async def _both(self, text: str, other: str) -> bool:
