@@ -570,28 +570,33 @@ class _Definer:
         if others and (of_tables or not statement.is_cascading):
             hint = "Drop the columns of the domain first, with ALTER TABLE." if of_tables else _CASCADE
             raise _depended(statement.kind.value, dropped[0], others, hint=hint)
-        numbered = self._without_defaults(dropped) if statement.kind is ObjectKind.SEQUENCE else []
+        has_numbers = statement.kind in {ObjectKind.SEQUENCE, ObjectKind.TABLE}
+        numbered = self._without_defaults(dropped) if has_numbers else []
         if numbered and not statement.is_cascading:
             raise _depended(statement.kind.value, dropped[0], numbered)
         removed = (*dropped, *users)
-        changed = numbered + self._without_foreign_keys(removed, is_cascading=statement.is_cascading)
+        changed = {one.id: one for one in self._without_foreign_keys(removed, is_cascading=statement.is_cascading)}
+        for item in numbered:
+            changed[item.id] = replace(changed.get(item.id, item), columns=item.columns)
         if dropped:
-            add_change(self._state, *changed, removed={item.id for item in removed})
+            add_change(self._state, *changed.values(), removed={item.id for item in removed})
         return Result(lambda _: f"DROP {statement.kind.value.upper()}", notices=tuple(notices))
 
-    def _without_defaults(self, sequences: Sequence[Item]) -> list[Item]:
-        """Return the tables with defaults that use some sequences, without these defaults."""
-        ids = {sequence.id for sequence in sequences}
+    def _without_defaults(self, dropped: Sequence[Item]) -> list[Item]:
+        """Return the other tables whose defaults use dropped sequences, or those of dropped tables, without these."""
+        ids = {item.id for item in dropped}
 
-        def uses(item: Item, column: NamedColumn) -> bool:
-            names = sequences_of_default(column.default)
-            places = (self._objects.find(schema or None, name) for schema, name in names)
-            return any(used is not None and used.id in ids for used in places)
+        def owner(schema: str | None, name: str) -> GlobalId | None:
+            item, of_column = self._objects.find(schema, name), self._objects.identity_sequence(schema, name)
+            return item.id if item is not None else of_column.table.id if of_column is not None else None
+
+        def uses(column: NamedColumn) -> bool:
+            return any(owner(schema or None, name) in ids for schema, name in sequences_of_default(column.default))
 
         changed = []
         for item in self._objects.items.values():
-            columns = tuple(replace(one, default=None) if uses(item, one) else one for one in item.columns)
-            if columns != item.columns:
+            columns = tuple(replace(one, default=None) if uses(one) else one for one in item.columns)
+            if columns != item.columns and item.id not in ids:
                 changed.append(replace(item, columns=columns))
         return changed
 

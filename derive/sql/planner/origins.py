@@ -51,26 +51,27 @@ def origin_of(relation: Relation, index: int, views: Views) -> Origin | None:
         views: views that the query reads.
     """
     while True:
-        view = views.get(id(relation))
-        if view is not None:
-            return Origin(view[1], index + 1)
-        match relation:
-            case Get(id=identifier):
-                return Origin(identifier, index + 1) if identifier < FIRST_SYSTEM_ID else None
-            case Project(input=below, expressions=expressions) | Reduce(input=below, keys=expressions):
-                column = expressions[index] if index < len(expressions) else None
-                if not isinstance(column, Column):
-                    return None
-                relation, index = below, column.index
-            case Filter(input=below) | Distinct(input=below) | TopK(input=below) | Window(input=below):
-                relation = below
-            case Join(inputs=inputs):
-                relation, index = _part(inputs, index)
-            case OuterJoin(left=left, right=right):
-                relation, index = _part((left, right), index)
-            case _:
+        if id(relation) in views:
+            return Origin(views[id(relation)][1], index + 1)
+        if isinstance(relation, Get):
+            return Origin(relation.id, index + 1) if relation.id < FIRST_SYSTEM_ID else None
+        if isinstance(relation, Project | Reduce):
+            expressions = relation.expressions if isinstance(relation, Project) else relation.keys
+            column = expressions[index] if index < len(expressions) else None
+            if not isinstance(column, Column):
                 return None
-        if index >= len(relation.types):  # a column of a window, behind the columns of its input
+            relation, index = relation.input, column.index
+        elif isinstance(relation, Filter | Distinct | TopK):
+            relation = relation.input
+        elif isinstance(relation, Window):
+            relation = relation.input
+            if index >= len(relation.types):  # a column of the window
+                return None
+        elif isinstance(relation, Join):
+            relation, index = _part(relation.inputs, index)
+        elif isinstance(relation, OuterJoin):
+            relation, index = _part((relation.left, relation.right), index)
+        else:
             return None
 
 
