@@ -83,6 +83,7 @@ def test_groups_by_columns_equal_recomputation(monkeypatch: pytest.MonkeyPatch, 
     """At first, and under insertions and deletions of repeated rows; with too many groups, SQL computes them."""
     monkeypatch.setattr(groups, "_MANY", 1)
     monkeypatch.setattr(bulk_groups, "_BATCH", 7)
+    monkeypatch.setattr(bulk_groups, "LEAST_ROWS", 0)
     monkeypatch.setattr(bulk_groups, "MOST_GROUPS", most_groups)
     random, items, live = Random(3), Changing(TYPES), Counter[Row]()
     instance = Instance()

@@ -28,13 +28,16 @@ _BATCH = 50_000
 MOST_GROUPS = 50_000
 """Maximum number of groups whose states are in memory."""
 
+LEAST_ROWS = 10
+"""Minimum number of rows of a group, on average, for which their columns are worth the work."""
+
 Select: TypeAlias = Callable[[Sequence[Expression]], str]
 """A function that returns SQL of the values of expressions over the rows of a join, and of the counts of the rows."""
 _Numbers: TypeAlias = dict[Row, list[Numbers]]
 
 
 class _Uncommon(Exception):
-    """A row for which SQL must compute the groups."""
+    """Rows for which SQL must compute the groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,8 @@ class BulkGroups:
         groups: defaultdict[Row, list[tuple[Any, ...]]] = defaultdict(list)
         for key, values in zip(zip(weights, *data[: self._keys], strict=True), zip(*columns, strict=True), strict=True):
             groups[key].append(values)
+        if len(groups) * LEAST_ROWS > len(batch) and not known:
+            raise _Uncommon
         for (weight, *keys), rows in groups.items():
             own = dict(zip(self._read, zip(*rows, strict=True), strict=True))
             numbers = [(len(rows),), *(_numbers_of(one, own, len(rows)) for one in self._contributions)]
