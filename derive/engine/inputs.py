@@ -104,7 +104,7 @@ class Inputs:
     location: Location
     tick: int
     uppers: Mapping[str, int]
-    segments: Mapping[int, tuple[Segment, ...]]
+    segments: Mapping[int, Sequence[Segment]]
     failures: Mapping[str, ViewError] = field(default_factory=dict)
     others: Mapping[int, int] = field(default_factory=dict)
     left: Mapping[int, Size] = field(default_factory=dict)
@@ -163,7 +163,7 @@ def look(
     """
     uppers: dict[str, int] = {}
     failures: dict[str, ViewError] = {}
-    segments: dict[int, tuple[Segment, ...]] = {}
+    segments: dict[int, Sequence[Segment]] = {}
     others: dict[int, int] = {}
     left: dict[int, Size] = {}
     for spec in task.inputs:
@@ -200,7 +200,7 @@ def _add_retried(
     store: Maintainable | Runnable,
     task: TaskSpec,
     positions: Mapping[str, int],
-    segments: dict[int, tuple[Segment, ...]],
+    segments: dict[int, Sequence[Segment]],
     uppers: dict[str, int],
 ) -> None:
     """Add the retried documents of the quarantine to the segments of the inputs, and lower the uppers of their sources.
@@ -217,7 +217,8 @@ def _add_retried(
         index, source = transform.index, task.sources[transform.input.source]
         begin = positions.get(transform.input.state_key, BEGINNING) - offset_of(transform.input, task.tick)
         retried = store.retried(task.name, transform, source, begin)
-        segments[index] += retried.segments
+        if retried.segments:
+            segments[index] = (*segments[index], *retried.segments)
         if retried.frontier is not None:
             uppers[source.name] = min(uppers[source.name], retried.frontier)
 
@@ -231,7 +232,7 @@ class _Unread(NamedTuple):
         end: least timestamp of the later segments; None for none.
     """
 
-    segments: tuple[Segment, ...]
+    segments: Sequence[Segment]
     left: Size = Size(0, 0)
     end: int | None = None
 
@@ -261,7 +262,7 @@ def _unread(
     enough = Enough(read.clock_begin, read.clock_end, read.offset, task.tick, limits) if limits else None
     relation = known.relation if known is not None and known.relation else None
     source = task.sources[spec.source]
-    segments = tuple(store.segments(source, spec.selector, read.clock_begin, relation, until=enough))
+    segments = store.segments(source, spec.selector, read.clock_begin, relation, until=enough)
     if known is None or enough is None or enough.left is None:
         return _Unread(segments)
     left = _size_from(store, known, enough.left)

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as SomeOf
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -36,6 +36,7 @@ from derive.storage.shadows import Shadows
 from derive.storage.tables import Tables
 from derive.storage.timeline import Timeline
 from derive.time import BEGINNING, END_OF_TIME
+from derive.time.extent import Enough
 from derive.time.positions import Segment
 
 
@@ -77,8 +78,8 @@ class View(Folder, Protocol):
         begin: int = BEGINNING,
         relation: int | None = None,
         end: int = END_OF_TIME,
-        until: Callable[[Segment], bool] | None = None,
-    ) -> list[Segment]:
+        until: Enough | None = None,
+    ) -> Sequence[Segment]:
         """Return segments of a collection; see `Store`."""
 
     def count_documents(

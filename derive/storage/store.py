@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as SomeOf
-from contextlib import closing
-from itertools import chain, islice, takewhile
+from functools import partial
 from pathlib import Path
 
 from derive.document.clock import format_rfc3339
@@ -86,8 +85,8 @@ from derive.storage.metadata.segment import (
     begin_writer,
     count_documents_from,
     is_segment,
-    iterate_segments,
     read_segments,
+    read_until,
     span_of,
 )
 from derive.storage.metadata.table_copy import raise_epochs
@@ -113,6 +112,7 @@ from derive.storage.sql_catalog import Fence, SqlCatalog
 from derive.storage.tables import Tables
 from derive.storage.timeline import Elapsed, Timeline, assign_up_to, wall_clock
 from derive.time import BEGINNING, END_OF_TIME
+from derive.time.extent import Enough
 from derive.time.positions import Segment
 
 
@@ -263,8 +263,8 @@ class Store:
         begin: int = BEGINNING,
         relation: int | None = None,
         end: int = END_OF_TIME,
-        until: Callable[[Segment], bool] | None = None,
-    ) -> list[Segment]:
+        until: Enough | None = None,
+    ) -> Sequence[Segment]:
         """Return the segments of a collection in selected logical partitions, ordered by least timestamp.
 
         Without a relation, the segments of the present version.
@@ -275,15 +275,15 @@ class Store:
             begin: first timestamp of interest.
             relation: relation to read, which may have been renamed; None for the relation with the spec's name.
             end: exclusive upper bound of the timestamps of interest.
-            until: called with each segment in order; the list ends before the segment for which it returns true. The
-                later segments are not read.
+            until: decides when the first segments are enough; then the later segments are not read. Such a read has no
+                upper bound.
 
         Raises:
             StorageError: the collection was stored with other partition fields.
         """
 
-        def is_selected(segment: Segment) -> bool:
-            return selector is None or selector.selects(dict(zip(partitions, segment.partition, strict=True)))
+        def selects(values: tuple[object, ...]) -> bool:
+            return selector is None or selector.selects(dict(zip(partitions, values, strict=True)))
 
         partitions = [projection.field for projection in spec.partitions]
         has_all = selector is None or selector.selects_all
@@ -296,19 +296,13 @@ class Store:
             name = spec.name if relation is None else name_of_relation(db, relation)
             if name is None:
                 return []
-            if until is None:
-                segments = read_segments(db, name, begin, end)
-                if segments:
-                    check_partitions(db, name, partitions)
-                return segments if has_all else list(filter(is_selected, segments))
-            with closing(iterate_segments(db, name, begin)) as stored:
-                first = list(islice(stored, 1))
-                if first:
-                    check_partitions(db, name, partitions)
-                ordered = chain(first, stored)
-                selected = ordered if has_all else filter(is_selected, ordered)
-                later = takewhile(lambda segment: not until(segment), selected)
-                return [segment for segment in later if segment.clock_min < end]
+            check = partial(check_partitions, db, name, partitions)
+            if until is not None:
+                return read_until(db, name, begin, until, None if has_all else selects, check)
+            segments = read_segments(db, name, begin, end)
+            if segments:
+                check()
+            return segments if has_all else [segment for segment in segments if selects(segment.partition)]
 
     def count_documents(
         self, spec: CollectionSpec, selector: SelectorSpec | None, begin: int, end: int, relation: int | None = None

@@ -10,15 +10,17 @@ that assume evenly spread timestamps within a segment.
 
 from __future__ import annotations
 
-import itertools
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from derive.time import tick_begin, tick_end
 from derive.time.positions import Segment, SourceRead
+from derive.time.segment_columns import SegmentColumns
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,53 +152,59 @@ class Spread:
     """
 
     def __init__(self, reads: Sequence[SourceRead], begin: int) -> None:
-        parts = [part for read in reads for part in _parts(read, begin)]
-        self._by_first = sorted(parts, key=_FIRST)
-        self._firsts = list(map(_FIRST, self._by_first))
-        by_end = sorted(parts, key=_END)
-        self._ends = list(map(_END, by_end))
-        sizes = [_size(part, part[1]) for part in by_end]
-        self._documents = list(itertools.accumulate((documents for documents, _ in sizes), initial=0))
-        self._bytes = list(itertools.accumulate((size for _, size in sizes), initial=0))
+        import numpy as np
+
+        parts = [_parts(read, begin) for read in reads]
+        firsts, ends, documents, sizes, spans = map(np.concatenate, zip(*parts, strict=True))
+        by_first, by_end = np.argsort(firsts, kind="stable"), np.argsort(ends, kind="stable")
+        columns = (firsts, ends, documents, sizes, spans)
+        self._by_first = tuple(column[by_first] for column in columns)
+        self._ends = ends[by_end]
+        shares = [documents.copy(), sizes.copy()]
+        for place in (ends - firsts != spans).nonzero()[0].tolist():  # few: those that the bounds of a read divide
+            part = tuple(int(column[place]) for column in columns)
+            shares[0][place], shares[1][place] = _size(part, part[1])
+        self._sums = [np.concatenate(([0], np.cumsum(share[by_end]))) for share in shares]
 
     def before(self, end: int) -> Size:
         """Return the size of the documents before an adjusted timestamp: `size_of` of the reads within it."""
-        complete, begun = bisect_right(self._ends, end), bisect_left(self._firsts, end)
-        documents, size, incomplete = self._documents[complete], self._bytes[complete], begun - complete
-        number = begun
+        firsts, ends = self._by_first[:2]
+        complete, begun = int(self._ends.searchsorted(end, "right")), int(firsts.searchsorted(end, "left"))
+        documents, size = (int(sums[complete]) for sums in self._sums)
+        number, incomplete = begun, begun - complete
         while incomplete:
             number -= 1
-            part = self._by_first[number]
-            if part[1] > end:
-                more_documents, more_bytes = _size(part, end)
+            if ends[number] > end:
+                more_documents, more_bytes = _size(tuple(int(column[number]) for column in self._by_first), end)
                 documents, size, incomplete = documents + more_documents, size + more_bytes, incomplete - 1
         return Size(documents, size, begun)
 
 
-_Part: TypeAlias = tuple[int, int, Segment]
-"""The part of a segment that a read covers: its first adjusted timestamp, its exclusive end, and the segment."""
+_Part: TypeAlias = tuple[int, ...]
+"""The part of a segment that a read covers: its first adjusted timestamp, its exclusive end; and the documents, bytes
+and length in time of the segment."""
 
-_FIRST, _END = itemgetter(0), itemgetter(1)
 
+def _parts(read: SourceRead, begin: int) -> tuple[NDArray[np.int64], ...]:
+    """Return the parts of the segments of a read from an adjusted timestamp on, as columns."""
+    import numpy as np
 
-def _parts(read: SourceRead, begin: int) -> Iterator[_Part]:
+    columns = SegmentColumns.of(read.segments)
     clock_begin, clock_end, offset = max(read.clock_begin, begin - read.offset), read.clock_end, read.offset
-    for segment in read.segments:
-        first, end = segment.clock_min, segment.clock_max + 1
-        if first < clock_begin or end > clock_end:
-            first, end = max(first, clock_begin), min(end, clock_end)
-            if first >= end:
-                continue
-        yield first + offset, end + offset, segment
+    firsts, ends = np.maximum(columns.clock_min, clock_begin), np.minimum(columns.clock_max + 1, clock_end)
+    spans = columns.clock_max - columns.clock_min + 1
+    is_read = firsts < ends
+    parts = (firsts + offset, ends + offset, columns.documents, columns.bytes, spans)
+    return parts if is_read.all() else tuple(column[is_read] for column in parts)
 
 
 def _size(part: _Part, end: int) -> tuple[int, int]:
     """Return the approximate number of documents of a part before an adjusted timestamp, and of their bytes."""
-    first, last, segment = part
-    covered, span = min(last, end) - first, segment.clock_max - segment.clock_min + 1
+    first, last, documents, size, span = part
+    covered = min(last, end) - first
     if covered == span:
-        return segment.documents, segment.bytes
-    return segment.documents * covered // span, segment.bytes * covered // span
+        return documents, size
+    return documents * covered // span, size * covered // span
 
 
 def choose_end(reads: Sequence[SourceRead], begin: int, bound: int, tick: int, limits: Limits) -> int:
@@ -226,7 +234,13 @@ def size_of(reads: Sequence[SourceRead]) -> Size:
     documents = size = count = 0
     for read in reads:
         begin, end = read.clock_begin, read.clock_end
-        for segment in read.segments:
+        segments = read.segments
+        if isinstance(segments, SegmentColumns):
+            is_complete = (segments.clock_min >= begin) & (segments.clock_max < end)
+            documents += int(segments.documents[is_complete].sum())
+            size, count = size + int(segments.bytes[is_complete].sum()), count + int(is_complete.sum())
+            segments = segments.chosen(~is_complete)
+        for segment in segments:
             first, last = segment.clock_min, segment.clock_max
             if first >= begin and last < end:
                 documents, size, count = documents + segment.documents, size + segment.bytes, count + 1
@@ -262,6 +276,7 @@ class Enough:
         self._begin, self._end, self._offset, self._tick, self._limits = begin, end, offset, tick, limits
         self.left: int | None = None
         self._segments: list[Segment] = []
+        self._columns: list[SegmentColumns] = []
         self._first: int | None = None  # least timestamp of a segment that begins in the interval
         self._documents = self._bytes = 0  # size of the segments so far
         self._next = 0  # number of segments at the next check, so that all checks together take linear time
@@ -285,13 +300,33 @@ class Enough:
             self._first = segment.clock_min
         return False
 
+    def takes(self, segments: SegmentColumns) -> bool:
+        """Return true if the segments before these are enough; called with all segments in order, and not each."""
+        first, limits = int(segments.clock_min[0]), self._limits
+        if first >= self._end:
+            return True
+        count = sum(map(len, self._columns))
+        if (self._documents > limits.documents or self._bytes > limits.bytes or count > limits.segments) and (
+            self._exceeds(first)
+        ):
+            self.left = first
+            return True
+        self._columns.append(segments)
+        self._documents += int(segments.documents.sum())
+        self._bytes += int(segments.bytes.sum())
+        begun = segments.clock_min[segments.clock_min >= self._begin]
+        if self._first is None and len(begun):
+            self._first = int(begun[0])
+        return False
+
     def _exceeds(self, clock: int) -> bool:
         """Return true if the documents before the tick of a timestamp exceed the limits."""
         border = tick_begin(clock + self._offset, self._tick) - self._offset
         if self._first is None or self._first >= border:
             return False
-        read = SourceRead(0, self._offset, self._begin, min(border, self._end), tuple(self._segments))
-        return not self._limits.hold(size_of([read]))
+        parts = (self._segments, *self._columns)
+        reads = [SourceRead(0, self._offset, self._begin, min(border, self._end), part) for part in parts]
+        return not self._limits.hold(size_of(reads))
 
 
 def is_one_tick(reads: Sequence[SourceRead], tick: int) -> bool:
@@ -302,9 +337,23 @@ def is_one_tick(reads: Sequence[SourceRead], tick: int) -> bool:
 
 def _span(reads: Sequence[SourceRead]) -> tuple[int, int]:
     """Return the first and the last adjusted timestamp of these non-empty reads."""
-    begins = [max(segment.clock_min, read.clock_begin) + read.offset for read in reads for segment in read.segments]
-    ends = [min(segment.clock_max + 1, read.clock_end) + read.offset for read in reads for segment in read.segments]
+    begins, ends = [], []
+    for read in filter(_has_segments, reads):
+        first, last = _bounds(read.segments)
+        begins.append(max(first, read.clock_begin) + read.offset)
+        ends.append(min(last + 1, read.clock_end) + read.offset)
     return min(begins), max(ends)
+
+
+def _has_segments(read: SourceRead) -> bool:
+    return len(read.segments) > 0
+
+
+def _bounds(segments: Sequence[Segment]) -> tuple[int, int]:
+    """Return the least and the greatest timestamp of some segments."""
+    if isinstance(segments, SegmentColumns):
+        return int(segments.clock_min.min()), int(segments.clock_max.max())
+    return min(segment.clock_min for segment in segments), max(segment.clock_max for segment in segments)
 
 
 def slice_borders(
@@ -327,7 +376,7 @@ def slice_borders(
         Ascending borders in adjusted time, where slice i is `[borders[i], borders[i + 1])`; empty if there is nothing
             to read.
     """
-    if not any(read.segments for read in reads):
+    if not any(map(_has_segments, reads)):
         return ()
     begin, last = _span(reads)
     first, last = tick_begin(begin, tick), min(end, tick_end(last - 1, tick))
@@ -335,7 +384,9 @@ def slice_borders(
     total = size.documents
     rounds = -(-total // (limits.slice_documents * abreast))
     count = min(rounds * abreast, limits.most_slices(size))
-    borders, spread = [first], Spread(reads if count > 1 else (), first)
+    if count <= 1:
+        return (first, last)
+    borders, spread = [first], Spread(reads, first)
     # Bisection finds the borders of equal counts.
     for number in range(1, count):
         low, high = borders[-1], last

@@ -8,19 +8,21 @@ with their bounds in time.
 from __future__ import annotations
 
 import pickle
-import zlib
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, overload
 
 from typing_extensions import override
 
 from derive.time.positions import Segment, SourceRead
+from derive.time.segment_columns import SegmentColumns
 
 _CHUNK = 512
 """Number of segments of a chunk: a slice of a transaction has about as many, or more."""
+
+_CODEC = "zstd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +33,44 @@ class _Chunk:
         clock_min: least timestamp.
         clock_max: greatest timestamp.
         count: number of segments.
+        size: number of bytes of the columns.
         data: the columns of the segments, compressed.
     """
 
     clock_min: int
     clock_max: int
     count: int
+    size: int
     data: bytes
 
     @staticmethod
-    def of(segments: Sequence[Segment]) -> _Chunk:
+    def of(segments: SegmentColumns) -> _Chunk:
         """Pack segments."""
-        numbers = array("q", chain.from_iterable((s.clock_min, s.clock_max, s.documents, s.bytes) for s in segments))
-        partitions = dict.fromkeys(segment.partition for segment in segments)
-        places = {partition: place for place, partition in enumerate(partitions)}
+        import pyarrow as pa
+
+        partitions = {id(partition): partition for partition in segments.partitions}  # 1 and True are equal
+        places = {key: place for place, key in enumerate(partitions)}
+        is_single = len(partitions) == 1
+        placed = bytes(4 * len(segments)) if is_single else array("I", [places[id(one)] for one in segments.partitions])
+        numbers = (segments.clock_min, segments.clock_max, segments.documents, segments.bytes)
         columns = (
-            [segment.collection for segment in segments],
-            "\n".join(segment.path for segment in segments),
-            (tuple(partitions), array("I", [places[segment.partition] for segment in segments]).tobytes()),
-            numbers.tobytes(),
-            "\n".join(segment.checksum for segment in segments),
+            list(segments.collections),
+            "\n".join(segments.paths),
+            (tuple(partitions.values()), bytes(placed)),
+            b"".join(column.tobytes() for column in numbers),
+            "\n".join(segments.checksums),
         )
-        data = zlib.compress(pickle.dumps(columns), 1)
-        first, last = min(s.clock_min for s in segments), max(s.clock_max for s in segments)
-        return _Chunk(first, last, len(segments), data)
+        texts = pickle.dumps(columns)
+        data = pa.compress(texts, codec=_CODEC, asbytes=True)
+        first, last = int(segments.clock_min.min()), int(segments.clock_max.max())
+        return _Chunk(first, last, len(segments), len(texts), data)
 
     def segments(self) -> list[Segment]:
         """Return the segments."""
-        collections, paths, (partitions, placed), packed, checksums = pickle.loads(zlib.decompress(self.data))
+        import pyarrow as pa
+
+        texts = pa.decompress(self.data, decompressed_size=self.size, codec=_CODEC, asbytes=True)
+        collections, paths, (partitions, placed), packed, checksums = pickle.loads(texts)
         numbers, places = array("q"), array("I")
         numbers.frombytes(packed)
         places.frombytes(placed)
@@ -66,7 +78,7 @@ class _Chunk:
             collections,
             paths.split("\n"),
             [partitions[place] for place in places],
-            *(numbers[column::4] for column in range(4)),
+            *(numbers[column * self.count : (column + 1) * self.count] for column in range(4)),
             checksums.split("\n"),
             strict=True,
         )
@@ -81,8 +93,8 @@ class PackedSegments(Sequence[Segment]):
     """
 
     def __init__(self, segments: Sequence[Segment]) -> None:
-        rest = iter(segments)
-        self._chunks = tuple(map(_Chunk.of, iter(lambda: tuple(islice(rest, _CHUNK)), ())))
+        columns = SegmentColumns.of(segments)
+        self._chunks = tuple(_Chunk.of(columns[begin : begin + _CHUNK]) for begin in range(0, len(columns), _CHUNK))
 
     def __len__(self) -> int:
         return sum(chunk.count for chunk in self._chunks)
@@ -125,9 +137,11 @@ class PackedRead(SourceRead):
 
 def packed_reads(reads: Sequence[SourceRead]) -> tuple[SourceRead, ...]:
     """Return reads whose segments are packed if they are many; the segments are the same, in the same order."""
-    return tuple(_packed(read) if len(read.segments) > _CHUNK else read for read in reads)
+    return tuple(map(_packed, reads))
 
 
 def _packed(read: SourceRead) -> SourceRead:
+    if len(read.segments) <= _CHUNK:
+        return replace(read, segments=tuple(read.segments))
     segments = PackedSegments(read.segments)
     return PackedRead(read.index, read.offset, read.clock_begin, read.clock_end, segments)

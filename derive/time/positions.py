@@ -13,6 +13,7 @@ A source read is the interval of time and the segments that one input reads in a
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -261,6 +262,16 @@ class Segment(NamedTuple):
         return Segment(value[0], value[1], tuple(value[2]), *value[3:])
 
 
+class ManySegments(Sequence[Segment]):
+    """Segments in order, which are not stored as objects."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def between(self, begin: int, end: int) -> Sequence[Segment]:
+        """Return the segments that may have timestamps in `[begin, end)`."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceRead:
     """The documents that one input reads.
@@ -283,8 +294,14 @@ class SourceRead:
         """Return the part of this read with adjusted timestamps in `[adjusted_begin, adjusted_end)`."""
         begin = max(self.clock_begin, adjusted_begin - self.offset)
         end = min(self.clock_end, adjusted_end - self.offset)
-        segments = tuple(segment for segment in self.segments if segment.clock_max >= begin and segment.clock_min < end)
-        return SourceRead(self.index, self.offset, begin, end, segments)
+        return SourceRead(self.index, self.offset, begin, end, _between(self.segments, begin, end))
+
+
+def _between(segments: Sequence[Segment], begin: int, end: int) -> Sequence[Segment]:
+    """Return the segments that may have timestamps in `[begin, end)`."""
+    if isinstance(segments, ManySegments):
+        return segments.between(begin, end)
+    return tuple(segment for segment in segments if segment.clock_max >= begin and segment.clock_min < end)
 
 
 def read_input(spec: InputSpec, tick: int, segments: Sequence[Segment], begin: int, end: int) -> SourceRead:
@@ -299,4 +316,4 @@ def read_input(spec: InputSpec, tick: int, segments: Sequence[Segment], begin: i
     """
     offset = offset_of(spec, tick)
     clock_begin, clock_end = spec.not_before or BEGINNING, END_OF_TIME if spec.not_after is None else spec.not_after
-    return SourceRead(spec.index, offset, clock_begin, clock_end, tuple(segments)).within(begin, end)
+    return SourceRead(spec.index, offset, clock_begin, clock_end, segments).within(begin, end)

@@ -144,8 +144,8 @@ def _reads(store: Readable, part: Part) -> list[SourceRead]:
     for transform in part.spec.transforms:
         begin, end = part.bounds(transform)
         source = part.spec.sources[transform.input.source]
-        segments = store.segments(source, transform.input.selector, begin)
-        segments += store.retried(part.spec.name, transform, source, begin).segments
+        retried = store.retried(part.spec.name, transform, source, begin).segments
+        segments = [*store.segments(source, transform.input.selector, begin), *retried]
         offset = offset_of(transform.input, part.spec.tick)
         chosen = tuple(segment for segment in segments if segment.clock_min < end)
         reads.append(SourceRead(transform.index, offset, begin, end, chosen))

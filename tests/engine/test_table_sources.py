@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from derive.storage.compaction import compact
 from derive.storage.store import Store
 from derive.storage.table_types import Table, TableColumn
 from derive.time import END_OF_TIME
+from derive.time.extent import Enough
 from derive.time.positions import Segment
 
 ORDERS = "sql/public/orders"
@@ -281,8 +282,8 @@ def test_source_reset_before_counting_is_read_again(tmp_path: Path) -> None:
             begin: int = 0,
             relation: int | None = None,
             end: int = END_OF_TIME,
-            until: Callable[[Segment], bool] | None = None,
-        ) -> list[Segment]:
+            until: Enough | None = None,
+        ) -> Sequence[Segment]:
             nonlocal looks
             looks += 1
             found = super().segments(spec, selector, begin, relation, end, until)

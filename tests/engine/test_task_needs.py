@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -274,7 +275,7 @@ def load_batch(world: World, first: int) -> None:
     world.wall = BASE + (first + 1) * SECOND
 
 
-def segments(world: World) -> list[Segment]:
+def segments(world: World) -> Sequence[Segment]:
     return world.store.segments(world.catalog.collections["s/source"])
 
 

@@ -31,6 +31,7 @@ from derive.storage.metadata.transaction import Transaction
 from derive.storage.store import Store
 from derive.time import END_OF_TIME
 from derive.time.positions import Segment
+from derive.time.segment_columns import SegmentColumns
 
 LARGE = MergeSizes().small_documents
 NAMES = ("s/one", "s/two")
@@ -103,13 +104,13 @@ def test_sums_follow_every_change(metadata: SqliteMetadata, first: Any, second: 
 
 
 @given(rows, st.integers(0, 6_000), st.sampled_from([0, 256]))
-def test_segments_one_by_one_are_those_of_a_read(
-    metadata: SqliteMetadata, described: Any, begin: int, few: int
-) -> None:
+def test_segments_in_blocks_are_those_of_a_read(metadata: SqliteMetadata, described: Any, begin: int, few: int) -> None:
     def work(db: Transaction) -> None:
         insert_segments(db, NAMES[0], segments_of(described))
         insert_segments(db, NAMES[1], segments_of(described, NAMES[1]))
-        assert list(iterate_segments(db, NAMES[0], begin, few)) == read_segments(db, NAMES[0], begin)
+        blocks = list(iterate_segments(db, NAMES[0], begin, few))
+        assert [segment for block in blocks for segment in block] == read_segments(db, NAMES[0], begin)
+        assert all(isinstance(block, SegmentColumns) for block in blocks) == (not few or not blocks)
 
     rolled_back(metadata, work)
 

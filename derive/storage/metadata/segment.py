@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import heapq
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice, takewhile
 from typing import Any, NamedTuple
 
 import orjson
 
 from derive.storage.capability.table import last_read
-from derive.storage.metadata.transaction import Transaction, insert_rows
+from derive.storage.metadata.transaction import Rows, Transaction, insert_rows
 from derive.storage.segments.partition import COMPACTED, INGESTED
 from derive.time import END_OF_TIME
+from derive.time.extent import Enough
 from derive.time.positions import Segment
+from derive.time.segment_columns import SegmentColumns
 
 _COLUMNS = "path, partition, clock_min, clock_max, documents, bytes, checksum"
 
@@ -51,8 +54,49 @@ _MOST_DIGITS = 16
 """Number of hexadecimal digits of the longest time span."""
 
 
-def iterate_segments(db: Transaction, name: str, begin: int, few: int = _FEW) -> Generator[Segment]:
+_BLOCK = 512
+"""Number of segments that are read at once."""
+
+
+def read_until(
+    db: Transaction,
+    name: str,
+    begin: int,
+    until: Enough,
+    selects: Callable[[tuple[Any, ...]], bool] | None,
+    check: Callable[[], None],
+) -> Sequence[Segment]:
+    """Return the first segments with timestamps at or above `begin`, ordered like `read_segments`.
+
+    Args:
+        db: a transaction.
+        name: the collection.
+        begin: first timestamp.
+        until: decides when the segments are enough; later segments are not read.
+        selects: returns whether the segments of a logical partition are read, by its values; None to read all.
+        check: called if there are segments, before `selects`.
+    """
+    taken: list[SegmentColumns] = []
+    with closing(iterate_segments(db, name, begin)) as blocks:
+        for number, block in enumerate(blocks):
+            if not number:
+                check()
+            if not isinstance(block, SegmentColumns):  # the only block
+                selected = [segment for segment in block if selects is None or selects(segment.partition)]
+                return list(takewhile(lambda segment: not until(segment), selected))
+            columns = block if selects is None else block.selected(selects)
+            if len(columns) and until.takes(columns):
+                break
+            taken.append(columns)
+    return SegmentColumns.joined(taken) if taken else ()
+
+
+def iterate_segments(
+    db: Transaction, name: str, begin: int, few: int = _FEW
+) -> Generator[Sequence[Segment] | SegmentColumns]:
     """Yield the segments with timestamps at or above `begin`, ordered like `read_segments`, in a transaction.
+
+    Few segments are one list; more segments are blocks of columns.
 
     The cost of a segment does not depend on the number of all segments. A segment that begins before `begin` is found
     by its span: of the segments whose span has a number of hexadecimal digits, only those that begin shortly before
@@ -64,10 +108,12 @@ def iterate_segments(db: Transaction, name: str, begin: int, few: int = _FEW) ->
         begin: first timestamp.
         few: number of segments that are sorted at once, and not searched by their spans.
     """
-    placed = f"SELECT clock_min, id, {_COLUMNS} FROM segment WHERE collection = ?"
+    placed = "SELECT clock_min, id, path, partition, clock_max, documents, bytes, checksum FROM segment"
+    placed += " WHERE collection = ?"
     rows: list[Any] = db.execute(f"{placed} AND clock_max >= ? LIMIT ?", (name, begin, few + 1)).fetchall()
     if len(rows) <= few:
-        yield from (_segment(name, row[2:]) for row in sorted(rows))
+        if rows:
+            yield [Segment(name, row[2], _partition(row[3]), row[0], *row[4:]) for row in sorted(rows)]
         return
     by_span = [
         db.stream(
@@ -76,9 +122,22 @@ def iterate_segments(db: Transaction, name: str, begin: int, few: int = _FEW) ->
         )
         for digits in range(1, _MOST_DIGITS + 1)
     ]
-    begun = [chain([first], rest) for rest in by_span if (first := rest.fetchone()) is not None]
-    for row in begun[0] if len(begun) == 1 else heapq.merge(*begun):
-        yield _segment(name, row[2:])
+    for block in _merged(by_span):
+        begins, _, paths, labels, *numbers, checksums = zip(*block, strict=True)
+        columns = ([name] * len(block), paths, map(_partition, labels), begins, *numbers, checksums)
+        yield SegmentColumns.of_columns(columns, len(block))
+
+
+def _merged(streams: Sequence[Rows]) -> Generator[list[tuple[Any, ...]]]:
+    """Yield the rows of ordered streams in one order, in blocks."""
+    waiting = [(rows, stream) for stream in streams if (rows := list(islice(stream, _BLOCK)))]
+    while waiting:
+        end = min(rows[-1] for rows, _ in waiting)
+        counts = [bisect_right(rows, end) for rows, _ in waiting]
+        yield sorted(chain.from_iterable(rows[:count] for (rows, _), count in zip(waiting, counts, strict=True)))
+        left = [(rows[count:], stream) for (rows, stream), count in zip(waiting, counts, strict=True)]
+        refilled = [(rows or list(islice(stream, _BLOCK)), stream) for rows, stream in left]
+        waiting = [(rows, stream) for rows, stream in refilled if rows]
 
 
 class WindowPlace(NamedTuple):
