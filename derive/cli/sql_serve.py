@@ -178,9 +178,10 @@ def command(
         async def serve() -> None:
             from derive.sql.coordinator import Coordinator
 
-            coordinator = Coordinator(folder, catalog, kept, instances, files, table_memory)
+            coordinator = Coordinator(folder, catalog, kept, instances, files, table_memory, ownership)
+            coordinator.store.changes.delay()  # a server has clients that wait for commits
             try:
-                coordinator.own(ownership)
+                coordinator.own()
                 await asyncio.to_thread(coordinator.maintenance_thread.follow)
                 most, most_waiting = _connections(max_connections)
                 server = Server(
@@ -193,7 +194,7 @@ def command(
                     on_defect=_report_defect,
                 )
                 with shown(monitor, partial(_metrics, coordinator, server)):
-                    await _serve(server, host, port, coordinator.ownership.announce, coordinator.stopped)
+                    await _serve(server, host, port, coordinator.store.serving.announce, coordinator.stopped)
                 coordinator.store.fence.check()
             finally:
                 await coordinator.close()
@@ -233,22 +234,26 @@ def _clients(
 
 
 @contextmanager
-def _started(folder: Path, instances: Instances) -> Iterator[Ownership]:
+def _started(folder: Path, instances: Instances) -> Iterator[Ownership | None]:
     """Start the replica processes, so that they start while this process imports its modules.
 
     In a data folder without SQL, the replicas have no rows to load, so they start later.
     """
     from derive.sql.transactions.ownership import Ownership
+    from derive.storage.metadata.opening import is_data_folder
+    from derive.storage.store import Store
 
-    ownership = Ownership(folder)
+    ownership = Ownership(Store(folder)) if is_data_folder(folder) else None
     try:
-        if ownership.was_ever_held:
+        if ownership is not None and ownership.store.serving.was_ever_held():
             ownership.require()
             instances.start(folder)
         yield ownership
     finally:
         instances.close()
-        ownership.release()
+        if ownership is not None:
+            ownership.release()
+            ownership.store.close()
 
 
 def _instances(

@@ -14,6 +14,7 @@ from derive.plural import counted
 
 if TYPE_CHECKING:
     from derive.errors import FlowError
+    from derive.sql.maintenance.recording import Record
     from derive.storage.metadata.swap import BindingShadow, Shadow
 
 _INSTANCE_COLUMNS = ["instance", "state", "address", "process", "dataflows", "lag", "memory MiB", "reason"]
@@ -22,11 +23,11 @@ _DATAFLOW_COLUMNS = ["name", "kind", "lag", "upper", "error"]
 _DATAFLOW_SPARE = ("upper", "kind")
 
 
-def print_instances(folder: Path, present: int, output: str | None, *, wide: bool) -> None:
+def print_instances(record: Record | None, present: int, output: str | None, *, wide: bool) -> None:
     """Print the state of compute instances, if an SQL server runs or was killed.
 
     Args:
-        folder: the data folder.
+        record: the record of the instances; None for none.
         present: present time in the data folder, in microseconds.
         output: as for `print_rows`.
         wide: as for `print_rows`.
@@ -34,10 +35,8 @@ def print_instances(folder: Path, present: int, output: str | None, *, wide: boo
     from derive.cli.console import note, print_rows
     from derive.document.clock import format_rfc3339
     from derive.planning.status import instance_row
-    from derive.sql.maintenance.recording import read_record
     from derive.storage.metadata.process import show_process
 
-    record = read_record(folder)
     if record is None:
         return
     rows = [instance_row(record, instance, present) for instance in record.instances]
@@ -121,6 +120,7 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
     from derive.cli.console import note, print_error, print_rows
     from derive.document.clock import format_duration, format_rfc3339
     from derive.planning.status import running_catalog_of, task_row, whole_seconds
+    from derive.sql.maintenance.recording import read_record
 
     catalog = optional_catalog(source, data)
     folder = stored_folder(source, data)
@@ -132,12 +132,13 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
         catalog, outdated = running_catalog_of(store, shadows, bindings, catalog)
         rows = [task_row(store, spec) for spec in (catalog.tasks.values() if catalog else ())]
         ahead, present = store.timeline.ahead(), store.timeline.present()
+        record = read_record(store)
     finally:
         store.close()
     if catalog is not None:
         columns = [*_COLUMNS, "quarantined"] if any(row["quarantined"] for row, _ in rows) else _COLUMNS
         print_rows(columns, [row for row, _ in rows], output, spare=_SPARE, wide=wide)
-    print_instances(folder, present, output, wide=wide)
+    print_instances(record, present, output, wide=wide)
     if ahead >= _WORTH_TELLING:
         note(
             f"the data folder's time is {format_rfc3339(present)}, {format_duration(whole_seconds(ahead))} ahead of"

@@ -94,9 +94,10 @@ class Coordinator:
         instances: Instances = HERE,
         files: FileAccess = ALL_FILES,
         table_memory: int = MOST_BYTES,
+        ownership: Ownership | None = None,
     ) -> None:
-        self.store = Store(root)
-        self.ownership = Ownership(root)
+        self.ownership = ownership or Ownership(Store(root))
+        self.store = self.ownership.store
         self._flow = catalog
         if catalog:
             # A collection of the catalog may declare a SQL table for tasks; a task reports a declaration that does not
@@ -150,32 +151,25 @@ class Coordinator:
         await asyncio.to_thread(self.recording.close)
         await asyncio.to_thread(self.maintenance_thread.close)
         await asyncio.to_thread(self.computing.close)
-        self.store.close()
         self.ownership.release()
+        self.store.close()
 
-    def own(self, acquired: Ownership | None = None) -> None:
+    def own(self) -> None:
         """Become the owner of the data folder.
-
-        Args:
-            acquired: ownership that this process has acquired already, which the coordinator takes.
 
         Raises:
             SqlError: another process is the owner.
         """
         if not self.ownership.is_held:
-            if acquired is not None:
-                self.ownership.take_over(acquired)
-                self.store.changes.delay()  # a server has clients that wait for commits
-            self.ownership.require()
+            epoch = self.ownership.require()
             try:
-                self._begin()
+                self._begin(epoch)
             except BaseException:
                 self.ownership.release()
                 raise
 
-    def _begin(self) -> None:
-        """Fence earlier owners, and begin the work of the owner."""
-        epoch = self.store.fence.begin()
+    def _begin(self, epoch: int) -> None:
+        """Begin the work of the owner."""
         self.ownership.begun = self.store.timeline.read()
         self.look()
         self.computing.add(*(ReplicaPlace(*place) for place in self.store.sql_catalog.replicas()))

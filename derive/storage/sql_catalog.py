@@ -1,7 +1,7 @@
 """The catalog of SQL in a data folder: items, replicas, and the fence between servers.
 
-A lock file allows one SQL server at a time. But a network file system may give the lock of a slow server to another
-server, and a person may remove the file. So each server has an epoch, which every write transaction compares.
+A capability allows one SQL server at a time, but it expires if its process is stopped. So each server has an epoch,
+which every write transaction compares.
 
 Items change in the commits of `Tables.append`, together with the tables and rows of the same transaction.
 """
@@ -13,14 +13,11 @@ from collections.abc import Collection
 from typing import Any
 
 from derive.errors import FencedError, StorageError
+from derive.storage.capability.table import SERVING
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.definitions import StoredItem, read_items, read_version
 from derive.storage.metadata.tasks import epoch_of, supersede
 from derive.storage.metadata.transaction import Transaction
-
-_TASK = "sql:"
-"""Task name of the epoch; no task of a catalog has a colon in its name."""
-
 
 _CHECK_SECONDS = 0.25
 """Time for which a check of the epoch stands, because it takes a round trip that commits would wait for."""
@@ -56,16 +53,20 @@ class Fence:
             FencedError: this process began earlier, and was fenced.
         """
         with self._metadata.transaction() as db:
-            epoch = supersede(db, _TASK)
-        self._epoch, self._metadata.admit = epoch, self._admit
+            epoch = supersede(db, SERVING)
+        self.continue_with(epoch)
         return epoch
+
+    def continue_with(self, epoch: int) -> None:
+        """Let all write transactions of this process fail once another epoch has begun."""
+        self._epoch, self._metadata.admit = epoch, self._admit
 
     def is_superseded(self) -> bool:
         """Return true if this process has begun, and another process has fenced it."""
         if self._epoch is None:
             return False
         with self._metadata.snapshot() as db:
-            return epoch_of(db, _TASK) != self._epoch
+            return epoch_of(db, SERVING) != self._epoch
 
     def check(self) -> None:
         """Raise an error if this process was fenced, or cannot commit.
@@ -88,7 +89,7 @@ class Fence:
             self._commits, self._due = commits, now + _CHECK_SECONDS
 
     def _admit(self, db: Transaction) -> None:
-        if not db.expect("SELECT 1 FROM task WHERE name = ? AND epoch = ?", (_TASK, self._epoch)):
+        if not db.expect("SELECT 1 FROM task WHERE name = ? AND epoch = ?", (SERVING, self._epoch)):
             raise superseded()
 
 

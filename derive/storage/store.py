@@ -107,6 +107,7 @@ from derive.storage.metadata.tasks import (
 from derive.storage.metadata.transaction import Transaction, nothing
 from derive.storage.metadata.undo import describe_reader, undo_load
 from derive.storage.metadata.versions import version_at
+from derive.storage.serving import Serving
 from derive.storage.shadows import Shadows
 from derive.storage.sql_catalog import Fence, SqlCatalog
 from derive.storage.tables import Tables
@@ -179,6 +180,7 @@ class Store:
         self.capabilities = Capabilities(self._metadata, self.tables)
         self.task_capabilities = TaskCapabilities(self._metadata)
         self.fence = Fence(self._metadata)
+        self.serving = Serving(self._metadata, self.fence)
         self.sql_catalog = SqlCatalog(self._metadata)
 
     def close(self) -> None:

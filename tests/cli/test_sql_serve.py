@@ -25,12 +25,12 @@ import pytest
 import sqlalchemy
 from forked_flowctl import Flowctl, flowctl
 from psycopg.types import TypeInfo
+from sql_world import lapse
 
 from derive.compute.dataflow.database import NAME
 from derive.errors import FencedError
 from derive.sql.maintenance.controller.remote import PROCESSES
 from derive.sql.maintenance.instances import FOLDER
-from derive.sql.transactions.ownership import FILE
 from derive.storage.metadata.definitions import Definitions, ItemChanges
 from derive.storage.metadata.process import is_stopped, lock_holder
 from derive.storage.store import Store
@@ -594,7 +594,7 @@ def test_superseded_server_commits_nothing_and_ends(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
             connection.execute("SELECT pg_sleep(0.05)")
         stop_between_commits(first.process, data)
-        (data / FILE).unlink()  # as of a file system that has given the lock away
+        lapse(data)
         with serve(tmp_path) as second, psycopg.connect(second.address, autocommit=True) as other:
             other.execute("DROP INDEX t_a")
             while held(data):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from derive.functions.types.type_info import text_function
 from derive.sql.coordinator import Coordinator
 from derive.sql.session import SqlSession
 from derive.storage.ingest import Ingestion
+from derive.storage.store import Store
 
 T = TypeVar("T")
 
@@ -42,6 +43,12 @@ collections:
       transforms:
         - {name: fromOrders, source: shop/orders, shuffle: any, lambda: "SELECT $customer, $amount AS spent;"}
 """
+
+
+def lapse(root: Path) -> None:
+    """Let the capability of the SQL server expire, as if its process had been stopped for a minute."""
+    with closing(Store(root, durable=False)) as store, store.metadata.transaction() as db:
+        db.execute("UPDATE capability SET expires = 0 WHERE task = 'sql:'")
 
 
 class Client:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -33,13 +32,13 @@ from derive.compute.protocol.messages import (
     Upper,
     Welcome,
 )
-from derive.errors import SqlError
 from derive.sql.catalog.items import ReplicaPlace
 from derive.sql.coordinator import Coordinator
 from derive.sql.maintenance.controller.reads import PendingPeek
 from derive.sql.maintenance.controller.remote import Instances
 from derive.sql.maintenance.controller.replica import Replica
 from derive.sql.transactions.ownership import Ownership
+from derive.storage.store import Store
 
 _PROGRAM = """
 import os, sys
@@ -74,15 +73,14 @@ def is_there(process: int) -> bool:
 
 async def test_a_controller_is_connected_to_processes_that_were_started_before_it(tmp_path: Path) -> None:
     instances = Instances(replicas=2, command=command)
-    acquired = Ownership(tmp_path)
+    acquired = Ownership(Store(tmp_path))
     acquired.require()
     instances.start(tmp_path)
     before = await began(tmp_path, "r1")
     assert not (tmp_path / "compute" / "r2").exists()  # it would take processors from what is enough for answers
-    coordinator = Coordinator(tmp_path, None, instances=instances)
+    coordinator = Coordinator(tmp_path, None, instances=instances, ownership=acquired)
     try:
-        coordinator.own(acquired)
-        assert (acquired.is_held, coordinator.ownership.is_held) == (False, True)
+        coordinator.own()
         async with asyncio.timeout(60):
             while [state.address for state in coordinator.computing.replicas()] != ["127.0.0.1:9"] * 2:
                 await asyncio.sleep(0.01)
@@ -101,36 +99,6 @@ async def test_processes_without_a_controller_are_ended(tmp_path: Path) -> None:
     assert is_there(process)
     instances.close()
     assert not is_there(process)
-
-
-def test_ownership_taken_over_by_another_controller_is_released_once(tmp_path: Path) -> None:
-    first, second, other = Ownership(tmp_path), Ownership(tmp_path), Ownership(tmp_path)
-    assert not first.was_ever_held
-    first.require()
-    assert first.was_ever_held
-    second.take_over(first)
-    first.release()
-    with pytest.raises(SqlError, match="another flowctl serves SQL over this data folder"):
-        other.require()
-    second.release()
-    other.require()
-    other.release()
-
-
-def test_error_of_a_second_owner_names_the_stopped_first_owner(tmp_path: Path) -> None:
-    script = (
-        "import os, signal, sys; from pathlib import Path; from derive.sql.transactions.ownership import Ownership;"
-        "Ownership(Path(sys.argv[1])).require(); os.kill(os.getpid(), signal.SIGSTOP)"
-    )
-    with subprocess.Popen([sys.executable, "-c", script, tmp_path], cwd=Path(__file__).parents[2]) as first:
-        os.waitpid(first.pid, os.WUNTRACED)
-        with pytest.raises(SqlError) as caught:
-            Ownership(tmp_path).require()
-        first.kill()
-    assert (
-        caught.value.hint
-        == f"That process is stopped: let it continue (kill -CONT {first.pid}), or end it (kill -KILL {first.pid})"
-    )
 
 
 # A server that was started again does not work out what its instance is about to answer.

@@ -1,7 +1,7 @@
 """The record of compute instances, for the process of `flowctl status`.
 
-The record is one small file, which is replaced atomically, at most once a second. The lock of the server, and not the
-file, shows whether the server is alive.
+The record is one small file, which is replaced atomically, at most once a second. The capability of the server, and not
+the file, shows whether the server is alive.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import orjson
 
 from derive.errors import FlowError
-from derive.sql.transactions.ownership import Ownership
 from derive.storage.metadata.process import this_process
+from derive.storage.store import Store
 from derive.storage.timeline import wall_clock
 
 if TYPE_CHECKING:
@@ -57,13 +57,12 @@ class Record:
     instances: Sequence[Described]
 
 
-def read_record(root: Path) -> Record | None:
+def read_record(store: Store) -> Record | None:
     """Read the last record of a data folder; None after an orderly shutdown, or without a server."""
-    ownership = Ownership(root)
-    written = _read(root / FILE)
+    written = _read(store.root / FILE)
     if written is None:
         return None
-    return Record(written["at"], written["process"], ownership.is_somebodys(), written["instances"])
+    return Record(written["at"], written["process"], store.serving.holder() is not None, written["instances"])
 
 
 def _read(file: Path) -> Described | None:

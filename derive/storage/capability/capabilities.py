@@ -526,10 +526,16 @@ class Renewals:
     Args:
         metadata: metadata database; the thread has a connection of its own.
         every: seconds between renewals.
+        renew: renews some capabilities, as the body of a commit.
     """
 
-    def __init__(self, metadata: Metadata, every: float = RENEW_SECONDS) -> None:
-        self._metadata, self._every = metadata, every
+    def __init__(
+        self,
+        metadata: Metadata,
+        every: float = RENEW_SECONDS,
+        renew: Callable[[Sequence[str], Transaction], Callable[[], None]] = renew_all,
+    ) -> None:
+        self._metadata, self._every, self._renew = metadata, every, renew
         self._ids: set[str] = set()
         self._thread: threading.Thread | None = None
         self._done = threading.Event()
@@ -567,7 +573,7 @@ class Renewals:
             # A failure is not reported: the next attempt may succeed; if not, the holder finds that the capability has
             # expired. No sync is needed, because a loss of power ends the capability.
             with suppress(FlowError), closing(self._metadata.another()) as metadata:
-                metadata.commit(partial(renew_all, ids), synced=False)
+                metadata.commit(partial(self._renew, ids), synced=False)
 
 
 def _compacted(name: str, since: int, at: int) -> FrontierError:

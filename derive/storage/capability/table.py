@@ -12,8 +12,8 @@ A capability belongs to a process or to a task.
 - The write capabilities of a task are exclusive. One transaction acquires them together with the run capability, and
   they end together. A new run capability fences the previous run (law L5). If the process of a task is visible and
   alive, the run capability does not expire, and can only be fenced.
-- The right to compact is the run capability of a task of its own, `compaction:`. One process at a time has it. Others
-  wait for its end, so it expires in any case.
+- The right to compact and the right to serve SQL are run capabilities of tasks of their own, `compaction:` and `sql:`.
+  One process at a time has each. Others do not fence it, but wait for its end, so it expires in any case.
 
 All functions take a transaction of the metadata database. The table names collections by name, and a rename changes
 these names; values of `Capability` name collections by identifier.
@@ -33,6 +33,15 @@ from derive.storage.metadata.process import is_dead, is_local, show_process, thi
 from derive.storage.metadata.transaction import Transaction, nothing
 from derive.storage.table_types import GlobalId
 from derive.time import END_OF_TIME
+
+COMPACTION = "compaction:"
+"""Name of the task whose run capability is the right to compact; no task of a catalog has a colon in its name."""
+
+SERVING = "sql:"
+"""Name of the task whose run capability is the right to serve SQL."""
+
+_EXPIRING = (COMPACTION, SERVING)
+"""Tasks whose run capabilities expire even if their process is visible and alive, because it may be stopped."""
 
 LIFETIME = 60_000_000
 """Time after which a capability of a process expires unless it is renewed, microseconds."""
@@ -374,7 +383,7 @@ def _none_has_expired(db: Transaction) -> bool:
     visible = [process for process in known if is_local(process)]
     unknown = f"holder NOT IN ({', '.join('?' * len(known))})" if known else "1 = 1"
     runs = (
-        f"AND NOT (kind = 'run' AND task <> '{COMPACTION}' AND holder IN ({', '.join('?' * len(visible))}))"
+        f"AND NOT (kind = 'run' AND task NOT IN {_EXPIRING} AND holder IN ({', '.join('?' * len(visible))}))"
         if visible
         else ""
     )
@@ -475,7 +484,7 @@ def is_late(run: Capability, now: int) -> bool:
 
 def _is_late(kind: str, expires: int, task: str | None, process: str, now: int) -> bool:
     """Return whether a capability has expired; that of a run on this machine ends with its process instead."""
-    return expires < now and not (kind == "run" and task != COMPACTION and is_local(process))
+    return expires < now and not (kind == "run" and task not in _EXPIRING and is_local(process))
 
 
 def other_run(db: Transaction, task: str) -> Capability | None:
@@ -517,10 +526,6 @@ def acquire_run(
         release_writers(db, name)
         _insert(db, "write", collection=name, task=task, frontier=frontier)
     return TaskCapability(identifier, task, epoch, dict(frontiers))
-
-
-COMPACTION = "compaction:"
-"""Name of the task whose run capability is the right to compact; no task of a catalog has a colon in its name."""
 
 
 def acquire_compaction(db: Transaction) -> TaskCapability | None:

@@ -16,11 +16,11 @@ from subprocess import PIPE
 import apsw
 from forked_flowctl import Flowctl, owned_by
 from proxy import Network, Proxy
+from sql_world import lapse
 from torture_sql import Server
 
 from derive.compute.dataflow.database import NAME
 from derive.sql.maintenance.controller.remote import PROCESSES
-from derive.sql.transactions.ownership import FILE
 from derive.storage.store import Store
 
 PATIENCE_SECONDS = 120
@@ -207,7 +207,7 @@ class Cluster(Server):
         old = self.server
         old.signal(signal.SIGSTOP)
         self._left_behind = [old]
-        (self.data / FILE).unlink()  # as of a file system that has given the lock of a machine away
+        lapse(self.data)
         self.server = self._new_server()
         self.start()
         return old

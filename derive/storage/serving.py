@@ -1,0 +1,133 @@
+"""The capability to serve SQL over a data folder: one process writes for clients, and maintains views.
+
+It is the run capability of a task of its own, `sql:`. Its process renews it. If the process is stopped, or lost with
+its machine, the capability expires, and another process takes over, on any machine. The new process begins a new epoch,
+which each commit compares, so the former process commits nothing more when it continues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+from derive.errors import FlowError
+from derive.storage.capability.capabilities import Renewals
+from derive.storage.capability.table import (
+    LIFETIME,
+    SERVING,
+    Capability,
+    TaskCapability,
+    acquire_run,
+    release,
+    release_expired,
+    renew,
+    run_capability,
+)
+from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.process import is_dead, this_process
+from derive.storage.metadata.tasks import epoch_of, supersede
+from derive.storage.metadata.transaction import Transaction, nothing
+from derive.storage.sql_catalog import Fence
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that serves SQL.
+
+    Attributes:
+        process: name of the process, in the format of derive/storage/metadata/process.py.
+        address: address of its server; empty if clients cannot connect.
+        seconds: time after which another process may take over, unless the capability is renewed.
+    """
+
+    process: str
+    address: str
+    seconds: float
+
+
+class Serving:
+    """The capability of this process to serve SQL over one data folder.
+
+    Args:
+        metadata: metadata database of the data folder.
+        fence: the fence between servers.
+    """
+
+    def __init__(self, metadata: Metadata, fence: Fence) -> None:
+        self._metadata, self._fence = metadata, fence
+        self._capability: TaskCapability | None = None
+        self._address: str | None = None
+        self._renewals = Renewals(metadata, renew=self._renew)
+        self._renewing = ExitStack()
+
+    @property
+    def epoch(self) -> int | None:
+        """Return the epoch of this process's capability; None without one."""
+        return None if self._capability is None else self._capability.epoch
+
+    def was_ever_held(self) -> bool:
+        """Return whether the data folder ever had a server."""
+        with self._metadata.snapshot() as db:
+            return epoch_of(db, SERVING) is not None
+
+    def holder(self) -> Holder | None:
+        """Return the process that serves SQL, which may be this one; None for none."""
+        with self._metadata.snapshot() as db:
+            known, now = run_capability(db, SERVING), db.now()
+        if known is None or known.expires is None or known.expires < now or is_dead(known.process):
+            return None
+        return _described(known, now)
+
+    def acquire(self) -> bool:
+        """Acquire the capability in a new epoch, durably; return False if another process has it.
+
+        Raises:
+            FencedError: this process had the capability, and was fenced.
+        """
+        if self._capability is None:
+            with self._metadata.transaction() as db:
+                release_expired(db)
+                if run_capability(db, SERVING) is not None:
+                    return False
+                capability = acquire_run(db, SERVING, supersede(db, SERVING), {})
+            self._fence.continue_with(capability.epoch)
+            self._capability, self._address = capability, None
+            self._renewing.enter_context(self._renewals.renewed(capability.id))
+        return True
+
+    def announce(self, address: str) -> None:
+        """Publish the address of this process's server."""
+        if self._capability is not None:
+            self._address = address
+            with self._metadata.transaction(synced=False) as db:
+                db.execute("UPDATE capability SET purpose = ? WHERE id = ?", (address, self._capability.id))
+
+    def release(self) -> None:
+        """Drop the capability; a capability that cannot be dropped expires."""
+        if self._capability is not None:
+            capability, self._capability = self._capability, None
+            self._renewing.close()
+            with suppress(FlowError), self._metadata.transaction(synced=False) as db:
+                release(db, capability.id)
+
+    def _renew(self, identifiers: Sequence[str], db: Transaction) -> Callable[[], None]:
+        """Renew the capability; acquire it again if it has expired, and no other process has taken over.
+
+        So a server on a machine that was suspended for a while continues.
+        """
+        capability = self._capability
+        if capability is not None and capability.id in identifiers:
+            renew(db, capability.id)
+            values = (capability.id, SERVING, db.now() + LIFETIME, this_process(), self._address)
+            db.execute(
+                "INSERT INTO capability (id, kind, task, expires, holder, purpose) SELECT ?, 'run', ?, ?, ?, ?"
+                " FROM task WHERE name = ? AND epoch = ? ON CONFLICT (id) DO NOTHING",
+                (*values, SERVING, capability.epoch),
+            )
+        return nothing
+
+
+def _described(capability: Capability, now: int) -> Holder:
+    assert capability.expires is not None
+    return Holder(capability.process, capability.purpose or "", (capability.expires - now) / 1e6)
