@@ -195,6 +195,10 @@ class StorageError(FlowError):
     """The data folder cannot carry out the request."""
 
 
+class UnwritableError(StorageError):
+    """This user may only read the metadata database of the data folder."""
+
+
 class FencedError(StorageError):
     """A newer holder of the same capability exists; the older holder can commit nothing more."""
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from derive.algebra.types import Row
-from derive.errors import SqlError, UsageError
+from derive.errors import SqlError, UnwritableError, UsageError
 from derive.plural import counted
 from derive.position import Position
 from derive.protocol.specs import CatalogSpec
@@ -19,6 +19,8 @@ from derive.sql.coordinator import Coordinator
 from derive.sql.python_rows import Rows, datum_of, oid_of
 from derive.sql.results import Result
 from derive.sql.session import SqlSession
+from derive.sql.transactions.ownership import Ownership
+from derive.storage.store import Store
 
 _NAME = r'(?:"(?:[^"]|"")*"|\w+)'
 _TOKEN = re.compile(rf"{_NAME}(?:\.{_NAME})*|'(?:[^']|'')*'?|[^\w\s]")
@@ -58,12 +60,22 @@ async def opened_session(
 ) -> AsyncIterator[SqlSession]:
     """Yield a session over a data folder, which ends with the block.
 
+    A user who may only read the metadata gets a session for queries.
+
     Args:
         folder: the data folder.
         catalog: the catalog; None for a folder that only SQL writes.
         most_bytes: greatest size of a result in bytes; None for no limit.
     """
-    coordinator = Coordinator(folder, catalog)
+    try:
+        store = Store(folder)
+    except UnwritableError:
+        store = Store(folder, reading=True)
+    try:
+        coordinator = Coordinator(folder, catalog, ownership=Ownership(store))
+    except BaseException:
+        store.close()
+        raise
     try:
         session = SqlSession(coordinator, {"transaction_isolation": "serializable"}, most_bytes)
         try:

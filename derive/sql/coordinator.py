@@ -99,7 +99,7 @@ class Coordinator:
         self.ownership = ownership or Ownership(Store(root))
         self.store = self.ownership.store
         self._flow = catalog
-        if catalog:
+        if catalog and self.store.metadata.can_write:
             # A collection of the catalog may declare a SQL table for tasks; a task reports a declaration that does not
             # fit.
             self.store.create(*(spec for name, spec in catalog.collections.items() if not is_of_sql(name)))

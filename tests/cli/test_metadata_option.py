@@ -103,6 +103,27 @@ def test_commands_of_several_machines_need_only_urls(tmp_path: Path) -> None:
     assert (status, "or keep the metadata in PostgreSQL: --metadata" in err.replace("\n", " ")) == (2, True)
 
 
+def _query_as_reader(folder: Path, environment: dict[str, str]) -> None:
+    """Query as a user who may only read the metadata; other statements are errors."""
+
+    def sql(*texts: str) -> tuple[int, str, str]:
+        options = [option for text in texts for option in ("-c", text)]
+        status, out, err = flowctl(folder, "sql", *options, "--data", "data", env=environment)
+        return status, out, " ".join(err.split())
+
+    events, joined = 'SELECT id FROM "m/events"', 'SELECT note, e.id FROM notes JOIN "m/events" AS e USING (id)'
+    assert sql(events, "SELECT note FROM notes") == (0, '{"id":1}\n{"note":"a"}\n', "")
+    assert sql("BEGIN", events, events, "COMMIT")[:2] == (0, '{"id":1}\n' * 2)
+    for text, error in (
+        ("INSERT INTO notes VALUES (2, 'b')", "cannot be written: permission denied"),
+        ("CREATE TABLE others (id int)", "cannot be written: permission denied"),
+        (joined, "the relations of the query have no common time"),
+        ("SET transaction_isolation = 'strict serializable'", "this user may only read the metadata"),
+    ):
+        status, _, err = sql(text, joined)
+        assert (status, error in err) == (1, True), err
+
+
 def test_user_who_may_only_read_uses_commands_that_read(tmp_path: Path) -> None:
     write_catalog(tmp_path, CATALOG)
     (tmp_path / "events.jsonl").write_text('{"id": 1}\n')
@@ -110,6 +131,8 @@ def test_user_who_may_only_read_uses_commands_that_read(tmp_path: Path) -> None:
     place = place_of(url)
     named = {**BARE, "FLOW_METADATA": url}
     assert flowctl(tmp_path, "ingest", "--collection", "m/events", "events.jsonl", "--data", "data", env=named)[0] == 0
+    tables = ["-c", "CREATE TABLE notes (id int PRIMARY KEY, note text)", "-c", "INSERT INTO notes VALUES (1, 'a')"]
+    assert flowctl(tmp_path, "sql", *tables, "--data", "data", env=named)[0] == 0
     known = (tmp_path / "data/metadata.json").read_text()
     reader, schema = Identifier(f"r{place.schema}"), Identifier(place.schema)
     with server().connect() as connection:
@@ -123,7 +146,8 @@ def test_user_who_may_only_read_uses_commands_that_read(tmp_path: Path) -> None:
     status, out, _ = flowctl(tmp_path, "collections", "read", "--collection", "m/events", "--data", "data", env=reads)
     assert (status, out) == (0, '{"id":1}\n')
     assert flowctl(tmp_path, "status", "--data", "data", env=reads)[0] == 0
-    for command in (["run", "--until-idle"], ["sql", "-c", "SELECT 1"], ["compact"]):
+    _query_as_reader(tmp_path, reads)
+    for command in (["run", "--until-idle"], ["sql", "serve", "--listen", "127.0.0.1:0"], ["compact"]):
         status, _, err = flowctl(tmp_path, *command, "--data", "data", env=reads)
         assert (status, "can only be read, and this command writes" in err.replace("\n", " ")) == (1, True)
     assert (tmp_path / "data/metadata.json").read_text() == known

@@ -52,7 +52,8 @@ class ReadCapabilities:
         with self._lock:
             self._times[number] = time
             is_shared = self._frontier <= time and ids <= self._retained.collections(_SHARED)
-        if not is_shared:
+        # A process that cannot write relies on the grace period of replaced files.
+        if not is_shared and self._store.metadata.can_write:
             try:
                 await settled(asyncio.to_thread(self._retained.request, {number: (ids, time)}))
             except BaseException:

@@ -233,7 +233,12 @@ class StoreClock:
         self._known.pop(identifier, None)
 
     async def seal(self, ids: Collection[GlobalId], time: int) -> None:
-        """Move the `upper` of relations above a time, except of relations that are derived or maintained."""
+        """Move the `upper` of relations above a time, except of relations that are derived or maintained.
+
+        A process that cannot write moves nothing.
+        """
+        if not self._store.metadata.can_write:
+            return
         objects = self._objects()
         by_hand = [id_ for id_ in ids if objects.is_sealed_by_hand(id_) and self.frontiers_of(id_)[1] <= time]
         names = [spec.name for id_ in by_hand if (spec := objects.collections.get(id_))]
@@ -300,12 +305,29 @@ class StoreClock:
         """Wait for a commit, if the `upper` of some relation is not above a time."""
         commit = self._watcher.next
         behind = self._behind(ids, time + 1)
+        if behind and not self._store.metadata.can_write:
+            self._require_advance(behind)
         for identifier in behind:
             await asyncio.to_thread(self._check_at_work, identifier)
         if behind:
             self._store.changes.hurry()
             with suppress(TimeoutError):
                 await asyncio.wait_for(commit.wait(), _PATIENCE_SECONDS)
+
+    def _require_advance(self, behind: Collection[GlobalId]) -> None:
+        """Raise an error if only this process, which cannot write, would advance some relations.
+
+        Raises:
+            SqlError: a relation is sealed by its readers (25006).
+        """
+        if any(map(self._objects().is_sealed_by_hand, behind)):
+            raise SqlError(
+                "25006",
+                "the relations of the query have no common time at which they are known, and this user may only read"
+                " the metadata, so the query cannot record that they are known now",
+                hint="Read at the newest known time (SET transaction_isolation = serializable), or query fewer"
+                " relations at once; a run that reads them, or a query of a user who may write, records a common time.",
+            )
 
     def written_by_others(self, basis: Basis) -> frozenset[GlobalId]:
         """Return the relations of a basis that other processes may have written: collections and tables."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from derive.durable import make_folders
-from derive.errors import StorageError, UsageError
+from derive.errors import StorageError, UnwritableError, UsageError
 from derive.storage.blobs import translated
 from derive.storage.folder_id import FILE as FOLDER_ID
 from derive.storage.folder_id import folder_id, known_folder_id
@@ -83,7 +83,7 @@ def open_shared(root: Path, place: Place, *, durable: bool, reading: bool, accep
     metadata = PostgresMetadata(root, place, durable=durable)
     try:
         if not reading and not metadata.can_write:
-            raise StorageError(
+            raise UnwritableError(
                 f"the metadata database {place.shown} can only be read, and this command writes",
                 hint="use the primary server, and a user who may write the tables",
             )
