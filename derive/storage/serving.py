@@ -19,14 +19,14 @@ from derive.storage.capability.table import (
     Capability,
     TaskCapability,
     acquire_run,
+    is_late,
     release,
     release_expired,
     renew,
     run_capability,
-    stands,
 )
 from derive.storage.metadata.database import Metadata
-from derive.storage.metadata.process import this_process
+from derive.storage.metadata.process import is_dead, this_process
 from derive.storage.metadata.tasks import epoch_of, supersede
 from derive.storage.metadata.transaction import Transaction, nothing
 from derive.storage.sql_catalog import Fence
@@ -76,7 +76,9 @@ class Serving:
         """Return the process that serves SQL, which may be this one; None for none."""
         with self._metadata.snapshot() as db:
             known, now = run_capability(db, SERVING), db.now()
-        return _described(known, now) if known is not None and stands(known, now) else None
+        if known is None or is_late(known, now) or is_dead(known.process):
+            return None
+        return _described(known, now)
 
     def acquire(self) -> bool:
         """Acquire the capability in a new epoch, durably; return False if another process has it.
