@@ -132,7 +132,7 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
         catalog, outdated = running_catalog_of(store, shadows, bindings, catalog)
         rows = [task_row(store, spec) for spec in (catalog.tasks.values() if catalog else ())]
         ahead, present = store.timeline.ahead(), store.timeline.present()
-        record = read_record(store)
+        record = read_record(folder, store.serving)
     finally:
         store.close()
     if catalog is not None:

@@ -8,6 +8,7 @@ with their bounds in time.
 from __future__ import annotations
 
 import pickle
+import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +23,6 @@ from derive.time.segment_columns import SegmentColumns
 _CHUNK = 512
 """Number of segments of a chunk: a slice of a transaction has about as many, or more."""
 
-_CODEC = "zstd"
-
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
@@ -33,21 +32,17 @@ class _Chunk:
         clock_min: least timestamp.
         clock_max: greatest timestamp.
         count: number of segments.
-        size: number of bytes of the columns.
         data: the columns of the segments, compressed.
     """
 
     clock_min: int
     clock_max: int
     count: int
-    size: int
     data: bytes
 
     @staticmethod
     def of(segments: SegmentColumns) -> _Chunk:
         """Pack segments."""
-        import pyarrow as pa
-
         partitions = {id(partition): partition for partition in segments.partitions}  # 1 and True are equal
         places = {key: place for place, key in enumerate(partitions)}
         is_single = len(partitions) == 1
@@ -61,15 +56,13 @@ class _Chunk:
             "\n".join(segments.checksums),
         )
         texts = pickle.dumps(columns)
-        data = pa.compress(texts, codec=_CODEC, asbytes=True)
+        data = zlib.compress(texts, 1)
         first, last = int(segments.clock_min.min()), int(segments.clock_max.max())
-        return _Chunk(first, last, len(segments), len(texts), data)
+        return _Chunk(first, last, len(segments), data)
 
     def segments(self) -> list[Segment]:
         """Return the segments."""
-        import pyarrow as pa
-
-        texts = pa.decompress(self.data, decompressed_size=self.size, codec=_CODEC, asbytes=True)
+        texts = zlib.decompress(self.data)
         collections, paths, (partitions, placed), packed, checksums = pickle.loads(texts)
         numbers, places = array("q"), array("I")
         numbers.frombytes(packed)

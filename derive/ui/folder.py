@@ -149,7 +149,7 @@ class Folder:
         documents = store.history.documents()
         aside = [name for name in catalog.derivations if quarantine_name(name) in documents]
         quarantines = [sorted(store.quarantined(name).items()) for name in aside]
-        record = read_record(store)
+        record = read_record(self.path, store.serving)
         instances = [(one["name"], one["reason"], len(one["dataflows"])) for one in record.instances] if record else []
         runners = store.task_capabilities.runners(catalog.tasks)
         tables = [table.name for table in store.tables.all()]
@@ -185,7 +185,7 @@ class Folder:
             {name: Task(*task_row(store, spec)) for name, spec in catalog.tasks.items()},
             {name: collection.documents if collection else 0 for name, collection in known.items()},
             store.timeline.present(),
-            read_record(store),
+            read_record(self.path, store.serving),
             len(store.task_capabilities.runners(catalog.tasks)),
         )
 

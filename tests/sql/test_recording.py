@@ -13,12 +13,12 @@ def test_fenced_server_writes_no_record(tmp_path: Path) -> None:
     instances: list[Described] = [{"name": "r1"}]
     recording = Recording(tmp_path, lambda: list(instances), lambda: superseded)
     recording._write()
-    record = read_record(store)
+    record = read_record(tmp_path, store.serving)
     assert record is not None
     assert record.instances == [{"name": "r1"}]
 
     superseded = True
     instances.append({"name": "r2"})
     recording._write()
-    assert read_record(store) == record
+    assert read_record(tmp_path, store.serving) == record
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(FILE)] == [FILE]

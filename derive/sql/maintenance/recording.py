@@ -19,7 +19,7 @@ import orjson
 
 from derive.errors import FlowError
 from derive.storage.metadata.process import this_process
-from derive.storage.store import Store
+from derive.storage.serving import Serving
 from derive.storage.timeline import wall_clock
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ class Record:
     instances: Sequence[Described]
 
 
-def read_record(store: Store) -> Record | None:
+def read_record(root: Path, serving: Serving) -> Record | None:
     """Read the last record of a data folder; None after an orderly shutdown, or without a server."""
-    written = _read(store.root / FILE)
+    written = _read(root / FILE)
     if written is None:
         return None
-    return Record(written["at"], written["process"], store.serving.holder() is not None, written["instances"])
+    return Record(written["at"], written["process"], serving.holder() is not None, written["instances"])
 
 
 def _read(file: Path) -> Described | None:
