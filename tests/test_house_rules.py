@@ -72,6 +72,7 @@ SMALL_MODULES = {
     "derive/spark/detached.py": "leaf: the functions that workers run",
     "derive/spark/daemon.py": "entry point: the process that forks Spark's Python workers",
     "derive/sql/backends.py": "leaf: sessions of a server",
+    "derive/sql/transactions/ownership.py": "a seam: the capability to serve SQL, with the errors of SQL",
     "derive/sql/transactions/counters.py": "leaf: numbers of identity columns and sequences",
     "derive/storage/metadata/joining.py": "leaf: the opening of metadata and restores share it",
     "derive/storage/metadata/recorded_location.py": "leaf: opening the metadata reads it",

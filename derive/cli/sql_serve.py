@@ -179,7 +179,6 @@ def command(
             from derive.sql.coordinator import Coordinator
 
             coordinator = Coordinator(folder, catalog, kept, instances, files, table_memory, ownership)
-            coordinator.store.changes.delay()  # a server has clients that wait for commits
             try:
                 coordinator.own()
                 await asyncio.to_thread(coordinator.maintenance_thread.follow)

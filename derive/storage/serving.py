@@ -98,7 +98,8 @@ class Serving:
         return True
 
     def announce(self, address: str) -> None:
-        """Publish the address of this process's server."""
+        """Publish the address of this process's server, whose clients wait for commits."""
+        self._metadata.is_prompt = False
         if self._capability is not None:
             self._address = address
             with self._metadata.transaction(synced=False) as db:
@@ -113,7 +114,7 @@ class Serving:
                 release(db, capability.id)
 
     def _renew(self, identifiers: Sequence[str], db: Transaction) -> Callable[[], None]:
-        """Renew the capability; acquire it again if it has expired, and no other process has taken over.
+        """Renew the capability; acquire it again if it has expired, and no other process has begun.
 
         So a server on a machine that was suspended for a while continues.
         """

@@ -72,7 +72,7 @@ def test_columns_are_a_sequence(stored: list[Segment], chosen: list[bool]) -> No
     assert list(some) == [one for one, is_chosen in zip(stored, chosen, strict=False) if is_chosen]
 
 
-def test_selection_tells_equal_values_of_partitions_apart() -> None:
+def test_selection_distinguishes_equal_values_of_partitions() -> None:
     stored = [Segment("c", f"{place}.parquet", PARTITIONS[place % 4], place, place, 1, 1) for place in range(8)]
     selected = SegmentColumns.of(stored).selected(lambda values: values == (1,) and values[0] is not True)
     assert [one.path for one in selected] == ["1.parquet", "5.parquet"]
