@@ -28,8 +28,8 @@ _BATCH = 50_000
 MOST_GROUPS = 50_000
 """Maximum number of groups whose states are in memory."""
 
-LEAST_ROWS = 10
-"""Minimum number of rows of a group, on average, for which their columns are worth the work."""
+_FIRST, LEAST_ROWS = 4_000, 6
+"""Number of rows read first, and minimum number of rows of their groups, on average, for which columns are faster."""
 
 Select: TypeAlias = Callable[[Sequence[Expression]], str]
 """A function that returns SQL of the values of expressions over the rows of a join, and of the counts of the rows."""
@@ -147,7 +147,7 @@ class BulkGroups:
     def _grouped(self, reading: _Reading, cursor: apsw.Cursor) -> list[Row] | None:
         known: _Numbers = {}
         try:
-            while batch := list(islice(cursor, _BATCH)):
+            while batch := list(islice(cursor, _BATCH if known else min(_BATCH, _FIRST))):
                 with localcontext(EXACT):
                     self._add(known, batch, reading)
                 if len(known) > MOST_GROUPS:

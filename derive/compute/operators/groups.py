@@ -298,8 +298,9 @@ class GroupsOperator(Operator):
             rows = self._bulk.rows_of_join(self.connection, source.outputs or (), source.first_values)
         if rows is None:
             source.store(tick)
-            return False
-        self._add(rows)
+            self.connection.execute(self._fill.replace("{source}", self.changed(source)))
+        else:
+            self._add(rows)
         return True
 
     def _contribute(self, source: str, count: int) -> None:
