@@ -85,7 +85,7 @@ def test_tables_need_no_catalog(world: World, tmp_path: Path) -> None:
              "2020-01-01 00:00:00+00", "1 day", "12:30:00", "12:30:00+02", str(UUID(int=1)), "10.0.0.1/8", "::/0",
              "08:00:2b:01:02:03", "5"]  # fmt: skip
     texts += ["{t,NULL}", "{1}", "{2}", "{3}", "{1.1}", "{0.5}", "{1.50}", '{x,"y z"}', '{"\\\\x00"}', '{"[1]"}', "{2020-01-01}",
-              '{"2020-01-01 00:00:00"}', '{"2020-01-01 00:00:00+00"}', "{24:00:00}", "{24:00:00+00}", f"{{{UUID(int=2)}}}", "{::1,NULL}",
+              '{"2020-01-01 00:00:00"}', '{"2020-01-01 00:00:00+00"}', "{24:00:00}", "{24:00:00+00}", "{1 day,NULL}", f"{{{UUID(int=2)}}}", "{::1,NULL}",
               "{10.0.0.0/8}", "{08:00:2b:01:02:03}"]  # fmt: skip
     columns = [TableColumn(kind.name.lower(), kind.value) for kind in kinds]
     table = world.store.tables.create("sql/public/t", columns)
@@ -109,7 +109,7 @@ def test_tables_need_no_catalog(world: World, tmp_path: Path) -> None:
         "timestamptz_array": [datetime(2020, 1, 1, tzinfo=UTC)],
         "time": "12:30:00", "timetz": "12:30:00+02", "uuid": str(UUID(int=1)), "inet": "10.0.0.1/8", "cidr": "::/0",
         "macaddr": "08:00:2b:01:02:03", "time_array": ["24:00:00"], "timetz_array": ["24:00:00+00"],
-        "uuid_array": [str(UUID(int=2))],
+        "uuid_array": [str(UUID(int=2))], "interval_array": ["1 day", None],
         "inet_array": ["::1", None], "cidr_array": ["10.0.0.0/8"], "macaddr_array": ["08:00:2b:01:02:03"],
     }  # fmt: skip
 

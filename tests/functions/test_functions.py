@@ -15,7 +15,7 @@ from derive.algebra.expression import Column
 from derive.algebra.types import CATALOG_TYPES, Type
 from derive.functions.function import Function
 from derive.functions.registry import functions_by_name
-from derive.functions.scalar import catalog
+from derive.functions.scalar import catalog, validity
 from derive.functions.scalar.json import IS_JSON
 from derive.functions.scalar.json_paths import PATH_SYMBOLS
 
@@ -28,6 +28,7 @@ OURS = {"to_number_text_text"}
 OURS |= {f"to_char_{kind}_text" for kind in ("integer", "bigint", "numeric", "real", "double")}
 """Functions whose templates make no sense by chance."""
 OURS |= {function.name for function in catalog.FUNCTIONS}  # tests/sql/pg_catalog/test_one_engine.py has them
+OURS |= {function.name for function in validity.FUNCTIONS}  # tests/sql/test_temporal_views.py has them
 OURS |= {"current_schema", "current_catalog", "current_database"}  # of type name at PostgreSQL, and of its database
 SUBNORMAL = 1e-320
 """How far results with few significant bits may be from PostgreSQL's."""
@@ -46,8 +47,8 @@ def _comparable(function: Function) -> bool:
         "array_to_json",
     }:
         return False  # they are jsonb's here
-    if function.symbol == "array_fill":
-        return False  # of several dimensions elsewhere
+    if function.symbol.endswith("_in_zone") or function.symbol == "array_fill":
+        return False  # what casts with the time zone of the session are; of several dimensions elsewhere
     if function.symbol in {*PATH_SYMBOLS, IS_JSON}:
         return False  # tests/sql/test_functions_postgres.py has them, because their texts have a syntax
     return (
