@@ -76,6 +76,7 @@ SMALL_MODULES = {
     "derive/sql/transactions/counters.py": "leaf: numbers of identity columns and sequences",
     "derive/storage/metadata/joining.py": "leaf: the opening of metadata and restores share it",
     "derive/storage/metadata/recorded_location.py": "leaf: opening the metadata reads it",
+    "derive/storage/capability/renewals.py": "leaf: capabilities of collections, of tasks, and to serve SQL share it",
     "derive/storage/segments/clocks.py": "keeps Arrow out of the start",
     "connectors/derive_python/flow_harness/pandas_import.py": "a seam: the one use of an interface of Arrow",
     "derive/plural.py": "a leaf that all rooms share",

@@ -82,14 +82,6 @@ class Changes:
         """Return the present wake-ups. A caller calls this before it checks its condition."""
         return Wakes(self._metadata.wakes(), self._wakes)
 
-    def delay(self) -> None:
-        """Wake listeners a moment after a commit of this store from now on, and not before the commit returns.
-
-        So the listeners of this process do not delay a client that waits for its commit. Many commits in a short time
-        share a wake-up.
-        """
-        self._metadata.is_prompt = False
-
     def wake_others(self) -> None:
         """Wake waiting tasks of other stores without a commit of data."""
         self._metadata.wake()
@@ -100,7 +92,7 @@ class Changes:
         self._metadata.notify(others=True, is_urgent=True)
 
     def hurry(self) -> None:
-        """Wake listeners now if `delay` delays their wake-up."""
+        """Wake listeners now if their wake-up is delayed."""
         self._metadata.hurry()
 
     def wait_for_wake(self, wakes: Wakes, seconds: float) -> bool:

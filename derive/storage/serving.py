@@ -2,7 +2,8 @@
 
 It is the run capability of a task of its own, `sql:`. Its process renews it. If the process is stopped, or lost with
 its machine, the capability expires, and another process takes over, on any machine. The new process begins a new epoch,
-which each commit compares, so the former process commits nothing more when it continues.
+which each commit compares, so the former process commits nothing more when it continues. Reads commit nothing: while
+the last renewal is recent, no other process can have begun; later, each read compares the epoch, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from derive.errors import FlowError
-from derive.storage.capability.capabilities import Renewals
+from derive.storage.capability.renewals import Renewals
 from derive.storage.capability.table import (
     LIFETIME,
     SERVING,
@@ -29,7 +30,11 @@ from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.process import is_dead, this_process
 from derive.storage.metadata.tasks import epoch_of, supersede
 from derive.storage.metadata.transaction import Transaction, nothing
-from derive.storage.sql_catalog import Fence
+from derive.storage.sql_catalog import Fence, superseded
+from derive.storage.timeline import since_boot
+
+_RECENT = LIFETIME * 3 // 4
+"""Age of a renewal up to which no other process can have begun, microseconds; the rest is for differences of clocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,8 @@ class Serving:
         self._metadata, self._fence = metadata, fence
         self._capability: TaskCapability | None = None
         self._address: str | None = None
-        self._renewals = Renewals(metadata, renew=self._renew)
+        self._renewed_at = 0
+        self._renewals = Renewals(metadata, renew=self._renew, after=self._note_renewal)
         self._renewing = ExitStack()
 
     @property
@@ -87,6 +93,7 @@ class Serving:
             FencedError: this process had the capability, and was fenced.
         """
         if self._capability is None:
+            _, begun = since_boot()
             with self._metadata.transaction() as db:
                 release_expired(db)
                 if run_capability(db, SERVING) is not None:
@@ -94,8 +101,18 @@ class Serving:
                 capability = acquire_run(db, SERVING, supersede(db, SERVING), {})
             self._fence.continue_with(capability.epoch)
             self._capability, self._address = capability, None
+            self._note_renewal(begun)
             self._renewing.enter_context(self._renewals.renewed(capability.id))
         return True
+
+    def check(self) -> None:
+        """Raise an error if this process has the capability, and another process may have written for clients since.
+
+        Raises:
+            FencedError: another process has begun.
+        """
+        if self._capability is not None and since_boot()[1] - self._renewed_at > _RECENT:
+            self._fence.check()
 
     def announce(self, address: str) -> None:
         """Publish the address of this process's server, whose clients wait for commits."""
@@ -117,17 +134,26 @@ class Serving:
         """Renew the capability; acquire it again if it has expired, and no other process has begun.
 
         So a server on a machine that was suspended for a while continues.
+
+        Raises:
+            FencedError: another process has begun.
         """
         capability = self._capability
         if capability is not None and capability.id in identifiers:
+            if epoch_of(db, SERVING) != capability.epoch:
+                raise superseded()
             renew(db, capability.id)
             values = (capability.id, SERVING, db.now() + LIFETIME, this_process(), self._address)
             db.execute(
-                "INSERT INTO capability (id, kind, task, expires, holder, purpose) SELECT ?, 'run', ?, ?, ?, ?"
-                " FROM task WHERE name = ? AND epoch = ? ON CONFLICT (id) DO NOTHING",
-                (*values, SERVING, capability.epoch),
+                "INSERT INTO capability (id, kind, task, expires, holder, purpose) VALUES (?, 'run', ?, ?, ?, ?)"
+                " ON CONFLICT (id) DO NOTHING",
+                values,
             )
         return nothing
+
+    def _note_renewal(self, begun: int) -> None:
+        """Note when a renewal began, microseconds since the boot."""
+        self._renewed_at = begun
 
 
 def _described(capability: Capability, now: int) -> Holder:

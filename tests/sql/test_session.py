@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from sql_world import Client, SqlWorld, derive_all, ingest
+import pytest
+from sql_world import Client, SqlWorld, derive_all, ingest, lapse
 
-from derive.errors import SqlError
+from derive.errors import FencedError, SqlError
 from derive.sql.coordinator import Coordinator
+from derive.storage.capability.table import LIFETIME
 from derive.storage.compaction import compact
 
 
@@ -271,3 +273,18 @@ async def test_unread_columns_are_not_computed(coordinator: Coordinator, client:
     assert await client('SELECT customer FROM "shop/orders" WHERE amount > 1') == [("ann",)]
     assert await client('SELECT count(*) FROM "shop/orders"') == [("1",)]
     assert await client.fails('SELECT id FROM "shop/orders"') == "22003"
+
+
+async def test_server_that_continues_after_another_has_begun_answers_nothing_old(
+    world: SqlWorld, coordinator: Coordinator, client: Client
+) -> None:
+    """As after SIGSTOP and SIGCONT: what it has in memory may not be the rows that the other one has acknowledged."""
+    await client.script("CREATE TABLE t (n bigint); INSERT INTO t VALUES (1)")
+    assert await client("SELECT n FROM t") == [("1",)]
+    lapse(world.data)
+    coordinator.store.serving._renewed_at -= LIFETIME
+    assert await client("SELECT n FROM t") == [("1",)]
+    async with world.served() as (_, other):
+        await other("INSERT INTO t VALUES (2)")
+        with pytest.raises(FencedError, match="another flowctl has begun to serve SQL"):
+            await client("SELECT n FROM t")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
@@ -18,18 +18,20 @@ import pytest
 from conftest import World
 
 from derive.contents.reads import ReadOptions, read_rows, reading, subscribe_at
-from derive.errors import FencedError, FrontierError, UsageError
+from derive.errors import FencedError, FrontierError, StorageError, UsageError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
-from derive.storage.capability.capabilities import Renewals
+from derive.storage.capability.renewals import Renewals
+from derive.storage.capability.table import renew_all
 from derive.storage.compaction import compact
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.owner import Door
 from derive.storage.metadata.sqlite import SqliteConnection, SqliteMetadata
+from derive.storage.metadata.transaction import Transaction
 from derive.storage.segments.partition import COMPACTED, INGESTED
 from derive.storage.segments.reader import read_sorted
 from derive.storage.store import Store
 from derive.storage.table_types import TableColumn
-from derive.storage.timeline import wall_clock
+from derive.storage.timeline import since_boot, wall_clock
 
 pytestmark = pytest.mark.both_databases
 
@@ -281,3 +283,22 @@ def test_renewal_of_capabilities_resumes_after_a_time_without_capabilities(
             stack.enter_context(renewals.renewed(lease))
         age(metadata)
         wait_until_all_are_renewed(metadata)
+
+
+def test_renewals_continue_after_a_failure(metadata: SqliteMetadata, leases: list[str]) -> None:
+    """As while the process has too many open files."""
+    failures = iter([OSError(24, "Too many open files"), StorageError("the disk is full")])
+
+    def renew(identifiers: Sequence[str], db: Transaction) -> Callable[[], None]:
+        for failure in failures:
+            raise failure
+        return renew_all(identifiers, db)
+
+    times: list[int] = []
+    with Renewals(metadata, 0.01, renew, times.append).renewed(leases[0]):
+        age(metadata)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while leases[0] in old(metadata):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+    assert times[0] <= since_boot()[1]

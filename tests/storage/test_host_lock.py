@@ -18,7 +18,7 @@ from typing_extensions import override
 from derive.errors import FencedError, StorageError
 from derive.materialize.stages import AnyPlan
 from derive.protocol.specs import CatalogSpec
-from derive.storage.capability.capabilities import Renewals
+from derive.storage.capability.renewals import Renewals
 from derive.storage.metadata.opening import BEAT_SECONDS, SILENT_SECONDS, Host, HostLock, this_host
 from derive.storage.store import Store
 from derive.storage.table_types import TableColumn

@@ -107,7 +107,7 @@ def test_process_of_a_suspended_machine_continues_if_no_other_has_begun(tmp_path
 
         lapse(other)
         assert other.serving.acquire()
-        with closing(server.metadata.another()) as metadata, metadata.transaction() as db:
+        with closing(server.metadata.another()) as metadata, pytest.raises(FencedError), metadata.transaction() as db:
             server.serving._renew([capability.id], db)
         assert server.fence.is_superseded()
         other.serving.release()
@@ -155,3 +155,18 @@ def test_stopped_server_is_taken_over_and_fenced(tmp_path: Path) -> None:
         assert os.waitstatus_to_exitcode(status) == FENCED
         store.seal_now([])
         store.serving.release()
+
+
+def test_reader_compares_the_epoch_once_its_renewals_are_late(tmp_path: Path) -> None:
+    with closing(opened(tmp_path)) as server, closing(opened(tmp_path)) as other:
+        other.serving.check()
+        assert server.serving.acquire()
+        server.serving._renewed_at -= LIFETIME
+        server.serving.check()
+        lapse(other)
+        assert other.serving.acquire()
+        with pytest.raises(FencedError, match="another flowctl has begun to serve SQL"):
+            server.serving.check()
+        other.serving.check()
+        other.serving.release()
+        server.serving.release()

@@ -267,7 +267,12 @@ class StoreClock:
         return since, upper
 
     def bounds(self, ids: Collection[GlobalId]) -> tuple[int, int]:
-        """Return `frontiers(ids)` without awaiting."""
+        """Return `frontiers(ids)` without awaiting.
+
+        Raises:
+            FencedError: another server has begun, so tables may have rows that this process does not know.
+        """
+        self._store.serving.check()
         since, upper = BEGINNING, END_OF_TIME
         for identifier in ids:
             begin, end = self.frontiers_of(identifier)

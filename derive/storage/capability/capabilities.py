@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Self, TypeAlias
@@ -21,6 +21,7 @@ from uuid import uuid4
 from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FlowError, FrontierError, UsageError
 from derive.protocol.specs import CollectionSpec
+from derive.storage.capability.renewals import Renewals
 from derive.storage.capability.table import (
     RENEW_SECONDS,
     Bound,
@@ -45,7 +46,6 @@ from derive.storage.capability.table import (
     release_all,
     release_expired,
     release_inputs,
-    renew_all,
     replace_inputs,
     require_run,
     run_capabilities,
@@ -516,64 +516,6 @@ class RetainedCapabilities:
         if requests:
             self._present |= self._capabilities.retain(self._present, requests, purpose=self._purpose)
             self._requests |= requests
-
-
-class Renewals:
-    """Capabilities of this process in one data folder, which one thread renews in one commit.
-
-    A capability that has expired, because the process was stopped for longer than the lifetime, is not renewed.
-
-    Args:
-        metadata: metadata database; the thread has a connection of its own.
-        every: seconds between renewals.
-        renew: renews some capabilities, as the body of a commit.
-    """
-
-    def __init__(
-        self,
-        metadata: Metadata,
-        every: float = RENEW_SECONDS,
-        renew: Callable[[Sequence[str], Transaction], Callable[[], None]] = renew_all,
-    ) -> None:
-        self._metadata, self._every, self._renew = metadata, every, renew
-        self._ids: set[str] = set()
-        self._thread: threading.Thread | None = None
-        self._done = threading.Event()
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def renewed(self, identifier: str) -> Iterator[None]:
-        """Renew a capability while the block runs.
-
-        Args:
-            identifier: identifier of the capability.
-        """
-        with self._lock:
-            self._ids.add(identifier)
-            if self._thread is None:
-                self._done = threading.Event()
-                self._thread = threading.Thread(target=self._work, args=(self._done,), daemon=True)
-                self._thread.start()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._ids.discard(identifier)
-                ended = None if self._ids else self._thread
-                if ended is not None:
-                    self._thread = None
-                    self._done.set()
-            if ended is not None:
-                ended.join()
-
-    def _work(self, done: threading.Event) -> None:
-        while not done.wait(self._every):
-            with self._lock:
-                ids = list(self._ids)
-            # A failure is not reported: the next attempt may succeed; if not, the holder finds that the capability has
-            # expired. No sync is needed, because a loss of power ends the capability.
-            with suppress(FlowError), closing(self._metadata.another()) as metadata:
-                metadata.commit(partial(self._renew, ids), synced=False)
 
 
 def _compacted(name: str, since: int, at: int) -> FrontierError:
