@@ -56,6 +56,20 @@ def read(collection: derive.Collection, time: int | None) -> Counter[tuple[Any, 
         return error
 
 
+async def test_arguments_of_rows_that_a_filter_leaves_out_are_not_evaluated(world: SqlWorld) -> None:
+    query = (
+        "SELECT k, sum(a / b) FILTER (WHERE b <> 0) AS s, count(DISTINCT a / b) FILTER (WHERE b <> 0) AS n,"
+        " array_agg(a ORDER BY a / b) FILTER (WHERE b > 0) AS l, avg(a * 1.5 / b + 1) FILTER (WHERE b > 1) AS m"
+        " FROM t GROUP BY k"
+    )
+    async with world.served() as (coordinator, client):
+        await client.script("CREATE TABLE t (k int, a int, b int)", f"CREATE MATERIALIZED VIEW v AS {query}")
+        await client("INSERT INTO t VALUES (1, 6, 2), (1, 6, 0), (1, 9, 3), (2, 1, 0)")
+        await until_stored(coordinator, "v")
+        rows = [("1", "6", "1", "{6,9}", "5.5"), ("2", None, "0", None, None)]
+        assert (sorted(await client("TABLE v")), sorted(await client(query))) == (rows, rows)
+
+
 async def test_errors_are_stored_with_rows(world: SqlWorld) -> None:
     async with world.served() as (coordinator, client):
         await client("CREATE TABLE t (id int, a int)")

@@ -11,8 +11,9 @@ from functools import reduce
 from itertools import accumulate
 from typing import TypeAlias
 
-from derive.algebra.expression import Call, Column, Expression, Literal, OuterColumn, Subquery, SubqueryKind
+from derive.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn, Subquery, SubqueryKind
 from derive.algebra.relation import (
+    Aggregate,
     Constant,
     Distinct,
     Filter,
@@ -733,10 +734,24 @@ def _reduce(reduction: Reduce) -> Plan:
             condition=None if aggregate.condition is None else column(aggregate.condition),
             order=tuple(replace(part, expression=column(part.expression)) for part in aggregate.order),
         )
-        for aggregate in reduction.aggregates
+        for aggregate in map(_with_guards, reduction.aggregates)
     )
     source = plan_of(Project(reduction.input, tuple(read)))
     return Grouped(source, len(reduction.keys), aggregates)
+
+
+def _with_guards(aggregate: Aggregate) -> Aggregate:
+    """Return an aggregate that evaluates what can fail only for the rows that fulfil its condition."""
+    condition = aggregate.condition
+    if condition is None:
+        return aggregate
+
+    def guarded(expression: Expression) -> Expression:
+        missing = Literal(None, expression.type)
+        return Case(((condition, expression),), missing, expression.type) if can_fail(expression) else expression
+
+    order = tuple(replace(part, expression=guarded(part.expression)) for part in aggregate.order)
+    return replace(aggregate, arguments=tuple(map(guarded, aggregate.arguments)), order=order)
 
 
 def _window(window: Window) -> Plan:
