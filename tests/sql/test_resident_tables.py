@@ -356,6 +356,22 @@ def test_writes_over_rows_in_memory_equal_writes_over_stored_rows(tmp_path: Path
     assert asyncio.run(history(tmp_path / "a", 1 << 20)) == asyncio.run(history(tmp_path / "b", 0))
 
 
+def test_deleted_rows_of_very_many_columns_are_gone(tmp_path: Path) -> None:
+    """SQLite compares no rows of so many columns, so the copy is discarded."""
+    width = 1_001
+    rows = "SELECT c0 FROM t"
+    *_, before, _, after, again = SqlWorld(tmp_path).script(
+        f"CREATE TABLE t ({', '.join(f'c{index} int' for index in range(width))})",
+        "INSERT INTO t (c0) VALUES (1), (2)",
+        rows,
+        rows,
+        "DELETE FROM t WHERE c0 = 1",
+        rows,
+        rows,
+    )
+    assert (len(before), after, again) == (2, [("2",)], [("2",)])
+
+
 def test_rewritten_table_is_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies get the changes of UPDATEs and DELETEs of many rows, also beside other tables of a query."""
     loads: list[int] = []

@@ -204,6 +204,8 @@ class ResidentTables:
                 if oldest is None:
                     return False
                 self._discard_small([oldest])
+            except apsw.Error:  # for example, SQLite has limits for a table of very many columns
+                return False
             else:
                 copy.rows += len(added) - sum(count for _, count in removed)
                 return is_changed
