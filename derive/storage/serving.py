@@ -31,7 +31,7 @@ from derive.storage.metadata.process import is_dead, this_process
 from derive.storage.metadata.tasks import epoch_of, supersede
 from derive.storage.metadata.transaction import Transaction, nothing
 from derive.storage.sql_catalog import Fence, superseded
-from derive.storage.timeline import since_boot
+from derive.storage.timeline import uptime
 
 _RECENT = LIFETIME * 3 // 4
 """Age of a renewal up to which no other process can have begun, microseconds; the rest is for differences of clocks."""
@@ -93,7 +93,7 @@ class Serving:
             FencedError: this process had the capability, and was fenced.
         """
         if self._capability is None:
-            _, begun = since_boot()
+            begun = uptime()
             with self._metadata.transaction() as db:
                 release_expired(db)
                 if run_capability(db, SERVING) is not None:
@@ -111,7 +111,7 @@ class Serving:
         Raises:
             FencedError: another process has begun.
         """
-        if self._capability is not None and since_boot()[1] - self._renewed_at > _RECENT:
+        if self._capability is not None and uptime() - self._renewed_at > _RECENT:
             self._fence.check()
 
     def announce(self, address: str) -> None:

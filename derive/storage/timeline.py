@@ -68,6 +68,8 @@ Elapsed: TypeAlias = Callable[[], tuple[str, int]]
 _MOST_LATE = 1_000_000
 """Greatest age of an estimated timestamp, microseconds; an older one is the result of a suspended machine."""
 
+_UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 _CATCH_UP = 1000
 """While the timeline is ahead of the wall clock, it runs slower by one part in this number."""
 
@@ -91,7 +93,12 @@ def wall_clock() -> int:
 
 def since_boot() -> tuple[str, int]:
     """Return the identifier of this boot, and the microseconds after the boot, including sleep."""
-    return boot(), time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1000
+    return boot(), uptime()
+
+
+def uptime() -> int:
+    """Return the microseconds after the boot, including sleep."""
+    return time.clock_gettime_ns(_UPTIME) // 1000
 
 
 def _standing() -> tuple[str, int]:

@@ -11,7 +11,7 @@ from derive.errors import FlowError
 from derive.storage.capability.table import RENEW_SECONDS, renew_all
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.transaction import Transaction
-from derive.storage.timeline import since_boot
+from derive.storage.timeline import uptime
 
 
 class Renewals:
@@ -70,7 +70,7 @@ class Renewals:
                 ids = list(self._ids)
             # A failure is not reported: the next attempt may succeed; if not, the holder finds that the capability has
             # expired. No sync is needed, because a loss of power ends the capability.
-            _, begun = since_boot()
+            begun = uptime()
             with suppress(FlowError, OSError), closing(self._metadata.another()) as metadata:
                 metadata.commit(partial(self._renew, ids), synced=False)
                 self._after(begun)
