@@ -194,9 +194,8 @@ class _Numbers(RowSum):
             self.specials += weight
 
     def value(self) -> Datum:
-        return _numeric_result(
-            *self.options, self.count, numeric_of(self.total), numeric_of(self.squares), self.specials
-        )
+        total, squares = (numeric_of(number, is_limited=False) for number in (self.total, self.squares))
+        return _numeric_result(*self.options, self.count, total, squares, self.specials)
 
 
 class _Doubles(RowSum):
@@ -252,8 +251,8 @@ class WeightedNumeric(WeightedSum):
         return number
 
     def value(self) -> bytes:
-        """Return the datum of the sum."""
-        return numeric_of(self._total)
+        """Return the datum of the sum, which may exceed the limits of numeric."""
+        return numeric_of(self._total, is_limited=False)
 
 
 class _WeightedNumericSquares(WeightedNumeric):
@@ -410,7 +409,7 @@ def _with_total(convert: Callable[[Any], Datum]) -> Callable[[Numbers], tuple[Da
 
 _COUNTS = Bulk(_count, tuple)
 _INTEGER_SUMS = Bulk(_halves, tuple)
-_DECIMAL_SUMS = Bulk(_decimals, _with_total(numeric_of), is_costly=True)
+_DECIMAL_SUMS = Bulk(_decimals, _with_total(functools.partial(numeric_of, is_limited=False)), is_costly=True)
 _DOUBLE_SUMS = Bulk(_doubles, _with_total(packed), is_costly=True)
 
 

@@ -440,7 +440,7 @@ class _NumericSum(RowSum):
 
 class _NumericAverage(_NumericSum):
     def value(self) -> Datum:
-        return numeric_average(self.count, numeric_of(self.total), *self.specials.values())
+        return numeric_average(self.count, numeric_of(self.total, is_limited=False), *self.specials.values())
 
 
 class _IntegerSum(_NumericSum):
@@ -453,7 +453,7 @@ def numeric_sum(count: int, total: bytes, *specials: int) -> Datum:
     if not count:
         return None
     special = special_of(*specials)
-    return numeric_of(Decimal(special)) if special else total
+    return numeric_of(Decimal(special) if special else decimal_of(total))
 
 
 def numeric_average(count: int, total: bytes, *specials: int) -> Datum:
@@ -481,7 +481,7 @@ def _added_units(left: bytes, right: bytes) -> bytes:
 
 
 def _added_numeric(left: bytes, right: bytes) -> bytes:
-    return numeric_of(EXACT.add(decimal_of(left), decimal_of(right)))
+    return numeric_of(EXACT.add(decimal_of(left), decimal_of(right)), is_limited=False)
 
 
 class _Distinct:

@@ -113,8 +113,12 @@ def numeric_of_int(number: int) -> bytes:
     return _encoded(number < 0, len(digits) - 1, digits.rstrip("0"))
 
 
-def numeric_of(number: Decimal) -> bytes:
+def numeric_of(number: Decimal, *, is_limited: bool = True) -> bytes:
     """Return the datum of a number; excess digits after the decimal point are rounded away.
+
+    Args:
+        number: the number.
+        is_limited: whether the limits of numeric apply, which the state of a sum may exceed.
 
     Raises:
         SqlError: the result is too large (22003).
@@ -131,10 +135,10 @@ def numeric_of(number: Decimal) -> bytes:
             return prefix + digits.strip("0").encode()
         magnitude = prefix[1:] + digits[1:].strip("0").encode()
         return _NEGATIVE + magnitude.translate(_COMPLEMENT) + b"\xff"
-    if exponent > MOST_EXPONENT:
+    if exponent > MOST_EXPONENT and is_limited:
         raise SqlError("22003", "value overflows numeric format")
     scale = -int(number.as_tuple().exponent) if exponent < 0 else 0
-    if scale > MOST_SCALE:
+    if scale > MOST_SCALE and is_limited:
         number = number.quantize(Decimal(1).scaleb(-MOST_SCALE, EXACT), context=EXACT)
         return numeric_of(number)
     digits = str(number.copy_abs()).partition("E")[0].replace(".", "").strip("0")
