@@ -74,9 +74,8 @@ async def test_sums_beyond_the_limits_of_numeric_are_errors_until_they_are_less(
     async with world.served() as (coordinator, client):
         await client("CREATE TABLE t (k int, n numeric)")
         await client("CREATE MATERIALIZED VIEW sums AS SELECT k, sum(n) AS s, avg(n) AS a FROM t GROUP BY k")
-        await client("CREATE MATERIALIZED VIEW spread AS SELECT stddev(n) AS s FROM t")
         await client("INSERT INTO t VALUES (1, 9e131071), (2, 4), (2, 4)")
-        await until_stored(coordinator, "sums", "spread")
+        await until_stored(coordinator, "sums")
         assert len(await client("TABLE sums")) == 2
         await client("INSERT INTO t VALUES (1, 9e131071)")
         await until_stored(coordinator, "sums")
@@ -85,9 +84,8 @@ async def test_sums_beyond_the_limits_of_numeric_are_errors_until_they_are_less(
         await until_stored(coordinator, "later")
         assert await client.fails("TABLE later") == "22003"
         await client("DELETE FROM t WHERE k = 1")
-        await until_stored(coordinator, "sums", "later", "spread")
+        await until_stored(coordinator, "sums", "later")
         assert await client("TABLE sums") == await client("TABLE later") == [("2", "8", "4")]
-        assert await client("TABLE spread") == [("0",)]
 
 
 async def test_errors_are_stored_with_rows(world: SqlWorld) -> None:
