@@ -90,7 +90,10 @@ def _begin(
         if raised or store.shadows.bindings():
             return _begin_bindings(store, catalog, is_held=is_held), None
         require_raised(store, catalog)
-        note("no derivation was edited since it ran, and no 'backfill' of a binding was raised, so there is no shadow")
+        note(
+            "no derivation was edited since it ran, and no 'backfill' of a binding was raised, so there is no shadow;"
+            " if a run has already applied the edit, derive all documents again: flowctl reset --task NAME --cascade"
+        )
         return catalog, None
     if raised or store.shadows.bindings():
         present = [shadow.task for shadow in store.shadows.bindings()]

@@ -54,7 +54,7 @@ _DEPENDENTS = ("ALTER", "DROP", "TRUNCATE", "CREATE OR REPLACE")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a statement has returned.
+    """The answer to a statement.
 
     Attributes:
         sqlstate: of its error; empty if it has succeeded.
