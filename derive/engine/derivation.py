@@ -164,7 +164,6 @@ class Derivation:
         store, spec = self.store, self.spec
         renamed = renaming_of(spec, state)
         if renamed is not None:
-            store.note_task(capability, renamed)
             state = carried_over(state, renamed)
         unaccepted = find_rereadings(store, spec, state)
         reset = reset_command(store, spec.name)
@@ -182,6 +181,7 @@ class Derivation:
             ),
             error=refused or misplaced(spec, state) or self._check_migrations(state, capability.epoch),
             unaccepted=unaccepted,
+            renamed=renamed,
             reset=reset,
         )
 

@@ -172,9 +172,9 @@ class Task:
         Raises:
             FlowError: the move cannot be recorded, or the relations cannot be read.
         """
+        if self.beginning.error:
+            return ()  # nothing is recorded under a definition that waits, or that is refused
         if not self._is_fenced and any(map(self.has_other, self.spec.inputs)):
-            if self.beginning.error:
-                return ()
             self._fence()
         before = self._checkpoint.places
         places, over = self._followed(before)

@@ -69,6 +69,8 @@ def _begin(
     refused = refused or opened.error
     unaccepted = None if is_accepted else refusal_of(task.name, opened.unaccepted, opened.reset)
     keeps = refused is not None or unaccepted is not None  # if the edit is undone, all unread history is still there
+    if opened.renamed is not None and not keeps:
+        store.note_task(opened.capability, opened.renamed)
     histories = acquire_inputs(store, task, positions, opened.capability, places, keeps=keeps)
     upper = opened.capability.frontiers.get(task.name, max(positions.values(), default=BEGINNING))
     edits = (*opened.edits, *(edit.remembered(upper, opened.reset) for edit in opened.unaccepted))

@@ -16,7 +16,7 @@ from derive.errors import FlowError
 from derive.protocol.specs import CollectionSpec, InputSpec
 from derive.storage.capability.table import TaskCapability
 from derive.storage.metadata.chain import Chain, ChainMove, extended
-from derive.storage.metadata.descriptions import Edit, TaskCommit, TaskState, Work
+from derive.storage.metadata.descriptions import Edit, Renamed, TaskCommit, TaskState, Work
 from derive.time import BEGINNING
 from derive.time.extent import Limits, Size
 from derive.time.positions import Place, Segment, SourceRead
@@ -212,6 +212,8 @@ class Opened:
         edits: edits of its parts, as in `TaskState`.
         error: the error that prevents all transactions; None if missing.
         unaccepted: edits that wait to be accepted.
+        renamed: new names of its parts, which `state` has already, and which are recorded unless the task stops; None
+            for none.
         reset: the command that starts the task over.
         is_per_input: whether inputs are independent, and each advances with its own source.
     """
@@ -223,6 +225,7 @@ class Opened:
     edits: tuple[Edit, ...] = ()
     error: FlowError | None = None
     unaccepted: tuple[Unaccepted, ...] = ()
+    renamed: Renamed | None = None
     reset: str = ""
     is_per_input: bool = False
 

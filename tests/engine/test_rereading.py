@@ -221,6 +221,13 @@ WAITS = [
         id="both are renamed",
     ),
     pytest.param(
+        catalog_text(Transform("ofX", "x", more="formerly: fromX"), Transform("ofY", "y")),
+        "transform 'fromY' was removed, and 'ofY' reads its source 'r/y'",
+        "to continue where 'fromY' stopped: write 'formerly: fromY' at 'ofY'; to undo the edit: rename 'ofY' to 'fromY'",
+        once("y", end=4),
+        id="renamed, beside one that is renamed with formerly",
+    ),
+    pytest.param(
         catalog_text(Transform("fromX", "y"), Transform("fromY", "x")),
         "'fromX' reads 'r/y' in place of 'r/x', whose results stay: 'fromX' would read all documents of 'r/y' from"
         " the start and add the results to those published before",

@@ -716,7 +716,14 @@ def rewind_inputs(db: Transaction, task: str, transforms: Collection[str] | None
 
 
 def rename_inputs(db: Transaction, task: str, keys: Mapping[str, str]) -> None:
-    """Give the read capabilities of a task new state keys, by old state key."""
+    """Give the read capabilities of a task new state keys, by old state key.
+
+    A run that waited for the acceptance of the edit may have acquired capabilities for the new keys, too.
+    """
+    db.executemany(
+        "DELETE FROM capability WHERE task = ? AND transform = ? AND kind = 'read'",
+        [(task, new) for new in keys.values()],
+    )
     db.executemany(
         "UPDATE capability SET transform = ? WHERE task = ? AND transform = ? AND kind = 'read'",
         [(new, task, old) for old, new in keys.items()],
