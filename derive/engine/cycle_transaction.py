@@ -5,6 +5,9 @@ depends on the output of the other tasks. In a cycle transaction, one worker tak
 
 If a round fails, a second cycle transaction repeats the rounds before the failure. Then each task takes its own step.
 So only the failing task stops, and the other tasks advance as far as possible.
+
+Each task takes its own step also if a cycle transaction moves no position. This occurs if limits cut the look of one
+task at a source: the other tasks may not read the source beyond the cut before that task has moved.
 """
 
 from __future__ import annotations
@@ -128,11 +131,13 @@ class CycleTransaction:
             planned = time.monotonic()
             messages = self._execute(plan, progress)
             errors = [message for message in messages if message.error]
-            if not errors:
+            if not errors and _has_moved(members, transactions, messages):
                 if rounds is None:
                     self._patience = 1
                 return self._commit(members, transactions, messages, begun, planned)
             self._apart, self._patience = self._patience, min(2 * self._patience, _MOST_PATIENCE)
+            if not errors:
+                return {}
             went_well = min(message.rounds for message in errors)
             for message in errors:
                 self._log.write(
@@ -225,3 +230,12 @@ class CycleTransaction:
                 members, capabilities, checkpoints, prepared, transactions, strict=True
             )
         }
+
+
+def _has_moved(members: Sequence[Member], transactions: Sequence[Transaction], messages: Sequence[Message]) -> bool:
+    """Return whether a cycle transaction has moved a position of a task; if not, the next one repeats it."""
+    return any(
+        message.reached is None or message.reached.positions[spec.index] != transaction.checkpoint.position(spec)
+        for member, transaction, message in zip(members, transactions, messages, strict=True)
+        for spec in member.task.spec.inputs
+    )

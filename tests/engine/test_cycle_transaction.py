@@ -118,6 +118,7 @@ def test_l1_cycle_transactions_equal_transactions_of_single_tasks(
     st.builds(
         Limits,
         documents=st.sampled_from([1, 2, 5]),
+        bytes=st.sampled_from([2000, 1 << 20]),
         segments=st.sampled_from([1, 8192]),
         small_documents=st.sampled_from([0, 1, 3, 1000]),
     ),
@@ -200,6 +201,25 @@ def test_cycle_transaction_looks_at_enough_segments(tmp_path: Path) -> None:
     before = look(world.store, task.spec, {}, limits=Limits(segments=1), is_joint=True)
     assert len(before.segments[again.index]) == world.store.collection("j/pong").segments > 1  # type: ignore[union-attr]
     run.close()
+
+
+def test_cycle_goes_on_where_limits_cut_the_look_of_one_task(tmp_path: Path) -> None:
+    """The delayed task sees a part of the source, beyond which a cycle transaction does not read for the other task."""
+    transforms = """[
+        {name: begin, source: j/numbers, shuffle: {key: [/id]}, lambda: "SELECT $id, $n;", readDelay: DELAY},
+        {name: again, source: j/PEER, shuffle: {key: [/id]}, lambda: "SELECT $id, $n - 1 AS n WHERE $n > 0;"},
+    ]"""
+    text = f"collections:\n  j/numbers: {{schema: {NUMBERS}, key: [/id]}}\n"
+    for name, peer, delay in (("ping", "pong", "3s"), ("pong", "ping", "0s")):
+        derive = f"{{using: {{sqlite: {{}}}}, transforms: {transforms.replace('PEER', peer).replace('DELAY', delay)}}}"
+        text += f"  j/{name}: {{schema: {NUMBERS}, key: [/id], derive: {derive}}}\n"
+    worlds = [world_of(tmp_path, name, text) for name in ("jointly", "one by one")]
+    for world in worlds:
+        for number, seconds in enumerate([0, 1, 6, 7]):
+            at = format_rfc3339(BASE + seconds * SECOND + 400_000)
+            world.ingest("j/numbers", [{"id": number, "n": 3, "at": at}])
+        step(world, 1, Limits(bytes=2000), jointly=world is worlds[0])
+    assert worlds[0].digest() == worlds[1].digest()
 
 
 def test_failing_task_of_a_cycle_stops_alone(tmp_path: Path) -> None:
