@@ -4,6 +4,8 @@ It is the run capability of a task of its own, `sql:`. Its process renews it. If
 its machine, the capability expires, and another process takes over, on any machine. The new process begins a new epoch,
 which each commit compares, so the former process commits nothing more when it continues. Reads commit nothing: while
 the last renewal is recent, no other process can have begun; later, each read compares the epoch, too.
+
+If the process has ended on this machine, another one begins at once. In another container, `LifeLock` proves the end.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from derive.errors import FlowError
+from derive.storage.capability.life_lock import LifeLock
 from derive.storage.capability.renewals import Renewals
 from derive.storage.capability.table import (
     LIFETIME,
@@ -58,10 +62,12 @@ class Serving:
     Args:
         metadata: metadata database of the data folder.
         fence: the fence between servers.
+        root: the data folder.
     """
 
-    def __init__(self, metadata: Metadata, fence: Fence) -> None:
+    def __init__(self, metadata: Metadata, fence: Fence, root: Path) -> None:
         self._metadata, self._fence = metadata, fence
+        self._life = LifeLock(root)
         self._capability: TaskCapability | None = None
         self._address: str | None = None
         self._renewed_at = 0
@@ -82,9 +88,13 @@ class Serving:
         """Return the process that serves SQL, which may be this one; None for none."""
         with self._metadata.snapshot() as db:
             known, now = run_capability(db, SERVING), db.now()
-        if known is None or is_late(known, now) or is_dead(known.process):
+        if known is None or is_late(known, now) or self._has_ended(known):
             return None
         return _described(known, now)
+
+    def _has_ended(self, known: Capability) -> bool:
+        """Return whether the process with the capability has certainly ended."""
+        return is_dead(known.process) or self._life.has_ended(known.id, known.process)
 
     def acquire(self) -> bool:
         """Acquire the capability in a new epoch, durably; return False if another process has it.
@@ -96,14 +106,21 @@ class Serving:
             begun = uptime()
             with self._metadata.transaction() as db:
                 release_expired(db)
-                if run_capability(db, SERVING) is not None:
+                known = run_capability(db, SERVING)
+                if known is not None and not self._has_ended(known):
                     return False
                 capability = acquire_run(db, SERVING, supersede(db, SERVING), {})
             self._fence.continue_with(capability.epoch)
             self._capability, self._address = capability, None
+            self._life.hold(capability.id)
             self._note_renewal(begun)
             self._renewing.enter_context(self._renewals.renewed(capability.id))
         return True
+
+    @property
+    def is_certain(self) -> bool:
+        """Return whether no other process can have written for clients, so that `check` asks nothing."""
+        return self._capability is None or uptime() - self._renewed_at <= _RECENT
 
     def check(self) -> None:
         """Raise an error if this process has the capability, and another process may have written for clients since.
@@ -111,7 +128,7 @@ class Serving:
         Raises:
             FencedError: another process has begun.
         """
-        if self._capability is not None and uptime() - self._renewed_at > _RECENT:
+        if not self.is_certain:
             self._fence.check()
 
     def announce(self, address: str) -> None:
@@ -129,6 +146,7 @@ class Serving:
             self._renewing.close()
             with suppress(FlowError), self._metadata.transaction(synced=False) as db:
                 release(db, capability.id)
+            self._life.release()
 
     def _renew(self, identifiers: Sequence[str], db: Transaction) -> Callable[[], None]:
         """Renew the capability; acquire it again if it has expired, and no other process has begun.

@@ -180,7 +180,7 @@ class Store:
         self.capabilities = Capabilities(self._metadata, self.tables)
         self.task_capabilities = TaskCapabilities(self._metadata)
         self.fence = Fence(self._metadata)
-        self.serving = Serving(self._metadata, self.fence)
+        self.serving = Serving(self._metadata, self.fence, root)
         self.sql_catalog = SqlCatalog(self._metadata)
 
     def close(self) -> None:

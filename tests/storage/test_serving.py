@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import traceback
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import pytest
 from derive.errors import FencedError, SqlError
 from derive.sql.transactions.ownership import Ownership
 from derive.storage.capability.table import LIFETIME
-from derive.storage.metadata.process import this_process
+from derive.storage.metadata.process import boot, this_process
 from derive.storage.store import Store
 
 pytestmark = [
@@ -127,6 +128,52 @@ def test_killed_server_is_replaced_at_once(tmp_path: Path) -> None:
         assert store.serving.acquire()
         assert store.serving.epoch == 2
         store.serving.release()
+
+
+def copy_over(file: Path) -> None:
+    """Replace a file by a copy."""
+    former = file.rename(f"{file}.former")
+    shutil.copy(former, file)
+
+
+ELSEWHERE = f"container:7:{boot()}/1:99"
+
+
+@pytest.mark.parametrize(
+    ("number", "process", "disturb", "is_replaced"),
+    [
+        (signal.SIGKILL, ELSEWHERE, lambda _: None, True),
+        (signal.SIGSTOP, ELSEWHERE, lambda _: None, False),
+        (signal.SIGKILL, "machine:7:other/1:99", lambda _: None, False),
+        # in a folder of another container, or in a copy of the folder
+        (signal.SIGKILL, ELSEWHERE, lambda file: file.unlink(), False),
+        (signal.SIGKILL, ELSEWHERE, copy_over, False),
+    ],
+)
+def test_killed_server_of_another_container_is_replaced_at_once(
+    tmp_path: Path, number: int, process: str, disturb: Callable[[Path], object], is_replaced: bool
+) -> None:
+    """The lock on a file of the folder proves the end of a process that is not visible; nothing else does."""
+
+    def work() -> None:
+        opened(tmp_path).serving.acquire()
+        os.kill(os.getpid(), number)
+
+    opened(tmp_path).close()
+    child = in_a_fork(work)
+    os.waitpid(child, os.WUNTRACED)
+    with closing(opened(tmp_path)) as store:
+        with store.metadata.transaction() as db:
+            db.execute("UPDATE capability SET holder = ?", (process,))
+        (file,) = (tmp_path / "data").glob("serving-*.lock")
+        disturb(file)
+        assert (store.serving.holder() is None) is is_replaced
+        assert store.serving.acquire() is is_replaced
+        assert not (is_replaced and file.exists())
+        store.serving.release()
+    if number == signal.SIGSTOP:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_stopped_server_is_taken_over_and_fenced(tmp_path: Path) -> None:

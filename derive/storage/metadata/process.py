@@ -39,6 +39,12 @@ def is_local(name: str) -> bool:
     return host == socket.gethostname() and namespace in ("", _namespace())
 
 
+def is_of_this_boot(name: str) -> bool:
+    """Return true if a process began on this machine since its boot, perhaps in another container."""
+    _, _, namespace, _ = _parts(name)
+    return bool(boot()) and namespace.partition("/")[0] == boot()
+
+
 def local_pid(name: str) -> int | None:
     """Return the number of a process in the PID namespace of this process; None for other processes."""
     return int(_parts(name)[1]) if is_local(name) else None
