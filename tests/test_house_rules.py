@@ -56,6 +56,7 @@ SMALL_MODULES = {
     "connectors/module_kit/projects.py": "leaf: shared by languages",
     "connectors/derive_sqlite/measured.py": "only measured runs import it",
     "derive/storage/metadata/pooler.py": "leaf: the check of a new connection",
+    "derive/storage/metadata/postgres_stall.py": "leaf: the question to a silent server",
     "derive/shard/meter.py": "leaf: shared by pipelines and cycles",
     "derive/ui/plan_picture.py": "leaf: from the text of EXPLAIN to a picture",
     "derive/cli/pipes.py": "leaf: loaded by every command",

@@ -30,6 +30,7 @@ class Proxy:
     Attributes:
         port: port of the proxy.
         fault: fault of the next COMMIT; None for none.
+        flowing: cleared while the server is silent: it accepts connections, and answers nothing.
         trips: number of round trips, by port of the client: a request after an answer begins another one.
     """
 
@@ -38,6 +39,8 @@ class Proxy:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         self.fault: Fault | None = None
+        self.flowing = threading.Event()
+        self.flowing.set()
         self.trips: Counter[int] = Counter()
         self._asking: set[int] = set()
         self._interrupts = False
@@ -73,6 +76,7 @@ class Proxy:
         with suppress(OSError):
             client = (source if is_request else target).getpeername()[1]
             while data := source.recv(1 << 16):
+                self.flowing.wait()
                 self._count(client, data, is_request=is_request)
                 fault = self.fault if is_request and COMMIT in data else None
                 if fault is not None:

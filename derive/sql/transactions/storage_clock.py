@@ -11,7 +11,7 @@ from itertools import repeat
 
 from derive.algebra.relation import GlobalId
 from derive.backoff import Backoff
-from derive.errors import SqlError
+from derive.errors import BusyError, SqlError
 from derive.protocol.collection import SQL_PREFIX, intended_name
 from derive.protocol.specs import CatalogSpec
 from derive.relations.table_rows import TableRows, rows_of
@@ -23,6 +23,7 @@ from derive.sql.transactions.writes import Write, by_table
 from derive.storage.capability.table import Capability
 from derive.storage.changes import Changes
 from derive.storage.metadata.definitions import Definitions
+from derive.storage.serving import Serving
 from derive.storage.store import Store
 from derive.storage.table_types import BulkChanges
 from derive.storage.tables import BULK_ROWS, Change
@@ -123,6 +124,61 @@ _TICK = 1_000_000
 """Tick of collections that are not derived, in microseconds."""
 
 
+class Certainty:
+    """Certainty that no other server has begun, before a read from memory.
+
+    A server with a late renewal asks the metadata database, which may be silent. A thread asks, so the event loop stays
+    free. Reads that wait at the same time share a question that begins after each of them.
+
+    Args:
+        serving: the capability to serve.
+        seconds: time limit of a read.
+    """
+
+    def __init__(self, serving: Serving, seconds: float = 5.0) -> None:
+        self._serving, self._seconds = serving, seconds
+        self._question: asyncio.Future[None] | None = None
+        self._number = 0  # of the last question
+
+    async def require(self) -> None:
+        """Raise an error if another server may have begun.
+
+        Raises:
+            FencedError: another server has begun.
+            SqlError: the metadata database does not answer.
+        """
+        if self._serving.is_certain:
+            return
+        least = self._number + 1
+        try:
+            async with asyncio.timeout(self._seconds):
+                while True:
+                    number, question = self._asked()
+                    await asyncio.shield(question)
+                    if number >= least:
+                        return
+        except TimeoutError:
+            raise SqlError(
+                "57P03",
+                f"the metadata database has not answered for {self._seconds:g} s",
+                hint="Try again when it answers.",
+            ) from None
+
+    def _asked(self) -> tuple[int, asyncio.Future[None]]:
+        """Return the number and the result of the question that is asked now; begin another one if there is none."""
+        if self._question is None or self._question.done():
+            self._number += 1
+            self._question = asyncio.ensure_future(asyncio.to_thread(self._serving.check))
+            self._question.add_done_callback(_take_error)
+        return self._number, self._question
+
+
+def _take_error(question: asyncio.Future[None]) -> None:
+    """Read the error of a question, whose reads may have ended at their time limit."""
+    if not question.cancelled():
+        question.exception()
+
+
 class StoreClock:
     """Reads and writes in one data folder.
 
@@ -149,10 +205,12 @@ class StoreClock:
         self._derived = dict(catalog.derivations) if catalog else {}
         self._objects, self._ownership = objects, ownership
         self._known: dict[GlobalId, tuple[int, int]] = {}  # frontiers of tables, valid until the next notification
+        self._earlier: dict[GlobalId, tuple[int, int]] = {}  # the same, before it
         self.known_from: dict[GlobalId, int] = {}
         self._converters: dict[GlobalId, TableRows] = {}
         self._converted_from = 0
         self._heard = watcher.next
+        self._certainty = Certainty(store.serving)
 
     async def present(self, *, is_exact: bool = True) -> int:
         """Return the present time."""
@@ -202,6 +260,7 @@ class StoreClock:
             )
         except BaseException:
             self._known.clear()  # the commit may have happened
+            self._earlier.clear()
             self._converters.clear()
             raise
         if not is_written:
@@ -209,7 +268,7 @@ class StoreClock:
         for identifier in (*dropped, *(definitions.altered if definitions else ())):
             self._converters.pop(identifier, None)
         for identifier in dropped:
-            self._known.pop(identifier, None)
+            self._forget(identifier)
         for identifier in (*idle, *changes):
             self._note(identifier, time + 1)
         return True
@@ -230,7 +289,7 @@ class StoreClock:
     def note_altered(self, identifier: GlobalId, time: int) -> None:
         """Record the time from which a table's rows have its columns."""
         self.known_from[identifier] = time
-        self._known.pop(identifier, None)
+        self._forget(identifier)
 
     async def seal(self, ids: Collection[GlobalId], time: int) -> None:
         """Move the `upper` of relations above a time, except of relations that are derived or maintained.
@@ -258,9 +317,11 @@ class StoreClock:
         """Return the greatest `since` and the least `upper`.
 
         Raises:
-            SqlError: a table was dropped, in a commit that this process may not have observed yet.
+            SqlError: a table was dropped, in a commit that this process may not have observed yet; or the metadata
+                database does not answer whether another server has begun, so that tables may have unknown rows.
         """
-        since, upper = self.bounds(ids)
+        await self._certainty.require()
+        since, upper = self._bounds(ids)
         if since >= END_OF_TIME:
             dropped = next(identifier for identifier in ids if self.frontiers_of(identifier)[0] >= END_OF_TIME)
             raise SqlError("42P01", f"relation {dropped_name(self._store, dropped)} was dropped")
@@ -270,9 +331,13 @@ class StoreClock:
         """Return `frontiers(ids)` without awaiting.
 
         Raises:
-            FencedError: another server has begun, so tables may have rows that this process does not know.
+            SqlError: the metadata database must be asked before, because another server may have begun.
         """
-        self._store.serving.check()
+        if not self._store.serving.is_certain:
+            raise SqlError("57P03", "the metadata database must be asked whether another server has begun")
+        return self._bounds(ids)
+
+    def _bounds(self, ids: Collection[GlobalId]) -> tuple[int, int]:
         since, upper = BEGINNING, END_OF_TIME
         for identifier in ids:
             begin, end = self.frontiers_of(identifier)
@@ -288,10 +353,16 @@ class StoreClock:
             return (known.since, known.upper) if known else (BEGINNING, BEGINNING)
         if self._heard is not self._watcher.next:  # another process may have sealed the table or compacted history
             self._heard = self._watcher.next
+            self._earlier |= self._known
             self._known.clear()
         frontiers = self._known.get(identifier)
         if frontiers is None:
-            table = self._store.tables.table(identifier)
+            try:
+                table = self._store.tables.table(identifier)
+            except BusyError:  # rows in memory are known up to the earlier frontier, too
+                if identifier in self._earlier:
+                    return self._earlier[identifier]
+                raise
             frontiers = (table.since, table.upper) if table else (BEGINNING, BEGINNING)
             item = objects.items.get(identifier)
             least = max(self.known_from.get(identifier, BEGINNING), item.known_from if item else BEGINNING)
@@ -299,6 +370,11 @@ class StoreClock:
             if table and objects.is_sealed_by_hand(identifier):
                 self._known[identifier] = frontiers
         return frontiers
+
+    def _forget(self, identifier: GlobalId) -> None:
+        """Forget the frontiers of a table."""
+        self._known.pop(identifier, None)
+        self._earlier.pop(identifier, None)
 
     def _note(self, identifier: GlobalId, upper: int) -> None:
         """Note the `upper` of a table that only this process writes, unless a greater value or none is cached."""

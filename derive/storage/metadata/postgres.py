@@ -13,6 +13,7 @@ number. The end waits for a transaction in progress, and prevents a transaction 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -38,8 +39,9 @@ from derive.storage.metadata.identity import CommitCount, identity_of, read_comm
 from derive.storage.metadata.place import FILE as PLACE
 from derive.storage.metadata.place import Place
 from derive.storage.metadata.pooler import direct_guard, require_sessions
-from derive.storage.metadata.postgres_pipeline import Connection
+from derive.storage.metadata.postgres_pipeline import LOOP_SECONDS, Connection
 from derive.storage.metadata.postgres_signal import PostgresListener, PostgresSignal
+from derive.storage.metadata.postgres_stall import Stall
 from derive.storage.metadata.postgres_tables import CREATE, NOT_IN_USE, PROTOCOL, UPGRADES
 from derive.storage.metadata.postgres_transaction import (
     AssumptionError,
@@ -201,12 +203,13 @@ def opening(place: Place) -> Iterator[None]:
             ) from exc
 
 
-def connect(place: Place, patience: int) -> Connection:
+def connect(place: Place, patience: int, stall: Stall | None = None) -> Connection:
     """Connect to a place; wait while `flowctl metadata copy` uses it alone.
 
     Args:
         place: the place.
         patience: time limit for locks of other processes, milliseconds.
+        stall: stall of the server, of which the caller learns.
 
     Raises:
         UsageError: the address has an unknown parameter.
@@ -220,6 +223,8 @@ def connect(place: Place, patience: int) -> Connection:
     others = {name: value for name, value in defaults.items() if name not in given}
     address = make_conninfo(place.url, **others, client_encoding="utf8")
     connection = Connection.connect(address, autocommit=True)
+    connection.stall = stall or connection.stall
+    connection.patience_seconds = float(given.get("connect_timeout") or _CONNECTION["connect_timeout"])
     connection.prepare_threshold = None  # a rollback of psycopg would discard the statements that the class prepares
     connection.adapters.register_dumper(int, Int8Dumper)
     connection.adapters.register_loader("numeric", _IntegerLoader)
@@ -298,15 +303,18 @@ class PostgresMetadata(Metadata):
         self._count: CommitCount | None = None
         self._clock, self._memory = ServerClock(), Memory()
         self._session: _Session | None = None
+        self._stall = Stall()
         with opening(place):
-            self._connection = connect(place, patience)
+            self._connection = self._connect()
             can_write = self._read_version()
         super().__init__(can_write=can_write, guard=lambda: None, commit_signal=PostgresSignal(self._connect))
         if can_write and os.access(root, os.W_OK):
             self._count = CommitCount(root / PLACE)
 
     def _connect(self) -> Connection:
-        return connect(self._place, self._patience)
+        if self._stall.is_on:
+            raise psycopg.OperationalError("the server does not answer")
+        return connect(self._place, self._patience, self._stall)
 
     def _read_version(self) -> bool:
         """Check the version of the tables; return true if they can be written."""
@@ -533,7 +541,7 @@ class PostgresMetadata(Metadata):
     @override
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
-        with self._turn, translated(self._place), self._of_this_version():
+        with self._reading(), translated(self._place), self._of_this_version():
             self._make_ready()
             db = PostgresTransaction(self._connection, self._clock, self._memory, self._reconnect)
             db.add("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -542,6 +550,30 @@ class PostgresMetadata(Metadata):
                 yield db
             finally:
                 self._end_snapshot()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Take the turn to read. On an event loop, do not wait long for other threads and for the server.
+
+        Raises:
+            BusyError: the server is silent, or another thread waits for the server.
+        """
+        if not _is_on_a_loop():
+            with self._turn:
+                yield
+            return
+        if self._stall.is_on or not self._turn.acquire(timeout=LOOP_SECONDS):
+            self._connection.ask_later()
+            raise BusyError(
+                f"the metadata database {self._place.shown} does not answer",
+                hint="nothing was committed; try again when it answers",
+            )
+        try:
+            self._connection.is_hurried = True
+            yield
+        finally:
+            self._connection.is_hurried = False
+            self._turn.release()
 
     @contextmanager
     def _of_this_version(self) -> Iterator[None]:
@@ -635,6 +667,7 @@ class PostgresMetadata(Metadata):
 
     @override
     def close(self) -> None:
+        self._stall.close()
         self.commit_signal.close()
         with self._turn:
             self._end_session()
@@ -648,6 +681,15 @@ class PostgresMetadata(Metadata):
         if self._session is not None and not self._connection.closed:
             with suppress(psycopg.Error, StorageError):
                 self._first(f"DELETE FROM session WHERE id = '{self._session.id}' RETURNING id")
+
+
+def _is_on_a_loop() -> bool:
+    """Return whether this thread runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _last_row(connection: Connection, statements: str) -> tuple[Any, ...]:

@@ -7,10 +7,12 @@ transaction of a stopped process (`idle_in_transaction_session_timeout`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -18,6 +20,11 @@ from psycopg.adapt import Transformer
 from psycopg.generators import fetch_many, send
 from psycopg.pq import ExecStatus, Format, PipelineStatus
 from psycopg.pq.abc import PGresult
+from typing_extensions import override
+
+from derive.storage.metadata.postgres_stall import Stall, answers
+
+T = TypeVar("T")
 
 _USES = 3
 """Number of uses of a statement after which it is prepared."""
@@ -37,19 +44,30 @@ Take: TypeAlias = Callable[[Iterable[Any]], object]
 Statement: TypeAlias = tuple[str, Sequence[Any], Take | None]
 """A statement with `?` as placeholders, its values, and the function that takes its rows."""
 
+LOOP_SECONDS = 2.0
+"""Time for which a thread with an event loop waits for an answer, in seconds: all clients of the loop wait, too."""
+
+_LOOK_SECONDS = 0.1
+"""Interval of checks for signals and silence, in seconds."""
+
 _Key: TypeAlias = tuple[str, tuple[int, ...]]
 """A statement with the types of its parameters."""
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that is closed when nothing refers to it, as connections of SQLite are.
+    """A connection that is closed when nothing refers to it, as connections of SQLite are, or if its server is silent.
 
     Attributes:
         is_ending: whether the answer to `end_soon` was not read yet; then only `execute_together` may follow.
+        stall: stall of the server.
+        patience_seconds: time without an answer after which the server is asked on another connection, and time limit
+            of this question, in seconds.
+        is_hurried: whether to give up after `LOOP_SECONDS` instead.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.stall, self.patience_seconds, self.is_hurried = Stall(), 10.0, False
         self._prepared_names: dict[_Key, bytes] = {}
         self._uses: dict[_Key, int] = {}
         self._names = (f"flowctl_{number}".encode() for number in count())
@@ -57,6 +75,46 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     def __del__(self, *_: Any) -> None:
         self.close()
+
+    @override
+    def wait(self, gen: Generator[Any, Any, T], interval: float = _LOOK_SECONDS, timeout: float | None = None) -> T:
+        """Wait for answers of the server.
+
+        Raises:
+            psycopg.OperationalError: the server is silent; then the connection is closed.
+        """
+        return super().wait(self._watched(gen), interval, timeout)
+
+    def _watched(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+        heard = time.monotonic()
+        try:
+            desired = next(gen)
+            while True:
+                ready = yield desired
+                now = time.monotonic()
+                if ready:
+                    heard = now
+                elif now - heard > (LOOP_SECONDS if self.is_hurried else self.patience_seconds):
+                    self._require_answer()
+                    heard = time.monotonic()
+                desired = gen.send(ready)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def _require_answer(self) -> None:
+        """Raise an error if the server is silent on other connections, too."""
+        host, port = self.info.hostaddr or self.info.host, self.info.port
+        if self.is_hurried or not answers(host, port, self.patience_seconds):
+            self.ask_later()
+            self.close()
+            raise psycopg.OperationalError("the server does not answer")
+
+    def ask_later(self) -> None:
+        """Note that the server is silent, until it answers a question in the background."""
+        with suppress(psycopg.OperationalError):  # the connection is closed
+            host, port = self.info.hostaddr or self.info.host, self.info.port
+            self.stall.begin(host, port, self.patience_seconds)
 
     def execute_together(self, statements: Sequence[Statement]) -> None:
         """Execute statements in one round trip; the error is that of the first failed statement."""
