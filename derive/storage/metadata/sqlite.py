@@ -49,6 +49,13 @@ _MOST_WAKES = 1 << 31
 _PATIENCE = 60_000
 """Time limit for locks of other processes, milliseconds."""
 
+_MOST_PAUSE_SECONDS = 0.005
+"""Longest pause between two looks at a lock of another connection, in seconds.
+
+SQLite's own pauses grow to 0.1 s. Beside a process that commits one transaction after another, and leaves the lock free
+for a fraction of a millisecond between them, such a connection may miss the lock for minutes.
+"""
+
 _AT_ONCE_SECONDS = 0.001
 """Duration of recent synced commits up to which a caller who must not wait commits itself, in seconds."""
 _SHARE = 0.2
@@ -62,6 +69,22 @@ class SqliteConnection(apsw.Connection):
     """A connection to a metadata database of SQLite, in which a transaction may be open."""
 
     dialect = SQLITE
+
+    def be_patient(self, milliseconds: int) -> None:
+        """Wait for locks of other connections, at most for a time."""
+        end = 0.0
+
+        def wait(looks: int) -> bool:
+            nonlocal end
+            now = time.monotonic()
+            if not looks:
+                end = now + milliseconds / 1000
+            if now >= end:
+                return False
+            time.sleep(min(_MOST_PAUSE_SECONDS, 0.0005 * (looks + 1), end - now))
+            return True
+
+        self.set_busy_handler(wait if milliseconds else None)
 
     def now(self) -> int:
         """Return the wall-clock time in microseconds since the Unix epoch."""
@@ -165,7 +188,7 @@ class SqliteMetadata(Metadata):
                 if access == "read"
                 else SqliteConnection(":memory:" if access == "none" else str(path))
             )
-            self._db.set_busy_timeout(patience)
+            self._db.be_patient(patience)
             if access != "read":
                 self._prepare(durable)
             version = self._db.execute("SELECT version FROM format").get
@@ -261,7 +284,7 @@ class SqliteMetadata(Metadata):
         if self._seconds > _AT_ONCE_SECONDS or not self._turn.acquire(blocking=False):
             return False
         try:
-            self._db.set_busy_timeout(0)
+            self._db.be_patient(0)
             self._is_patient = False
             self.commit(body, wakes=True)
         except BusyError:  # the next commits wait for the other writer in threads
@@ -269,7 +292,7 @@ class SqliteMetadata(Metadata):
             return False
         finally:
             self._is_patient = True
-            self._db.set_busy_timeout(self._patience)
+            self._db.be_patient(self._patience)
             self._turn.release()
         return True
 
@@ -363,7 +386,7 @@ class SqliteMetadata(Metadata):
     def _connect_again(self) -> SqliteConnection:
         """Return another connection, to read."""
         db = SqliteConnection(str(self.path), apsw.SQLITE_OPEN_READONLY)
-        db.set_busy_timeout(_PATIENCE)
+        db.be_patient(_PATIENCE)
         return db
 
     @override
