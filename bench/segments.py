@@ -5,8 +5,10 @@ only work on descriptions is measured. Each figure is the least processor time o
 
 The planning of a transaction is one look for work, the choice of the end, the division into slices, and the packing of
 the segments for workers. At the present, it takes the segments that have just arrived, and its cost does not depend on
-the number of stored segments. In a backfill, it takes as many segments as the limits allow. A worker needs about 0.3 ms
-of processor time to read a small segment, so the planning is about a hundredth of the work of such a transaction.
+the number of stored segments. In a backfill, it takes as many segments as the limits allow: of merged segments, a dozen
+have as many documents as a transaction takes; of small ones, which nothing has merged yet, thousands. A worker needs
+about 0.3 ms of processor time to read a small segment, so the planning is less than a hundredth of the work of such a
+transaction.
 """
 
 from __future__ import annotations
@@ -23,11 +25,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.inputs import estimate_waiting, find_pending, look
+from derive.plural import counted
 from derive.protocol.specs import CatalogSpec, DerivationSpec
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit
@@ -47,13 +51,23 @@ collections:
     schema: *s
     key: [/id]
     derive: {using: {sqlite: {}}, transforms: [{name: copy, source: bench/numbers, shuffle: any, lambda: SELECT $id;}]}
+  bench/merged:
+    schema: *s
+    key: [/id]
+  bench/mergedCopies:
+    schema: *s
+    key: [/id]
+    derive: {using: {sqlite: {}}, transforms: [{name: copy, source: bench/merged, shuffle: any, lambda: SELECT $id;}]}
 """
 SOURCE, TASK = "bench/numbers", "bench/copies"
+MERGED, MERGED_TASK = "bench/merged", "bench/mergedCopies"
 DAY, MINUTE = 86_400_000_000, 60_000_000
 MIDDLE = 5 * DAY + MINUTE
 """Time from the middle of the history to its end."""
 COMMITTED = 10_000
 PLANNED = 100_000
+MERGED_SEGMENTS, MERGED_DOCUMENTS = 100_000, 250_000
+"""Number of merged segments, and of the documents of each: a segment with fewer is merged with others."""
 
 
 def measured(what: str, work: Callable[[], object], times: int = 5) -> None:
@@ -67,27 +81,35 @@ def measured(what: str, work: Callable[[], object], times: int = 5) -> None:
     print(f"{what:<62} {least * 1e3:>10,.2f} ms   peak {peak:>6,} MiB", flush=True)
 
 
-def described(count: int, begin: int, end: int, name: str = SOURCE) -> Iterator[Segment]:
-    """Yield segments of 100 documents that follow one another in time."""
+def described(count: int, begin: int, end: int, name: str = SOURCE, documents: int = 100) -> Iterator[Segment]:
+    """Yield segments that follow one another in time, of 50 bytes for each document."""
     step = (end - begin) // count
     for number in range(count):
         first = begin + number * step
-        yield Segment(
-            name, f"collections/{name}@/{uuid.uuid4()}.parquet", (), first, first + step - 1, 100, 5_000, "0" * 64
+        path, checksum = (
+            f"collections/{name}@/ingest-{uuid.uuid4()}-0.parquet",
+            sha256(str(number).encode()).hexdigest(),
         )
+        yield Segment(name, path, (), first, first + step - 1, documents, 50 * documents, checksum)
 
 
 def fill(folder: Path, count: int) -> None:
-    """Make a data folder whose source has `count` segments over ten days, and a last one with a document."""
+    """Make a data folder whose source has `count` segments over ten days, and a last one with a document.
+
+    Another source has merged segments.
+    """
     catalog, store = load(folder / "flow.yaml"), Store(folder / "data")
-    Ingestion(store, catalog.collections[SOURCE]).load("bench", [(1, {"id": 1})])
-    (last,) = store.segments(catalog.collections[SOURCE])
+    ends = {}
+    for name in (SOURCE, MERGED):
+        Ingestion(store, catalog.collections[name]).load("bench", [(1, {"id": 1})])
+        (last,) = store.segments(catalog.collections[name])
+        ends[name] = last.clock_min - 2 * MIDDLE + MINUTE, last.clock_min - MINUTE
     store.close()
     metadata = SqliteMetadata(folder / "data" / "metadata.db", durable=False)
     with metadata.transaction() as db:
-        insert_segments(
-            db, SOURCE, list(described(count, last.clock_min - 2 * MIDDLE + MINUTE, last.clock_min - MINUTE))
-        )
+        insert_segments(db, SOURCE, list(described(count, *ends[SOURCE])))
+        merged = described(MERGED_SEGMENTS, *ends[MERGED], MERGED, MERGED_DOCUMENTS)
+        insert_segments(db, MERGED, list(merged))
     metadata.close()
 
 
@@ -107,10 +129,10 @@ def measure_planning(store: Store, spec: DerivationSpec, last: int) -> None:
     """Measure the planning of a transaction at the present, and of a transaction of a backfill."""
     (key,) = (item.state_key for item in spec.inputs)
     bound = (last // spec.tick + 1) * spec.tick
-    for what, positions in (("at the present", {key: last}), ("in a backfill", {key: last - MIDDLE})):
-        taken = planned(store, spec, positions, bound)
-        title = f"planning {what}, of a transaction of {taken:,} segments"
-        measured(title, partial(planned, store, spec, positions, bound))
+    for what, position in (("at the present", last), ("in a backfill", last - MIDDLE)):
+        taken = planned(store, spec, {key: position}, bound)
+        title = f"planning {what}, of a transaction of {counted(taken, 'segment')}"
+        measured(title, partial(planned, store, spec, {key: position}, bound))
 
 
 def measure_command(what: str, *arguments: str) -> None:
@@ -140,6 +162,8 @@ def measure(catalog: CatalogSpec, store: Store) -> None:
     measured("number of the documents that wait, from the middle", lambda: find_pending(store, spec, middle), 1)
     measured("segments of the last second", lambda: store.segments(source, begin=last - 1_000_000))
     measure_planning(store, spec, last)
+    print(f"{MERGED_SEGMENTS:,} merged segments")
+    measure_planning(store, catalog.derivations[MERGED_TASK], store.span(MERGED)[1])
     _commit(store, catalog)
     _send(last)
 

@@ -8,17 +8,20 @@ with their bounds in time.
 from __future__ import annotations
 
 import pickle
-import zlib
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from typing_extensions import override
 
 from derive.time.positions import Segment, SourceRead
 from derive.time.segment_columns import SegmentColumns
+
+if TYPE_CHECKING:
+    from derive.time.segment_columns import Numbers
 
 _CHUNK = 512
 """Number of segments of a chunk: a slice of a transaction has about as many, or more."""
@@ -32,7 +35,7 @@ class _Chunk:
         clock_min: least timestamp.
         clock_max: greatest timestamp.
         count: number of segments.
-        data: the columns of the segments, compressed.
+        data: the columns of the segments, packed: bytes of a plan are cheaper than the time to compress them.
     """
 
     clock_min: int
@@ -46,36 +49,125 @@ class _Chunk:
         partitions = {id(partition): partition for partition in segments.partitions}  # 1 and True are equal
         places = {key: place for place, key in enumerate(partitions)}
         is_single = len(partitions) == 1
-        placed = bytes(4 * len(segments)) if is_single else array("I", [places[id(one)] for one in segments.partitions])
-        numbers = (segments.clock_min, segments.clock_max, segments.documents, segments.bytes)
+        placed = array("I", () if is_single else [places[id(one)] for one in segments.partitions])
+        names = dict.fromkeys(segments.collections)
+        lengths = segments.clock_max - segments.clock_min
         columns = (
-            list(segments.collections),
-            "\n".join(segments.paths),
-            (tuple(partitions.values()), bytes(placed)),
-            b"".join(column.tobytes() for column in numbers),
-            "\n".join(segments.checksums),
+            [*names] if len(names) == 1 else segments.collections,
+            _Lines.of(segments.paths),
+            (tuple(partitions.values()), placed.tobytes()),
+            [_Numbers.of(column) for column in (segments.clock_min, lengths, segments.documents, segments.bytes)],
+            _digests(segments.checksums),
         )
-        texts = pickle.dumps(columns)
-        data = zlib.compress(texts, 1)
         first, last = int(segments.clock_min.min()), int(segments.clock_max.max())
-        return _Chunk(first, last, len(segments), data)
+        return _Chunk(first, last, len(segments), pickle.dumps(columns))
 
     def segments(self) -> list[Segment]:
         """Return the segments."""
-        texts = zlib.decompress(self.data)
-        collections, paths, (partitions, placed), packed, checksums = pickle.loads(texts)
-        numbers, places = array("q"), array("I")
-        numbers.frombytes(packed)
+        collections, paths, (partitions, placed), numbers, checksums = pickle.loads(self.data)
+        places = array("I")
         places.frombytes(placed)
+        clock_min, lengths, documents, sizes = (column.opened() for column in numbers)
         columns: Any = zip(
-            collections,
-            paths.split("\n"),
-            [partitions[place] for place in places],
-            *(numbers[column * self.count : (column + 1) * self.count] for column in range(4)),
-            checksums.split("\n"),
+            collections * self.count if len(collections) == 1 else collections,
+            paths.opened(),
+            [partitions[place] for place in places] if placed else partitions * self.count,
+            clock_min.tolist(),
+            (clock_min + lengths).tolist(),
+            documents.tolist(),
+            sizes.tolist(),
+            _opened_digests(checksums, self.count),
             strict=True,
         )
         return list(map(Segment._make, columns))
+
+
+class _Lines(NamedTuple):
+    """Texts without line breaks, less what all of them begin and end with.
+
+    Attributes:
+        begin: beginning of all texts.
+        rest: the rest of each text, in lines.
+        end: end of all texts.
+    """
+
+    begin: str
+    rest: str
+    end: str
+
+    @staticmethod
+    def of(texts: Sequence[str]) -> _Lines:
+        """Pack texts."""
+        begin, end = _common(min(texts), max(texts)), ""
+        lines = "\n".join(texts) + "\n"
+        shortest = len(min(texts, key=len)) - len(begin)
+        common = _common(texts[0][::-1], texts[-1][::-1])[:shortest][::-1]
+        if common and lines.count(f"{common}\n") == len(texts):
+            end = common
+            lines = lines.replace(f"{end}\n", "\n")
+        return _Lines(begin, lines[len(begin) : -1].replace(f"\n{begin}", "\n"), end)
+
+    def opened(self) -> list[str]:
+        """Return the texts."""
+        return [f"{self.begin}{rest}{self.end}" for rest in self.rest.split("\n")]
+
+
+def _common(one: str, other: str) -> str:
+    """Return the beginning that two texts have in common."""
+    for place, (letter, another) in enumerate(zip(one, other, strict=False)):
+        if letter != another:
+            return one[:place]
+    return min(one, other, key=len)
+
+
+class _Numbers(NamedTuple):
+    """Numbers, as differences from the least one.
+
+    Attributes:
+        least: the least number.
+        kind: type of the differences.
+        differences: the differences, as bytes.
+    """
+
+    least: int
+    kind: str
+    differences: bytes
+
+    @staticmethod
+    def of(column: Numbers) -> _Numbers:
+        """Pack numbers."""
+        import numpy as np
+
+        least = int(column.min())
+        differences = column - least
+        kind = np.min_scalar_type(int(differences.max()))
+        return _Numbers(least, kind.str, differences.astype(kind).tobytes())
+
+    def opened(self) -> Numbers:
+        """Return the numbers."""
+        import numpy as np
+
+        return np.frombuffer(self.differences, self.kind).astype(np.int64) + self.least
+
+
+def _digests(texts: Sequence[str]) -> bytes | str:
+    """Return hexadecimal digests of one length as bytes; other texts in lines."""
+    joined = "".join(texts)
+    if texts[0] and len(texts[0]) * len(texts) == len(joined) and len({*map(len, texts)}) == 1:
+        with suppress(ValueError):
+            packed = bytes.fromhex(joined)
+            if packed.hex() == joined:
+                return packed
+    return "\n".join(texts)
+
+
+def _opened_digests(packed: bytes | str, count: int) -> list[str]:
+    """Return the digests that `_digests` has packed."""
+    if isinstance(packed, str):
+        return packed.split("\n")
+    joined = packed.hex()
+    length = len(joined) // count
+    return [joined[begin : begin + length] for begin in range(0, len(joined), length)]
 
 
 class PackedSegments(Sequence[Segment]):

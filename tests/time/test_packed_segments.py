@@ -39,12 +39,19 @@ def test_packed_read_has_the_segments_of_the_read(
     assert len(sent.segments) == len(read.segments)
 
 
+@given(st.lists(st.tuples(st.text("ab", max_size=4), st.text("0aF", max_size=2)), min_size=1, max_size=4))
+def test_packed_segments_keep_their_texts(texts: list[tuple[str, str]]) -> None:
+    """Law: it does not matter what paths have in common, and which checksums are digests."""
+    segments = [Segment("p/one", path, (), 5, 7, 1, 1, checksum) for path, checksum in texts]
+    assert list(pickle.loads(pickle.dumps(PackedSegments(segments)))) == segments
+
+
 def test_packed_read_is_small_and_opens_only_its_part() -> None:
     read = SourceRead(0, 0, 0, 1 << 50, tuple(Segment("p/one", f"{n}.parquet", (), n, n, 1, 1) for n in range(5_000)))
     (sent,) = packed_reads([read])
     assert isinstance(sent.segments, PackedSegments)
 
-    assert len(pickle.dumps(sent)) < len(pickle.dumps(read)) / 4
+    assert len(pickle.dumps(sent)) < len(pickle.dumps(read)) / 3
     assert len(list(sent.segments.between(2_000, 2_001))) == 512
     assert sent.segments[4_999] == read.segments[4_999]
     assert sent.segments[10:12] == read.segments[10:12]
