@@ -17,6 +17,7 @@ import warnings
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -27,6 +28,20 @@ PASSWORD = "it's a secret"
 SETTINGS = {"fsync": "off", "shared_buffers": "64MB", "max_connections": "50", "log_min_messages": "fatal"}
 
 
+class PortTakenError(Exception):
+    """Another process has taken the port of a server that starts."""
+
+
+def free_port() -> int:
+    """Return a port that nothing listens to. The system gives it to no client, so that a server can restart there."""
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = range(10_000, first) if first > 20_000 else range(last + 1, 65_536)
+    while True:
+        port = Random().choice(ports)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
 class PostgresServer:
     """A server, and the folder that it is in."""
 
@@ -34,9 +49,7 @@ class PostgresServer:
         self._folder = folder
         self._settings = SETTINGS | settings
         self.user, self._programs = _installation()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
         secret = folder / "secret"
         secret.write_text(PASSWORD)
@@ -54,7 +67,12 @@ class PostgresServer:
             "--no-sync",
         ]
         self._call("initdb", *options, "-D", str(self.data))
-        self.start()
+        while not self.port:
+            self.port = free_port()
+            try:
+                self.start()
+            except PortTakenError:  # by another process meanwhile
+                self.port = 0
 
     @property
     def data(self) -> Path:
@@ -96,14 +114,17 @@ class PostgresServer:
         )
         log.close()
         deadline = time.monotonic() + 120
-        while True:
-            try:
-                self.connect().close()
-                return
-            except psycopg.OperationalError:
-                if time.monotonic() > deadline or self._process.poll() is not None:
-                    raise AssertionError((self._folder / "log").read_text()) from None
-                time.sleep(0.02)
+        while not self._is_ready():
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                said = (self._folder / "log").read_text()
+                raise (PortTakenError if "could not create any TCP/IP sockets" in said else AssertionError)(said)
+            time.sleep(0.02)
+
+    def _is_ready(self) -> bool:
+        """Return whether the server accepts connections; another server may have taken its port."""
+        with suppress(psycopg.OperationalError), self.connect() as connection:
+            return connection.execute("SHOW data_directory").fetchone() == (str(self.data),)
+        return False
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """End it; by SIGQUIT as a crash would, without anything written."""
