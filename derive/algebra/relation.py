@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from derive.algebra.expression import Expression
+from derive.algebra.expression import Expression, Literal
 from derive.algebra.types import Row, Type, TypeModifier
 
 GlobalId: TypeAlias = int
@@ -276,10 +276,13 @@ class Bound:
     Attributes:
         offset: number of units before (negative) or after (positive) the current row or its peers; None if unbounded.
         is_following: whether an unbounded bound is the partition's end instead of its start.
+        distance: a distance of the sort key that is not counted in units of its data; `offset` is then -1 or 1 for
+            before or after. Planned queries have none.
     """
 
     offset: int | None
     is_following: bool = False
+    distance: Literal | None = None
 
 
 class Exclusion(Enum):

@@ -99,6 +99,7 @@ FORMS: dict[str, Sequence[str]] = {
         *("({numeric} = {numeric})", "({text[]} = {text[]})", "({time} {cmp} {time})", "({bytea} = {bytea})", "({bigint} > {int})"),
         *("({text} ILIKE '%A%')", "({text} NOT IN ('a', 'b'))", "({jsonb} = {jsonb})", "({timestamptz} {cmp} {timestamptz})"),
         *("({text} IS JSON)", "({int[]} {cmp} {int[]})", "({varchar(3)[]} = {varchar(3)[]})"),
+        *("({date}, {date}) OVERLAPS ({date}, {date})", "({timestamp}, {interval}) OVERLAPS ({timestamp}, {timestamp})"),
     ),
     "date": ("({date} + {int} % 40)", "{timestamp}::date", "coalesce({date}, DATE '2024-01-01')", "greatest({date}, {date})"),
     "timestamp": (
@@ -111,6 +112,8 @@ FORMS: dict[str, Sequence[str]] = {
         *("jsonb_build_object('k', {int}, 't', {text})", "to_jsonb({text})", "({jsonb} -> 'a')", "({jsonb} -> 0)"),
         *("jsonb_build_array({int}, {boolean})", "to_jsonb({int[]})", "jsonb_path_query_array({jsonb}, '$.*')", "({jsonb} #> '{{a,b}}')"),
         *("coalesce({jsonb}, '{{}}')", "jsonb_path_query_first({jsonb}, '$[*] ? (@ == 1)')", "to_jsonb({date})"),
+        *("JSON_OBJECT('k': {int}, 't' VALUE {text} ABSENT ON NULL RETURNING jsonb)", "JSON_ARRAY({int}, {jsonb} NULL ON NULL RETURNING jsonb)"),
+        *("JSON_ARRAY({text}, {date}, {boolean} RETURNING jsonb)", "JSON_OBJECT(coalesce({text}, ''): {jsonb} RETURNING jsonb)"),
         *("jsonb_strip_nulls({jsonb})", "jsonb_path_query_array({jsonb}, '$.b[*] * 2', '{{}}', true)"),
     ),
     "int[]": (
@@ -256,8 +259,8 @@ AGGREGATES: dict[str, Sequence[str]] = {
     "date": ("min({date})", "max({date})"),
     "timestamp": ("min({timestamp})", "max({timestamp})"),
     "timestamptz": ("max({timestamptz})",),
-    "interval": ("sum({interval})", "max({interval})"),
-    "jsonb": ("jsonb_agg({int} ORDER BY {same})", "jsonb_agg({text} ORDER BY {same} DESC)", "jsonb_agg(DISTINCT {int})"),
+    "interval": ("sum({interval})", "max({interval})", "percentile_cont(0.5) WITHIN GROUP (ORDER BY {interval})"),
+    "jsonb": ("jsonb_agg({int} ORDER BY {same})", "jsonb_agg({text} ORDER BY {same} DESC)", "jsonb_agg(DISTINCT {int})", "JSON_ARRAYAGG({text} ORDER BY {same} RETURNING jsonb)", "JSON_OBJECTAGG(coalesce({text}, ''): 1 RETURNING jsonb)"),
     "int[]": ("array_agg({int} ORDER BY {same})", "array_agg(DISTINCT {int} ORDER BY {same})", "max({int[]})"),
     "text[]": ("array_agg({text}::text ORDER BY {same} DESC)", "array_agg(DISTINCT {text}::text ORDER BY {same}::text)"),
     "time": ("max({time})",),

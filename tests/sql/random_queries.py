@@ -11,7 +11,14 @@ from random_expressions import KINDS, Expressions, Named, Scope
 
 Columns = tuple[Named, ...]
 
-_RANGES = {"int": ("1", "2", "0"), "date": ("INTERVAL '3 days'", "INTERVAL '0'"), "timestamp": ("INTERVAL '26 hours'",)}
+_RANGES = {
+    "int": ("1", "2", "0"),
+    "date": ("INTERVAL '3 days'", "INTERVAL '0'", "INTERVAL '1 month'"),
+    "timestamp": ("INTERVAL '26 hours'", "INTERVAL '1 year 1 day'"),
+    "numeric": ("0.5", "1", "100.25"),
+    "float8": ("0.25", "1", "0"),
+    "interval": ("INTERVAL '12 hours'", "INTERVAL '1 day'"),
+}
 """Distances of RANGE by the type of the column in ORDER BY."""
 
 
@@ -159,6 +166,10 @@ class Queries:
             ]
         )
         text = self.expressions.fill(made, scope, 1)
+        if self.chance(0.2):
+            other = self.expressions.fill("generate_series(1, {int} % 3), unnest({text[]})", scope, 1)
+            columns = (Named(f"{alias}.x", kind), Named(f"{alias}.y", "int"), Named(f"{alias}.z", "text"))
+            return f"ROWS FROM ({text}, {other}) AS {alias} (x, y, z)", columns
         if self.chance(0.3):
             return f"{text} WITH ORDINALITY AS {alias} (x, n)", (
                 Named(f"{alias}.x", kind),

@@ -44,9 +44,13 @@ async def test_view_is_not_replaced_by_a_query_of_itself(client: Client) -> None
     """PostgreSQL accepts such a view, and refuses to read it."""
     await client.script("CREATE VIEW v AS SELECT 1 AS a", "CREATE VIEW w AS SELECT a FROM v")
     assert await client.fails("CREATE OR REPLACE VIEW w AS SELECT a + 1 AS a FROM w") == "42P17"
-    error = await client.error("CREATE OR REPLACE VIEW v AS SELECT 2 AS a")
-    assert (error.sqlstate, error.detail) == ("2BP01", "These depend on it: view w.")
-    assert await client("TABLE w") == [("1",)]
+    assert await client.fails("CREATE OR REPLACE VIEW v AS SELECT a FROM w") == "42P17"
+    await client("CREATE OR REPLACE VIEW v AS SELECT 2 AS a")
+    assert await client("TABLE w") == [("2",)]
+    await client("CREATE MATERIALIZED VIEW m AS SELECT a FROM w")
+    error = await client.error("CREATE OR REPLACE VIEW v AS SELECT 3 AS a")
+    assert (error.sqlstate, error.detail) == ("2BP01", "These depend on it: materialized view m.")
+    assert await client("TABLE m") == [("2",)]
 
 
 async def test_returning_reads_a_maintained_view_beside_generated_columns(

@@ -269,7 +269,7 @@ def test_refused_constraints_have_hints(world: SqlWorld, column: str, hint: str)
 async def test_columns_of_dependencies_cannot_change(world: SqlWorld) -> None:
     async with world.served() as (coordinator, client):
         await client.script("CREATE TABLE t (a int); INSERT INTO t VALUES (1); CREATE VIEW v AS SELECT a FROM t")
-        assert await client.fails("ALTER TABLE t RENAME a TO b") == "2BP01"
+        assert await client.fails("ALTER TABLE t ALTER a TYPE text") == "2BP01"
         assert await client.fails("ALTER TABLE v ADD b int") == "42809"
         assert await client.tag("ALTER TABLE t ADD COLUMN IF NOT EXISTS a int") == "ALTER TABLE"
         await client.script(

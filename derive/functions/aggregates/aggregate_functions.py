@@ -114,6 +114,30 @@ class _BetweenMany(_Between):
         return self.of_fractions(Type.DOUBLE)
 
 
+class _BetweenIntervals(_Percentile):
+    @staticmethod
+    def at(fraction: float, values: list[Any]) -> Datum:
+        """Return the linear interpolation between intervals, field by field."""
+        place = fraction * (len(values) - 1)
+        low, high = values[math.floor(place)], values[math.ceil(place)]
+        if math.floor(place) == math.ceil(place):
+            datum: Datum = low
+            return datum
+        begin, end = interval_of(low), interval_of(high)
+        difference = Interval(end.months - begin.months, end.days - begin.days, end.microseconds - begin.microseconds)
+        part = scaled(difference, lambda field: field * (place - math.floor(place)))
+        return interval_datum(
+            Interval(part.months + begin.months, part.days + begin.days, part.microseconds + begin.microseconds)
+        )
+
+
+class _BetweenManyIntervals(_BetweenIntervals):
+    """The interpolations of intervals at an array of fractions."""
+
+    def value(self) -> Datum:
+        return self.of_fractions(Type.INTERVAL)
+
+
 class _Mode:
     """The most frequent value; of equally frequent values, the first."""
 
@@ -140,6 +164,8 @@ _ORDERED_SET_FOLDS: dict[str, Callable[[], Any]] = {
     "percentile_cont": _Between,
     "percentile_disc": _Percentile,
     "percentile_cont_array": _BetweenMany,
+    "percentile_cont_interval": _BetweenIntervals,
+    "percentile_cont_interval_array": _BetweenManyIntervals,
     **{f"percentile_disc_{word_of(kind.element)}": _percentiles(kind.element) for kind in ARRAYS if kind.element},
     "mode": _Mode,
 }

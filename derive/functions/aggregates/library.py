@@ -172,9 +172,12 @@ def _add_ordered_sets() -> None:
         ("mode", (None,), Type.UNKNOWN),
     ):
         _add(name, arguments, result, python_form(name), name=name, is_ordered=True)
-    both = (Type.DOUBLE, Type.DOUBLE_ARRAY)
-    name = "percentile_cont_array"
-    _add("percentile_cont", both, Type.DOUBLE_ARRAY, python_form(name), name=name, is_ordered=True)
+    for name, value, fraction, result in (
+        ("percentile_cont_array", Type.DOUBLE, Type.DOUBLE_ARRAY, Type.DOUBLE_ARRAY),
+        ("percentile_cont_interval", Type.INTERVAL, Type.DOUBLE, Type.INTERVAL),
+        ("percentile_cont_interval_array", Type.INTERVAL, Type.DOUBLE_ARRAY, Type.INTERVAL_ARRAY),
+    ):
+        _add("percentile_cont", (value, fraction), result, python_form(name), name=name, is_ordered=True)
     for kind in ARRAYS:
         assert kind.element is not None
         name = f"percentile_disc_{word_of(kind.element)}"

@@ -436,6 +436,25 @@ def _found(document: Json, path: str, variables: Json, silent: bool) -> list[Jso
     return items
 
 
+def items_at(document: Json, path: str, variables: Json) -> list[Json]:
+    """Return the items of a path.
+
+    Raises:
+        SqlError: the path cannot be evaluated; see `is_suppressible`.
+    """
+    return list(_values(*_begun(document, path, variables)))
+
+
+def has_item_at(document: Json, path: str, variables: Json) -> bool:
+    """Return whether a path has an item, with the errors of `items_at`."""
+    return _has_item(*_begun(document, path, variables))
+
+
+def is_suppressible(error: SqlError) -> bool:
+    """Return whether predicates, `silent`, and `ON ERROR` replace an error."""
+    return error.sqlstate in _SUPPRESSED
+
+
 def _query(document: Json, path: str, variables: Json = {}, silent: bool = False) -> tuple[str, ...]:  # noqa: B006
     return tuple(map(jsonb_datum, _found(document, path, variables, silent)))
 

@@ -132,6 +132,7 @@ def _add() -> dict[str, RowFunction]:
         "pg_partition_ancestors": RowFunction("pg_partition_ancestors[]", "relid"),
         EXPANDED: RowFunction(f"{EXPANDED}[]", EXPANDED, Type.INTEGER_ARRAY),
         "regexp_matches": RowFunction("regexp_matches[]", "regexp_matches", Type.TEXT_ARRAY),
+        "json_table[items]": RowFunction("json_table[items]", "item"),
     }
 
     for zone in ("", "_tz"):

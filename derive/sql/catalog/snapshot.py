@@ -88,7 +88,7 @@ def as_recorded(collection: NamedRelation, columns: Sequence[str]) -> NamedRelat
 
 def _picked(collection: NamedRelation, indexes: Sequence[int]) -> Relation:
     types = tuple(column.type for column in collection.columns)
-    return Project(Get(collection.id, types), tuple(Column(index, types[index]) for index in indexes))
+    return Project(collection.relation, tuple(Column(index, types[index]) for index in indexes))
 
 
 def relation_of_source(item: Item, collection: NamedRelation | None) -> Relation:
@@ -677,10 +677,15 @@ class DdlTransaction:
     @property
     def alters(self) -> bool:
         """Return whether the transaction changes the columns or constraints of a table."""
-        return any(
-            item.alters is not None or _is_changed(item, self.base.items.get(item.id))
-            for item in self.objects.items.values()
-        )
+        items = self.objects.items.values()
+        return any(item.alters is not None for item in items) or bool(self._altered)
+
+    @property
+    def _altered(self) -> tuple[Item, ...]:
+        """Return the items that were there before, and have changed."""
+        after = self.objects.items
+        ids = {item.id: item.alters for item in after.values() if item.alters is not None}
+        return tuple(item for item in after.values() if _is_changed(item, self.base.items.get(item.id), ids))
 
     def changed(
         self,
@@ -721,8 +726,7 @@ class DdlTransaction:
             for identifier, item in after.items()
             if identifier in before and before[identifier].name != item.name
         }
-        altered = tuple(item for item in after.values() if _is_changed(item, before.get(item.id)))
-        change = Change(added, removed, renamed, altered)
+        change = Change(added, removed, renamed, self._altered)
         if now.version != self.base.version:
             self._check(change, now)
         return change
@@ -768,13 +772,22 @@ def _check_schemas(change: Change, now: Objects) -> None:
             raise _conflict(f'defined "{item.name}" in a dropped schema')
 
 
-def _is_changed(item: Item, before: Item | None) -> bool:
-    """Return whether an item has other columns, constraints or another comment than before, or other numbers."""
+def _is_changed(item: Item, before: Item | None, ids: Mapping[GlobalId, GlobalId]) -> bool:
+    """Return whether an item has other parts than before, or a sequence other numbers.
+
+    Args:
+        item: the item.
+        before: the item before; None for a new one.
+        ids: identifiers of tables by the provisional ones of their altered forms, which readers have until COMMIT.
+    """
     if before is None:
         return False
     if item.kind is ObjectKind.SEQUENCE and item.origin != before.origin:
         return True
-    return (item.columns, item.constraints, item.comment) != (before.columns, before.constraints, before.comment)
+    bindings = {name: ids.get(bound, bound) for name, bound in item.bindings.items()}
+    parts = (item.columns, item.constraints, item.comment, item.definition, item.read, bindings)
+    earlier = (before.columns, before.constraints, before.comment, before.definition, before.read, before.bindings)
+    return parts != earlier
 
 
 def _conflict(what: str) -> SqlError:

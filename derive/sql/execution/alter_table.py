@@ -15,6 +15,7 @@ from derive.algebra.relation import GlobalId
 from derive.algebra.types import Row
 from derive.errors import SqlError
 from derive.sql.catalog.items import Item, is_provisional
+from derive.sql.catalog.renamed_columns import with_earlier_names
 from derive.sql.catalog.snapshot import DdlTransaction, Objects, is_temporary, provisional_id
 from derive.sql.execution.foreign_keys import check_existing
 from derive.sql.execution.query import read
@@ -28,7 +29,8 @@ from derive.sql.results import Notice
 from derive.sql.transactions.altered_table import keeps_identity
 from derive.sql.transactions.key_index import KeyPacker, shown_key
 
-_FOLLOWING = frozenset({ObjectKind.VIEW, ObjectKind.MATERIALIZED_VIEW, ObjectKind.FUNCTION})
+_VIEWS = frozenset({ObjectKind.VIEW, ObjectKind.MATERIALIZED_VIEW})
+_FOLLOWING = _VIEWS | {ObjectKind.FUNCTION}
 """Kinds of items whose definitions may read an altered table."""
 
 
@@ -160,7 +162,7 @@ class _Dependents:
             if table.id != item.id and table.id not in tables
         }
         indexes = [user for user in self._direct if user.kind is ObjectKind.INDEX]
-        readers = [user.rebound(ids) for user in self._readers]
+        readers = [self._with_earlier_names(user).rebound(ids) for user in self._readers]
         dropped = self._dropped(changed, readers)
         added = (
             changed,
@@ -187,6 +189,14 @@ class _Dependents:
     @property
     def _readers(self) -> list[Item]:
         return [user for user in self._direct if user.kind is not ObjectKind.INDEX]
+
+    def _with_earlier_names(self, reader: Item) -> Item:
+        """Return a view that gives earlier names to renamed columns; another reader unchanged."""
+        renamed = {old: new for old, new in self._planned.names.items() if old != new}
+        if not renamed or reader.kind not in _VIEWS:
+            return reader
+        columns = [column.name for column in self._item.columns]
+        return with_earlier_names(reader, self._item.id, columns, renamed) or reader
 
     def _dropped(self, changed: Item, readers: Sequence[Item]) -> set[GlobalId]:
         """Return the items that CASCADE drops.
@@ -222,20 +232,27 @@ class _Dependents:
     def _broken(self, changed: Item, readers: Sequence[Item]) -> list[Item]:
         """Return the readers of the table that would no longer have the meaning of their creation.
 
-        A reader may use columns that keep their name, type and values.
+        A reader may use columns that keep their type and values; views follow renamed columns.
         """
         if not readers:
             return []
         stored = self._state.coordinator.store.tables.table(changed.alters) if changed.alters is not None else None
+        lost: list[Item] = []
         if changed.alters is not None and (stored is None or not keeps_identity(stored, changed)):
-            return list(readers)  # the altered table will be another one
-        kept = {old for old, new in self._planned.kept.items() if old == new}
+            # The altered table will be another one, which only queries that are not maintained can read in its place.
+            lost = [reader for reader in readers if reader.kind is not ObjectKind.VIEW or self._is_maintained(reader)]
+        kept = set(self._planned.kept.values())
         usable = replace(changed, columns=tuple(column for column in changed.columns if column.name in kept))
         items = {**self._objects.items, usable.id: usable} | {reader.id: reader for reader in readers}
         if usable.id != self._item.id:
             del items[self._item.id]
         objects = self._objects.with_items(items.values())
-        return [reader for reader in readers if not _is_valid(objects, reader)]
+        return [reader for reader in readers if reader in lost or not _is_valid(objects, reader)]
+
+    def _is_maintained(self, view: Item) -> bool:
+        """Return whether an index, or a materialized view, maintains rows of a view."""
+        users = self._objects.users([view.id])
+        return any(user.kind in {ObjectKind.INDEX, ObjectKind.MATERIALIZED_VIEW} for user in users)
 
 
 def _is_valid(objects: Objects, reader: Item) -> bool:

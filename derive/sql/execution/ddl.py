@@ -31,6 +31,7 @@ from derive.sql.execution.owned_sequences import (
     owner_of,
 )
 from derive.sql.execution.query import read, read_tables
+from derive.sql.execution.replaced_views import CASCADE, depended, replaced_view
 from derive.sql.execution.routines import dropped_functions, planned_domain, planned_function
 from derive.sql.execution.state import State
 from derive.sql.parser.ast import (
@@ -278,7 +279,7 @@ class _Definer:
                     "2BP01",
                     f"cannot drop table {target.name} because other objects depend on it",
                     detail=f"constraint {key.name} on table {table.name} depends on table {target.name}",
-                    hint=_CASCADE,
+                    hint=CASCADE,
                 )
             item = changed.get(table.id, self._objects.items[table.id])
             changed[table.id] = replace(item, constraints=tuple(one for one in item.constraints if one != key))
@@ -289,13 +290,12 @@ class _Definer:
         names = RecordedNames(self._objects)
         view = plan_view(statement.query, names, statement.columns)
         tag = f"CREATE {kind.value.upper()}"
-        replaced: tuple[GlobalId, ...] = ()
         schema = self._schema_of(statement.name)
         former = self._objects.find(schema, statement.name.name)
-        if statement.or_replace and former is not None and former.kind is kind is ObjectKind.VIEW:
-            self._require_replaceable(former, names)
-            replaced = (former.id,)
-        else:
+        is_replaced = statement.or_replace and former is not None and kind is ObjectKind.VIEW
+        if is_replaced and former is not None and former.kind is not kind:
+            raise SqlError("42809", f'"{former.name}" is not a view', offset=statement.name.offset)
+        if not is_replaced:
             skipped = self._skipped(statement.name, is_welcome=statement.if_not_exists)
             if skipped:
                 return Result(lambda _: tag, notices=skipped)
@@ -320,18 +320,11 @@ class _Definer:
             assert isinstance(query, SelectStatement)
             plan_view(query.query, names, statement.columns)
         item = Item(provisional_id(), kind, schema, name, columns, definition, names.bindings, names.read)
-        add_change(self._state, item, removed=replaced)
+        if is_replaced and former is not None:
+            add_change(self._state, *replaced_view(self._objects, former, item), removed=(former.id,))
+        else:
+            add_change(self._state, item)
         return Result(lambda _: tag, notices=notices)
-
-    def _require_replaceable(self, view: Item, names: RecordedNames) -> None:
-        """Raise an error if a view cannot be replaced by a query of the named relations."""
-        if view.id in names.bindings.values():
-            message = f'infinite recursion detected in rules for relation "{view.name}"'
-            hint = "Create a view of another name, or use WITH RECURSIVE."
-            raise SqlError("42P17", message, hint=hint)
-        if users := self._objects.users([view.id]):
-            hint = "Use DROP … CASCADE, and create the dependents again."
-            raise _depended("view", view, users, verb="replace", hint=hint)
 
     async def _create_index(self, statement: CreateIndex) -> Result:
         named = relation_named(statement.relation, self._objects)
@@ -407,7 +400,7 @@ class _Definer:
             raise SqlError("0A000", "functions that call themselves are not supported", hint=hint)
         if former is not None and (users := self._objects.users([former.id])):
             hint = "Drop them first, and create them again; one transaction can do all of this."
-            raise _depended("function", former, users, verb="replace", hint=hint)
+            raise depended("function", former, users, verb="replace", hint=hint)
         add_change(self._state, item, removed=() if former is None else (former.id,))
         return Result(lambda _: "CREATE FUNCTION")
 
@@ -422,7 +415,7 @@ class _Definer:
         dropped, notices = dropped_functions(statement, self._objects)
         users = [user for user in self._objects.users([item.id for item in dropped]) if user not in dropped]
         if users and not statement.is_cascading:
-            raise _depended("function", dropped[0], users)
+            raise depended("function", dropped[0], users)
         if dropped:
             add_change(self._state, removed={item.id for item in (*dropped, *users)})
         return Result(lambda _: "DROP FUNCTION", notices=tuple(notices))
@@ -457,7 +450,7 @@ class _Definer:
         names = {schema.name for schema in dropped}
         within = [item for item in self._objects.items.values() if item.schema in names]
         if within and not statement.is_cascading:
-            raise _depended("schema", dropped[0], within)
+            raise depended("schema", dropped[0], within)
         users = self._objects.users([item.id for item in within])
         if dropped:
             removed = (*dropped, *within, *users)
@@ -568,12 +561,12 @@ class _Definer:
         others = [user for user in users if user.kind is not ObjectKind.INDEX and user not in dropped]
         of_tables = statement.kind is ObjectKind.DOMAIN and any(user.kind is ObjectKind.TABLE for user in others)
         if others and (of_tables or not statement.is_cascading):
-            hint = "Drop the columns of the domain first, with ALTER TABLE." if of_tables else _CASCADE
-            raise _depended(statement.kind.value, dropped[0], others, hint=hint)
+            hint = "Drop the columns of the domain first, with ALTER TABLE." if of_tables else CASCADE
+            raise depended(statement.kind.value, dropped[0], others, hint=hint)
         has_numbers = statement.kind in {ObjectKind.SEQUENCE, ObjectKind.TABLE}
         numbered = self._without_defaults(dropped) if has_numbers else []
         if numbered and not statement.is_cascading:
-            raise _depended(statement.kind.value, dropped[0], numbered)
+            raise depended(statement.kind.value, dropped[0], numbered)
         removed = (*dropped, *users)
         changed = {one.id: one for one in self._without_foreign_keys(removed, is_cascading=statement.is_cascading)}
         for item in numbered:
@@ -680,18 +673,6 @@ def _on_commit(statement: CreateTable) -> dict[str, JSON]:
 
 _RENAMED_AS_TABLES = frozenset({ObjectKind.VIEW, ObjectKind.MATERIALIZED_VIEW, ObjectKind.INDEX, ObjectKind.SEQUENCE})
 """Kinds of relations other than tables that ALTER TABLE … RENAME TO renames."""
-_CASCADE = "Use DROP … CASCADE to drop them too."
-
-
-def _depended(kind: str, item: Item, users: Sequence[Item], *, verb: str = "drop", hint: str = _CASCADE) -> SqlError:
-    """Return the error of a DROP or of a replacement of an item that other items depend on."""
-    depending = ", ".join(f"{user.kind.value} {user.name}" for user in users)
-    return SqlError(
-        "2BP01",
-        f"cannot {verb} {kind} {item.name} because others depend on it",
-        detail=f"These depend on it: {depending}.",
-        hint=hint,
-    )
 
 
 def _missing(kind: ObjectKind, name: QualifiedName) -> Notice:

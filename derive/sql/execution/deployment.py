@@ -108,6 +108,7 @@ class _Deployment:
         for item in change.added:
             altered = altered_table(self._coordinator.store, item, writes)
             if altered is None:
+                change = self._with_readers(change, item)
                 continue
             self._ids[item.id] = altered.id
             if altered.is_rewritten:
@@ -116,6 +117,18 @@ class _Deployment:
             # The rows of the altered table include the earlier writes to the original table.
             writes = [write for write in writes if write[0] not in {item.id, altered.id}] + altered.writes
         return change, writes
+
+    def _with_readers(self, change: Change, table: Item) -> Change:
+        """Return a change that binds the readers of an altered table to the new table in its place."""
+        if table.alters is None:
+            return change
+        known = {item.id for item in (*change.added, *change.altered)}
+        readers = (
+            item
+            for item in self._ddl.objects.items.values()
+            if item.id not in known and table.id in item.bindings.values()
+        )
+        return replace(change, altered=(*change.altered, *readers))
 
     def _identify(self, change: Change) -> Change:
         """Return the change with final identifiers."""

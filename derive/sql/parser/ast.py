@@ -471,6 +471,65 @@ class Collation:
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class Construct:
+    """A construct with a syntax of its own.
+
+    Attributes:
+        name: name of a result column of the construct.
+        value: the expression that it means.
+        offset: start of the construct.
+    """
+
+    name: str
+    value: SyntaxNode
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class JsonBehavior:
+    """The part before `ON EMPTY` or `ON ERROR`.
+
+    Attributes:
+        kind: `error`, `null`, `true`, `false`, `unknown`, `empty array`, `empty object` or `default`.
+        value: the value of DEFAULT.
+        offset: start of the clause.
+    """
+
+    kind: str
+    value: SyntaxNode | None
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class JsonQuery:
+    """`JSON_EXISTS`, `JSON_VALUE` or `JSON_QUERY`.
+
+    Attributes:
+        name: name of the function, in lower case.
+        document: the document.
+        path: the SQL/JSON path.
+        passing: names and values of the variables of the path.
+        offset: start of the call.
+        returning: type of the result; None for the type of the function.
+        wrapper: `conditional` or `unconditional`; empty for no array around the items.
+        omits_quotes: whether a text loses its quotes.
+        on_empty: behavior without items; None for NULL.
+        on_error: behavior at an error; None for the behavior of the function.
+    """
+
+    name: str
+    document: SyntaxNode
+    path: SyntaxNode
+    passing: tuple[tuple[str, SyntaxNode], ...]
+    offset: int
+    returning: TypeName | None = None
+    wrapper: str = ""
+    omits_quotes: bool = False
+    on_empty: JsonBehavior | None = None
+    on_error: JsonBehavior | None = None
+
+
 SyntaxNode: TypeAlias = (
     NumberLiteral
     | StringLiteral
@@ -498,6 +557,8 @@ SyntaxNode: TypeAlias = (
     | ArrayQuery
     | Subscript
     | Collation
+    | Construct
+    | JsonQuery
 )
 """An expression."""
 
@@ -554,6 +615,27 @@ class FunctionTable:
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class RowsFrom:
+    """`ROWS FROM (…)`: the rows of several functions side by side."""
+
+    calls: tuple[FunctionCall, ...]
+    has_ordinality: bool
+    alias: Alias | None
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTable:
+    """`TABLESAMPLE method (percentage) [REPEATABLE (seed)]` of a relation."""
+
+    table: RelationReference
+    method: str
+    arguments: tuple[SyntaxNode, ...]
+    seed: SyntaxNode | None
+    offset: int
+
+
 class JoinKind(Enum):
     """The kind of a join."""
 
@@ -589,7 +671,7 @@ class JoinedTable:
     offset: int
 
 
-FromItem: TypeAlias = RelationReference | DerivedTable | FunctionTable | JoinedTable
+FromItem: TypeAlias = RelationReference | DerivedTable | FunctionTable | RowsFrom | SampledTable | JoinedTable
 """An item of FROM."""
 
 

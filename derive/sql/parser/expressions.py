@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from derive.errors import SqlError
@@ -39,6 +40,7 @@ from derive.sql.parser.ast import (
     WindowDefinition,
     WindowReference,
 )
+from derive.sql.parser.json_syntax import JSON_CALLS, JsonParser
 from derive.sql.parser.tokens import TokenKind, TokenReader
 from derive.sql.parser.type_names import begins_type, interval_fields, parse_type, simple_type
 from derive.sql.parser.windows import parse_sort_items, parse_window
@@ -60,9 +62,11 @@ _PLAIN = frozenset({"coalesce", "nullif", "greatest", "least"})
 class CallParser:
     """Parser of function calls."""
 
-    def __init__(self, reader: TokenReader, expressions: ExpressionParser) -> None:
+    def __init__(self, reader: TokenReader, queries: QueryParser, expressions: ExpressionParser) -> None:
         self._reader = reader
         self._expressions = expressions
+        self._queries = queries
+        self._json: JsonParser | None = None
         self._forms: dict[str, Callable[[int], SyntaxNode]] = {
             "cast": self._cast,
             "extract": self._extract,
@@ -94,12 +98,19 @@ class CallParser:
             return self._made(word, reader.in_parentheses(self._expressions.parse), offset)
         form = self._forms.get(word)
         if form is None:
-            return None
+            return self.json.parse(word, offset) if word in JSON_CALLS else None
         reader.next()
         reader.expect_symbol("(")
         node = form(offset)
         reader.expect_symbol(")")
         return node
+
+    @property
+    def json(self) -> JsonParser:
+        """Return the parser of calls of SQL/JSON."""
+        if self._json is None:
+            self._json = JsonParser(self._reader, self._expressions, self._queries, self._with_end)
+        return self._json
 
     @staticmethod
     def _made(name: str, arguments: tuple[SyntaxNode, ...], offset: int) -> FunctionCall:
@@ -194,6 +205,11 @@ class CallParser:
         over = self._over()
         return FunctionCall(name, arguments, offset, is_star, is_distinct, order, condition, over, is_within_group)
 
+    def _with_end(self, call: FunctionCall) -> FunctionCall:
+        """Read FILTER and OVER behind a call."""
+        condition = self._condition()
+        return replace(call, condition=condition, over=self._over())
+
     def _fields_of_interval(self) -> tuple[SyntaxNode, ...]:
         """Read the arguments of `make_interval`, in order or by name; missing arguments are 0."""
         reader, offset = self._reader, self._reader.offset
@@ -267,7 +283,7 @@ class PrimaryParser:
         self._reader = reader
         self._queries = queries
         self._expressions = expressions
-        self._calls = CallParser(reader, expressions)
+        self.calls = CallParser(reader, queries, expressions)
 
     def parse(self) -> SyntaxNode:
         """Read an operand."""
@@ -322,7 +338,7 @@ class PrimaryParser:
             return self._case()
         if word in {"exists", "array", "row"} and (composite := self._composite(word, offset)) is not None:
             return composite
-        special = self._calls.special()
+        special = self.calls.special()
         if special is not None:
             return special
         typed = self._typed_literal()
@@ -407,7 +423,7 @@ class PrimaryParser:
                 return Star(tuple(parts), offset)
             parts.append(reader.any_name())
         if reader.is_symbol("("):
-            return self._calls.call(tuple(parts), offset)
+            return self.calls.call(tuple(parts), offset)
         if not is_column:
             raise reader.error()
         return ColumnReference(tuple(parts), offset)
@@ -454,6 +470,11 @@ class ExpressionParser:
             is_open = precedence == COMPARISON or (precedence == MEMBERSHIP and not is_in)
             refused = precedence if is_open or isinstance(left, DistinctTest) else 0
 
+    @property
+    def json(self) -> JsonParser:
+        """Return the parser of calls of SQL/JSON."""
+        return self._primary.calls.json
+
     def parse_call(self) -> SyntaxNode:
         """Read an operand, such as a call in FROM."""
         return self._primary.parse()
@@ -478,10 +499,11 @@ class ExpressionParser:
             return MEMBERSHIP if is_negated else 0
         if word == "similar" and not self._reader.is_words("similar", "to"):
             return 0  # in substring(… SIMILAR … ESCAPE …)
-        if word in {"between", "in", *_MATCHES}:
+        if word in {"between", "in", "overlaps", *_MATCHES}:
             return MEMBERSHIP
         if word == "at":
-            return ZONE if self._reader.is_words("at", "time", "zone") else 0
+            is_zone = self._reader.is_words("at", "time", "zone") or self._reader.is_words("at", "local")
+            return ZONE if is_zone else 0
         words = {"or": OR, "and": AND, "is": IS, "isnull": IS, "notnull": IS, "collate": COLLATE}
         if word == "operator" and self._reader.ahead().value == "(":
             return OTHER
@@ -513,9 +535,12 @@ class ExpressionParser:
         if precedence == MEMBERSHIP:
             return self._membership(left)
         if precedence == ZONE:
-            reader.expect_words("at", "time", "zone")
-            zone = self.parse(ZONE + 1)
-            return FunctionCall(QualifiedName(None, "timezone", offset), (zone, left), offset, is_special=True)
+            reader.expect_word("at")
+            zones: tuple[SyntaxNode, ...] = ()
+            if not reader.accept_word("local"):
+                reader.expect_words("time", "zone")
+                zones = (self.parse(ZONE + 1),)
+            return FunctionCall(QualifiedName(None, "timezone", offset), (*zones, left), offset, is_special=True)
         return self._operation(left, precedence)
 
     def _suffix(self, left: SyntaxNode) -> SyntaxNode:
@@ -570,6 +595,8 @@ class ExpressionParser:
         reader, offset = self._reader, self._reader.offset
         is_negated = reader.accept_word("not") is not None
         word = reader.next().value
+        if word == "overlaps":
+            return self._overlaps(left, offset)
         if word == "in":
             return self._in(left, is_negated, offset)
         if word == "between":
@@ -590,6 +617,21 @@ class ExpressionParser:
         items = reader.list_of(self.parse)
         reader.expect_symbol(")")
         return InList(left, items, is_negated, offset)
+
+    def _overlaps(self, left: SyntaxNode, offset: int) -> SyntaxNode:
+        """Read the right side of `(begin, end) OVERLAPS (begin, end)`."""
+        token = self._reader.token
+        right = self.parse(MEMBERSHIP + 1)
+        for side, node in (("left", left), ("right", right)):
+            if not isinstance(node, RowValue):
+                raise self._reader.error(token)
+            if len(node.items) != 2:
+                message = f"wrong number of parameters on {side} side of OVERLAPS expression"
+                raise SqlError("42601", message, offset=node.offset)
+        assert isinstance(left, RowValue)
+        assert isinstance(right, RowValue)
+        name = QualifiedName(None, "overlaps", offset)
+        return FunctionCall(name, (*left.items, *right.items), offset, is_special=True)
 
     def _match(self, left: SyntaxNode, word: str, is_negated: bool, offset: int) -> SyntaxNode:
         reader = self._reader

@@ -25,7 +25,9 @@ from derive.sql.parser.ast import (
     Query,
     QueryBody,
     RelationReference,
+    RowsFrom,
     RowValue,
+    SampledTable,
     Select,
     SelectItem,
     SetQuery,
@@ -37,6 +39,7 @@ from derive.sql.parser.ast import (
     With,
 )
 from derive.sql.parser.expressions import ExpressionParser
+from derive.sql.parser.json_table import JSON_TABLE, JsonTableParser
 from derive.sql.parser.statement import TEMPORARY
 from derive.sql.parser.tokens import TokenKind, TokenReader
 from derive.sql.parser.windows import parse_sort_items, parse_window
@@ -168,27 +171,31 @@ class FromParser:
         is_lateral = reader.accept_word("lateral") is not None
         if reader.is_symbol("("):
             return self._parenthesised(is_lateral, offset)
+        if reader.is_word(JSON_TABLE) and reader.ahead().value == "(":
+            derived = JsonTableParser(reader, self._queries.expressions.json).parse()
+            return replace(derived, alias=self.alias() or Alias(JSON_TABLE, (), offset))
+        if reader.is_words("rows", "from") and reader.ahead(2).value == "(":
+            return self._rows_from(offset)
         if is_lateral or self._begins_call():
             return self._function(offset)
-        if reader.is_words("rows", "from"):
-            raise SqlError(
-                "0A000",
-                "ROWS FROM is not supported",
-                offset=offset,
-                hint="Call each function WITH ORDINALITY in FROM, and join the rows by number.",
-            )
         reader.accept_word("only")
         name = reader.qualified_name()
         reader.accept_symbol("*")
-        alias = self.alias()
-        if reader.is_word("tablesample"):
-            raise SqlError(
-                "0A000",
-                "TABLESAMPLE is not supported",
-                offset=reader.offset,
-                hint="Write a condition, such as WHERE random() < 0.01.",
-            )
-        return RelationReference(name, alias, offset)
+        table = RelationReference(name, self.alias(), offset)
+        return self._sampled(table) if reader.is_word("tablesample") else table
+
+    def _sampled(self, table: RelationReference) -> SampledTable:
+        """Read `TABLESAMPLE method (percentage) [REPEATABLE (seed)]`."""
+        reader, parse = self._reader, self._queries.expressions.parse
+        reader.expect_word("tablesample")
+        method, offset = reader.any_name(), reader.offset
+        arguments = reader.in_parentheses(parse)
+        seed = None
+        if reader.accept_word("repeatable"):
+            reader.expect_symbol("(")
+            seed = parse()
+            reader.expect_symbol(")")
+        return SampledTable(table, method.lower(), arguments, seed, offset)
 
     def _parenthesised(self, is_lateral: bool, offset: int) -> FromItem:
         reader = self._reader
@@ -244,11 +251,31 @@ class FromParser:
         return reader.is_name(of_function=True) and behind.kind is TokenKind.SYMBOL and behind.value == "("
 
     def _function(self, offset: int) -> FromItem:
+        call = self._called()
+        has_ordinality = self._reader.accept_words("with", "ordinality")
+        return FunctionTable(call, has_ordinality, self.alias(), offset)
+
+    def _rows_from(self, offset: int) -> FromItem:
+        """Read `ROWS FROM (call, …) [WITH ORDINALITY]` with its alias."""
+        reader = self._reader
+        reader.expect_words("rows", "from")
+        calls = reader.in_parentheses(self._one_of_several)
+        has_ordinality = reader.accept_words("with", "ordinality")
+        return RowsFrom(calls, has_ordinality, self.alias(), offset)
+
+    def _called(self) -> FunctionCall:
         call = self._queries.expressions.parse_call()
         if not isinstance(call, FunctionCall):
             raise self._reader.error()
-        has_ordinality = self._reader.accept_words("with", "ordinality")
-        return FunctionTable(call, has_ordinality, self.alias(), offset)
+        return call
+
+    def _one_of_several(self) -> FunctionCall:
+        call = self._called()
+        if self._reader.is_word("as"):
+            hint = "Cast the values in SELECT."
+            message = "a column definition list is only allowed for functions returning record"
+            raise SqlError("42601", message, offset=self._reader.offset, hint=hint)
+        return call
 
     def alias(self) -> Alias | None:
         """Read an alias of a relation and its columns; return None if there is none."""

@@ -17,8 +17,10 @@ from derive.functions.aggregates.library import is_aggregate, is_window_function
 from derive.functions.aggregates.regression import NAMES as REGRESSIONS
 from derive.functions.function import word_of
 from derive.functions.registry import function_named, resolve_aggregate, resolve_function, resolve_window
+from derive.functions.resolve import ambiguous_function
 from derive.functions.scalar.catalog import TYPE_OF
 from derive.functions.scalar.logic import has_equal_data
+from derive.functions.scalar.periods import OVERLAPS
 from derive.functions.scalar.row_functions import EXPANDED
 from derive.functions.types.pg_type import UNKNOWN_OID, oid_of
 from derive.sql.parser.ast import (
@@ -68,19 +70,22 @@ def _ordered_set(expressions: Expressions, node: FunctionCall, fractions: list[E
     (order,) = orders_of(node.order, expressions)
     value, kind = order.expression, order.expression.type
     has_array = any(fraction.type is Type.DOUBLE_ARRAY for fraction in fractions)
-    if name == "percentile_cont":
+    if name == "percentile_cont" and kind is Type.INTERVAL:
+        name = "percentile_cont_interval"
+    elif name == "percentile_cont":
         kind = Type.DOUBLE
         as_double = expressions.coercion.cast(value, kind, start_of(node.order[0].expression))
         if as_double is None:
             what = f"percentiles of {value.type.value} are not supported"
-            raise SqlError("0A000" if value.type is Type.INTERVAL else "42883", what, offset=node.offset)
+            raise SqlError("42883", what, offset=node.offset)
         value = as_double
     if has_array:
         array = kind.array
         if array is None:
             what = f"arrays of percentiles of {kind.value} are not supported"
             raise SqlError("0A000", what, offset=node.offset, hint="Call the function for each fraction.")
-        name, kind = "percentile_cont_array" if name == "percentile_cont" else f"{name}_{word_of(kind)}", array
+        is_between = name.startswith("percentile_cont")
+        name, kind = f"{name}_array" if is_between else f"{name}_{word_of(kind)}", array
     condition = expressions.boolean(node.condition, "FILTER") if node.condition else None
     return Aggregate(name, (value, *fractions), kind, False, condition, (replace(order, expression=value),))
 
@@ -137,7 +142,8 @@ _OF_ANY = frozenset(
     f"{prefix}{name}"
     for prefix in ("json_", "jsonb_")
     for name in (
-        *("build_object", "build_array", "agg", "object_agg", "agg_strict"),
+        *("build_object", "build_array", "agg", "object_agg", "agg_strict", "array[strict]"),
+        *("object[]", "object[strict]", "object[unique]", "object[unique strict]"),
         *("object_agg_strict", "object_agg_unique", "object_agg_unique_strict"),
     )
 ) | {"concat", "concat_ws", "format", "to_json", "to_jsonb", "array_agg", "octet_length", "bit_length"}
@@ -260,14 +266,18 @@ class CallPlanner:
         is_modified = value.type is Type.TEXT and self._expressions.frame.modifier_of(value) is not None
         return Call("plain_text_text", (value,), Type.TEXT) if is_modified else value
 
-    def _special(self, name: str, values: list[Expression], node: FunctionCall) -> Expression | None:
+    def _special(  # noqa: PLR0911 (one for each kind)
+        self, name: str, values: list[Expression], node: FunctionCall
+    ) -> Expression | None:
         """Return a keyword's value, `pg_typeof`, or the cast that a call like `date(x)` means; None for other calls."""
         if name in _KEYWORDS:
             return self._keyword(node)
         if name == TYPE_OF and len(values) == 1:
             return self._type_of(values[0])
+        if node.is_special:
+            return self._construct(name, values, node)
         kind = _CASTS.get(name)
-        if kind is None or len(values) != 1 or node.is_special:
+        if kind is None or len(values) != 1:
             return None
         value = values[0]
         try:
@@ -281,6 +291,38 @@ class CallPlanner:
             if error.sqlstate == "42846":
                 return None
             raise
+
+    def _construct(self, name: str, values: Sequence[Expression], node: FunctionCall) -> Expression | None:
+        """Return the value of `OVERLAPS` and `AT LOCAL`; None for other constructs."""
+        if name == OVERLAPS:
+            return self._overlaps(values, node)
+        if name == "timezone" and len(values) == 1:
+            zone = Literal(self._coercion.zone or "UTC", Type.TEXT)
+            return self._resolved(node, [zone, *values], [node.offset, start_of(node.arguments[0])])
+        return None
+
+    def _overlaps(self, values: Sequence[Expression], node: FunctionCall) -> Expression:
+        """Plan `OVERLAPS`; a period whose second value is an interval ends that much after its begin."""
+        offsets = [start_of(argument) for argument in node.arguments]
+        types = [value.type for value in values]
+        if {types[1], types[3]} == {Type.INTERVAL, Type.UNKNOWN}:
+            raise ambiguous_function(OVERLAPS, types, node.offset)
+        instants = [types[at - at % 2] if kind is Type.INTERVAL else kind for at, kind in enumerate(types)]
+        try:
+            resolution = resolve_function(OVERLAPS, instants, node.offset)
+        except SqlError as error:
+            message = f"function overlaps({', '.join(kind.value for kind in types)}) does not exist"
+            raise SqlError(error.sqlstate, message, offset=node.offset, hint=error.hint) from None
+        begins = [self._coercion.cast(values[at], resolution.argument_types[at], offsets[at]) for at in (0, 2)]
+        ends = [
+            self._expressions.operation("+", [begin or value, value], [at, at], node.offset)
+            if value.type is Type.INTERVAL
+            else value
+            for begin, value, at in zip(begins, values[1::2], offsets[1::2], strict=True)
+        ]
+        instants_of_both = [values[0], ends[0], values[2], ends[1]]
+        arguments = self._coercion.arguments(instants_of_both, resolution.argument_types, offsets)
+        return self._coercion.called(resolution.function, arguments, resolution.result_type)
 
     def _type_of(self, value: Expression) -> Expression:
         """Return the type of a value as clients receive it; the value itself is evaluated for its errors."""

@@ -27,12 +27,14 @@ from derive.sql.parser.ast import (
     CaseExpression,
     Collation,
     ColumnReference,
+    Construct,
     DefaultMarker,
     DistinctTest,
     Exists,
     FieldSelection,
     FunctionCall,
     InList,
+    JsonQuery,
     Logical,
     NullLiteral,
     NumberLiteral,
@@ -57,6 +59,7 @@ from derive.sql.planner.coercion import check_path, folded, is_type, located, mo
 from derive.sql.planner.dependencies import volatile_function
 from derive.sql.planner.equal_values import of_one_type, with_spaces, without_spaces
 from derive.sql.planner.interfaces import Domain, Expressions, NamedColumn, Names, Queries, limited
+from derive.sql.planner.json_queries import JsonQueryPlanner
 from derive.sql.planner.output import start_of
 from derive.sql.planner.predicates import PredicatePlanner
 from derive.sql.planner.rows import field_of, require_equal_texts, row_of, row_text, without_rows
@@ -211,7 +214,7 @@ class ExpressionPlanner:
                 raise
             return self.queries.parameters.reference(argument, node.offset)
 
-    def _other(self, node: SyntaxNode) -> Expression:
+    def _other(self, node: SyntaxNode) -> Expression:  # noqa: PLR0911 (one for each kind)
         match node:
             case Collation(operand, name, offset):
                 if name.name not in {"C", "POSIX", "default", "ucs_basic"}:
@@ -237,6 +240,10 @@ class ExpressionPlanner:
                 return self._arrays.plan(node)
             case ArrayQuery():
                 return self._arrays.of_query(node)
+            case Construct():
+                return self.plan(node.value)
+            case JsonQuery():
+                return JsonQueryPlanner(self).plan(node)
         raise SqlError("0A000", "this expression is not supported", offset=node.offset)
 
     def boolean(self, node: SyntaxNode, clause: str) -> Expression:

@@ -57,12 +57,15 @@ from derive.sql.parser.ast import (
     JoinKind,
     QualifiedName,
     RelationReference,
+    RowsFrom,
+    SampledTable,
 )
 from derive.sql.planner.building import columns_of, conjuncts_of, filtered, has_subquery, joined
 from derive.sql.planner.interfaces import EMPTY_FUNCTIONS, FUNCTIONS, NamedRelation, Queries, RelationKind
 from derive.sql.planner.predicates import connected
+from derive.sql.planner.sampling import sampled
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source, VisibleColumn, VisibleTable
-from derive.sql.planner.set_returning import rows_of_function
+from derive.sql.planner.set_returning import rows_of_function, rows_side_by_side
 
 ON = Clause("JOIN conditions")
 TRUE = Literal(1, Type.BOOLEAN)
@@ -407,7 +410,7 @@ class TablePlanner:
         check_names(left, right, item.offset)
         return beside(joined(left.relation, right.relation), left, right)
 
-    def _item(self, item: FromItem, parent: Frame | None) -> Source:
+    def _item(self, item: FromItem, parent: Frame | None) -> Source:  # noqa: PLR0911 (one for each kind)
         match item:
             case RelationReference():
                 return self._relation(item, parent)
@@ -424,6 +427,14 @@ class TablePlanner:
                 source = visible(relation, names, item.alias, item.call.name.name, item.offset)
                 is_value = len(names) == 1
                 return replace(source, tables=(replace(source.tables[0], is_value=is_value),))
+            case RowsFrom():
+                relation, names = rows_side_by_side(self._queries, item, parent)
+                return visible(relation, names, item.alias, item.calls[0].name.name, item.offset)
+            case SampledTable():
+                source, name = self._relation(item.table, parent), item.table.name
+                is_common = name.schema is None and name.name in self._queries.common
+                named = None if is_common else self.named(name)
+                return replace(source, relation=sampled(self._queries, item, source.relation, named))
             case JoinedTable():
                 return self._joined(item, parent)
 
@@ -496,7 +507,7 @@ class TablePlanner:
 
 def _is_lateral(item: FromItem) -> bool:
     """Return whether an item may refer to earlier items of FROM; functions may."""
-    return isinstance(item, FunctionTable) or (isinstance(item, DerivedTable) and item.is_lateral)
+    return isinstance(item, FunctionTable | RowsFrom) or (isinstance(item, DerivedTable) and item.is_lateral)
 
 
 def visible(relation: Relation, names: tuple[str, ...], alias: Alias | None, name: str | None, offset: int) -> Source:

@@ -14,11 +14,13 @@ from derive.sql.parser.ast import (
     CaseExpression,
     Collation,
     ColumnReference,
+    Construct,
     DistinctTest,
     Exists,
     FieldSelection,
     FunctionCall,
     InList,
+    JsonQuery,
     Logical,
     NullLiteral,
     NumberLiteral,
@@ -74,6 +76,8 @@ def _figured(node: SyntaxNode) -> tuple[str | None, bool]:  # noqa: PLR0911 (one
             return called.name, True
         case FieldSelection(_, field):
             return field, True
+        case Construct(construct) | JsonQuery(construct):
+            return construct, True
         case TypeCast(operand, target):
             name, is_strong = _figured(operand)
             return (name, True) if is_strong else (target.name, False)

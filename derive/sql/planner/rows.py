@@ -38,7 +38,11 @@ _OF_JSON = frozenset({"to_json", "to_jsonb", "row_to_json"})
 _WITH_JSON = frozenset(
     f"{prefix}_{name}"
     for prefix in ("json", "jsonb")
-    for name in ("agg", "agg_strict", "build_array", "build_object", "object_agg", "object_agg_strict")
+    for name in (
+        *("agg", "agg_strict", "build_array", "build_object", "array[strict]"),
+        *(f"object{end}" for end in ("[]", "[strict]", "[unique]", "[unique strict]")),
+        *(f"object_agg{end}" for end in ("", "_strict", "_unique", "_unique_strict")),
+    )
 )
 
 

@@ -9,10 +9,10 @@ from derive.algebra.relation import Constant, Project, Relation, Unnest
 from derive.algebra.rewrite import rewritten, with_columns
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.functions.registry import resolve_cast, resolve_function, unzip_of
+from derive.functions.registry import builder_of, resolve_cast, resolve_function, unzip_of
 from derive.functions.scalar.row_functions import MEMBER_FUNCTIONS, ROW_FUNCTIONS
 from derive.functions.types.array import elements_of
-from derive.sql.parser.ast import FunctionCall, FunctionTable, SyntaxNode
+from derive.sql.parser.ast import FunctionCall, FunctionTable, RowsFrom, SyntaxNode
 from derive.sql.planner.building import columns_of, projected
 from derive.sql.planner.coercion import check_path
 from derive.sql.planner.interfaces import Expressions, Queries
@@ -58,6 +58,49 @@ def rows_of_function(queries: Queries, item: FunctionTable, parent: Frame | None
     if item.has_ordinality:
         return relation, (*names, "ordinality")
     return projected(relation, columns_of(relation)[:-1]), names
+
+
+def rows_side_by_side(queries: Queries, item: RowsFrom, parent: Frame | None) -> tuple[Relation, tuple[str, ...]]:
+    """Return the rows of several functions side by side, padded with NULLs, and the names of their columns.
+
+    Args:
+        queries: planner of queries.
+        item: the item of FROM.
+        parent: the query that the arguments may refer to.
+
+    Raises:
+        SqlError: no function takes these arguments (42883), or no array has their type (0A000).
+    """
+    expressions = queries.expressions(Frame(NO_SOURCE, parent, _FROM))
+    columns = [column for call in item.calls for column in _arrays_of(expressions, call)]
+    relation = _side_by_side([array for _, array, _ in columns])
+    *elements, place = columns_of(relation)
+    shown = [
+        element if kind is None else expressions.coercion.explicit(element, kind, item.offset, item.offset)
+        for element, (_, _, kind) in zip(elements, columns, strict=True)
+    ]
+    names = tuple(name for name, _, _ in columns)
+    if item.has_ordinality:
+        return projected(relation, (*shown, place)), (*names, "ordinality")
+    return projected(relation, shown), names
+
+
+def _arrays_of(expressions: Expressions, call: FunctionCall) -> list[tuple[str, Expression, Type | None]]:
+    """Return each column of a function: its name, the array of its rows, and the type of which these are texts."""
+    name = call.name.name
+    if name == "unnest" and call.arguments:
+        return [(name, array_of_unnest(expressions, node, call.offset), None) for node in call.arguments]
+    if name in MEMBER_FUNCTIONS:
+        parts = (("key", "keys"), ("value", "values"))
+        return [(column, array_of_call(expressions, call, f"{name}_{part}[]"), None) for column, part in parts]
+    if name in ROW_FUNCTIONS:
+        return [(ROW_FUNCTIONS[name].column, array_of_call(expressions, call), ROW_FUNCTIONS[name].type)]
+    value = expressions.known(call)
+    if value.type.array is None:
+        hint = "Call it as another item of FROM."
+        message = f"functions that return {value.type.value} are not supported in ROWS FROM"
+        raise SqlError("0A000", message, offset=call.offset, hint=hint)
+    return [(name, Call(builder_of(value.type), (value,), value.type.array), None)]
 
 
 def array_of_unnest(expressions: Expressions, node: SyntaxNode, offset: int) -> Expression:

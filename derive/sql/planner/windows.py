@@ -12,12 +12,14 @@ from derive.algebra.relation import Frame as RowFrame
 from derive.algebra.rewrite import columns_read
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.functions.registry import resolve_operator, resolve_window
-from derive.functions.types.datetime import DAY, Interval, interval_of
+from derive.functions.registry import evaluate, resolve_operator, resolve_window
+from derive.functions.types.datetime import DAY, interval_of
+from derive.functions.types.type_info import datum_of_text, text_of
 from derive.sql.parser.ast import FrameBound, FunctionCall, WindowDefinition, WindowFrame, WindowReference
 from derive.sql.planner.building import columns_of
 from derive.sql.planner.coercion import CastContext
 from derive.sql.planner.interfaces import Expressions
+from derive.sql.planner.joined_frames import CHOOSING, framed, is_joined
 from derive.sql.planner.output import orders_of, start_of
 
 PlannedWindow: TypeAlias = tuple[tuple[Expression, ...], tuple[Order, ...], RowFrame | None]
@@ -75,17 +77,21 @@ class WindowPlanner:
         begin, end = bounds.plan(frame.begin, is_start=True), bounds.plan(frame.end, is_start=False)
         exclusion = Exclusion(frame.exclusion) if frame.exclusion else None
         planned = RowFrame(unit, begin, end, exclusion)
-        if unit is FrameUnit.ROWS and exclusion in _EXCLUDE_PEERS:
-            if planned.is_whole:
-                return replace(planned, unit=FrameUnit.RANGE)
-            hint = "Write GROUPS or RANGE, which count rows of equal rank together."
-            message = f"ROWS with EXCLUDE {exclusion.value.upper()} is not supported" if exclusion else ""
-            raise SqlError("0A000", message, offset=frame.offset, hint=hint)
+        if unit is FrameUnit.ROWS and exclusion in _EXCLUDE_PEERS and planned.is_whole:
+            return replace(planned, unit=FrameUnit.RANGE)
         return planned
 
 
 _INTEGERS = frozenset({Type.SMALLINT, Type.INTEGER, Type.BIGINT})
 _INSTANTS = frozenset({Type.DATE, Type.TIMESTAMP, Type.TIMESTAMPTZ, Type.TIME})
+_DISTANCES = {
+    Type.NUMERIC: Type.NUMERIC,
+    Type.REAL: Type.DOUBLE,
+    Type.DOUBLE: Type.DOUBLE,
+    Type.INTERVAL: Type.INTERVAL,
+    **dict.fromkeys(_INSTANTS, Type.INTERVAL),
+}
+"""Types of distances that are added to sort keys of other types than integers."""
 _EXCLUDE_PEERS = frozenset({Exclusion.GROUP, Exclusion.TIES})
 
 
@@ -110,6 +116,9 @@ class _BoundPlanner:
             return Bound(0)
         is_preceding = node.kind == "preceding"
         if self._unit is FrameUnit.RANGE:
+            added = self._added(node)
+            if added is not None:
+                return Bound(-1 if is_preceding else 1, distance=added)
             distance = self._difference(node, rounds_up=is_start is not is_preceding)
         else:
             distance = self._number(node, is_start=is_start)
@@ -147,12 +156,39 @@ class _BoundPlanner:
             raise SqlError("22013", f"frame {where} offset must not be negative", offset=node.offset)
         return number
 
+    def _added(self, node: FrameBound) -> Literal | None:
+        """Return a distance that is added to sort keys; None if it is a number of units of their data, or zero."""
+        key = self._order[0].expression.type
+        if key in _INTEGERS:
+            return None
+        if key not in _DISTANCES:
+            message = f"RANGE with offset PRECEDING/FOLLOWING is not supported for column type {key.value}"
+            hint = "Order by a number, a date, a time or an interval."
+            raise SqlError("0A000", message, offset=node.offset, hint=hint)
+        constant = self._constant(node, _DISTANCES[key])
+        if constant.value is None:
+            raise SqlError("22004", "frame starting offset must not be null", offset=node.offset)
+        if isinstance(constant.value, bytes) and constant.type is Type.INTERVAL:
+            interval = interval_of(constant.value)
+            if key in _INSTANTS and (not interval.months or key is Type.TIME):
+                return None
+        if key is Type.TIMESTAMPTZ and self._expressions.coercion.zone is not None:
+            hint = "Write days, such as INTERVAL '30 days'."
+            message = "months in RANGE over timestamp with time zone are supported in the time zone UTC only"
+            raise SqlError("0A000", message, offset=node.offset, hint=hint)
+        below = resolve_operator("<", (constant.type, constant.type)).function
+        zero = Literal(datum_of_text(constant.type, "0"), constant.type)
+        text = text_of(constant.type, constant.value)
+        if text == "NaN" or evaluate(Call(below, (constant, zero), Type.BOOLEAN)):
+            message = "invalid preceding or following size in window function"
+            raise SqlError("22013", message, offset=node.offset)
+        if text == "Infinity":
+            message = "infinite distances in RANGE are not supported"
+            raise SqlError("0A000", message, offset=node.offset, hint="Write UNBOUNDED PRECEDING or FOLLOWING.")
+        return constant
+
     def _difference(self, node: FrameBound, *, rounds_up: bool) -> int:
         key = self._order[0].expression.type
-        if key not in _INTEGERS | _INSTANTS:
-            message = f"RANGE with offset PRECEDING/FOLLOWING is not supported for column type {key.value}"
-            hint = "Order by an integer, a date or a timestamp."
-            raise SqlError("0A000", message, offset=node.offset, hint=hint)
         constant = self._constant(node, Type.BIGINT if key in _INTEGERS else Type.INTERVAL)
         if constant.value is None:
             raise SqlError("22004", "frame starting offset must not be null", offset=node.offset)
@@ -160,26 +196,13 @@ class _BoundPlanner:
             difference = int(constant.value)
         else:
             assert isinstance(constant.value, bytes)
-            difference = _microseconds(key, interval_of(constant.value), node)
+            interval = interval_of(constant.value)
+            days = 0 if key is Type.TIME else interval.days
+            difference = interval.microseconds + days * DAY
         if difference < 0:
             message = "invalid preceding or following size in window function"
             raise SqlError("22013", message, offset=node.offset)
         return difference if key is not Type.DATE else -(-difference // DAY) if rounds_up else difference // DAY
-
-
-def _microseconds(key: Type, interval: Interval, node: FrameBound) -> int:
-    """Return the number of microseconds of a bound.
-
-    Raises:
-        SqlError: the interval has months, whose length depends on the row (0A000).
-    """
-    if interval.months and key is not Type.TIME:
-        hint = "Write days, such as INTERVAL '30 days'."
-        raise SqlError("0A000", "months in RANGE are not supported", offset=node.offset, hint=hint)
-    return interval.microseconds if key is Type.TIME else interval.days * DAY + interval.microseconds
-
-
-_CHOOSING = frozenset({"first_value", "last_value", "nth_value"})
 
 
 def check_choice(function: WindowFunction, offset: int) -> None:
@@ -188,10 +211,11 @@ def check_choice(function: WindowFunction, offset: int) -> None:
     Raises:
         SqlError: the function is `nth_value`, and its frame has gaps, or its number is not a constant (0A000).
     """
-    if not _is_layered(function) or function.function != "nth_value":
+    is_apart = _is_layered(function) or is_joined(function)
+    if not is_apart or function.function != "nth_value":
         return
     assert function.frame is not None
-    if function.frame.exclusion is not None:
+    if function.frame.exclusion is not None and not is_joined(function):
         hint = "Omit EXCLUDE, or write ROWS."
         raise SqlError("0A000", "nth_value over a frame with EXCLUDE is not supported", offset=offset, hint=hint)
     number = function.arguments[1]
@@ -205,7 +229,7 @@ def check_choice(function: WindowFunction, offset: int) -> None:
 def _is_layered(function: WindowFunction) -> bool:
     """Return whether the value is that of a row whose number depends on the peers of each row."""
     frame = function.frame
-    if function.function not in _CHOOSING or frame is None:
+    if function.function not in CHOOSING or frame is None or is_joined(function):
         return False
     is_plain = frame.unit is FrameUnit.ROWS or frame.is_whole or frame.is_until_peers
     return frame.exclusion in _EXCLUDE_PEERS or not (is_plain and (frame.exclusion is None or _counts_rows(frame)))
@@ -223,7 +247,7 @@ def windowed(relation: Relation, functions: Sequence[WindowFunction]) -> Relatio
     """
     layered = [function for function in functions if _is_layered(function)]
     if not layered:
-        return Window(relation, tuple(functions))
+        return framed(relation, functions)
     width, count = len(relation.types), len(functions)
     numbering = [WindowFunction("row_number", (), Type.BIGINT, one.partition, one.order) for one in layered]
     numbers = [Column(width + count + index, Type.BIGINT) for index in range(len(layered))]
@@ -232,8 +256,8 @@ def windowed(relation: Relation, functions: Sequence[WindowFunction]) -> Relatio
     extremes = [Column(width + count + len(layered) + begin, Type.BIGINT) for begin in begins]
     # The columns of functions that are evaluated at once keep their places; the others get a number for the time being.
     plain = [WindowFunction("row_number", (), Type.BIGINT) if _is_layered(one) else one for one in functions]
-    numbered = Window(relation, (*plain, *numbering))
-    bounded = Window(numbered, tuple(one for group in chosen for one in group))
+    numbered = framed(relation, [*plain, *numbering])
+    bounded = framed(numbered, [one for group in chosen for one in group])
     places = [_place(one, extreme) for one, extreme in zip(layered, extremes, strict=True)]
     looked_up = [
         WindowFunction(

@@ -1,0 +1,116 @@
+"""CREATE OR REPLACE VIEW, and columns renamed below views, held against a real PostgreSQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from postgres_scripts import outcomes
+from psycopg import Connection
+
+TABLES = (
+    "CREATE TABLE t (id int PRIMARY KEY, a int, b text, n numeric(6,2))",
+    "INSERT INTO t VALUES (1, 10, 'x', 1.50), (2, 20, NULL, 2.25)",
+)
+_READS = (
+    "CREATE VIEW {0}1 AS SELECT a, b FROM t",
+    "CREATE VIEW {0}2 AS SELECT * FROM t",
+    "CREATE VIEW {0}3 (p) AS SELECT x.a + y.a FROM t AS x JOIN t y (u, v) ON x.a = y.v WHERE x.a > 0",
+    "CREATE VIEW {0}4 AS SELECT s.a AS z FROM (SELECT * FROM t) s NATURAL JOIN (SELECT a FROM t) q",
+    "CREATE VIEW {0}5 AS WITH c AS (SELECT a FROM t WHERE t.b IS NULL) SELECT sum(a) AS s, max(t.a) AS m FROM c JOIN t USING (a)",
+    "CREATE VIEW {0}6 AS SELECT t.b, (SELECT max(u.a) FROM t u WHERE u.id <= t.id) AS m FROM public.t",
+)
+SCRIPTS = {
+    "replaced": (
+        *TABLES,
+        "CREATE VIEW v AS SELECT id, b, n FROM t",
+        "CREATE OR REPLACE VIEW v AS SELECT id, upper(b) AS b, n FROM t",
+        "TABLE v",
+        "CREATE OR REPLACE VIEW v AS SELECT id, b, n, a FROM t",
+        "TABLE v",
+        "CREATE OR REPLACE VIEW v AS SELECT id, b, n FROM t",
+        "CREATE OR REPLACE VIEW v AS SELECT id, b AS c, n, a FROM t",
+        "CREATE OR REPLACE VIEW v AS SELECT id::bigint, b, n, a FROM t",
+        "CREATE OR REPLACE VIEW v AS SELECT id, b, n::numeric(7,2), a FROM t",
+        "CREATE OR REPLACE VIEW v AS SELECT id, b, n::numeric(6,2), a FROM t",
+        "CREATE OR REPLACE VIEW v AS SELECT id, b::varchar(3), n, a FROM t",
+        "CREATE OR REPLACE VIEW v (id, b, n, a, one) AS SELECT id, b, n, a, 1 FROM t",
+        "TABLE v",
+        "CREATE OR REPLACE VIEW t AS SELECT 1",
+    ),
+    "replaced below views": (
+        *TABLES,
+        "CREATE VIEW v AS SELECT id, a FROM t",
+        "CREATE VIEW w AS SELECT * FROM v",
+        "CREATE VIEW x AS SELECT w.id, v.a FROM w JOIN v USING (id)",
+        "CREATE OR REPLACE VIEW v AS SELECT id, a * 2 AS a, b FROM t WHERE id > 1",
+        "TABLE v",
+        "TABLE w",
+        "TABLE x",
+        "CREATE OR REPLACE VIEW v AS SELECT id, a FROM x",
+        "INSERT INTO t VALUES (3, 30, 'z', 0)",
+        "TABLE x",
+        "DROP VIEW v",
+        "DROP VIEW v CASCADE",
+        "TABLE w",
+    ),
+    "renamed": (
+        *TABLES,
+        *(text.format("v") for text in _READS),
+        "ALTER TABLE t RENAME COLUMN a TO c",
+        *(f"TABLE v{number}" for number in range(1, 7)),
+        "INSERT INTO t (id, c) VALUES (3, 30)",
+        "ALTER TABLE t ADD a text DEFAULT 'new'",
+        *(f"TABLE v{number}" for number in range(1, 7)),
+        "ALTER TABLE t RENAME c TO d",
+        "ALTER TABLE t RENAME b TO c",
+        "UPDATE t SET d = d + 1",
+        *(f"TABLE v{number}" for number in range(1, 7)),
+        "ALTER TABLE t DROP COLUMN d",
+        "ALTER TABLE t DROP COLUMN a",
+        "TABLE v2",
+        "ALTER TABLE t RENAME id TO key",
+        "SELECT v2.id, v6.m FROM v2, v6",
+    ),
+    "renamed in a transaction": (
+        *TABLES,
+        "BEGIN",
+        "CREATE VIEW v AS SELECT a FROM t WHERE a > 5",
+        "ALTER TABLE t RENAME a TO c",
+        "ALTER TABLE t RENAME c TO d",
+        "TABLE v",
+        "COMMIT",
+        "TABLE v",
+        "BEGIN",
+        "ALTER TABLE t RENAME d TO e",
+        "ROLLBACK",
+        "INSERT INTO t (id, d) VALUES (5, 50)",
+        "TABLE v",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_replaced_views_equal_postgresql(name: str, postgres: Connection, tmp_path: Path) -> None:
+    ours, theirs = outcomes(SCRIPTS[name], postgres, tmp_path)
+    assert ours == theirs
+
+
+def test_maintained_views_follow_a_renamed_column(postgres: Connection, tmp_path: Path) -> None:
+    steps = (
+        *TABLES,
+        *(text.format("m") for text in _READS),
+        "ALTER TABLE t RENAME COLUMN a TO c",
+        *(f"TABLE m{number}" for number in range(1, 7)),
+        "INSERT INTO t VALUES (3, 30, 'y', 7), (4, NULL, NULL, NULL)",
+        "UPDATE t SET c = c + 1 WHERE id = 1",
+        "DELETE FROM t WHERE id = 2",
+        *(f"TABLE m{number}" for number in range(1, 7)),
+        "ALTER TABLE t RENAME b TO a",
+        "UPDATE t SET a = 'w' WHERE id = 3",
+        *(f"TABLE m{number}" for number in range(1, 7)),
+    )
+    own = [step.replace("CREATE VIEW", "CREATE MATERIALIZED VIEW", 1) for step in steps]
+    ours, theirs = outcomes(own, postgres, tmp_path, steps)
+    begin = len(TABLES) + len(_READS)
+    assert [outcome for _, outcome in ours[begin:]] == [outcome for _, outcome in theirs[begin:]]
