@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from random_relations import RandomRelations
 
 from derive.algebra.relation import Finishing, Get, Relation
-from derive.algebra.types import Row, Type
+from derive.algebra.types import ModifiedType, Row, Type, TypeModifier
 from derive.compute.instance import Progress
 from derive.compute.protocol.messages import (
     AllowCompaction,
@@ -159,6 +159,11 @@ def test_invalid_messages_are_refused() -> None:
         decode(b"\xc1")
     with pytest.raises(TypeError):
         encode(object())
+
+
+def test_type_modifiers_survive_encoding() -> None:
+    modifier = TypeModifier(ModifiedType.TIMESTAMPTZ, 4, zone="Asia/Tokyo")
+    assert decode(encode(modifier)) == modifier
 
 
 def test_large_integers_of_schemas_survive_encoding() -> None:

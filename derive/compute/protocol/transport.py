@@ -144,7 +144,10 @@ def _decoded(value: Any) -> Any:  # noqa: PLR0911 - one for each kind
         return frozenset(map(_decoded, parts))
     if tag == _INTEGER:
         return int(parts[0])
-    return _CLASSES[tag](*map(_decoded, parts))
+    cls = _CLASSES[tag]
+    if cls not in _FIELDS:
+        return cls(*parts)
+    return cls(**dict(zip(_FIELDS[cls], map(_decoded, parts), strict=True)))
 
 
 _MOST_QUERIES = 1000
