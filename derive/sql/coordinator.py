@@ -171,6 +171,7 @@ class Coordinator:
     def _begin(self, epoch: int) -> None:
         """Begin the work of the owner."""
         self.ownership.begun = self.store.timeline.read()
+        self.store.tables.begin_ended_views()
         self.look()
         self.computing.add(*(ReplicaPlace(*place) for place in self.store.sql_catalog.replicas()))
         self.maintenance.begin(epoch)

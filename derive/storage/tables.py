@@ -37,12 +37,14 @@ from derive.storage.metadata.tables import (
     TableRead,
     append,
     appended_tables,
+    begin_ended_views,
     begin_view,
     count_updates,
     delete_appended,
     find_table,
     forget_unread,
     has_appended,
+    has_ended_views,
     insert_table,
     name_of,
     next_seq,
@@ -345,6 +347,14 @@ class Tables:
         with self._metadata.transaction() as db:
             release_expired(db)
             forget_unread(db)
+
+    def begin_ended_views(self) -> None:
+        """Begin materialized views of constants again that an earlier release has stored like dropped tables."""
+        with self._metadata.snapshot() as db:
+            if not has_ended_views(db):
+                return
+        with self._metadata.transaction(wakes=True) as db:
+            begin_ended_views(db, self._timeline.pass_now(db)())
 
     # Writing
 

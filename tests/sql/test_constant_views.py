@@ -9,6 +9,7 @@ from test_view_errors import until_stored
 
 import derive
 from derive.contents.reads import ReadOptions, read_rows
+from derive.contents.rows import table_at
 from derive.sql.coordinator import Coordinator
 from derive.time import END_OF_TIME
 
@@ -48,11 +49,43 @@ def test_constant_views_have_their_rows_in_other_processes_and_after_restarts(wo
     world.within(resume_alone)
 
 
+def test_constant_views_that_an_earlier_release_has_ended_begin_again(world: SqlWorld) -> None:
+    async def begin(coordinator: Coordinator) -> None:
+        coordinator.own()
+        await Client(coordinator).script(*DEFINITIONS)
+        await until_stored(coordinator, "c", "total")
+
+    async def end(coordinator: Coordinator) -> None:
+        """Write what the earlier release has written; of `total`, another process has deleted the rows, too."""
+        with coordinator.store.metadata.transaction() as db:
+            for name, since in (("c", 1), ("total", END_OF_TIME)):
+                stored = f"sql/public/{name}"
+                db.execute("UPDATE collection SET since = ?, upper = ? WHERE name = ?", (since, END_OF_TIME, stored))
+                if since == END_OF_TIME:
+                    identifier = db.execute("SELECT id FROM collection WHERE name = ?", (stored,)).get
+                    db.execute("DELETE FROM appended WHERE collection = ?", (identifier,))
+
+    async def resume(coordinator: Coordinator) -> None:
+        coordinator.own()
+        client = Client(coordinator)
+        assert await client("SELECT a, total FROM c, total ORDER BY a") == [("1", "6"), ("2", "6"), ("3", "6")]
+        await until_stored(coordinator, "c", "total")
+        for name, rows in (("c", 3), ("total", 1)):
+            table = coordinator.store.tables.find(f"sql/public/{name}")
+            assert table is not None
+            assert sum(len(batch) for batch in table_at(coordinator.store, table, table.since)) == rows
+
+    world.within(begin)
+    world.within(end)
+    world.within(resume)
+    world.within(resume_alone)
+
+
 async def resume_alone(coordinator: Coordinator) -> None:
     """Maintain the constant views without a relation that changes."""
     coordinator.own()
     client = Client(coordinator)
-    await client("DROP MATERIALIZED VIEW pairs")
+    await client("DROP MATERIALIZED VIEW IF EXISTS pairs")
     reported: set[tuple[str | None, ...]] = set()
     while reported != {("c", None), ("total", None)}:
         reported = {(name, error) for name, _, error, *_ in await client("SHOW MAINTENANCE")}

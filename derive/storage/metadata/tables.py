@@ -264,6 +264,23 @@ def begin_view(db: Transaction, identifier: int, names: Collection[str], frontie
     replace_inputs(db, view_holder(identifier), names, first)
 
 
+def has_ended_views(db: Transaction) -> bool:
+    """Return whether a materialized view has the `upper` of a dropped table; DROP ends the maintenance, too."""
+    query = "SELECT 1 FROM collection WHERE columns IS NOT NULL AND maintained = 1 AND upper = ?"
+    return db.recall(query, (END_OF_TIME,)).get is not None
+
+
+def begin_ended_views(db: Transaction, frontier: int) -> None:
+    """Begin the materialized views again that have the `upper` of a dropped table; their next rows replace the former.
+
+    Earlier releases wrote this `upper` for views of constants, which are known at all times.
+    """
+    db.execute(
+        "UPDATE collection SET since = ?, upper = ? WHERE columns IS NOT NULL AND maintained = 1 AND upper = ?",
+        (frontier, frontier, END_OF_TIME),
+    )
+
+
 def end_writing(db: Transaction, identifier: int) -> None:
     """Move the `upper` of a table to the end of time, and drop the capabilities of writers and of a view's inputs."""
     release_inputs(db, view_holder(identifier))
