@@ -274,6 +274,7 @@ class InstanceServer:
 
     async def _serve(self, commands: AsyncIterator[pb.ComputeCommand], context: SessionContext) -> None:
         if not self._security.is_authorized(context):
+            await asyncio.sleep(_REFUSAL_SECONDS)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is wrong")
         session = _Session()
         reader = asyncio.create_task(self._read(session, commands, context))
