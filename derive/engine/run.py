@@ -14,6 +14,7 @@ from typing import Protocol
 
 from derive.backoff import Backoff, Retries
 from derive.engine.cycle_transaction import CycleTransaction
+from derive.engine.idle_time import Idle, commit_idle, find_idle
 from derive.engine.inputs import Inputs, PendingDocuments, find_blamed
 from derive.engine.reset import start_over
 from derive.engine.task import Task
@@ -193,6 +194,11 @@ class Run:
         waking = {*(due or ()), *retried}
         return [cycle for cycle in self.cycles if any(cycle in self.task_graph.upstream[reader] for reader in waking)]
 
+    @property
+    def expecting(self) -> Collection[Cycle]:
+        """Return the cycles for which a document is known to wait."""
+        return self._wakeups.expecting
+
     def wake(self) -> None:
         """Let all cycles look for work."""
         self._wakeups.change(self.cycles)
@@ -282,6 +288,40 @@ class Run:
         if not moved:
             self._wakeups.rest(cycle, self._next_due(looks), now)
         return moved
+
+    def pass_time(self, cycles: Collection[Cycle], now: int) -> tuple[list[Cycle], list[Cycle]]:
+        """Move the derivations without due documents to the present in one commit.
+
+        Args:
+            cycles: cycles that no thread runs meanwhile.
+            now: the result of `seal`.
+
+        Returns:
+            The cycles that rest, and those of them that have moved.
+        """
+        idle: dict[Cycle, Idle] = {}
+        moved: dict[str, tuple[int, int]] = {}
+        with suppress(FlowError):  # the next transaction of the task raises the same error
+            for cycle in self.cycles:
+                if cycle in cycles and (one := self._find_idle(cycle, moved, now)):
+                    idle[cycle], moved[cycle[0]] = one, (one.task.upper, one.upper)
+            committed = commit_idle(self._store, idle.values())
+            for name, done in committed.items():
+                self._observer.committed(name, done)
+            for cycle, one in idle.items():
+                self._wakeups.rest(cycle, self._next_due({cycle[0]: one.inputs}), now)
+            return list(idle), [cycle for cycle in idle if cycle[0] in committed]
+        return [], []
+
+    def _find_idle(self, cycle: Cycle, moved: Mapping[str, tuple[int, int]], now: int) -> Idle | None:
+        """Return the derivation of a cycle if it has no due documents; None for other cycles."""
+        name, *others = cycle
+        task = self.tasks[name]
+        feeds = any(spec.feedback for spec in task.spec.inputs)
+        if others or feeds or task.error or name in self.background or self.task_graph.absent[cycle]:
+            return None
+        self._wakeups.begin(cycle)
+        return find_idle(task, moved, min(now, self.bounds.get(name, now))) if self._keep_up(task) else None
 
     def _keep_up(self, task: Task) -> bool:
         """Move a task's inputs to the present relations of their sources; return False if that has failed.

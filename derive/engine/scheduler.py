@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from derive.engine.run import Run
 from derive.engine.wakeups import Cycle
@@ -42,6 +42,7 @@ class Scheduler:
         self._due: set[Cycle] = set()
         self._busy: set[Cycle] = set()
         self._held: set[Cycle] = set()
+        self._passing: set[Cycle] = set()  # cycles that this thread moves
         self._nows: dict[Cycle, int] = {}  # timestamps up to which each cycle may process
         self._begun: Counter[Cycle] = Counter()  # number of transactions, to recognize a long one
         self._error: BaseException | None = None
@@ -90,23 +91,48 @@ class Scheduler:
         for thread in list(self._threads.values()):
             thread.join(_PATIENCE)
 
-    def look(self, cycles: Sequence[Cycle] | None = None) -> None:
+    def look(self, cycles: Sequence[Cycle] | None = None, resting: Collection[Cycle] = ()) -> None:
         """Seal the sources, and let idle cycles look for work.
 
         Args:
             cycles: the cycles that look; None for all.
+            resting: cycles of these that probably have no documents, and so move together.
 
         Raises:
             FencedError: another run has fenced this run.
         """
         now = self._run.seal(cycles)
+        looking = self._run.cycles if cycles is None else cycles
         with self._changed:
             if self._error:
                 raise self._error
-            looking = self._run.cycles if cycles is None else cycles
             self._nows |= dict.fromkeys(looking, now)
-            self._due.update(looking)
+            self._due.update(cycle for cycle in looking if cycle not in resting)
+            self._passing = {cycle for cycle in resting if cycle not in self._busy | self._due | self._held}
             self._changed.notify_all()
+        if resting:
+            self._pass_time(resting, now)
+
+    def _pass_time(self, resting: Collection[Cycle], now: int) -> None:
+        """Move the cycles without due documents to the present in one commit, and let the others look."""
+        idle: list[Cycle] = []
+        moved: list[Cycle] = []
+        try:
+            idle, moved = self._run.pass_time(self._passing, now)
+        finally:
+            with self._changed:
+                self._passing = set()
+                self._due.update(cycle for cycle in resting if cycle not in idle)
+                self._note_moved(moved, now)
+                self._changed.notify_all()
+
+    def _note_moved(self, moved: Sequence[Cycle], now: int) -> None:
+        """Let the readers of cycles look, except those that have moved with them."""
+        for cycle in moved:
+            self._moved = True
+            readers = self._run.task_graph.readers[cycle].difference(moved)
+            self._due.update(readers)
+            self._nows = dict.fromkeys(readers, now) | self._nows  # a new cycle has not looked yet
 
     def watch(self) -> None:
         """Let each cycle look for work that may have new work since the last call.
@@ -116,7 +142,9 @@ class Scheduler:
         """
         cycles = self._run.find_woken()
         if cycles is not None:
-            self.look(cycles)
+            expecting = self._run.expecting
+            is_all = 1 < len(cycles) == len(self._run.cycles)
+            self.look(cycles, [cycle for cycle in cycles if cycle not in expecting] if is_all else ())
         with self._changed:
             if self._error:
                 raise self._error
@@ -209,7 +237,7 @@ class Scheduler:
             return True
 
     def _may_begin(self, cycle: Cycle) -> bool:
-        if cycle not in self._due or cycle in self._held:
+        if cycle not in self._due or cycle in self._held or cycle in self._passing:
             return False
         background = self._run.background
         others = (self._due - self._held) | self._busy if background.issuperset(cycle) else ()

@@ -74,6 +74,12 @@ class Wakeups:
             self._at = {cycle: at for cycle, at in self._at.items() if cycle in cycles}
             self._all_at = 0
 
+    @property
+    def expecting(self) -> Collection[Cycle]:
+        """Return the cycles at which a look is scheduled, because a document waits for them."""
+        with self._turn:
+            return set(self._at)
+
     def look(self, cycles: Collection[Cycle]) -> None:
         """Begin to look at cycles; later commits of other processes count as new."""
         if len(cycles) == len(self._cycles):

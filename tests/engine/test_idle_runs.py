@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -230,9 +230,9 @@ def test_scheduler_examines_only_cycles_with_work(lives: tuple[Life, Life]) -> N
     looked: list[Sequence[Cycle]] = []
 
     class Noting(Scheduler):
-        def look(self, cycles: Sequence[Cycle] | None = None) -> None:
+        def look(self, cycles: Sequence[Cycle] | None = None, resting: Collection[Cycle] = ()) -> None:
             looked.append(cycles or self._run.cycles)
-            super().look(cycles)
+            super().look(cycles, resting)
 
     with Noting(watching.run, threads=1) as scheduler:
         scheduler.watch()

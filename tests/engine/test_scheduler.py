@@ -104,6 +104,33 @@ def test_parallel_tasks_publish_the_same_bytes(tmp_path: Path) -> None:
     assert len(one.rows("s/both")) == 70
 
 
+def test_idle_derivations_move_to_the_present_in_one_commit(tmp_path: Path) -> None:
+    """Their uppers are those of moves one after the other; documents that come meanwhile are derived as usual."""
+    one, other = world_of(tmp_path, "one"), world_of(tmp_path, "other")
+    for world in (one, other):
+        world.step()
+        world.wall += 10_000_000
+    one.step()
+    run = other.run(InProcessExecutor())
+    with Scheduler(run, threads=3) as scheduler:
+        before = other.store.metadata.notifications
+        scheduler.look(resting=run.cycles)
+        assert other.store.metadata.notifications - before == 2  # the sources, and all derivations
+        names = ["s/left", "s/right", "s/both"]
+        assert [other.store.upper(name) for name in names] == [one.store.upper(name) for name in names]
+
+        for world in (one, other):
+            world.ingest("s/numbers", [{"id": 500, "n": 3}], clock=None)
+            world.wall += 10_000_000
+        scheduler.look(resting=run.cycles)
+        while scheduler.step():
+            pass
+    run.close()
+    one.step()
+    assert other.digest() == one.digest()
+    assert len(other.rows("s/both")) == 71
+
+
 def test_long_transaction_delays_no_other_task(tmp_path: Path) -> None:
     """A run until idle processes what becomes due for other tasks while one transaction is at work."""
     text = f"""
