@@ -7,9 +7,6 @@ the locks of shards (no shard is opened for another transaction). A shard's lock
 Running attempts continue and may commit: the copied metadata names the attempt whose state is copied, and a prepared
 state stays until the shard is opened again.
 
-The files that a materialization stores in the data folder may belong to a later transaction than the metadata, as after
-a crash.
-
 Metadata and states are copied as of one time. Segments do not change, so a backup on the same file system has hard
 links to them. A backup on another file system has copies, and so has a backup of segments in an object store. Read
 capabilities protect segments from removal during the backup. If a reset removes segments in spite of this, metadata and
@@ -27,10 +24,9 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -49,7 +45,6 @@ from derive.shard.state import (
     settle_copy,
     shard_folder,
     still,
-    task_folder,
 )
 from derive.shard.state_objects import fault_of_chain
 from derive.storage.blobs import translated
@@ -152,9 +147,6 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-_OF_TASK, _OF_SHARD = "restart*", "kept.json"
-"""Patterns of the names of files that materializations store in the folders of tasks and of shards."""
-
 _ATTEMPTS = 5
 
 
@@ -182,8 +174,7 @@ def copy_snapshot(root: Path, metadata: Metadata, copy: Path) -> None:
             if not shards.keys() >= {folder for folder in folders if keeps_state(folder)}:
                 continue
             epochs = _copied_epochs(copy)
-            changing = _copy_kept(root, copy, folders, epochs)
-            changing |= {task.name for task in tasks if not shards.keys() >= _folders(root, [task]).keys()}
+            changing = {task.name for task in tasks if not shards.keys() >= _folders(root, [task]).keys()}
             with metadata.snapshot() as db:
                 present = every_epoch(db)
             if any(epochs[task] != present.get(task) for task in changing):
@@ -229,24 +220,6 @@ def _hold_shards(root: Path, metadata: Metadata, standstill: ExitStack) -> dict[
         shards[folder] = standstill.enter_context(ExitStack())
         shards[folder].enter_context(still(folder))
     return shards
-
-
-def _copy_kept(root: Path, copy: Path, folders: Mapping[Path, str], tasks: Iterable[str]) -> set[str]:
-    """Copy the files that materializations store; writers replace each of these files atomically.
-
-    Returns:
-        The tasks of which a reset is recorded in files, which must be of the same time as the metadata.
-    """
-    kept = {task: list(task_folder(root, task).glob(_OF_TASK)) for task in tasks}
-    for path in [*chain.from_iterable(kept.values()), *(folder / _OF_SHARD for folder in folders)]:
-        with suppress(FileNotFoundError):
-            content = path.read_bytes()
-            target = copy / path.relative_to(root)
-            make_folders(target.parent)
-            target.write_bytes(content)
-            sync(target)
-            sync(target.parent)
-    return {task for task, files in kept.items() if files}
 
 
 def _copy_states(root: Path, copy: Path, folders: Mapping[Path, str], shards: Mapping[Path, ExitStack]) -> None:

@@ -110,6 +110,7 @@ def spec_response(spec: ConnectorSpec) -> pb.SpecResponse:
         resource_spec_schema_json=orjson.dumps(spec.resource_schema).decode(),
         documentation_url=spec.documentation_url,
         refills=spec.refills,
+        is_local=spec.is_local,
     )
 
 

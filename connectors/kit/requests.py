@@ -77,12 +77,15 @@ class ConnectorSpec:
         resource_schema: JSON Schema of a binding's configuration.
         documentation_url: URL of its documentation.
         refills: whether the connector refills a binding that starts over beside its rows; see `Binding.generation`.
+        is_local: whether endpoints are on the machine of the connector, such as a file; then a materialization does not
+            move to another machine.
     """
 
     endpoint_schema: JSON
     resource_schema: JSON
     documentation_url: str
     refills: bool = False
+    is_local: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,4 +13,4 @@ class MaterializeDuckdb(SqlConnector):
     """Tables in a file of DuckDB."""
 
     def __init__(self) -> None:
-        super().__init__("materialize-duckdb", DUCKDB, ENDPOINT_SCHEMA, connect, encoder_of)
+        super().__init__("materialize-duckdb", DUCKDB, ENDPOINT_SCHEMA, connect, encoder_of, is_local=True)

@@ -195,7 +195,7 @@ class FilesConnector:
 
     def spec(self) -> ConnectorSpec:
         """Return the configuration schemas."""
-        return ConnectorSpec(_ENDPOINT, _RESOURCE, "docs/materialize-connectors.md#files")
+        return ConnectorSpec(_ENDPOINT, _RESOURCE, "docs/materialize-connectors.md#files", is_local=True)
 
     def validate(self, request: Validation) -> list[ValidatedBinding]:
         """Return the constraints of the formats on fields."""

@@ -480,6 +480,7 @@ class SqlConnector:
         schema_statements: function that returns the statements that create a missing schema.
         locked: function that returns a statement that locks a name; None if transactions exclude each other.
         make_way: function called before a session opens, to end sessions that block it.
+        is_local: whether the database is a file on the machine of the connector.
     """
 
     name: str
@@ -491,10 +492,12 @@ class SqlConnector:
     schema_statements: Callable[[Any, Endpoint], list[str]] = lambda config, endpoint: []
     locked: Callable[[str], str] | None = None
     make_way: Callable[[Endpoint, Fence], None] = lambda endpoint, fence: None
+    is_local: bool = False
 
     def spec(self) -> ConnectorSpec:
         """Return the configuration schemas."""
-        return ConnectorSpec(self.endpoint_schema, RESOURCE_SCHEMA, "docs/materialize.md", refills=True)
+        url = "docs/materialize.md"
+        return ConnectorSpec(self.endpoint_schema, RESOURCE_SCHEMA, url, refills=True, is_local=self.is_local)
 
     def validate(self, request: Validation) -> Sequence[ValidatedBinding]:
         """Return the constraints of fields by the existing tables."""

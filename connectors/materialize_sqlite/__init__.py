@@ -13,4 +13,4 @@ class MaterializeSqlite(SqlConnector):
     """Tables in a file of SQLite."""
 
     def __init__(self) -> None:
-        super().__init__("materialize-sqlite", SQLITE, ENDPOINT_SCHEMA, connect, encoder_of)
+        super().__init__("materialize-sqlite", SQLITE, ENDPOINT_SCHEMA, connect, encoder_of, is_local=True)

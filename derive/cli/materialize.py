@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from derive.document.pointer import JSON
     from derive.errors import Issue
     from derive.materialize.preparation import PreparedMaterialization
+    from derive.materialize.restarts import ResetMarker
     from derive.protocol.specs import MaterializationSpec
     from derive.storage.metadata.descriptions import TaskState
 
@@ -73,14 +74,14 @@ def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output
     with Connectors() as connectors:
         for spec in specs:
             try:
-                task = _task(folder, spec)
-                prepared, action = plan_endpoint(folder, spec, connectors, task)
+                task, restart = _past(folder, spec)
+                prepared, action = plan_endpoint(restart, spec, connectors, task)
             except CatalogError as error:
                 issues += error.issues
             except FlowError as error:
                 errors.append(error)
             else:
-                unaccepted, notes = _unaccepted(spec, task), _notes(folder, prepared, task)
+                unaccepted, notes = _unaccepted(spec, task), _notes(prepared, task, restart)
                 row = _row(prepared, action, unaccepted, notes)
                 text = "\n".join(_lines(prepared, action, unaccepted, notes))
                 click.echo(orjson.dumps(row) if as_json else fitted(visible(text)))
@@ -90,16 +91,17 @@ def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output
         raise click.exceptions.Exit(1)
 
 
-def _task(folder: Path, spec: MaterializationSpec) -> TaskState | None:
-    """Return the state of a materialization in a data folder, if there is one."""
+def _past(folder: Path, spec: MaterializationSpec) -> tuple[TaskState | None, ResetMarker]:
+    """Return the state of a materialization in a data folder, if there is one, and its last reset."""
     from derive.cli.options import open_store
+    from derive.materialize.restarts import ResetMarker, last_reset
     from derive.storage.metadata.opening import is_data_folder
 
     if not is_data_folder(folder):
-        return None
+        return None, ResetMarker()
     store = open_store(folder, reading=True)
     try:
-        return store.task(spec.name)
+        return store.task(spec.name), last_reset(store, spec.name)
     finally:
         store.close()
 
@@ -111,12 +113,11 @@ def _unaccepted(spec: MaterializationSpec, task: TaskState | None) -> list[str]:
     return [f"{edit.message} ({edit.hint})" for edit in find_stored_edits(spec, task)] if task else []
 
 
-def _notes(folder: Path, prepared: PreparedMaterialization, task: TaskState | None) -> list[str]:
+def _notes(prepared: PreparedMaterialization, task: TaskState | None, restart: ResetMarker) -> list[str]:
     """Return notes about rows that stay or may have stayed when a binding starts over."""
     from derive.engine.stored_bindings import remembered_edits, stale_rows
-    from derive.materialize.restarts import last_reset
 
-    stale = stale_rows(prepared, task, last_reset(folder, prepared.spec.name))
+    stale = stale_rows(prepared, task, restart)
     remembered = remembered_edits(prepared.spec, task) if task else ()
     return list(dict.fromkeys(f"{edit.message} ({edit.hint})" for edit in (*remembered, *stale)))
 

@@ -86,7 +86,7 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...], output: str
             store = stack.enter_context(closing(open_store(folder, reading=True)))
         _require(catalog, store, tasks)
         plans = plan_tasks(store, catalog, tasks)
-        plans = _with_endpoints(folder, catalog, store, plans)
+        plans = _with_endpoints(catalog, store, plans)
     if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
         for plan in plans:
             sys.stdout.write(dump_exact(_describe(plan)).decode() + "\n")
@@ -107,14 +107,13 @@ def _require(catalog: CatalogSpec, store: Maintainable | None, names: Sequence[s
             catalog.find_task(name)
 
 
-def _with_endpoints(
-    folder: Path, catalog: CatalogSpec, store: Maintainable | None, plans: list[TaskPlan]
-) -> list[TaskPlan]:
+def _with_endpoints(catalog: CatalogSpec, store: Maintainable | None, plans: list[TaskPlan]) -> list[TaskPlan]:
     """Return the plans, with changes at the endpoints of materializations."""
     specs = catalog.materializations
     if not any(plan.name in specs and plan.status != "disabled" for plan in plans):
         return plans
     from derive.materialize.connector import Connectors
+    from derive.materialize.restarts import ResetMarker, last_reset
     from derive.planning.differences import endpoint_changes
     from derive.planning.plan import with_endpoint
 
@@ -126,7 +125,8 @@ def _with_endpoints(
                 planned.append(plan)
                 continue
             state = store.task(plan.name) if store else None
-            planned.append(with_endpoint(plan, *endpoint_changes(folder, spec, connectors, state)))
+            restart = last_reset(store, plan.name) if store else ResetMarker()
+            planned.append(with_endpoint(plan, *endpoint_changes(restart, spec, connectors, state)))
     return planned
 
 

@@ -248,7 +248,7 @@ class HybridExecutor:
         self._loads: dict[str, Load] = {}
         self._elsewhere: set[str] = set()  # tasks whose next transaction runs on Spark
         self._lost: set[str] = set()  # tasks of which this process lost a transaction, perhaps for lack of memory
-        self._local: set[str] = set()  # tasks that need the data folder, which workers do not see
+        self._local: set[str] = set()  # tasks that only this process can execute
         self._starter: threading.Thread | None = None
         self._failure: FlowError | None = None
         self._is_up = False
@@ -259,9 +259,12 @@ class HybridExecutor:
         task = load.task
         with self._turn:
             self._loads[task] = load
+            if load.is_bound:
+                self._local.add(task)
             works = {name: self._rates.work(waiting) for name, waiting in self._loads.items()}
-            if self._starter is None and self._cost_model.is_start(works.values()):
-                waiting = sum(work.documents for work in works.values())
+            movable = [work for name, work in works.items() if name not in self._local]
+            if self._starter is None and self._cost_model.is_start(movable):
+                waiting = sum(work.documents for work in movable)
                 self._begin(f"{counted(waiting, 'waiting document')}: starting Spark")
             is_spark = task in self._lost or (self._is_up and self._cost_model.is_job(works[task], works.values()))
             is_spark &= task not in self._local

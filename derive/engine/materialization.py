@@ -10,8 +10,11 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
+from pathlib import Path
 
 from connectors.kit.requests import Applied
 from derive.backoff import Backoff
@@ -36,22 +39,20 @@ from derive.materialize.fields import REFUSED
 from derive.materialize.plan import StorePlan
 from derive.materialize.preparation import PreparedMaterialization, prepare
 from derive.materialize.restarts import (
+    ResetMarker,
     complete_refills,
-    last_reset,
-    note_refills,
     read_refills,
     refill_limit,
-    require_own_materialization,
-    settle,
+    require_known_facts,
 )
-from derive.materialize.worker import close_streams, connectors
+from derive.materialize.worker import close_streams, connectors, guarded
 from derive.protocol.collection import InputSpec
 from derive.protocol.definition_text import definition_of_materialization
-from derive.protocol.materialization import FIRST, LocalEndpoint, MaterializationSpec
+from derive.protocol.materialization import FIRST, AddressEndpoint, LocalEndpoint, MaterializationSpec
 from derive.shard.progress import Message, progress_folder, raise_first
-from derive.shard.state import publish_epoch, remove_shards
+from derive.shard.state import publish_epoch, remove_shards, task_folder
 from derive.storage.capability.table import TaskCapability
-from derive.storage.metadata.descriptions import Edited, TaskCommit, TaskState
+from derive.storage.metadata.descriptions import Edited, Kept, Refilling, ShardData, TaskCommit, TaskState
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
 from derive.time import BEGINNING, tick_begin
@@ -111,6 +112,9 @@ class Materialization:
         self._definition = definition_of_materialization(spec.live)
         self._retry_at: float | None = None
         self._fenced: dict[int, str] = {}
+        self._restart = ResetMarker()
+        self._kept: dict[int, ShardData] = {}
+        self._unstored: set[int] = set()  # shards whose data the metadata has yet to store
         self.spec = spec
 
     @property
@@ -124,12 +128,12 @@ class Materialization:
     @property
     def refills(self) -> Mapping[str, int]:
         """Return, for each binding that is being refilled, the adjusted timestamp at which its refill is complete."""
-        return self._ready.limits if self._ready else read_refills(self._store.root, self.spec.name)
+        return self._ready.limits if self._ready else read_refills(self._store, self.spec.name)
 
     def complete(self, positions: Mapping[str, int]) -> Collection[str]:
         """Return the state keys of the refills that can replace their rows at the given positions."""
         limits = {key: limit for key, limit in self.refills.items() if key in positions}  # without removed bindings
-        return complete_refills(limits, positions, last_reset(self._store.root, self.spec.name)) if limits else ()
+        return complete_refills(limits, positions, self._restart) if limits else ()
 
     @property
     def suspended(self) -> Collection[str]:
@@ -149,10 +153,12 @@ class Materialization:
         store, spec = self._store, self.spec
         self._ready = None
         self._keys, self._fenced = {}, {}
-        require_own_materialization(store, spec.name)
+        require_known_facts(store, spec.name)
+        self._require_reachable()
         capability, state = store.acquire_task(spec.name, self._shards, if_free=if_free)
         publish_epoch(store.root, spec.name, capability.epoch)
-        settle(store.root, spec.name, state, capability.epoch)
+        record = store.adopt_materialization(spec.name)  # a later reset changes it, and fences this run
+        self._restart, self._kept, self._unstored = ResetMarker.from_text(record.restart), dict(record.kept), set()
         remove_shards(store.root, spec.name, state.shards, capability.epoch)
         shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
         places = {item.state_key: Place(item.source, offset_of(item, spec.tick)) for item in spec.inputs}
@@ -167,9 +173,33 @@ class Materialization:
             is_per_input=True,
         )
 
+    def _require_reachable(self) -> None:
+        """Raise an error if the materialization has stored its rows on another machine, such as in a file there.
+
+        Raises:
+            TaskError: this machine would store all rows again, into another file.
+        """
+        store, spec = self._store, self.spec
+        if isinstance(store.location, Path) or isinstance(spec.endpoint, AddressEndpoint):
+            return
+        state = store.task(spec.name)
+        if state is None or not state.positions or task_folder(store.root, spec.name).exists():
+            return
+        if connectors().connect(spec.endpoint).schemas().is_local:
+            raise TaskError(
+                f"'{spec.name}' has stored its rows on another machine: its endpoint is a file or folder there",
+                position=spec.endpoint.position,
+                hint=f"run it there: flowctl run --task {spec.name}; or store all rows again on this machine:"
+                f" {reset_command(store, spec.name)}",
+            )
+
     def prepare(self, waiting: Size, shards: int, limits: Limits) -> Limits:
-        """Prepare the executor."""
-        return self._executor.prepare(Load(self.spec.name, waiting, shards), limits)
+        """Prepare the executor.
+
+        If machines may have folders of their own, only this process knows whether the run still has the task.
+        """
+        is_bound = not isinstance(self._store.location, Path)
+        return self._executor.prepare(Load(self.spec.name, waiting, shards, is_bound), limits)
 
     def execute(self, transaction: Transaction, progress: Callable[[int], None]) -> Prepared:
         """Store the transaction's documents on workers; on return, the endpoint has committed the documents.
@@ -189,6 +219,7 @@ class Materialization:
             if not any(message.behind for message in messages):
                 self._complete_refills(transaction, ready)
         except FlowError as error:
+            self._store_data(transaction.capability)
             self._ready = None  # the next attempt validates the endpoint again, which may have changed
             if of_shadows and not isinstance(error, FencedError | LostError):
                 return self._suspend(error, transaction, read)
@@ -218,8 +249,13 @@ class Materialization:
         Raises:
             FlowError: the transaction failed, or sessions were fenced again and again.
         """
+        check = partial(self._store.task_capabilities.require, transaction.capability)
         for failures in count(1):
-            messages = self._executor.execute(self._plan(transaction, ready), progress)
+            with guarded(transaction.token, check):
+                messages = self._executor.execute(self._plan(transaction, ready), progress)
+            for message in messages:
+                self._kept |= message.kept
+                self._unstored |= message.kept.keys()
             errors = [FlowError.from_json(message.error) for message in messages if message.error]
             fenced = [error for error in errors if isinstance(error, SessionFencedError)]
             self._fenced |= {error.shard: error.token for error in fenced if error.token is not None}
@@ -230,6 +266,13 @@ class Materialization:
         raise_first(messages)
         self._fenced = {}
         return messages
+
+    def _store_data(self, capability: TaskCapability) -> None:
+        """Store the data of shards after a transaction that failed in part; after an error, the next commit does."""
+        if self._unstored:
+            with suppress(FlowError):
+                self._store.note_task(capability, Kept({number: self._kept[number] for number in self._unstored}))
+                self._unstored = set()
 
     def _suspend(self, error: FlowError, transaction: Transaction, keys: Collection[str]) -> Prepared:
         """Record the error of a transaction that reads shadows only, and continue with the live bindings."""
@@ -274,9 +317,7 @@ class Materialization:
         before = state.fingerprints if state else {}
         connector = connectors().connect(self.spec.endpoint)
         try:
-            prepared = prepare(
-                self.spec, connector, stored_fields(before), last_reset(self._store.root, self.spec.name)
-            )
+            prepared = prepare(self.spec, connector, stored_fields(before), self._restart)
         except CatalogError as error:
             raise _mendable(error) from error
         begun = [item.state_key for item in self.spec.inputs if checkpoint.position(item) > BEGINNING]
@@ -294,7 +335,7 @@ class Materialization:
             return _Ready(prepared, contents, {}, foreign)
         prints = prints_of(prepared, before, contents)
         if state is not None:
-            stale = stale_rows(prepared, state, last_reset(self._store.root, self.spec.name))
+            stale = stale_rows(prepared, state, self._restart)
             parts = {edit.part for edit in state.edits}
             new = [replace(edit, at=transaction.end) for edit in stale if edit.part not in parts]
             if new or prints != before:
@@ -304,7 +345,7 @@ class Materialization:
         limits = {item.state_key: self._limit(item, state) for item in refilling if item.state_key not in shadows}
         self._require_live(limits)
         self._ready = _Ready(prepared, contents, limits, shadows=shadows)
-        self._report_refills(self._ready.limits)
+        self._report_refills(transaction.capability, self._ready.limits)
         return self._ready
 
     def _require_live(self, refilling: Collection[str]) -> None:
@@ -341,19 +382,20 @@ class Materialization:
         """Return the adjusted timestamp up to which a binding must be stored before its refill is complete."""
         known, tick = self._store.collection(item.source), self.spec.tick
         sealed = min(known.sound, self._store.timeline.present()) if known else BEGINNING
-        restart = last_reset(self._store.root, self.spec.name)
-        return refill_limit(item, restart, state, tick_begin(sealed, tick)) + offset_of(item, tick)
+        return refill_limit(item, self._restart, state, tick_begin(sealed, tick)) + offset_of(item, tick)
 
-    def _report_refills(self, limits: Mapping[str, int]) -> None:
+    def _report_refills(self, capability: TaskCapability, limits: Mapping[str, int]) -> None:
         """Log new refills, and record the running refills for other processes."""
-        for key, limit in sorted(limits.items() - read_refills(self._store.root, self.spec.name).items()):
+        stored = read_refills(self._store, self.spec.name)
+        for key, limit in sorted(limits.items() - stored.items()):
             at = format_rfc3339(max(limit, BEGINNING))
             self._log.write(
                 "info",
                 f"refill of '{key}' started: rows are written to a second table until {at},"
                 " and then replace the present rows",
             )
-        note_refills(self._store.root, self.spec.name, limits)
+        if limits != stored:
+            self._store.note_task(capability, Refilling(limits))
 
     def _complete_refills(self, transaction: Transaction, ready: _Ready) -> None:
         """Replace the rows of bindings whose refills are complete; all shards must have committed."""
@@ -371,7 +413,7 @@ class Materialization:
         for key in completed:
             self._log.write("info", f"refill of '{key}' finished: its rows have replaced the old rows")
         left = {key: limit for key, limit in ready.limits.items() if key not in completed}
-        note_refills(self._store.root, self.spec.name, left)
+        self._store.note_task(transaction.capability, Refilling(left))
 
     def _require_history(self, positions: dict[str, int]) -> None:
         """Require that the rows that an endpoint has lost can be read again.
@@ -425,7 +467,8 @@ class Materialization:
             secrets=prepared.secrets,
             slices=slices,
             is_small=limits.is_small(size_of(reads)),
-            restart=last_reset(self._store.root, self.spec.name),
+            restart=self._restart,
+            kept=dict(self._kept),
             fenced=dict(self._fenced),
         )
 
@@ -447,7 +490,11 @@ class Materialization:
 
     def commit(self, transaction: Transaction, prepared: Prepared, commit: TaskCommit) -> TaskCapability:
         """Record the progress of the endpoint."""
-        return self._store.commit_task(transaction.capability, replace(commit, applied=self._definition))
+        kept = {number: self._kept[number] for number in self._unstored}
+        commit = replace(commit, applied=self._definition, kept=kept)
+        capability = self._store.commit_task(transaction.capability, commit)
+        self._unstored = set()
+        return capability
 
     def cancel(self) -> None:
         """Cancel the executor's work, and end the running streams."""

@@ -13,24 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import lcm
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from derive.document.key import packed_key
 from derive.document.pointer import JSON
 from derive.errors import FencedError, TaskError, UsageError
 from derive.failpoint import reach
-from derive.materialize.checkpoint import ShardCheckpoint, ShardData, ShardFile
-from derive.materialize.restarts import (
-    KEPT,
-    announce,
-    clocks_of,
-    confirm,
-    next_reset,
-    require_own_materialization,
-    settle,
-    withdraw,
-)
+from derive.materialize.checkpoint import ShardCheckpoint
+from derive.materialize.restarts import ResetMarker, clocks_of, next_reset, require_known_facts
 from derive.plural import counted
 from derive.protocol.derive import DividesState
 from derive.protocol.specs import CatalogSpec
@@ -41,7 +31,7 @@ from derive.shard.state_objects import Pack, divided_chains
 from derive.storage.capability.table import TaskCapability
 from derive.storage.location import blobs_of
 from derive.storage.metadata.chain import Chain
-from derive.storage.metadata.descriptions import Divided, ResetTask, TaskState
+from derive.storage.metadata.descriptions import Divided, MaterializationRecord, ResetTask, ShardData, TaskState
 from derive.storage.metadata.undo import ReadLoadError
 from derive.storage.roles import Maintainable, Runnable
 from derive.storage.task_log import TaskLog
@@ -189,15 +179,11 @@ def start_over(
         progress: receives the progress of the removal of files.
     """
     parts = parts or {}
-    announced = announce_restarts(store, {name: parts.get(name, ()) for name in materialized}, ticks)
+    chosen = choose_resets(store, {name: parts.get(name, ()) for name in materialized}, ticks)
     reach("reset.committing")
-    try:
-        done = store.reset([name for name in names if name not in parts], parts, undone, announced.epochs)
-    except FencedError:
-        announced.withdraw()
-        raise
+    complete = [name for name in names if name not in parts]
+    done = store.reset(complete, parts, undone, chosen.epochs, chosen.restarts)
     reach("reset.committed")
-    announced.confirm()
     for name in names:
         with suppress(FencedError):  # a newer run has begun, and removes these files
             keys, is_materialized = parts.get(name, ()), name in materialized
@@ -205,52 +191,44 @@ def start_over(
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
-    """Announced restarts of materializations, before the commit of their reset.
+class ChosenResets:
+    """Resets of materializations that are committed together with the loss of their progress.
 
     Attributes:
         epochs: epochs that the materializations must still have at the commit: otherwise a run or a reset has begun,
-            which does not know of the announcements.
-        files: the announcements.
+            and the progress that the resets record is outdated.
+        restarts: JSON of the reset of each materialization, by name.
     """
 
     epochs: Mapping[str, int]
-    files: Sequence[Path]
-
-    def confirm(self) -> None:
-        """Make the restarts valid, after the commit."""
-        for announced in self.files:
-            confirm(announced)
-
-    def withdraw(self) -> None:
-        """Withdraw the restarts, whose commit was refused."""
-        for announced in self.files:
-            withdraw(announced)
+    restarts: Mapping[str, str]
 
 
-def announce_restarts(
+def choose_resets(
     store: Maintainable, parts: Mapping[str, Sequence[str]], ticks: Collection[int], *, is_swap: bool = False
-) -> Announced:
-    """Announce restarts of materializations, before the commit that rewinds them.
+) -> ChosenResets:
+    """Choose the resets of materializations, before the commit that rewinds them.
 
     Args:
         store: the data folder.
         parts: state keys of the bindings that start over, by materialization; empty for all bindings.
         ticks: ticks of all tasks, microseconds.
-        is_swap: whether the restart is that of a swap, so that the bindings replace their rows together.
+        is_swap: whether the reset is that of a swap, so that the bindings replace their rows together.
+
+    Raises:
+        TaskError: another machine has files with the facts about a materialization.
     """
     for name in parts:
-        require_own_materialization(store, name)
+        require_known_facts(store, name)
     known = store.task_capabilities.epochs(parts)
     epochs = {name: known.get(name, 0) for name in parts}
-    files = []
+    restarts = {}
     for name, keys in parts.items():
+        last = ResetMarker.from_text(store.adopt_materialization(name).restart)
         state = store.task(name)
-        settle(store.root, name, state, epochs[name])
         uppers = _uppers(store, state, ticks) if state else {}
-        restart = next_reset(store.root, name, state, keys, uppers, is_swap=is_swap)
-        files.append(announce(store.root, name, restart, epochs[name]))
-    return Announced(epochs, files)
+        restarts[name] = next_reset(last, state, keys, uppers, is_swap=is_swap).to_text()
+    return ChosenResets(epochs, restarts)
 
 
 def _uppers(store: Maintainable, state: TaskState, ticks: Collection[int]) -> dict[str, int]:
@@ -302,7 +280,7 @@ def _clean(
     if done is None:
         return  # it has never run
     for folder in {name, done.folder}:
-        remove_state(store.root, folder, store.location, done.epoch, keep=KEPT if is_materialized else None)
+        remove_state(store.root, folder, store.location, done.epoch)
     reach("reset.removed")
     if not is_materialized:
         for collection in (name, *store.internal_collections(name)):
@@ -368,9 +346,9 @@ def split(
     try:
         publish_epoch(store.root, state.folder, capability.epoch)
         remove_shards(store.root, state.folder, state.shards, capability.epoch)
-        attempt = Attempt(capability.epoch)
         if is_materialized:
-            divided = Divided(count, _divide_kept(store, state, attempt))
+            tokens = {2 * number + half: token for number, token in state.tokens.items() for half in (0, 1)}
+            divided = Divided(count, tokens, kept=_divide_kept(state, store.adopt_materialization(name)))
         else:
             divided = _divide_state(store, state, capability, connector, progress)
         store.note_task(capability, divided)
@@ -466,18 +444,15 @@ def _divide_copy(connector: DividesState, shard: int, shards: int, database: aps
     connector.divide_state(database, is_owned)
 
 
-def _divide_kept(store: Runnable, state: TaskState, attempt: Attempt) -> dict[int, str]:
-    """Copy the kept file of each shard of a materialization to both of its successors.
+def _divide_kept(state: TaskState, record: MaterializationRecord) -> dict[int, ShardData]:
+    """Return the data of the successors of each shard of a materialization.
 
-    Most endpoints start the successors with the checkpoint of the divided range, and fence the former shard. The kept
-    file is for the other endpoints.
+    Most endpoints start the successors with the checkpoint of the divided range, and fence the former shard. The data
+    are for the other endpoints.
     """
-    root, name, tokens = store.root, state.name, {}
+    divided: dict[int, ShardData] = {}
     for number, token in state.tokens.items():
-        driver = ShardFile(shard_folder(root, name, number, state.shards), attempt).load().driver
-        for successor in (2 * number, 2 * number + 1):
-            kept = ShardFile(shard_folder(root, name, successor, 2 * state.shards), attempt)
-            kept.save(ShardData(ShardCheckpoint(token, clocks_of(state)).to_bytes(), driver))
-            tokens[successor] = token
-            reach("split.copied")
-    return tokens
+        driver = record.kept.get(number, ShardData()).driver
+        data = ShardData(ShardCheckpoint(token, clocks_of(state)).to_bytes(), driver)
+        divided |= {2 * number: data, 2 * number + 1: data}
+    return divided

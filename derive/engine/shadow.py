@@ -284,7 +284,7 @@ def find_raised(store: View, catalog: CatalogSpec) -> dict[str, dict[str, str]]:
         state, text = store.task(spec.name), store.applied(spec.name)
         if state is None or text is None or spec.disabled:
             continue
-        stored, decided = restored_bindings(text), read_refills(store.root, spec.name).keys()
+        stored, decided = restored_bindings(text), read_refills(store, spec.name).keys()
         keys = {
             binding.input.state_key: stored[binding.name].input.state_key
             for binding in spec.bindings
@@ -378,7 +378,7 @@ def _require_fillable(store: View, spec: MaterializationSpec, shadow: BindingSha
     if not connector.schemas().refills:
         raise UsageError(f"{what}: its connector writes no second table", position=spec.endpoint.position, hint=hint)
     try:
-        prepared = prepare(both, connector, stored_fields(prints), last_reset(store.root, spec.name))
+        prepared = prepare(both, connector, stored_fields(prints), last_reset(store, spec.name))
     except CatalogError as error:
         first = error.issues[0]
         raise UsageError(f"{what}: {first.message}", position=first.position, hint=first.hint) from error
@@ -389,7 +389,7 @@ def _require_fillable(store: View, spec: MaterializationSpec, shadow: BindingSha
 def _obstacles(store: View, spec: MaterializationSpec, shadow: BindingShadow) -> Iterator[str]:
     """Yield the reasons against a shadow that the data folder knows."""
     state = store.task(spec.name)
-    prints, refills = state.fingerprints if state else {}, read_refills(store.root, spec.name)
+    prints, refills = state.fingerprints if state else {}, read_refills(store, spec.name)
     stored, names = restored_bindings(shadow.live), {binding_of(key) for key in shadow.keys}
     present = definition_of_materialization(spec).text
     if parse_exact(shadow.live.encode())["endpoint"] != parse_exact(present.encode())["endpoint"]:
@@ -532,4 +532,4 @@ def _prepared(
 
     connector = connectors().connect(spec.endpoint)
     prints: Mapping[str, str] = state.fingerprints if state else {}
-    return prepare(spec, connector, stored_fields(prints), last_reset(store.root, spec.name)), connector
+    return prepare(spec, connector, stored_fields(prints), last_reset(store, spec.name)), connector

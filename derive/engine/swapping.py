@@ -16,14 +16,14 @@ from contextlib import closing, contextmanager
 from math import lcm
 
 from derive.engine.executor import InProcessExecutor
-from derive.engine.reset import announce_restarts
+from derive.engine.reset import choose_resets
 from derive.engine.run import Run
 from derive.engine.scheduler import Scheduler
 from derive.engine.shadow import Group, with_shadows
 from derive.engine.task_reconciler import TaskReconciler, open_run
 from derive.errors import CatalogError, UsageError
 from derive.failpoint import reach
-from derive.materialize.restarts import last_reset, note_refills, read_refills
+from derive.materialize.restarts import last_reset, read_refills
 from derive.protocol.specs import CatalogSpec, MaterializationSpec
 from derive.storage.metadata.swap import BindingShadow, Shadow
 from derive.storage.roles import Maintainable, Operable
@@ -56,14 +56,10 @@ def swap_group(store: Maintainable, group: Group, accepted: Collection[str] = ()
     restarts = find_restarts(store, group.present, group.members)
     require_replaceable(store, group.present, restarts, accepted)
     ticks = {task.tick for task in group.present.tasks.values()}
-    announced = announce_restarts(store, restarts, ticks, is_swap=True)
+    chosen = choose_resets(store, restarts, ticks, is_swap=True)
     reach("swap.committing")
-    at = store.shadows.swap(group.definitions, restarts, announced.epochs)
+    at = store.shadows.swap(group.definitions, restarts, chosen.epochs, chosen.restarts)
     reach("swap.committed")
-    if at is None:
-        announced.withdraw()
-    else:
-        announced.confirm()
     return at
 
 
@@ -115,7 +111,7 @@ def _obstacle(store: Maintainable, spec: MaterializationSpec, keys: Collection[s
     if not connector.schemas().refills:
         return f"cannot replace the rows of {', '.join(keys)} at once: rows of keys that are gone would stay"
     try:
-        prepare(spec, connector, stored_fields(prints), last_reset(store.root, spec.name))
+        prepare(spec, connector, stored_fields(prints), last_reset(store, spec.name))
     except CatalogError as error:
         return f"would stop, and keep the rows of the former version: {error.issues[0].message}"
     return None
@@ -367,7 +363,7 @@ class BindingSwapping:
     def _is_replacing(self, name: str) -> bool:
         """Return whether the rows of a swapped shadow have yet to replace the former rows."""
         task = self._run.tasks.get(name)
-        return task is not None and task.error is None and bool(read_refills(self._store.root, name))
+        return task is not None and task.error is None and bool(read_refills(self._store, name))
 
     def _is_ready(self, shadow: BindingShadow) -> bool:
         task = self._run.tasks.get(shadow.task)
@@ -380,7 +376,7 @@ class BindingSwapping:
         if not self._store.shadows.swap_bindings(name):
             return
         reach("swap.committed")
-        note_swap(self._store, self.left.pop(name))
+        del self.left[name]
         self.swapped.append(name)
         self._reconciler.apply(self._run, with_shadows(self._catalog, self.present().values()))
         reach("swap.applied")
@@ -405,19 +401,10 @@ def swap_alone(store: Operable, catalog: CatalogSpec, shadow: BindingShadow) -> 
     if not store.shadows.swap_bindings(name):
         return False
     reach("swap.committed")
-    note_swap(store, shadow)
     with closing(open_run(catalog, store, InProcessExecutor(), tasks=[name])) as run:
         is_moving = True
-        while is_moving and read_refills(store.root, name):
+        while is_moving and read_refills(store, name):
             is_moving = run.step()
             if error := run.tasks[name].error:
                 raise error
     return True
-
-
-def note_swap(store: Operable, shadow: BindingShadow) -> None:
-    """Record for other processes that the rows of swapped shadows have yet to replace the former rows."""
-    state = store.task(shadow.task)
-    positions = state.positions if state else {}
-    limits = {key: positions[live] for key, live in shadow.keys.items() if live in positions}
-    note_refills(store.root, shadow.task, {**read_refills(store.root, shadow.task), **limits})

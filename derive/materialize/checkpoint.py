@@ -1,4 +1,4 @@
-"""Checkpoints of a shard: the progress of its bindings, in its endpoint and in a file of the data folder.
+"""Checkpoints of a shard: the progress of its bindings, in its endpoint and in the metadata of the data folder.
 
 The checkpoint of the endpoint is authoritative, so a shard continues from it:
 
@@ -14,21 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import orjson
 
 from derive.document.clock import format_rfc3339
 from derive.document.pointer import JSON
-from derive.durable import sync
 from derive.errors import ProtocolError, TaskError
 from derive.materialize.binding import StoredBinding
 from derive.materialize.restarts import ResetMarker, binding_of
-from derive.shard.plan import Attempt
-from derive.shard.state import owned
-from derive.storage.blobs import translated
 from derive.storage.folder_id import FolderIdentity
+from derive.storage.metadata.descriptions import ShardData
 from derive.time import BEGINNING, END_OF_TIME
 
 FROM_NOTHING = bytes.fromhex("f8ffffff0f01")
@@ -100,19 +96,6 @@ class ShardCheckpoint:
                 f"the endpoint has a checkpoint of another program: {text[:200]!r}",
                 hint="another program materializes into the endpoint under the same name: rename this materialization",
             ) from None
-
-
-@dataclass(frozen=True, slots=True)
-class ShardData:
-    """Data of a shard that the runtime stores, beside the data in the endpoint.
-
-    Attributes:
-        flow: checkpoint of an endpoint that stores no checkpoints; empty if missing.
-        driver: state that the connector receives when its stream is opened; empty if missing.
-    """
-
-    flow: bytes = b""
-    driver: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,49 +408,3 @@ def merge_patch(value: JSON, patch: JSON) -> JSON:
         else:
             merged[name] = merge_patch(merged.get(name), change)
     return merged
-
-
-NAME = "kept.json"
-
-
-class ShardFile:
-    """The stored data of one shard.
-
-    Args:
-        folder: folder of the shard.
-        attempt: the running attempt.
-
-    Attributes:
-        attempt: the running attempt.
-    """
-
-    def __init__(self, folder: Path, attempt: Attempt) -> None:
-        self._folder = folder
-        self.attempt = attempt
-
-    def load(self) -> ShardData:
-        """Return the data stored last."""
-        try:
-            value = orjson.loads((self._folder / NAME).read_bytes())
-        except FileNotFoundError:
-            return ShardData()
-        return ShardData(value["flow"].encode(), value["driver"].encode())
-
-    def save(self, kept: ShardData) -> None:
-        """Replace the stored data durably.
-
-        Raises:
-            FencedError: a newer run has started.
-            OutdatedError: a newer attempt has begun.
-        """
-        with translated(self._folder), owned(self._folder, self.attempt):
-            write_kept(self._folder, kept)
-
-
-def write_kept(folder: Path, kept: ShardData) -> None:
-    """Store data durably for a shard whose folder exists."""
-    temporary = folder / f"{NAME}.new"
-    temporary.write_bytes(orjson.dumps({"flow": kept.flow.decode(), "driver": kept.driver.decode()}))
-    sync(temporary)
-    temporary.replace(folder / NAME)
-    sync(folder)

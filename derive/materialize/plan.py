@@ -18,6 +18,7 @@ from derive.materialize.stream import ShardStream
 from derive.protocol.materialization import MaterializationSpec
 from derive.shard.plan import Attempt, Shape
 from derive.storage.location import Location
+from derive.storage.metadata.descriptions import ShardData
 from derive.storage.segments.rows import ReadRows, concat
 from derive.time import END_OF_TIME
 from derive.time.positions import SourceRead
@@ -166,6 +167,7 @@ class StorePlan:
         slices: borders of slices in adjusted time, ascending, if several shards share the reading.
         is_small: whether one task should read all documents, because they are few.
         restart: the last reset.
+        kept: data that the runtime stores for each shard, by number.
         fenced: for each shard (by number) whose session was fenced, the name of the attempt whose commit it had seen.
         documents: approximate maximum number of documents in one transaction of the endpoint.
         bytes: approximate maximum size of one transaction of the endpoint, in bytes of memory.
@@ -189,6 +191,7 @@ class StorePlan:
     slices: tuple[int, ...] = ()
     is_small: bool = False
     restart: ResetMarker = field(default_factory=ResetMarker)
+    kept: Mapping[int, ShardData] = field(default_factory=dict)
     fenced: Mapping[int, str] = field(default_factory=dict)
     documents: int = MOST_DOCUMENTS
     bytes: int = MOST_BYTES
@@ -200,7 +203,7 @@ class StorePlan:
 
     @property
     def needs_folder(self) -> bool:
-        """Return true: workers need the data folder, because it has the locks and data of shards."""
+        """Return true: workers need the data folder, because it has the locks of shards."""
         return True
 
     @property

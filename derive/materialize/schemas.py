@@ -91,12 +91,14 @@ class ConnectorSchemas:
         resource: JSON Schema of a binding's resource.
         documentation_url: address of the documentation.
         refills: whether a binding that starts over is refilled beside its rows.
+        is_local: whether endpoints are on the machine of the connector, such as a file.
     """
 
     endpoint: JSON
     resource: JSON
     documentation_url: str = ""
     refills: bool = False
+    is_local: bool = False
 
 
 def parse_schemas(name: str, response: pb.SpecResponse) -> ConnectorSchemas:
@@ -114,7 +116,8 @@ def parse_schemas(name: str, response: pb.SpecResponse) -> ConnectorSchemas:
         except ValueError as exc:
             reason = str(exc).partition("\n")[0]
             raise ProtocolError(f"{name} returned an invalid JSON Schema for its {kind}: {reason}") from exc
-    return ConnectorSchemas(schemas["endpoint"], schemas["resource"], response.documentation_url, response.refills)
+    facts = response.documentation_url, response.refills, response.is_local
+    return ConnectorSchemas(schemas["endpoint"], schemas["resource"], *facts)
 
 
 def faults(

@@ -20,11 +20,12 @@ import pyarrow as pa
 from derive.errors import EndpointError, ProtocolError
 from derive.failpoint import reach
 from derive.materialize.binding import CompiledBinding
-from derive.materialize.checkpoint import Resumed, ShardCheckpoint, ShardData, merge_patch, require_no_newer, resume
+from derive.materialize.checkpoint import Resumed, ShardCheckpoint, merge_patch, require_no_newer, resume
 from derive.materialize.grouped import Grouped, KeyFilter
 from derive.materialize.restarts import ResetMarker
 from derive.protocol.stubs import materialize_pb2 as pb
 from derive.storage.folder_id import FolderIdentity
+from derive.storage.metadata.descriptions import ShardData
 from derive.storage.segments.rows import ReadRows
 from derive.time import BEGINNING, END_OF_TIME
 
@@ -141,28 +142,18 @@ class Wire(Protocol):
         """End the stream, and cancel running work."""
 
 
-class ShardStore(Protocol):
-    """Durable storage of the runtime's data for a shard."""
-
-    def load(self) -> ShardData:
-        """Return the data stored last."""
-
-    def save(self, kept: ShardData) -> None:
-        """Replace the stored data."""
-
-
 class ShardStream:
     """An open stream; `open_stream` returns one. After an error, the stream can only be closed.
 
     Args:
         wire: wire to the connector.
         bindings: bindings of the materialization.
-        keeper: storage of the data that the endpoint does not store.
-        kept: the data that the keeper has loaded.
+        kept: the data that the runtime stores for the shard.
         resumed: the point from which the shard continues.
         restart: the last reset.
 
     Attributes:
+        kept: the data to store for the shard since the last commit.
         token: name of the attempt that committed last; empty if missing.
         positions: for each binding (by state key), the adjusted timestamp below which all documents are stored.
         clearing: for each binding (by state key) that starts over, the adjusted timestamp below which the documents to
@@ -176,7 +167,6 @@ class ShardStream:
         self,
         wire: Wire,
         bindings: Sequence[CompiledBinding],
-        keeper: ShardStore,
         kept: ShardData,
         resumed: Resumed,
         restart: ResetMarker,
@@ -184,8 +174,7 @@ class ShardStream:
     ) -> None:
         self._wire = wire
         self._bindings = bindings
-        self._keeper = keeper
-        self._kept = kept
+        self.kept = kept
         self._resumed = resumed
         self._restart, self._folder = restart, folder
         self._known = [
@@ -262,10 +251,7 @@ class ShardStream:
         self._wire.send(pb.TransactionRequest(commit=pb.TransactionRequest.Commit()).SerializeToString())
 
         def committed() -> None:
-            self.token = token
-            if kept != self._kept:
-                self._keeper.save(kept)
-                self._kept = kept
+            self.token, self.kept = token, kept
 
         self._uncommitted = committed
         return counts
@@ -332,9 +318,9 @@ class ShardStream:
 
     def _kept_after(self, prepared: pb.TransactionResponse.Prepared, checkpoint: bytes) -> ShardData:
         """Return the data to store after the commit of the transaction for which the connector is prepared."""
-        driver = prepared.driver_checkpoint_json or self._kept.driver
+        driver = prepared.driver_checkpoint_json or self.kept.driver
         if prepared.driver_checkpoint_json and prepared.rfc7396_merge_patch:
-            before = orjson.loads(self._kept.driver) if self._kept.driver else {}
+            before = orjson.loads(self.kept.driver) if self.kept.driver else {}
             driver = orjson.dumps(merge_patch(before, orjson.loads(prepared.driver_checkpoint_json)))
         return ShardData(b"" if self._resumed.is_kept else checkpoint, driver)
 
@@ -343,7 +329,7 @@ def open_stream(
     wire: Wire,
     opening: pb.TransactionRequest.Open,
     bindings: Sequence[CompiledBinding],
-    keeper: ShardStore,
+    kept: ShardData,
     positions: Mapping[str, int],
     token: str | None,
     restart: ResetMarker | None = None,
@@ -355,7 +341,7 @@ def open_stream(
         wire: wire to the connector.
         opening: message that opens the stream, without the driver checkpoint.
         bindings: bindings of the materialization.
-        keeper: storage of the data that the endpoint does not store.
+        kept: the data that the runtime stores for the shard.
         positions: for each binding (by state key), the data folder's progress.
         token: name of the attempt whose commit the data folder recorded last; None if there was none.
         restart: the last reset; None if there was none.
@@ -365,7 +351,6 @@ def open_stream(
         FlowError: the stream cannot be opened.
     """
     restart = restart or ResetMarker()
-    kept = keeper.load()
     opening.driver_checkpoint_json = kept.driver
     wire.send(pb.TransactionRequest(open=opening).SerializeToString())
     opened = _expect(wire.receive(), "opened").opened
@@ -375,7 +360,7 @@ def open_stream(
         raise EndpointError("the tables were changed after the materialization was applied", hint="flowctl retries")
     require_no_newer(opened.narrower, specs, positions, restart, folder)
     resumed = resume(opened.flow_checkpoint, kept, specs, positions, token, restart, folder)
-    return ShardStream(wire, bindings, keeper, kept, resumed, restart, folder.id if folder else "")
+    return ShardStream(wire, bindings, kept, resumed, restart, folder.id if folder else "")
 
 
 def _expect(response: pb.TransactionResponse, kind: str) -> pb.TransactionResponse:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -31,7 +31,6 @@ import pyarrow as pa
 
 from derive.errors import EndpointGoneError, FencedError, OutdatedError, SessionFencedError, TaskError
 from derive.materialize.binding import CompiledBinding, reading_of
-from derive.materialize.checkpoint import ShardFile
 from derive.materialize.connector import Connector, Connectors
 from derive.materialize.plan import StorePlan, store_rows
 from derive.materialize.stream import ShardStream, open_stream
@@ -43,6 +42,7 @@ from derive.shard.session import failed
 from derive.shard.state import current_epoch, owned, shard_folder, task_folder
 from derive.storage.blobs import translated
 from derive.storage.folder_id import identity_of
+from derive.storage.metadata.descriptions import ShardData
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
 from derive.storage.task_log import TaskLog
@@ -173,7 +173,6 @@ class _Warm:
     """An open stream, with the epoch and attempt of its run."""
 
     stream: ShardStream
-    keeper: ShardFile
     epoch: int
     version: str
     refilling: frozenset[str]
@@ -182,6 +181,9 @@ class _Warm:
 _streams: dict[_Key, _Warm] = {}
 _opening: dict[_Key, GrpcWire] = {}
 """Streams that connectors have yet to open, so that another thread can end them."""
+_guards: dict[str, Callable[[], None]] = {}
+"""Checks of the runs in this process, by the token of the transaction."""
+
 _CLEARING = (
     "{} starts over, and the connector cannot refill it beside its rows. Rows of the keys that its source has now are"
     " deleted, and are missing until they are stored again. Rows of other keys stay, and later documents of these keys"
@@ -250,7 +252,6 @@ def shard_stream(plan: StorePlan, number: int, attempt: int) -> Iterator[ShardSt
             warm = _open(key, plan, number, attempt)
         else:
             warm.stream.advance(plan.positions)
-            warm.keeper.attempt = plan.attempt(attempt)
         _streams[key] = warm  # another thread can find and end the stream there
         try:
             yield warm.stream
@@ -261,6 +262,7 @@ def shard_stream(plan: StorePlan, number: int, attempt: int) -> Iterator[ShardSt
     except FencedError as error:
         if current_epoch(task_folder(plan.root, plan.spec.name)) != plan.epoch:
             raise
+        _require_run(plan)
         token = None if warm is None else warm.stream.token
         raise SessionFencedError(
             f"a session of '{plan.spec.name}' was fenced at its endpoint: {error.message}", shard=number, token=token
@@ -275,7 +277,6 @@ def _can_resume(warm: _Warm, plan: StorePlan, number: int) -> bool:
 def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
     folder = shard_folder(plan.root, plan.spec.name, number, plan.shards)
     begin, end = (int(text, 16) for text in folder.name.split("-"))
-    keeper = ShardFile(folder, plan.attempt(attempt))
     opening = pb.TransactionRequest.Open(
         materialization=flow.MaterializationSpec.FromString(plan.message),
         version=plan.version,
@@ -285,12 +286,15 @@ def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
     reading = reading_of(plan.bindings)
     bindings = [CompiledBinding(*pair) for pair in zip(plan.bindings, reading.places, strict=True)]
     with translated(plan.root), owned(folder, plan.attempt(attempt)):
+        _require_run(plan)  # so that a run that was fenced long ago does not disturb the present one
         tell = partial(TaskLog(plan.root, plan.spec.name).write, "warn")
         wire = _opening[key] = GrpcWire(connectors().connect(plan.spec.endpoint), plan.secrets, tell)
         try:
             token = plan.tokens.get(number)
             folder_identity = identity_of(plan.root)
-            stream = open_stream(wire, opening, bindings, keeper, plan.positions, token, plan.restart, folder_identity)
+            kept = plan.kept.get(number, ShardData())
+            stream = open_stream(wire, opening, bindings, kept, plan.positions, token, plan.restart, folder_identity)
+            _require_run(plan)
             _require_no_foreign_rows(plan, number, stream.token)
             if stream.clearing and stream.is_new:
                 tell(_CLEARING.format(", ".join(f"'{key}'" for key in sorted(stream.clearing))))
@@ -299,7 +303,39 @@ def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
             raise
         finally:
             _opening.pop(key, None)
-    return _Warm(stream, keeper, plan.epoch, plan.version, plan.refilling)
+    return _Warm(stream, plan.epoch, plan.version, plan.refilling)
+
+
+@contextmanager
+def guarded(token: str, check: Callable[[], None]) -> Iterator[None]:
+    """Check during the block whether a run still has its task, whenever a stream is opened in this process.
+
+    A session fences all earlier sessions at the endpoint, also if its run was fenced before it opened the session. Such
+    a run may be on another machine, and see no folder of the present run. So a run checks after the opening, before it
+    stores anything, that it still has the task: then every later run opens its sessions later.
+
+    Args:
+        token: token of the transaction.
+        check: raises a `FencedError` if the run has lost the task.
+    """
+    _guards[token] = check
+    try:
+        yield
+    finally:
+        del _guards[token]
+
+
+def _require_run(plan: StorePlan) -> None:
+    """Raise an error if the run has lost its task, as far as this process can see.
+
+    A worker of Spark shares a folder with the driver; the folder of a shard is locked until its stream is open.
+
+    Raises:
+        FencedError: another run has the task.
+    """
+    check = _guards.get(plan.token)
+    if check is not None:
+        check()
 
 
 def _require_no_foreign_rows(plan: StorePlan, number: int, token: str) -> None:
@@ -386,8 +422,10 @@ def _read(plan: StorePlan, span: tuple[int, int]) -> Iterator[ReadRows]:
 
 def _store(plan: StorePlan, number: int, rows: Iterator[ReadRows], attempt: int) -> Message:
     counter = Counter(plan, f"shard-{number}")
+    stream: ShardStream | None = None
     try:
-        with translated(plan.root), shard_stream(plan, number, attempt) as stream:
+        with translated(plan.root), shard_stream(plan, number, attempt) as opened:
+            stream = opened
             behind = _behind(plan, stream)
             if behind:
                 # The token says that the shard has received all documents, even if none is for this shard. If the shard
@@ -395,17 +433,30 @@ def _store(plan: StorePlan, number: int, rows: Iterator[ReadRows], attempt: int)
                 if stream.is_new:
                     stream.transact({}, {}, str(plan.attempt(attempt)))
                     stream.finish()
-                return Message(behind=behind, shards={number: stream.token})
+                return Message(behind=behind, shards={number: stream.token}, kept=_changed_data(plan, number, stream))
             token = str(plan.attempt(attempt))
             read, stored = store_rows(stream, plan.bindings, rows, plan.extent, token, counter.add)
             tokens = {number: stream.token} if stream.token else {}
             cleared = tuple(sorted(stream.cleared))
             stream.cleared.clear()
-            return Message(shards=tokens, documents_in=read, documents_out=stored, cleared=cleared)
+            return Message(
+                shards=tokens,
+                documents_in=read,
+                documents_out=stored,
+                cleared=cleared,
+                kept=_changed_data(plan, number, stream),
+            )
     except OutdatedError:
         raise
     except Exception as error:  # any error becomes a message
-        return failed(plan, error)
+        return replace(failed(plan, error), kept=_changed_data(plan, number, stream))
+
+
+def _changed_data(plan: StorePlan, number: int, stream: ShardStream | None) -> dict[int, ShardData]:
+    """Return the data to store for a shard if they have changed; after an error, those of the last commit."""
+    if stream is None or stream.kept == plan.kept.get(number, ShardData()):
+        return {}
+    return {number: stream.kept}
 
 
 def _behind(plan: StorePlan, stream: ShardStream) -> dict[str, int]:

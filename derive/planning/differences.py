@@ -12,7 +12,6 @@ import base64
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from derive.document.clock import format_duration, format_rfc3339
@@ -20,7 +19,7 @@ from derive.document.exact import dump_exact
 from derive.document.pointer import JSON
 from derive.engine.stored_bindings import StoredParts, stored_fields
 from derive.errors import CatalogError, FlowError
-from derive.materialize.restarts import binding_of, last_reset
+from derive.materialize.restarts import ResetMarker, binding_of
 from derive.plural import counted
 from derive.protocol.materialization import connector_of
 from derive.protocol.specs import BindingSpec, MaterializationSpec
@@ -424,12 +423,12 @@ def _source(name: str, old: Any, new: Any) -> Iterator[Change]:
 
 
 def plan_endpoint(
-    folder: Path, spec: MaterializationSpec, connectors: Connectors, state: TaskState | None
+    restart: ResetMarker, spec: MaterializationSpec, connectors: Connectors, state: TaskState | None
 ) -> tuple[PreparedMaterialization, str]:
     """Return a validated materialization, and the connector's description of the actions of the next run.
 
     Args:
-        folder: the data folder, which may be missing.
+        restart: last reset of the materialization.
         spec: the materialization.
         connectors: the connectors.
         state: progress of the materialization; None if it has none.
@@ -442,7 +441,7 @@ def plan_endpoint(
 
     connector = connectors.connect(spec.endpoint)
     fields = stored_fields(state.fingerprints if state else {})
-    prepared = prepare(spec, connector, fields, last_reset(folder, spec.name))
+    prepared = prepare(spec, connector, fields, restart)
     begun = [key for key, position in (state.positions if state else {}).items() if position > BEGINNING]
     return prepared, prepared.apply(connector, dry_run=True, begun=begun).description
 
@@ -536,18 +535,18 @@ def _binding_reductions(binding: BindingSpec, before: StoredParts) -> Iterator[C
 
 
 def endpoint_changes(
-    folder: Path, spec: MaterializationSpec, connectors: Connectors, state: TaskState | None
+    restart: ResetMarker, spec: MaterializationSpec, connectors: Connectors, state: TaskState | None
 ) -> tuple[list[Change], list[str]]:
     """Return the changes at the endpoint and its columns, and notes.
 
     Args:
-        folder: the data folder, which may be missing.
+        restart: last reset of the materialization.
         spec: the materialization.
         connectors: the connectors, which return the constraints and actions.
         state: progress of the materialization; None if it has none.
     """
     try:
-        prepared, action = plan_endpoint(folder, spec, connectors, state)
+        prepared, action = plan_endpoint(restart, spec, connectors, state)
     except CatalogError as error:
         return [Change("endpoint", "refused", issue.message) for issue in error.issues], []
     except FlowError as error:

@@ -185,7 +185,7 @@ def _describe_refills(
             "at": format_rfc3339(max(positions.get(key, BEGINNING), BEGINNING)),
             "until": format_rfc3339(until),
         }
-        for key, until in sorted(read_refills(store.root, spec.name).items())
+        for key, until in sorted(read_refills(store, spec.name).items())
     ]
 
 

@@ -15,7 +15,7 @@ import orjson
 
 from derive.errors import FlowError
 from derive.storage.metadata.chain import Chain, Link
-from derive.storage.metadata.descriptions import Work
+from derive.storage.metadata.descriptions import ShardData, Work
 from derive.storage.segments.partition import own_path
 from derive.time.positions import Segment
 
@@ -82,6 +82,7 @@ class Message:
         work: work of each transform of a derivation; empty for none.
         links: links that the attempt adds to the chain of each shard whose state travels, by shard number.
         log: entries of logs, as JSON texts, of a worker without the data folder.
+        kept: changed data of the shards of a materialization, by number; also after an error.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -98,6 +99,7 @@ class Message:
     work: tuple[Work, ...] = ()
     links: Mapping[int, Chain] = field(default_factory=dict)
     log: tuple[str, ...] = ()
+    kept: Mapping[int, ShardData] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the message as JSON text."""
@@ -109,13 +111,14 @@ class Message:
         work = [[done.documents, done.published, done.micros] for done in self.work]
         links = [[shard, [link.to_json() for link in chain]] for shard, chain in self.links.items()]
         rest = [self.error, self.rounds, reached, self.behind, self.is_shared, self.cleared, rejected, work, links]
-        return orjson.dumps([segments, shards, *counts, *rest, self.log]).decode()
+        kept = [[shard, data.flow.decode(), data.driver.decode()] for shard, data in self.kept.items()]
+        return orjson.dumps([segments, shards, *counts, *rest, self.log, kept]).decode()
 
     @staticmethod
     def from_json(text: str) -> Message:
         """Return the message that `to_json` described."""
         segments, shards, documents_in, documents_out, error, *rest = orjson.loads(text)
-        rounds, reached, behind, is_shared, cleared, rejected, work, links, log = rest
+        rounds, reached, behind, is_shared, cleared, rejected, work, links, log, kept = rest
         return Message(
             tuple(map(Segment.from_json, segments)),
             dict(shards),
@@ -131,6 +134,7 @@ class Message:
             tuple(Work(*counts) for counts in work),
             {shard: tuple(map(Link.from_json, chain)) for shard, chain in links},
             tuple(log),
+            {shard: ShardData(flow.encode(), driver.encode()) for shard, flow, driver in kept},
         )
 
 

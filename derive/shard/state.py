@@ -222,7 +222,7 @@ def remove_shards(root: Path, task: str, shards: int, epoch: int) -> None:
         shutil.rmtree(removed, ignore_errors=True)
 
 
-def remove_state(root: Path, task: str, location: Location, epoch: int, *, keep: str | None = None) -> None:
+def remove_state(root: Path, task: str, location: Location, epoch: int) -> None:
     """Remove the state of a task after an epoch was committed in the metadata database.
 
     Args:
@@ -230,7 +230,6 @@ def remove_state(root: Path, task: str, location: Location, epoch: int, *, keep:
         task: name of the task.
         location: location of objects with states.
         epoch: the epoch, in which nothing was written: a newer run may have written files in later epochs.
-        keep: beginning of the names of files in the task's folder that are no state, and that stay; None for no file.
 
     Raises:
         FencedError: a newer run has begun; its state stays.
@@ -248,7 +247,7 @@ def remove_state(root: Path, task: str, location: Location, epoch: int, *, keep:
             continue
         if entry.is_dir():
             shutil.rmtree(entry, ignore_errors=True)
-        elif keep is None or not entry.name.startswith(keep):
+        else:
             entry.unlink(missing_ok=True)
     _forget_epochs(folder / EPOCHS, epoch + 1)
     with suppress(OSError):  # they have files of a newer run, or files that stay

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -54,6 +55,11 @@ def known_folder_id(root: Path) -> str:
         return (root / FILE).read_text().strip()
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return ""
+
+
+def cache_name(root: Path) -> str:
+    """Return the name of a data folder's caches; copies of a folder, which share its identifier, have others."""
+    return f"{known_folder_id(root)}-{hashlib.sha256(str(root.absolute()).encode()).hexdigest()[:8]}"
 
 
 def folder_id(root: Path) -> str:

@@ -20,6 +20,7 @@ from derive.storage.location import Location
 from derive.storage.metadata.descriptions import (
     Collection,
     CollectionUpdate,
+    MaterializationRecord,
     PastPart,
     ResetTask,
     TaskCommit,
@@ -117,6 +118,9 @@ class View(Folder, Protocol):
     def applied(self, name: str) -> str | None:
         """Return the text of a materialization's definition at its last commit."""
 
+    def materialization(self, name: str) -> MaterializationRecord:
+        """Return the facts about a materialization that its endpoint does not store."""
+
     def internal_collections(self, task: str) -> list[str]:
         """Return the names of a task's quarantine and of its collections of retried documents."""
 
@@ -205,6 +209,9 @@ class Runnable(Readable, Protocol):
     def create(self, *specs: CollectionSpec) -> None:
         """Bind names of collections to their keys and partitions."""
 
+    def adopt_materialization(self, name: str) -> MaterializationRecord:
+        """Return the facts about a materialization; see `Store`."""
+
     def acquire_task(
         self, name: str, shards: int, outputs: Sequence[str] = (), *, purpose: str | None = None, if_free: bool = False
     ) -> tuple[TaskCapability, TaskState]:
@@ -279,12 +286,16 @@ class Maintainable(Readable, Protocol):
     def require_open(self, name: str, door: Door) -> None:
         """Raise an error if a kind of writer may not write a collection."""
 
+    def adopt_materialization(self, name: str) -> MaterializationRecord:
+        """Return the facts about a materialization; see `Store`."""
+
     def reset(
         self,
         names: Sequence[str],
         parts: Mapping[str, SomeOf[str]] | None = None,
         undone: tuple[str, str] | None = None,
         epochs: Mapping[str, int] | None = None,
+        restarts: Mapping[str, str] | None = None,
     ) -> dict[str, ResetTask]:
         """Delete the derived data and the progress of tasks, and the progress of some inputs of other tasks.
 

@@ -134,13 +134,15 @@ class Shadows:
         definitions: Mapping[str, Definition],
         restarts: Mapping[str, Collection[str]],
         epochs: Mapping[str, int],
+        resets: Mapping[str, str],
     ) -> int | None:
         """Replace the live derivations of the present group by their shadows, in one commit, and fence both.
 
         Args:
             definitions: definition that each member's shadow has run, by the name of the derivation.
             restarts: bindings that start over because they read the group, as state keys by materialization.
-            epochs: epochs of these materializations when their restarts were announced; 0 if one has never run.
+            epochs: epochs of these materializations when their resets were chosen; 0 if one has never run.
+            resets: JSON of the reset of each of these materializations, by name.
 
         Returns:
             The timestamp of the swap; None if the group is not ready or has changed, or if a run or a reset of a
@@ -152,7 +154,7 @@ class Shadows:
                 require_epochs(db, epochs)
             except FencedError:
                 return None
-            return swap_shadows(db, definitions, restarts)
+            return swap_shadows(db, definitions, restarts, resets)
 
     def homes(self, task: str) -> set[str]:
         """Return the names of tasks whose folders have the state of a derivation or of a present shadow."""

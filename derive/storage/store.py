@@ -7,7 +7,6 @@ database, and is durable when it returns, unless its docstring says otherwise.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as SomeOf
 from functools import partial
@@ -26,7 +25,6 @@ from derive.storage.capability.table import (
     acquire_at,
     acquire_run,
     downgrade,
-    epochs_of,
     is_live,
     least_write_frontier,
     read_capabilities,
@@ -38,10 +36,9 @@ from derive.storage.capability.table import (
     require_free,
     require_live,
     require_run,
-    rewind_inputs,
 )
 from derive.storage.changes import Changes
-from derive.storage.folder_id import known_folder_id
+from derive.storage.folder_id import cache_name
 from derive.storage.history import Garbage, History
 from derive.storage.location import Location, blobs_of
 from derive.storage.metadata.collection import (
@@ -60,6 +57,7 @@ from derive.storage.metadata.collection import (
 from derive.storage.metadata.descriptions import (
     Collection,
     CollectionUpdate,
+    MaterializationRecord,
     PastPart,
     ResetTask,
     TaskCommit,
@@ -71,6 +69,7 @@ from derive.storage.metadata.descriptions import (
 from derive.storage.metadata.followed import FileMove, FilePosition, move_positions, read_positions
 from derive.storage.metadata.identity import disown_files, read_commits
 from derive.storage.metadata.ingestions import Load, LoadedFile, find_load, loads_of_content, read_loads, record_load
+from derive.storage.metadata.materializations import adopt_files, read_record, remove_adopted
 from derive.storage.metadata.opening import Host, open_metadata, this_host
 from derive.storage.metadata.owner import Door, Owner, owner_of, require_ingested, require_open
 from derive.storage.metadata.quarantine import (
@@ -93,7 +92,6 @@ from derive.storage.metadata.table_copy import raise_epochs
 from derive.storage.metadata.tables import bind, check_partitions, find_conflict, has_appended
 from derive.storage.metadata.tasks import (
     begin_epoch,
-    forget_task,
     insert_update,
     move_task,
     read_applied,
@@ -101,7 +99,7 @@ from derive.storage.metadata.tasks import (
     read_task,
     read_tasks,
     read_work,
-    rewind_task,
+    reset_tasks,
     write_note,
 )
 from derive.storage.metadata.transaction import Transaction, nothing
@@ -169,7 +167,7 @@ class Store:
         )
         self.metadata = self._metadata
         self.location = self._find_location()
-        self.cache = None if cache is None else cache.absolute() / _cache_name(root)
+        self.cache = None if cache is None else cache.absolute() / cache_name(root)
         self.timeline = Timeline(self._metadata, wall, elapsed)
         self.history = History(self._metadata)
         self._blobs = blobs_of(self.location)
@@ -639,6 +637,21 @@ class Store:
         with self._metadata.snapshot() as db:
             return read_applied(db, name)
 
+    def materialization(self, name: str) -> MaterializationRecord:
+        """Return the facts about a materialization that its endpoint does not store."""
+        with self._metadata.snapshot() as db:
+            return read_record(db, name)
+
+    def adopt_materialization(self, name: str) -> MaterializationRecord:
+        """Return the facts about a materialization, after the move of files of an earlier release into the metadata."""
+        record = self.materialization(name)
+        if not record.is_stored:
+            with self._metadata.transaction() as db:
+                adopt_files(db, self.root, name)
+                record = read_record(db, name)
+            remove_adopted(self.root, [name])
+        return record
+
     def acquire_task(
         self, name: str, shards: int, outputs: Sequence[str] = (), *, purpose: str | None = None, if_free: bool = False
     ) -> tuple[TaskCapability, TaskState]:
@@ -750,6 +763,7 @@ class Store:
         parts: Mapping[str, SomeOf[str]] | None = None,
         undone: tuple[str, str] | None = None,
         epochs: Mapping[str, int] | None = None,
+        restarts: Mapping[str, str] | None = None,
     ) -> dict[str, ResetTask]:
         """Delete the derived data and the progress of tasks; their running processes are fenced.
 
@@ -760,6 +774,7 @@ class Store:
             parts: for other tasks (by name), the state keys of the inputs that begin again.
             undone: collection and identifier of a load to undo in the same commit; None for none.
             epochs: epochs that tasks must have, by name; 0 for a task that has never run.
+            restarts: JSON of the reset of each materialization among the tasks, by name.
 
         Returns:
             The tasks of `names` that had ever run, by name.
@@ -776,21 +791,7 @@ class Store:
             require_epochs(db, epochs or {})
             for name in names:
                 require_open(db, name, Door.TASK)
-            folders = {name: state.folder for name in names if (state := read_task(db, name)) is not None}
-            for name in names:
-                for collection in (name, *internal_collections(db, name)):
-                    empty_collection(db, collection)
-                forget_task(db, name)
-            for name in names:
-                rewind_inputs(db, name)
-            for name, keys in (parts or {}).items():
-                rewind_task(db, name, keys)
-                rewind_inputs(db, name, keys)
+            done = reset_tasks(db, names, parts or {}, restarts or {})
             if undone is not None:
                 undo_load(db, *undone)
-            return {name: ResetTask(epoch, folders.get(name, name)) for name, epoch in epochs_of(db, names).items()}
-
-
-def _cache_name(root: Path) -> str:
-    """Return the name of a data folder's caches; copies of a folder, which share its identifier, have others."""
-    return f"{known_folder_id(root)}-{hashlib.sha256(str(root.absolute()).encode()).hexdigest()[:8]}"
+            return done

@@ -96,11 +96,13 @@ class Load:
         task: name of the task.
         size: approximate size.
         parts: number of parts that can be processed in parallel.
+        is_bound: whether only the process of the driver can process it.
     """
 
     task: str
     size: Size
     parts: int
+    is_bound: bool = False
 
 
 _MOST_PATIENCE = 64

@@ -185,8 +185,9 @@ class SlowlyReset(Store):
         parts: Mapping[str, SomeOf[str]] | None = None,
         undone: tuple[str, str] | None = None,
         epochs: Mapping[str, int] | None = None,
+        restarts: Mapping[str, str] | None = None,
     ) -> dict[str, ResetTask]:
-        done = super().reset(names, parts, undone, epochs)
+        done = super().reset(names, parts, undone, epochs, restarts)
         self._meanwhile.start()
         self._meanwhile.join(0.5)
         return done

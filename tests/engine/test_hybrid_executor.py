@@ -34,7 +34,7 @@ from derive.spark.executor import SparkExecutor
 from derive.storage.location import ObjectFolder
 from derive.storage.metadata.location import choose_location
 from derive.storage.task_log import recent_entries
-from derive.time.extent import Limits
+from derive.time.extent import Limits, Load, Size
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 
@@ -165,6 +165,17 @@ def test_task_whose_files_workers_do_not_see_continues_in_the_driver(tmp_path: P
     assert world.digest() == expected(tmp_path)
     entries = [entry["message"] for entry in recent_entries(world.root, TASK) if entry["level"] == "warn"]
     assert [f"'{TASK}' continues in the process of the driver" in entry for entry in entries] == [True]
+
+
+def test_bound_work_does_not_start_spark() -> None:
+    spark = Elsewhere()
+    executor = takeover(spark, 10)
+    executor.prepare(Load("o/bound", Size(1_000, 100_000), 1, is_bound=True), Limits())
+    assert not spark.starting.is_set()
+    executor.prepare(Load("o/other", Size(1_000, 100_000), 1), Limits())
+    assert spark.starting.wait(10)
+    spark.may_start.set()
+    executor.close()
 
 
 def test_tick_beyond_the_memory_limit_waits_for_spark(tmp_path: Path) -> None:

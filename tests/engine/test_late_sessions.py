@@ -47,6 +47,7 @@ class LateConnector:
 
     def open(self, opening: Opening) -> LateSession:
         self.openings.append(opening)
+        self.act("opening")
         session = self.database.connector.open(opening)
         assert isinstance(session, SqlSession)
         try:

@@ -48,7 +48,7 @@ def table(tmp_path: Path) -> Iterator[Shop]:
 
 
 def is_refilling(shop: Shop) -> bool:
-    return bool(read_refills(shop.world.root, VIEW))
+    return bool(read_refills(shop.world.store, VIEW))
 
 
 @pytest.mark.sampled(1)
@@ -308,10 +308,10 @@ def test_the_log_and_the_status_report_a_refill(table: Shop) -> None:
     table.edit(LEAST="60")
     table.reset("shop/sums")
     table.begin_half()
-    limits = read_refills(table.world.root, VIEW)
+    limits = read_refills(table.world.store, VIEW)
     assert list(limits) == ["shop/sums -> sums"]
     table.world.step()
-    assert read_refills(table.world.root, VIEW) == {}
+    assert read_refills(table.world.store, VIEW) == {}
     messages = [entry["message"] for entry in recent_entries(table.world.root, VIEW)]
     started, finished = [message for message in messages if message.startswith("refill of")]
     assert started.startswith("refill of 'shop/sums -> sums' started: rows are written to a second table until 2024-")

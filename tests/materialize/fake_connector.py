@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import orjson
 
 from derive.errors import EndpointGoneError, FencedError
-from derive.materialize.checkpoint import ShardData
 from derive.protocol.stubs import materialize_pb2 as pb
 
 Row = tuple[bytes, bytes]
@@ -39,17 +38,6 @@ class Endpoint:
 
     def documents(self, binding: int = 0) -> dict[bytes, object]:
         return {key: orjson.loads(text) for key, (_, text) in self.tables.get(binding, {}).items()}
-
-
-class MemoryKeeper:
-    def __init__(self) -> None:
-        self.kept = ShardData()
-
-    def load(self) -> ShardData:
-        return self.kept
-
-    def save(self, kept: ShardData) -> None:
-        self.kept = kept
 
 
 class FakeWire:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from stored_documents import binding, collection
 
 from derive.errors import ProtocolError
-from derive.materialize.checkpoint import FROM_NOTHING, ShardCheckpoint, ShardData, merge_patch, resume
-from derive.materialize.restarts import ResetMarker, announce, complete_refills, last_reset, next_reset, settle
-from derive.storage.metadata.descriptions import TaskState
+from derive.materialize.checkpoint import FROM_NOTHING, ShardCheckpoint, merge_patch, resume
+from derive.materialize.restarts import ResetMarker, complete_refills, next_reset
+from derive.storage.metadata.descriptions import ShardData, TaskState
 from derive.time.positions import Place
 
 BINDINGS = [
@@ -104,56 +103,26 @@ def test_reset_marker_decides_which_bindings_are_cleared(
     assert resumed.is_new is bool(clearing)
 
 
-def test_reset_marker_records_progress_of_bindings(tmp_path: Path) -> None:
+def test_reset_marker_records_progress_of_bindings() -> None:
     places = {"b0": Place("c/one", 10), "b1": Place("c/two", 0)}
-    first = next_reset(tmp_path, "a/view", TaskState("a/view", 1, {"b0": 50, "b1": 60}, {}, places=places))
-    announce(tmp_path, "a/view", first, 1)
-    assert last_reset(tmp_path, "a/view") == ResetMarker()
-    settle(tmp_path, "a/view", None, 2)
-    assert last_reset(tmp_path, "a/view") == first
+    first = next_reset(ResetMarker(), TaskState("a/view", 1, {"b0": 50, "b1": 60}, {}, places=places))
     assert first.ends == {"b0": ("c/one", 40), "b1": ("c/two", 60)}
+    assert ResetMarker.from_text(first.to_text()) == first
+    assert ResetMarker.from_text("") == ResetMarker()
+    assert ResetMarker.from_text("a name") == ResetMarker("a name")  # as the first releases wrote it
 
     places["b1"] = Place("c/three", 0)
-    second = next_reset(tmp_path, "a/view", TaskState("a/view", 1, {"b0": 30, "b1": 5}, {}, places=places))
+    second = next_reset(first, TaskState("a/view", 1, {"b0": 30, "b1": 5}, {}, places=places))
     assert second.ends == {"b0": ("c/one", 40), "b1": ("c/three", 5)}
     assert second.name != first.name
-    assert next_reset(tmp_path, "a/other", None).ends == {}
+    assert next_reset(ResetMarker(), None).ends == {}
 
 
-@pytest.mark.parametrize(
-    ("state", "counts"),
-    [(None, True), (TaskState("a/view", 1, {}, {}), True), (TaskState("a/view", 1, {"b0": 50}, {}), False)],
-)
-def test_announced_reset_is_valid_if_nothing_was_stored_since(
-    tmp_path: Path, state: TaskState | None, *, counts: bool
-) -> None:
-    first, second = ResetMarker("first"), ResetMarker("second", {"b0": ("c/one", 40)})
-    announce(tmp_path, "a/view", first, 1)
-    settle(tmp_path, "a/view", None, 2)
-    announce(tmp_path, "a/view", second, 2)
-    settle(tmp_path, "a/view", None, 2)
-    assert last_reset(tmp_path, "a/view") == first  # the other reset may be in progress
-    for _ in range(2):
-        settle(tmp_path, "a/view", state, 3)
-        assert last_reset(tmp_path, "a/view") == (second if counts else first)
-    settle(tmp_path, "a/view", None, 4)
-    assert last_reset(tmp_path, "a/view") == (second if counts else first)
-
-
-def test_announced_reset_of_all_bindings_counts_beside_a_refused_reset_of_one(tmp_path: Path) -> None:
-    for number in range(8):  # the order of the names of announcements is random
-        announce(tmp_path, "a/view", ResetMarker("", {}, {"b0": f"one {number}"}, ("b0",)), 1)
-    announce(tmp_path, "a/view", ResetMarker("all"), 1)
-    settle(tmp_path, "a/view", None, 2)
-    assert last_reset(tmp_path, "a/view") == ResetMarker("all")
-
-
-def test_refills_of_a_swap_replace_their_rows_together(tmp_path: Path) -> None:
+def test_refills_of_a_swap_replace_their_rows_together() -> None:
     places = {key: Place(f"c/{key}", 0) for key in ("b0", "b1.v2", "b2", "b3")}
     state = TaskState("a/view", 1, dict.fromkeys(places, 5), {}, places=places)
-    announce(tmp_path, "a/view", next_reset(tmp_path, "a/view", state, ["b0", "b1.v2"], is_swap=True), 1)
-    settle(tmp_path, "a/view", None, 2)
-    restart = next_reset(tmp_path, "a/view", state, ["b2", "b3"])
+    swapped = next_reset(ResetMarker(), state, ["b0", "b1.v2"], is_swap=True)
+    restart = next_reset(swapped, state, ["b2", "b3"])
     limits = dict.fromkeys(["b0", "b1.v2", "b2", "b3"], 10)
 
     assert complete_refills(limits, {"b0": 10, "b1.v2": 9, "b2": 10, "b3": 9}, restart) == ["b2"]

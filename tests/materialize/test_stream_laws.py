@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from conftest import examples
-from fake_connector import Checkpoint, Endpoint, FakeWire, MemoryKeeper
+from fake_connector import Checkpoint, Endpoint, FakeWire
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from stored_documents import binding, collection, compiled, expected, rows_of
@@ -18,6 +18,7 @@ from derive.materialize.plan import Extent, store_rows
 from derive.materialize.restarts import ResetMarker
 from derive.materialize.stream import ShardStream, open_stream
 from derive.protocol.stubs import materialize_pb2 as pb
+from derive.storage.metadata.descriptions import ShardData
 
 _INTEGER = {"type": "integer"}
 _VALUE: dict[str, Any] = {
@@ -67,7 +68,7 @@ class World:
             ((clock, index % len(schemas), document) for clock, index, document in documents), key=lambda it: it[:2]
         )
         self.endpoint = endpoint
-        self.keeper = MemoryKeeper()
+        self.kept = ShardData()
         self.positions = {spec.state_key: 0 for spec in self.bindings}
         self.token: str | None = None
         self.restart = ResetMarker()
@@ -100,8 +101,8 @@ class World:
             if self.stream is None or self.stream.is_broken or (self.stream.token or None) != self.token:
                 wire = FakeWire(self.endpoint, lambda: next(faults, False), commits_late=is_late)
                 opening = pb.TransactionRequest.Open(version="1", key_begin=0, key_end=0xFFFFFFFF)
-                keeper, bindings = self.keeper, compiled(self.bindings)
-                self.stream = open_stream(wire, opening, bindings, keeper, self.positions, self.token, self.restart)
+                bindings = compiled(self.bindings)
+                self.stream = open_stream(wire, opening, bindings, self.kept, self.positions, self.token, self.restart)
             else:
                 self.stream.advance(self.positions)
             if any(self.stream.positions[key] < at for key, at in self.positions.items()):
@@ -114,7 +115,7 @@ class World:
             )
         except FlowError:
             event("crashed")
-            self.stream = None
+            self.kept, self.stream = self.stream.kept if self.stream else self.kept, None
             return
         if loses:  # the process ends before it has committed
             event("lost")
@@ -123,7 +124,7 @@ class World:
         reached = {key: max(at, end) for key, at in self.positions.items()}
         self.positions = self.positions | dict.fromkeys(self.stream.cleared, 0) if self.stream.cleared else reached
         self.stream.cleared.clear()
-        self.token = self.stream.token or None
+        self.token, self.kept = self.stream.token or None, self.stream.kept
         self.snapshots.append(copy.deepcopy((self.endpoint.tables, self.endpoint.checkpoints)))
 
     def finish(self) -> None:

@@ -25,7 +25,7 @@ from derive.protocol.stubs import compute_pb2, flow_pb2, materialize_pb2, protoc
 
 MESSAGES = """\
 materialize.SpecRequest: endpoint_type=1 flow.EndpointType, endpoint_spec_json=2 string
-materialize.SpecResponse: endpoint_spec_schema_json=1 string, resource_spec_schema_json=2 string, documentation_url=3 string, refills=100 bool
+materialize.SpecResponse: endpoint_spec_schema_json=1 string, resource_spec_schema_json=2 string, documentation_url=3 string, refills=100 bool, is_local=101 bool
 materialize.ValidateRequest: materialization=1 string, endpoint_type=2 flow.EndpointType, endpoint_spec_json=3 string, bindings=4 repeated materialize.ValidateRequest.Binding
 materialize.ValidateRequest.Binding: resource_spec_json=1 string, collection=2 flow.CollectionSpec, field_config_json=3 map<string,string>
 materialize.ValidateResponse: bindings=1 repeated materialize.ValidateResponse.Binding

@@ -15,7 +15,7 @@ from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.reset import start_over
 from derive.errors import StorageError, TaskError
-from derive.materialize.restarts import require_own_materialization
+from derive.materialize.restarts import require_known_facts
 from derive.protocol.specs import CatalogSpec
 from derive.restore import restore
 from derive.storage.folder_id import identity_of
@@ -115,18 +115,22 @@ def test_joining_folder_has_the_history_of_a_restored_one(tmp_path: Path, catalo
             file.unlink() if file.is_file() else None
 
 
-def test_materialization_stays_on_the_machine_where_it_began(tmp_path: Path, catalog: CatalogSpec) -> None:
+def test_files_of_an_earlier_release_are_moved_by_their_machine(tmp_path: Path, catalog: CatalogSpec) -> None:
+    """A materialization of an earlier release has facts in the folder of its machine, which moves them first."""
     first = first_machine(tmp_path, catalog)
     first.ingest("j/orders", [{"id": 1, "customer": "a"}], None)
     first.wall += 2_000_000
     first.step(InProcessExecutor())
     second = machine(tmp_path, "two", catalog)
 
-    require_own_materialization(first.store, TASK)
-    require_own_materialization(second.store, "j/unknown")
-    with pytest.raises(TaskError, match=f"'{TASK}' has run with the data folder of another machine"):
-        require_own_materialization(second.store, TASK)
-    with pytest.raises(TaskError, match="has run with the data folder of another machine"):
+    require_known_facts(first.store, TASK)
+    require_known_facts(second.store, "j/unknown")
+    with pytest.raises(TaskError, match=f"'{TASK}' has run with an earlier release on another machine"):
+        require_known_facts(second.store, TASK)
+    with pytest.raises(TaskError, match="has run with an earlier release on another machine"):
         start_over(second.store, [TASK], [TASK])
+    first.store.adopt_materialization(TASK)
+    require_known_facts(second.store, TASK)
+    start_over(second.store, [TASK], [TASK])
     first.store.close()
     second.store.close()

@@ -17,16 +17,18 @@ class SpecRequest(_message.Message):
     def __init__(self, endpoint_type: _Optional[_Union[_flow_pb2.EndpointType, str]] = ..., endpoint_spec_json: _Optional[str] = ...) -> None: ...
 
 class SpecResponse(_message.Message):
-    __slots__ = ("endpoint_spec_schema_json", "resource_spec_schema_json", "documentation_url", "refills")
+    __slots__ = ("endpoint_spec_schema_json", "resource_spec_schema_json", "documentation_url", "refills", "is_local")
     ENDPOINT_SPEC_SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_SPEC_SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
     DOCUMENTATION_URL_FIELD_NUMBER: _ClassVar[int]
     REFILLS_FIELD_NUMBER: _ClassVar[int]
+    IS_LOCAL_FIELD_NUMBER: _ClassVar[int]
     endpoint_spec_schema_json: str
     resource_spec_schema_json: str
     documentation_url: str
     refills: bool
-    def __init__(self, endpoint_spec_schema_json: _Optional[str] = ..., resource_spec_schema_json: _Optional[str] = ..., documentation_url: _Optional[str] = ..., refills: _Optional[bool] = ...) -> None: ...
+    is_local: bool
+    def __init__(self, endpoint_spec_schema_json: _Optional[str] = ..., resource_spec_schema_json: _Optional[str] = ..., documentation_url: _Optional[str] = ..., refills: _Optional[bool] = ..., is_local: _Optional[bool] = ...) -> None: ...
 
 class ValidateRequest(_message.Message):
     __slots__ = ("materialization", "endpoint_type", "endpoint_spec_json", "bindings")

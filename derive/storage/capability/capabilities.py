@@ -47,6 +47,7 @@ from derive.storage.capability.table import (
     release_expired,
     release_inputs,
     replace_inputs,
+    require_held,
     require_run,
     run_capabilities,
     run_capability,
@@ -599,6 +600,15 @@ class TaskCapabilities:
         self._metadata = metadata
 
     # Tasks
+
+    def require(self, capability: TaskCapability) -> None:
+        """Raise an error if a run capability has ended, as of a moment after this call.
+
+        Raises:
+            FencedError: the capability has ended or was fenced.
+        """
+        with self._metadata.snapshot() as db:
+            require_held(db, capability)
 
     def acquire_inputs(
         self,

@@ -562,9 +562,7 @@ def require_run(db: Transaction, capability: TaskCapability, names: Sequence[str
         FencedError: the capability has ended or was fenced, or another task writes one of the collections.
     """
     task = capability.task
-    if not is_live(db, capability.id):
-        epoch: int | None = db.execute("SELECT epoch FROM task WHERE name = ?", (task,)).get
-        raise _superseded(task) if epoch is None or epoch > capability.epoch else _expired("write", task)
+    require_held(db, capability)
     rows: list[Any] = db.recall(
         "SELECT collection FROM capability WHERE task = ? AND kind = 'write' ORDER BY collection", (task,)
     ).fetchall()
@@ -572,6 +570,18 @@ def require_run(db: Transaction, capability: TaskCapability, names: Sequence[str
     if lost:
         raise _superseded(lost[0])
     renew(db, capability.id)
+
+
+def require_held(db: Transaction, capability: TaskCapability) -> None:
+    """Raise an error if a run capability has ended or was fenced.
+
+    Raises:
+        FencedError: the capability has ended or was fenced.
+    """
+    task = capability.task
+    if not is_live(db, capability.id):
+        epoch: int | None = db.execute("SELECT epoch FROM task WHERE name = ?", (task,)).get
+        raise _superseded(task) if epoch is None or epoch > capability.epoch else _expired("write", task)
 
 
 def epochs_of(db: Transaction, tasks: Iterable[str]) -> dict[str, int]:

@@ -135,6 +135,37 @@ class TaskState:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardData:
+    """Data of a materialization's shard that the runtime stores, beside the data in the endpoint.
+
+    Attributes:
+        flow: checkpoint of an endpoint that stores no checkpoints; empty if missing.
+        driver: state that the connector receives when its stream is opened; empty if missing.
+    """
+
+    flow: bytes = b""
+    driver: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class MaterializationRecord:
+    """The facts about a materialization that its endpoint does not store.
+
+    Attributes:
+        restart: JSON of the last reset; empty if there was none.
+        refills: for each binding (by state key) that is being refilled, the adjusted timestamp up to which it must be
+            stored.
+        kept: data of each shard that has some, by number.
+        is_stored: whether the metadata database has a record; a release before format 13 has written files instead.
+    """
+
+    restart: str = ""
+    refills: Mapping[str, int] = field(default_factory=dict)
+    kept: Mapping[int, ShardData] = field(default_factory=dict)
+    is_stored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Derived:
     """The facts, besides its sources, on which the documents of a derivation's transaction depend.
 
@@ -193,6 +224,7 @@ class TaskCommit:
         applied: the definition of a materialization; None for other tasks.
         work: work of each transform, by state key.
         chains: changes of the chains of shards whose state travels, or has travelled.
+        kept: changed data of the shards of a materialization, by number.
     """
 
     positions: Mapping[str, int]
@@ -206,6 +238,7 @@ class TaskCommit:
     applied: Definition | None = None
     work: Mapping[str, Work] = field(default_factory=dict)
     chains: tuple[ChainMove, ...] = ()
+    kept: Mapping[int, ShardData] = field(default_factory=dict)
 
     @property
     def progress(self) -> tuple[str, str]:
@@ -241,11 +274,13 @@ class Divided:
         shards: number of shards.
         tokens: for each shard (by number) with state, the attempt that prepared the state.
         chains: chain of the state of each shard (by number) whose state travels.
+        kept: data of the shards of a materialization, by number.
     """
 
     shards: int
     tokens: Mapping[int, str]
     chains: Mapping[int, Chain] = field(default_factory=dict)
+    kept: Mapping[int, ShardData] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +294,21 @@ class Renamed:
     keys: Mapping[str, str]
 
 
-TaskNote: TypeAlias = Stopped | Edited | Divided | Renamed
+@dataclass(frozen=True, slots=True)
+class Refilling:
+    """The note of the refills in progress, as in `MaterializationRecord`."""
+
+    limits: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The note of changed data of shards of a materialization, by number, after a transaction that failed in part."""
+
+    data: Mapping[int, ShardData]
+
+
+TaskNote: TypeAlias = Stopped | Edited | Divided | Renamed | Refilling | Kept
 """A record about a task other than its progress."""
 
 
@@ -295,7 +344,8 @@ class TaskMove:
     @property
     def is_more(self) -> bool:
         """Return true if the move has more effects than the progress of time."""
-        return self.commit is None or bool(self.commit.shards) or any(update.segments for update in self.updates)
+        has_states = self.commit is None or bool(self.commit.shards or self.commit.kept)
+        return has_states or any(update.segments for update in self.updates)
 
     def moved(self) -> TaskCapability:
         """Return the capability after the move, at its new frontiers."""

@@ -702,8 +702,8 @@ def _last_row(connection: Connection, statements: str) -> tuple[Any, ...]:
     return row
 
 
-def create(place: Place, patience: int, identifier: Callable[[], str]) -> None:
-    """Create the tables at a place, unless they exist.
+def create(place: Place, patience: int, identifier: Callable[[], str]) -> bool:
+    """Create the tables at a place, or upgrade them; return true if they were upgraded.
 
     Args:
         place: the place.
@@ -721,8 +721,8 @@ def create(place: Place, patience: int, identifier: Callable[[], str]) -> None:
             created = identifier()
             create_tables(connection, place)
             connection.execute("UPDATE folder SET id = %s", (created,))
-        else:
-            _upgrade(connection)
+            return False
+        return _upgrade(connection)
 
 
 def has_tables(connection: Connection, place: Place) -> bool:
@@ -748,10 +748,12 @@ def create_tables(connection: Connection, place: Place) -> None:
     connection.execute(CREATE.encode())
 
 
-def _upgrade(connection: Connection) -> None:
-    """Upgrade tables of earlier versions; processes of these versions commit nothing more."""
+def _upgrade(connection: Connection) -> bool:
+    """Upgrade tables of an earlier version, whose processes commit nothing more; return false if there were none."""
     (protocol,) = _last_row(connection, "SELECT protocol FROM folder")
+    is_earlier = protocol in UPGRADES
     while protocol in UPGRADES:
         connection.execute(UPGRADES[protocol].encode())
         protocol += 1
         connection.execute("UPDATE folder SET protocol = %s", (protocol,))
+    return is_earlier

@@ -14,6 +14,7 @@ from derive.storage.metadata.sqlite_tables import (
     FOLLOWED,
     INGESTIONS,
     LOCATION,
+    MATERIALIZATIONS,
     PAST,
     QUARANTINE,
     SQL_CATALOG,
@@ -23,10 +24,10 @@ from derive.storage.metadata.sqlite_tables import (
 )
 from derive.storage.metadata.transaction import SMALL_BYTES, SMALL_DOCUMENTS, Dialect
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of the tables, and of the rules by which processes use them. All processes of a folder have one version."""
 
-DIGESTS = {1: "81655e9590ff59fc", 2: "2506d651c11cdb4c"}
+DIGESTS = {1: "81655e9590ff59fc", 2: "2506d651c11cdb4c", 3: "32d5237f03e8ded3"}
 """First digits of the SHA-256 of the tables by version, so that no change of the tables keeps the version."""
 
 NOT_IN_USE = 0
@@ -95,9 +96,6 @@ CREATE TABLE session (                  -- processes that write
 );
 """
 
-UPGRADES = {1: _SESSIONS}
-"""Statements that upgrade tables of an earlier version to the next one."""
-
 _INDEXES = f"""
 CREATE INDEX segment_by_span ON segment (collection, ({POSTGRES.span_digits}), clock_min);
 CREATE INDEX segment_by_size ON segment (collection, {POSTGRES.is_small}, partition, clock_min);
@@ -109,6 +107,20 @@ def _translated(statements: str) -> str:
         statements = re.sub(pattern, replacement, statements, flags=re.MULTILINE)
     return statements
 
+
+_RIGHTS = """
+DO $$ DECLARE given record; BEGIN
+    FOR given IN SELECT privilege_type AS kind, quote_ident(grantee) AS name FROM information_schema.table_privileges
+        WHERE table_schema = current_schema AND table_name = 'task' AND grantee <> 'PUBLIC'
+    LOOP
+        EXECUTE format('GRANT %s ON materialization, shard_data TO %s', given.kind, given.name);
+    END LOOP;
+END $$;
+"""
+"""Give the users of the present tables the same rights on the new tables."""
+
+UPGRADES = {1: _SESSIONS, 2: _translated(MATERIALIZATIONS) + _RIGHTS}
+"""Statements that upgrade tables of an earlier version to the next one."""
 
 CREATE = (
     _translated(
@@ -123,6 +135,7 @@ CREATE = (
         + COUNTERS
         + LOCATION
         + WORK
+        + MATERIALIZATIONS
     )
     + _FOLDER
     + _SESSIONS

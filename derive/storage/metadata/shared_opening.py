@@ -17,6 +17,7 @@ from derive.storage.folder_id import folder_id, known_folder_id
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.identity import COMMITS, DATABASE, PRIVATE, identity_of, read_commits, traces
 from derive.storage.metadata.joining import join
+from derive.storage.metadata.materializations import adopt_every_file, remove_adopted
 from derive.storage.metadata.place import Place, read_place, write_place
 from derive.storage.metadata.recorded_location import read_location
 
@@ -78,8 +79,7 @@ def open_shared(root: Path, place: Place, *, durable: bool, reading: bool, accep
     from derive.storage.metadata.postgres import PostgresMetadata, create, require_latest
 
     counted = read_commits(root)
-    if not reading:
-        create(place, _PATIENCE, lambda: _new_identifier(root, place))
+    is_upgraded = not reading and create(place, _PATIENCE, lambda: _new_identifier(root, place))
     metadata = PostgresMetadata(root, place, durable=durable)
     try:
         if not reading and not metadata.can_write:
@@ -94,6 +94,10 @@ def open_shared(root: Path, place: Place, *, durable: bool, reading: bool, accep
         _require_own(root, place, identifier)
         if not accept_older:
             require_latest(root, place, counted, commits)
+        if is_upgraded:
+            with metadata.transaction() as db:
+                adopted = adopt_every_file(db, root)
+            remove_adopted(root, adopted)
     except BaseException:
         metadata.close()
         raise

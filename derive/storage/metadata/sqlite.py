@@ -23,6 +23,7 @@ from derive.storage.blobs import translated
 from derive.storage.metadata.commit_signal import FileSignal
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.identity import CommitCount, count_commit, require_known, require_new
+from derive.storage.metadata.materializations import adopt_every_file, remove_adopted
 from derive.storage.metadata.process import is_stopped, kill, local_pid, lock_holder
 from derive.storage.metadata.sql_database import absorb, remove_absorbed
 from derive.storage.metadata.sqlite_tables import (
@@ -220,6 +221,7 @@ class SqliteMetadata(Metadata):
             f"PRAGMA journal_mode=WAL; PRAGMA journal_size_limit={_LOG_BYTES}; PRAGMA synchronous={synchronous};"
             " PRAGMA foreign_keys=ON"
         ).fetchall()
+        adopted: list[str] = []
         with self.transaction() as db:
             if not _has(db, "format"):
                 require_new(self.path, "has no tables")
@@ -229,6 +231,8 @@ class SqliteMetadata(Metadata):
                 db.execute(UPGRADES[version])
                 if version == 10:
                     absorb(self._db, self.path.parent)
+                if version == 12:
+                    adopted = adopt_every_file(db, self.path.parent)
                 db.execute("UPDATE format SET version = ?", (version + 1,))
             if version == FORMAT:
                 db.execute(LATEST)
@@ -237,6 +241,7 @@ class SqliteMetadata(Metadata):
                 if not _has(db, "size"):
                     db.execute(SIZES)
         remove_absorbed(self.path.parent)
+        remove_adopted(self.path.parent, adopted)
 
     @override
     @contextmanager

@@ -13,7 +13,7 @@ SQLITE = Dialect(
     contains="instr(doc, ?) > 0",
 )
 
-FORMAT = 12
+FORMAT = 13
 """Version of the tables below, and of segment files."""
 
 MOVED_TEXT = "the metadata were moved by 'flowctl metadata copy' to"
@@ -263,6 +263,21 @@ CREATE TABLE IF NOT EXISTS work (       -- work of lambdas, as in `Work`
 ) WITHOUT ROWID;
 """
 
+MATERIALIZATIONS = """
+CREATE TABLE IF NOT EXISTS materialization (    -- as in `MaterializationRecord`
+    task TEXT PRIMARY KEY,
+    restart TEXT NOT NULL,              -- JSON of the last reset; empty without one
+    refills TEXT NOT NULL               -- JSON: timestamp up to which a refilled binding must be stored, by state key
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS shard_data ( -- data of shards of materializations, as in `ShardData`
+    task TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    flow TEXT NOT NULL,                 -- checkpoint of an endpoint that stores none; empty for other endpoints
+    driver TEXT NOT NULL,               -- JSON of the connector's state; empty without one
+    PRIMARY KEY (task, number)
+) WITHOUT ROWID;
+"""
+
 SQL_CATALOG = """
 CREATE TABLE item (                     -- items of SQL: tables, sources, views and indexes
     id INTEGER PRIMARY KEY,             -- that of the table, for an item with rows
@@ -350,8 +365,21 @@ CREATE TEMP VIEW size AS
 }
 """Substitutes for tables that a database lacks if an older release of this format wrote it, and it only can be read."""
 
-LATEST = PAST + INGESTIONS + FOLLOWED + VERSIONS + QUARANTINE + CHAINS + COUNTERS + LOCATION + WORK + _INDEXES
-"""Tables of format 12 that its first databases lack; they also lack the column of `HOME`, and `SIZES`."""
+LATEST = (
+    PAST
+    + INGESTIONS
+    + FOLLOWED
+    + VERSIONS
+    + QUARANTINE
+    + CHAINS
+    + COUNTERS
+    + LOCATION
+    + WORK
+    + MATERIALIZATIONS
+    + _INDEXES
+)
+"""Tables of formats 12 and 13 that the first databases of format 12 lack; they also lack the column of `HOME`, and
+`SIZES`."""
 
-UPGRADES = {9: _IDENTITY, 10: _RELATIONS + SQL_CATALOG, 11: LATEST}
+UPGRADES = {9: _IDENTITY, 10: _RELATIONS + SQL_CATALOG, 11: LATEST, 12: LATEST}
 """Statements that upgrade a database to the next format, by its present format."""

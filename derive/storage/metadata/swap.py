@@ -34,6 +34,7 @@ from derive.storage.metadata.collection import (
     new_identifier,
     upper_of,
 )
+from derive.storage.metadata.materializations import read_record, write_refills, write_restart
 from derive.storage.metadata.quarantine import internal_collections
 from derive.storage.metadata.tasks import epoch_of, forget_past, forget_task, insert_definition, read_task, rewind_task
 from derive.storage.metadata.transaction import Transaction
@@ -135,7 +136,10 @@ def find_meeting(db: Transaction, shadows: Sequence[Shadow]) -> Meeting:
 
 
 def swap_shadows(
-    db: Transaction, definitions: Mapping[str, Definition], restarts: Mapping[str, Collection[str]]
+    db: Transaction,
+    definitions: Mapping[str, Definition],
+    restarts: Mapping[str, Collection[str]],
+    resets: Mapping[str, str],
 ) -> int | None:
     """Replace the live derivations of the present group by their shadows.
 
@@ -143,6 +147,7 @@ def swap_shadows(
         db: a write transaction.
         definitions: definition that each member's shadow has run, by the name of the derivation.
         restarts: bindings that start over because they read the group, as state keys by materialization.
+        resets: JSON of the reset of each of these materializations, by name.
 
     Returns:
         The timestamp of the swap; None if the group is not ready, or has changed.
@@ -169,6 +174,8 @@ def swap_shadows(
     for name, keys in restarts.items():
         rewind_task(db, name, keys)
         rewind_inputs(db, name, keys)
+    for name, reset in resets.items():
+        write_restart(db, name, reset)
     return meeting.at
 
 
@@ -329,12 +336,17 @@ def note_shadow_error(db: Transaction, task: str, error: FlowError | None) -> No
 def swap_binding_shadow(db: Transaction, task: str) -> bool:
     """End the shadows of a materialization by the decision to swap; return whether there were shadows.
 
-    Nothing is decided while a shadow is behind its live binding, has failed, or waits for a person.
+    Nothing is decided while a shadow is behind its live binding, has failed, or waits for a person. From the decision
+    on, the shadows are refills that have yet to replace the former rows.
     """
     shadow = next((one for one in read_binding_shadows(db) if one.task == task), None)
     if shadow is None or shadow.is_held or shadow.error or behind(db, shadow):
         return False
     db.execute("DELETE FROM shadow_binding WHERE task = ?", (task,))
+    state = read_task(db, task)
+    positions = state.positions if state else {}
+    limits = {key: positions[live] for key, live in shadow.keys.items() if live in positions}
+    write_refills(db, task, {**read_record(db, task).refills, **limits})
     return True
 
 

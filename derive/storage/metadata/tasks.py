@@ -19,17 +19,28 @@ import orjson
 
 from derive.errors import FrontierError
 from derive.protocol.definition_text import Definition
-from derive.storage.capability.table import downgrade_inputs, downgrade_run, release_run, rename_inputs, require_run
+from derive.storage.capability.table import (
+    downgrade_inputs,
+    downgrade_run,
+    epochs_of,
+    release_run,
+    rename_inputs,
+    require_run,
+    rewind_inputs,
+)
 from derive.storage.metadata.chain import move_chains, read_chains, replace_chains
-from derive.storage.metadata.collection import advance_upper, upper_of
+from derive.storage.metadata.collection import advance_upper, empty_collection, upper_of
 from derive.storage.metadata.descriptions import (
     CollectionUpdate,
     Derived,
     Divided,
     Edit,
     Edited,
+    Kept,
     PastPart,
+    Refilling,
     Renamed,
+    ResetTask,
     Stopped,
     TaskCommit,
     TaskMove,
@@ -37,6 +48,14 @@ from derive.storage.metadata.descriptions import (
     TaskState,
     Work,
 )
+from derive.storage.metadata.materializations import (
+    forget_progress,
+    replace_kept,
+    write_kept,
+    write_refills,
+    write_restart,
+)
+from derive.storage.metadata.quarantine import internal_collections
 from derive.storage.metadata.segment import insert_segments
 from derive.storage.metadata.transaction import Transaction, insert_rows
 from derive.time.positions import Place
@@ -259,12 +278,17 @@ def write_note(db: Transaction, name: str, note: TaskNote) -> None:
         case Renamed(keys):
             end_part(db, name)
             _rename(db, name, keys)
-        case Divided(shards, tokens, chains):
+        case Divided(shards, tokens, chains, kept):
             db.execute("UPDATE task SET shards = ? WHERE name = ?", (shards, name))
             db.execute("DELETE FROM shard WHERE task = ?", (name,))
             rows = [(name, number, token) for number, token in tokens.items()]
             insert_rows(db, "shard", rows)
             replace_chains(db, name, chains)
+            replace_kept(db, name, kept)
+        case Refilling(limits):
+            write_refills(db, name, limits)
+        case Kept(data):
+            write_kept(db, name, data)
 
 
 def _rename(db: Transaction, name: str, keys: Mapping[str, str]) -> None:
@@ -303,6 +327,7 @@ def forget_task(db: Transaction, name: str) -> None:
     db.execute("DELETE FROM shard WHERE task = ?", (name,))
     db.execute("DELETE FROM work WHERE task = ?", (name,))
     replace_chains(db, name, {})
+    forget_progress(db, name)
     forget_past(db, name)
     db.execute("DELETE FROM task WHERE name = ?", (name,))
     db.execute("INSERT INTO task (name, shards, positions, epoch) VALUES (?, 0, '{}', ?)", (name, epoch + 1))
@@ -312,6 +337,35 @@ def forget_task(db: Transaction, name: str) -> None:
         "UPDATE task SET epoch = ? WHERE name > ? AND name < ? AND epoch < ?",
         (epoch + 1, f"{name}@", f"{name}A", epoch + 1),
     )
+
+
+def reset_tasks(
+    db: Transaction, names: Sequence[str], parts: Mapping[str, Collection[str]], restarts: Mapping[str, str]
+) -> dict[str, ResetTask]:
+    """Delete the derived data and the progress of tasks, and the progress of some inputs of other tasks.
+
+    Args:
+        db: a write transaction.
+        names: names of the tasks.
+        parts: for other tasks (by name), the state keys of the inputs that begin again.
+        restarts: JSON of the reset of each materialization among the tasks, by name.
+
+    Returns:
+        The tasks of `names` that had ever run, by name.
+    """
+    folders = {name: folder for name in names if (folder := folder_of_task(db, name)) is not None}
+    for name in names:
+        for collection in (name, *internal_collections(db, name)):
+            empty_collection(db, collection)
+        forget_task(db, name)
+    for name in names:
+        rewind_inputs(db, name)
+    for name, keys in parts.items():
+        rewind_task(db, name, keys)
+        rewind_inputs(db, name, keys)
+    for name, restart in restarts.items():
+        write_restart(db, name, restart)
+    return {name: ResetTask(epoch, folders.get(name, name)) for name, epoch in epochs_of(db, names).items()}
 
 
 def rewind_task(db: Transaction, name: str, keys: Collection[str]) -> None:
@@ -358,6 +412,7 @@ def advance_task(db: Transaction, name: str, commit: TaskCommit, progress: tuple
     insert_rows(db, "shard", tokens, "ON CONFLICT (task, number) DO UPDATE SET token = excluded.token")
     _add_work(db, name, commit.work)
     move_chains(db, name, commit.chains)
+    write_kept(db, name, commit.kept)
     downgrade_inputs(db, name, commit.needs, may_step_back=commit.may_step_back)
 
 
