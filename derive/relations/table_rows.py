@@ -38,6 +38,8 @@ _SINGLE = frozenset({-1, 1})
 
 _INTEGERS = (Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.MZ_TIMESTAMP)
 
+_TEXTS = frozenset({str, type(None)})
+
 _UNCHANGED: dict[Type, frozenset[type]] = {
     **dict.fromkeys(_INTEGERS, frozenset({int, type(None)})),
     Type.TEXT: frozenset({str, type(None)}),
@@ -198,9 +200,13 @@ class TableRows:
             values: values, with None for a missing one; with `MISSING` for a missing one of a `jsonb` column, where
                 None is a value.
         """
-        if set(map(type, values)) <= self._unchanged[index]:
+        kinds = set(map(type, values))
+        if kinds <= self._unchanged[index]:
             return values
         convert, absent = self._of_json[index], self._absent[index]
+        if kinds <= _TEXTS:  # columns repeat their texts
+            known = {value: None if value is absent else convert(value) for value in set(values)}
+            return list(map(known.__getitem__, values))
         return [None if value is absent else convert(value) for value in values]
 
 
@@ -267,11 +273,15 @@ def _of_json(kind: Type) -> Callable[[Any], Datum]:
 
 
 _MOST_CACHED, _MOST_CHARACTERS = 50_000, 40
+_FAST = frozenset({Type.NUMERIC, Type.DATE, Type.TIMESTAMP, Type.TIMESTAMPTZ})
+"""Types whose texts are converted faster than many texts are found in a cache."""
 
 
 @cache
 def _of_text(kind: Type) -> Callable[[str], Datum]:
-    """Return the function from a text to its datum; it caches short texts, because columns repeat them."""
+    """Return the function from a text to its datum; it may cache short texts, because columns repeat them."""
+    if kind in _FAST:
+        return partial(datum_of_text, kind)
     cached = lru_cache(_MOST_CACHED)(lambda text: datum_of_text(kind, text))
     return lambda text: cached(text) if len(text) <= _MOST_CHARACTERS else datum_of_text(kind, text)
 

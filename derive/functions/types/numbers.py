@@ -113,6 +113,24 @@ def numeric_of_int(number: int) -> bytes:
     return _encoded(number < 0, len(digits) - 1, digits.rstrip("0"))
 
 
+def numeric_of_plain(text: str) -> bytes | None:
+    """Return the datum of a text of decimal digits, perhaps with a sign and a point; None for other and long texts.
+
+    Most texts are plain, and are converted in a fraction of the time.
+    """
+    magnitude = text[1:] if text[:1] == "-" else text
+    whole, _, fraction = magnitude.partition(".")
+    if not (len(text) <= _SHORT and text.isascii() and whole.isdigit() and (fraction or "0").isdigit()):
+        return None
+    digits = (whole + fraction).lstrip("0")
+    if not digits:
+        return _ZERO
+    prefix = _PREFIXES[len(digits) - len(fraction) - 1]
+    if magnitude is text:
+        return prefix + digits.rstrip("0").encode()
+    return _NEGATIVE + (prefix[1:] + digits.rstrip("0").encode()).translate(_COMPLEMENT) + b"\xff"
+
+
 def numeric_of(number: Decimal, *, is_limited: bool = True) -> bytes:
     """Return the datum of a number; excess digits after the decimal point are rounded away.
 

@@ -284,7 +284,7 @@ INFOS: Mapping[Type, TypeInfo] = {
         "numeric",
         -1,
         "N",
-        lambda text: numbers.numeric_of(formats.numeric_of_text(text)),
+        lambda text: numbers.numeric_of_plain(text) or numbers.numeric_of(formats.numeric_of_text(text)),
         lambda datum: numbers.text_of_numeric(numbers.decimal_of(datum)),
         formats.numeric_of_binary,
         formats.binary_of_numeric,
