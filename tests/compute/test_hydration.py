@@ -27,7 +27,7 @@ from relations_sample import ORDERS, aggregate, call, column, number, shown
 from derive.algebra.expression import Column
 from derive.algebra.relation import Distinct, Get, Join, Project, Reduce, Relation, UnionAll
 from derive.algebra.types import Row, Type
-from derive.compute.dataflow import hydration, staging
+from derive.compute.dataflow import dataflows, hydration, staging
 from derive.compute.dataflow.staging import Order, Staged, carry_out
 from derive.compute.instance import Instance
 from derive.compute.oneshot import evaluate
@@ -257,6 +257,26 @@ def test_other_views_advance_during_a_hydration() -> None:
     until(instance, lambda: instance.frontiers(9)[1] == instance.frontiers(10)[1] == 8)
     assert rows_of(instance, Get(9, COUNTS.types))["customer 0", 428] == 1
     assert sum(rows_of(instance, Get(10, ORDERS.types)).values()) == 2_999
+    instance.close()
+
+
+def test_other_views_advance_between_the_begins_of_small_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each begin takes longer than others wait, so each step begins one view, and then others have their turn."""
+    monkeypatch.setattr(dataflows, "_BEGINNING_SECONDS", 0.0)
+    orders, few = many(), Changing((Type.BIGINT,))
+    few.seal(2)
+    instance = Instance()
+    instance.maintain(20, Get(2, few.types), 1, {2: few.since(1)})
+    instance.step()
+    for identifier in (9, 10, 11):
+        instance.maintain(identifier, COUNTS, 4, {1: orders.movable(4)})
+    begun = []
+    for _ in range(3):
+        few.seal(few.frontier + 1)
+        assert instance.step()
+        assert instance.frontiers(20)[1] == few.frontier
+        begun.append([is_known(instance, identifier) for identifier in (9, 10, 11)])
+    assert begun == [[True, False, False], [True, True, False], [True, True, True]]
     instance.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time as clock
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,8 @@ from derive.time import END_OF_TIME
 
 MOST_UPDATES = 20_000
 """Approximate number of updates after which a transaction ends."""
+_BEGINNING_SECONDS = 0.05
+"""Seconds after which no further dataflow begins before other dataflows advance."""
 
 
 class GroupFailures:
@@ -194,11 +197,10 @@ class Dataflows:
     def step(self) -> bool:
         """Start requested dataflows, and advance groups; return whether more work can be done now."""
         happened = self._hydrations.step(self._hydrated, self._fail, self._refilled)
-        large: dict[GlobalId, int] = {}
-        for identifier, request in list(self.requests.items()):
-            happened |= self._fulfil(identifier, request, large)
+        large = self._large()
         while large and self._hydrations.is_free() and self._hydrate(large):
             happened = True
+        happened |= self._begin_small()
         went_on = False
         for group in list(self._groups.values()):
             went_on |= self._failures.advance(group)
@@ -317,26 +319,50 @@ class Dataflows:
                 sources |= self.maintained[identifier].group.sources
         return frozenset(sources)
 
-    def _fulfil(self, identifier: GlobalId, request: DataflowRequest, large: dict[GlobalId, int]) -> bool:
-        """Start a requested dataflow if its inputs are ready; return whether it has started or failed.
+    def _large(self) -> dict[GlobalId, int]:
+        """Return the large dataflows whose inputs are ready, with the times of their first rows."""
+        times = ((identifier, self._time_of(identifier, is_large=True)) for identifier in list(self.requests))
+        return {identifier: time for identifier, time in times if time is not None}
 
-        A dataflow of many rows is added to `large`, with the time of its first rows.
-        """
-        upstream = [self.maintained.get(read) for read in request.reads if read not in request.inputs]
-        if None in upstream or self._hydrations.begins(identifier):
-            return False
-        known = [dataflow for dataflow in upstream if dataflow is not None]
-        sources = self._sources(request)
-        time = max([request.as_of, *(dataflow.since for dataflow in known)])
-        is_large = None
+    def _time_of(self, identifier: GlobalId, *, is_large: bool) -> int | None:
+        """Return the time of a dataflow's first rows; None if it is not ready, or not as large as asked for."""
+        request = self.requests[identifier]
+        upstream = self._upstream(request)
+        if upstream is None or self._hydrations.begins(identifier):
+            return None
+        time = max([request.as_of, *(dataflow.since for dataflow in upstream)])
         try:
-            is_large = self._is_large(identifier, request, time)
+            return time if self._is_large(identifier, request, time) is is_large else None
         except FlowError as failure:  # perhaps a collection was reset
             self._fail(identifier, failure)
-        if is_large or is_large is None:
-            if is_large:
-                large[identifier] = time
-            return False
+        return None
+
+    def _upstream(self, request: DataflowRequest) -> list[Dataflow] | None:
+        """Return the dataflows that a requested dataflow reads; None if one of them has not begun."""
+        upstream = [self.maintained.get(read) for read in request.reads if read not in request.inputs]
+        known = [dataflow for dataflow in upstream if dataflow is not None]
+        return known if len(known) == len(upstream) else None
+
+    def _begin_small(self) -> bool:
+        """Start dataflows of few rows, as long as other dataflows can wait; return whether one has started or failed.
+
+        A dataflow may read one that has just started.
+        """
+        happened, deadline = False, clock.monotonic() + _BEGINNING_SECONDS
+        for identifier in list(self.requests):
+            time = self._time_of(identifier, is_large=False)
+            if time is None:
+                continue
+            happened |= self._fulfil(identifier, self.requests[identifier], time)
+            if clock.monotonic() > deadline:
+                break
+        return happened
+
+    def _fulfil(self, identifier: GlobalId, request: DataflowRequest, time: int) -> bool:
+        """Start a dataflow of few rows; return whether it has started or failed."""
+        known = self._upstream(request)
+        assert known is not None
+        sources = self._sources(request)
         group = self._group_for(sources, known)
         if group is not None:
             # A failed group that resumes later would process times again that the first rows of the new dataflow
