@@ -20,6 +20,7 @@ from derive.algebra.expression import Column
 from derive.algebra.relation import Get, Project, Reduce
 from derive.algebra.types import Row, Type
 from derive.compute.instance import Instance, Updates
+from derive.compute.replica import writeback
 from derive.compute.replica.writeback import Writeback
 from derive.contents.rows import table_at
 from derive.errors import FrontierError, ViewError
@@ -152,8 +153,12 @@ class Written:
 @settings(max_examples=2 * EXAMPLES, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_two_replicas_write_the_rows_of_a_view_for_every_time(seed: int) -> None:
-    """Two replicas write at once, restart from any time on, and what they have written is compacted."""
-    with TemporaryDirectory() as folder:
+    """Two replicas write at once, restart from any time on, and what they have written is compacted.
+
+    First rows are written as rows, or as columns.
+    """
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writeback, "BULK_ROWS", 1 + seed % 2)
         written = Written(seed, Path(folder))
         for _ in range(10):
             choice = written.random.random()

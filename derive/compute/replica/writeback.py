@@ -22,10 +22,11 @@ from derive.compute.replica.isolation import Instances
 from derive.contents.rows import last_rows
 from derive.errors import FlowError
 from derive.relations.columns import columns_of
-from derive.relations.table_rows import TableRows
+from derive.relations.table_rows import TableRows, rows_of
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
-from derive.storage.table_types import ErrorUpdate, RowUpdate, Table, TableUpdate
+from derive.storage.table_types import BulkChanges, ErrorUpdate, RowUpdate, Table, TableUpdate
+from derive.storage.tables import BULK_ROWS
 from derive.time import END_OF_TIME, FOREVER
 
 _PATIENCE_SECONDS = 0.1
@@ -130,7 +131,8 @@ class Writeback:
         """Return the update of a view, or None; and, if errors remain at its end, the first time of unwritten rows.
 
         If the first time of unwritten rows is unknown, or the instance knows the view only from a later time on, the
-        update is the difference from the last written rows.
+        update is the difference from the last written rows. An update of many rows has only one time, because columns
+        are written faster than rows; the next update has the later times.
         """
         table = self._store.tables.table(identifier)
         since, upper = instance.frontiers(identifier)
@@ -141,16 +143,19 @@ class Writeback:
         stored = self._store.tables.errors(identifier)
         updates = instance.updates(identifier, begin, upper)
         gaps = list(_gaps(updates.errors, upper))
+        known_from = begin if begin > table.upper else None  # the rows before this time were not computed
         unwritten = self._unwritten(table, has_errors=bool(stored))
         if unwritten is not None and unwritten > updates.since:
             changes = updates.rows if unwritten == begin else instance.updates(identifier, unwritten, upper).rows
         else:
             time = gaps[0][1] if gaps and gaps[0][0] == begin else begin
-            changes = [(time, row, diff) for row, diff in self._difference(instance, table, time, upper)]
+            difference = self._difference(instance, table, time, upper)
+            if not (stored or gaps) and (bulk := _bulk(table, difference)):
+                return TableUpdate(identifier, table.upper, begin + 1, since=known_from, bulk=bulk), None
+            changes = [(time, row, diff) for row, diff in difference]
             changes += [update for update in updates.rows if update[0] > time]
         rows = _row_updates(table, _outside(changes, begin, gaps, upper))
         errors = _error_updates(begin, stored, updates.errors)
-        known_from = begin if begin > table.upper else None  # the rows before this time were not computed
         update = TableUpdate(identifier, table.upper, upper, tuple(rows), tuple(errors), known_from)
         if not gaps or gaps[-1][1] < upper:
             return update, None
@@ -233,6 +238,13 @@ def _outside(changes: Sequence[_Update], begin: int, gaps: Sequence[_Gap], upper
             written = rest[0][1]
         sums.setdefault(written, Counter())[row] += diff
     return [(time, row, diff) for time, counts in sums.items() if time < upper for row, diff in counts.items() if diff]
+
+
+def _bulk(table: Table, difference: Sequence[tuple[Row, int]]) -> BulkChanges | None:
+    """Return many changes of rows as columns; None for few changes, or rows that are repeated."""
+    if len(difference) < BULK_ROWS:
+        return None
+    return rows_of(table).bulk([row for row, _ in difference], [diff for _, diff in difference])
 
 
 def _row_updates(table: Table, updates: Sequence[_Update]) -> list[RowUpdate]:
