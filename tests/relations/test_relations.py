@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from derive.algebra.bounds import ColumnBounds
 from derive.algebra.types import ARRAYS, CATALOG_TYPES, Row, Type
 from derive.catalog import load
-from derive.contents.inputs import TableInput, relation_input
+from derive.contents.inputs import SharedPolls, TableInput, relation_input
 from derive.contents.reduced_input import ReducedInput
 from derive.contents.rows import contents_at
 from derive.errors import FencedError, FrontierError, SqlError
@@ -396,6 +396,26 @@ def test_table_is_an_input_of_a_dataflow(store: Store) -> None:
 
         assert source.poll() == (BASE + 5, [(BASE + 2, (1,), -1), (BASE + 4, (2,), 1)])
         assert source.poll() == (BASE + 5, [])
+
+
+def test_inputs_of_a_table_share_their_polls_within_a_turn(store: Store) -> None:
+    table = store.tables.create("sql/public/t", COLUMNS[:1])
+    rows, polls = TableRows(table), SharedPolls(store)
+    store.tables.append(BASE + 1, {table.id: rows.changes([((1,), 1)])})
+    with ExitStack() as stack:
+        first, second, late = (
+            stack.enter_context(closing(relation_input(store, table, BASE + 1 + since, polls))) for since in (0, 0, -1)
+        )
+        store.tables.append(BASE + 2, {table.id: rows.changes([((2,), 1)])})
+        polls.begin_turn()
+        answer = first.poll()
+        store.tables.append(BASE + 3, {table.id: rows.changes([((3,), 1)])})
+
+        assert answer == (BASE + 3, [(BASE + 2, (2,), 1)])
+        assert second.poll()[1] is answer[1]
+        assert late.poll()[1] == [(BASE + 1, (1,), 1), (BASE + 2, (2,), 1), (BASE + 3, (3,), 1)]
+        polls.begin_turn()
+        assert [source.poll() for source in (first, second)] == [(BASE + 4, [(BASE + 3, (3,), 1)])] * 2
 
 
 JSON_VALUES = st.recursive(

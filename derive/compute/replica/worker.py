@@ -32,7 +32,7 @@ from derive.compute.protocol.transport import (
 from derive.compute.replica.reconciler import Reconciler
 from derive.compute.replica.session import Identity
 from derive.compute.replica.writeback import Writeback
-from derive.contents.inputs import relation_input
+from derive.contents.inputs import SharedPolls, relation_input
 from derive.durable import make_folders
 from derive.errors import BusyError, FencedError, FlowError, UsageError
 from derive.event_loop import Handover, new_event_loop
@@ -131,6 +131,7 @@ class Worker:
         self._store, self._report = store, report
         self._pool = ThreadPoolExecutor(_MOST_THREADS, "flowctl-compute")
         self._writeback = Writeback(store)
+        self._polls = SharedPolls(store)
         self.reconciler = Reconciler(
             Instance(folder, is_limited=True),
             self._open,
@@ -162,7 +163,9 @@ class Worker:
                 known = self._store.collection(name)
                 if known is None or known.upper <= as_of:
                     raise FencedError(f"'{name}' was reset: its contents at {as_of} are no longer known")
-                inputs[source.id] = relation_input(self._store, replace(source.source, name=source.name), as_of)
+                inputs[source.id] = relation_input(
+                    self._store, replace(source.source, name=source.name), as_of, self._polls
+                )
         except BaseException:
             for opened in inputs.values():
                 opened.close()
@@ -174,6 +177,7 @@ class Worker:
         while not self._closed.is_set():
             try:
                 mark = self._store.changes.mark()
+                self._polls.begin_turn()
                 has_more = self.reconciler.work()
                 if failures:
                     failures = 0
