@@ -277,7 +277,9 @@ class Coordinator:
         """Read the current names."""
         if self.store.sql_catalog.version() != self.objects.version:
             version, stored = self.store.sql_catalog.read()
-            self.objects = stored_objects(version, stored, self.store.tables, self._flow)
+            objects = stored_objects(version, stored, self.store.tables, self._flow)
+            objects.inherit(self.objects)
+            self.objects = objects
             if self.ownership.is_held:
                 self.source_feeder.reconcile(self.objects.items)
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql_world import Client
 
+from derive.algebra.relation import Relation
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed, cached_by_text
 from derive.sql.coordinator import Coordinator
 
@@ -38,6 +39,22 @@ async def test_ddl_transaction_keeps_plans_of_other_sessions(coordinator: Coordi
         plans.append([(await client.session.prepare(text, ())).plan for client in (defining, other, third)])
     assert all(now is then for row in plans for now, then in zip(row, before, strict=True))
     assert await defining.fails("SELECT * FROM c") == "42P01"
+
+
+async def test_view_is_planned_again_only_after_a_change_of_what_it_reads(coordinator: Coordinator) -> None:
+    client = Client(coordinator)
+    await client.script("CREATE TABLE a (id int); CREATE TABLE b (id int); CREATE VIEW of_a AS SELECT id FROM a")
+    await client.script("CREATE VIEW over AS SELECT id FROM of_a; CREATE VIEW of_b AS SELECT id FROM b")
+
+    def planned() -> dict[str, Relation]:
+        objects = coordinator.objects
+        return {item.name: objects.meaning(item) for item in objects.items.values() if item.definition}
+
+    before = planned()
+    await client("CREATE TABLE c (id int)")
+    assert all(relation is before[name] for name, relation in planned().items())
+    await client("ALTER TABLE a RENAME TO d")
+    assert {name for name, relation in planned().items() if relation is before[name]} == {"of_b"}
 
 
 async def test_frequent_statements_stay_planned(coordinator: Coordinator) -> None:

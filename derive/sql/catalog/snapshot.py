@@ -411,6 +411,21 @@ class Objects:
             self._views[item.id] = of_read(view.relation)
         return self._views[item.id]
 
+    def inherit(self, before: Objects) -> None:
+        """Take the definitions of views from an earlier snapshot, as far as all that they read is unchanged."""
+        same: dict[GlobalId, bool] = {}
+
+        def is_same(identifier: GlobalId) -> bool:
+            if identifier not in same:
+                same[identifier] = identifier in self.collections
+                item = self.items.get(identifier)
+                if item is not None and item == before.items.get(identifier):
+                    same[identifier] = all(map(is_same, item.bindings.values()))
+            return same[identifier]
+
+        if self.collections == before.collections:
+            self._views |= {id_: relation for id_, relation in before._views.copy().items() if is_same(id_)}
+
     def are_timed(self, ids: Collection[GlobalId]) -> bool:
         """Return whether rows of some relations depend on the time of the read, directly or through views."""
         return any(self._is_timed(item) for id_ in ids if (item := self.items.get(id_)) and item.definition is not None)
