@@ -119,10 +119,10 @@ def numeric_of_plain(text: str) -> bytes | None:
     Most texts are plain, and are converted in a fraction of the time.
     """
     magnitude = text[1:] if text[:1] == "-" else text
-    whole, _, fraction = magnitude.partition(".")
-    if not (len(text) <= _SHORT and text.isascii() and whole.isdigit() and (fraction or "0").isdigit()):
+    integer, _, fraction = magnitude.partition(".")
+    if not (len(text) <= _SHORT and text.isascii() and integer.isdigit() and (fraction or "0").isdigit()):
         return None
-    digits = (whole + fraction).lstrip("0")
+    digits = (integer + fraction).lstrip("0")
     if not digits:
         return _ZERO
     prefix = _PREFIXES[len(digits) - len(fraction) - 1]

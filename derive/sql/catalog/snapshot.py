@@ -11,16 +11,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 
-from derive.algebra.expression import Call, Column, Expression, Literal
+from derive.algebra.expression import Call, Expression, Literal
 from derive.algebra.relation import Constant, Get, GlobalId, Project, Relation
 from derive.algebra.rewrite import mentions, with_gets
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.registry import resolve_function
 from derive.functions.scalar.text import quoted_name
-from derive.plural import counted
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.relations.columns import columns_of
+from derive.sql.catalog.fit import as_recorded, disagreement, relation_of_source, require_compatible
 from derive.sql.catalog.items import (
     FIRST_HASHED,
     PROVISIONAL,
@@ -46,7 +46,7 @@ from derive.sql.planner.interfaces import (
     Names,
     RelationKind,
 )
-from derive.sql.planner.plan import PlannedView, plan_view
+from derive.sql.planner.plan import plan_view
 from derive.sql.planner.planned import is_read_time, of_read
 from derive.storage.metadata.definitions import StoredItem
 from derive.storage.tables import Tables
@@ -55,88 +55,6 @@ from derive.storage.tables import Tables
 def is_temporary(schema: str) -> bool:
     """Return whether a schema is that of a session's temporary relations."""
     return schema.startswith(TEMPORARY)
-
-
-def require_compatible(item: Item, view: PlannedView) -> None:
-    """Check that a view still has the columns of its creation.
-
-    Raises:
-        SqlError: a relation that the view reads was changed.
-    """
-    if len(view.columns) != len(item.columns):
-        reason = f"it would have {counted(len(view.columns), 'column')}, and it was created with {len(item.columns)}"
-        raise disagreement(item, "0A000", reason, tuple(item.bindings))
-    for column, now in zip(item.columns, view.columns, strict=True):
-        if column.type is not now.type:
-            raise disagreement(item, "0A000", _changed(column, now.type), tuple(item.bindings))
-
-
-def as_recorded(collection: NamedRelation, columns: Sequence[str]) -> NamedRelation:
-    """Return a collection or table restricted to the recorded columns that still exist.
-
-    Args:
-        collection: the current collection or table.
-        columns: names of the recorded columns.
-    """
-    names = [column.name for column in collection.columns]
-    indexes = [names.index(name) for name in columns if name in names]
-    if indexes == list(range(len(names))):
-        return collection
-    kept = tuple(collection.columns[index] for index in indexes)
-    return replace(collection, columns=kept, definition=_picked(collection, indexes))
-
-
-def _picked(collection: NamedRelation, indexes: Sequence[int]) -> Relation:
-    types = tuple(column.type for column in collection.columns)
-    return Project(collection.relation, tuple(Column(index, types[index]) for index in indexes))
-
-
-def relation_of_source(item: Item, collection: NamedRelation | None) -> Relation:
-    """Return the rows of a source over a collection, with the columns of the source.
-
-    Args:
-        item: the source.
-        collection: the current collection; None if the catalog has none.
-
-    Raises:
-        SqlError: the collection no longer has these columns.
-    """
-    if collection is None:
-        raise disagreement(item, "42P01", f'collection "{item.origin["collection"]}" is no longer in the catalog')
-    for column in item.columns:
-        _require_column(item, column, collection)
-    return as_recorded(collection, [column.name for column in item.columns]).relation
-
-
-def _require_column(item: Item, column: NamedColumn, collection: NamedRelation) -> None:
-    for now in collection.columns:
-        if now.name == column.name:
-            if now.type is not column.type:
-                raise disagreement(item, "0A000", _changed(column, now.type))
-            return
-    raise disagreement(item, "42703", f'collection "{collection.name}" no longer has the column "{column.name}"')
-
-
-def _changed(column: NamedColumn, now: Type) -> str:
-    return f'column "{column.name}" would be {now.value}, and was {column.type.value} when it was created'
-
-
-def disagreement(item: Item, sqlstate: str, reason: str, reads: Sequence[str] = ()) -> SqlError:
-    """Return the error of a view or source that no longer fits the relations that it reads.
-
-    Args:
-        item: the view or source.
-        sqlstate: SQLSTATE of the error.
-        reason: why the item does not fit.
-        reads: names of the relations that the item reads.
-    """
-    kind = item.kind.value
-    return SqlError(
-        sqlstate,
-        f'{kind} "{item.name}" no longer fits its inputs: {reason}',
-        detail=f"It reads {', '.join(sorted(reads))}." if reads else None,
-        hint=f"DROP {kind.upper()} and CREATE it again, or change the collection back in the catalog, flow.yaml",
-    )
 
 
 PUBLIC = "public"
