@@ -108,6 +108,18 @@ def test_table_rows_are_documents_and_deleted_rows_have_a_marker(world: World) -
     assert told == [(1, None), (2, None), (1, None), (2, "d")]
 
 
+def test_deleted_rows_have_a_marker_in_files_that_a_run_has_merged(world: World) -> None:
+    """A run merges files by the schema of the catalog, so they have a column of the marker, in which it is missing."""
+    table = world.store.tables.create(ORDERS, COLUMNS)
+    append(world, table, ((1, 2.5), 1), ((2, 4.0), 1))
+    world.store.tables.flush()
+    append(world, table, ((1, 2.5), -1))
+    compact(world.store, world.catalog.collections[ORDERS], grace=0)
+    world.step()
+
+    assert reduced(world, "t/amounts") == [{"id": 1, "amount": 0.0}, {"id": 2, "amount": 4.0}]
+
+
 def texts(world: World, name: str) -> list[str]:
     return [text for _, _, _, text in world.rows(name)]
 

@@ -181,6 +181,8 @@ class SelectedColumns:
         self._codes = list(orjson.loads((file.metadata.metadata or {}).get(POINTERS, b"{}")).items())
         self._names = [column.name for column in self._columns if column is not None]
         self._has_columns = all(column is None or self._has(column) for column in self._columns)
+        told = selection.marks_deletions and any(column and _is_marker(column) for column in self._columns)
+        self._tells_deletions = told
         schemas = selection.schemas
         self._is_unchecked = schemas is not None and validated_against(file) != schemas[index]
 
@@ -208,13 +210,15 @@ class SelectedColumns:
         return table.append_column(UNCHECKED, pa.repeat(pa.scalar(self._is_unchecked), table.num_rows))
 
     def _with_fields(self, number: int, clock_begin: int, clock_end: int, mask: pa.ChunkedArray | None) -> pa.Table:
-        names = self._names if self._has_columns else []
+        # A marked document has a value that the columns of the file lack.
+        has_columns = self._has_columns and not (self._tells_deletions and self._has_deletions(number))
+        names = self._names if has_columns else []
         if names and not self._is_exact(number):
             names = [*names, EXACT]
         all_texts = self._selection.has_documents or self._is_unchecked
-        has_texts = all_texts or not self._has_columns
+        has_texts = all_texts or not has_columns
         stored = self._rows(number, [*_BESIDE, *names, *([DOC] if has_texts else [])], clock_begin, clock_end, mask)
-        arrays, codes = (self._held if self._has_columns else self._made)(stored)
+        arrays, codes = (self._held if has_columns else self._made)(stored)
         if all_texts:
             texts = stored.column(DOC)
         elif (looked := _looked(codes)) is not None:
@@ -247,6 +251,11 @@ class SelectedColumns:
         group = self._file.metadata.row_group(number)
         statistics = group.column(self._schema.get_field_index(EXACT)).statistics
         return statistics is not None and statistics.has_null_count and statistics.null_count == group.num_rows
+
+    def _has_deletions(self, number: int) -> bool:
+        """Return false if statistics prove that no row of a row group is a retraction."""
+        statistics = self._file.metadata.row_group(number).column(self._schema.get_field_index(DIFF)).statistics
+        return statistics is None or not statistics.has_min_max or statistics.min < 0
 
     def _held(self, stored: pa.Table) -> SelectedArrays:
         """Return the columns that the file has."""
@@ -285,6 +294,11 @@ def made_columns(
         for column, kind in zip(columns, kinds, strict=True)
     ]
     return [array for array, _ in made], [codes for _, codes in made]
+
+
+def _is_marker(column: TypedColumn) -> bool:
+    """Return whether the marker of a deletion changes the value of a column."""
+    return f"{column.pointer}/".startswith("/_meta/")
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
