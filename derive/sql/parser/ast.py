@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -530,6 +530,14 @@ class JsonQuery:
     on_error: JsonBehavior | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """An expression that the planner has put in place of a part of the text: a field of a row."""
+
+    expression: Any
+    offset: int
+
+
 SyntaxNode: TypeAlias = (
     NumberLiteral
     | StringLiteral
@@ -559,6 +567,7 @@ SyntaxNode: TypeAlias = (
     | Collation
     | Construct
     | JsonQuery
+    | Resolved
 )
 """An expression."""
 

@@ -418,6 +418,10 @@ class QueryParser:
             return None
         query = self.parse()
         reader.expect_symbol(")")
+        if reader.is_word("search", "cycle"):
+            hint = "Collect the visited rows in an array: SELECT …, path || id FROM … WHERE id <> ALL (path)."
+            message = f"{reader.token.value.upper()} of a recursive query is not supported"
+            raise SqlError("0A000", message, offset=reader.offset, hint=hint)
         return CommonTable(name, columns, query, offset)
 
     def _body(self) -> QueryBody:

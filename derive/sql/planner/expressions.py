@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import cast
 
 from derive.algebra.expression import Call, Case, Column, Expression, Literal, Subquery, SubqueryKind
 from derive.algebra.relation import Aggregate, Constant, Reduce, Relation
@@ -42,6 +43,7 @@ from derive.sql.parser.ast import (
     ParameterReference,
     QualifiedName,
     Quantified,
+    Resolved,
     RowValue,
     ScalarQuery,
     Star,
@@ -58,7 +60,7 @@ from derive.sql.planner.calls import CallPlanner, changes
 from derive.sql.planner.coercion import check_path, folded, is_type, located, modifier_of_type, type_of
 from derive.sql.planner.dependencies import volatile_function
 from derive.sql.planner.equal_values import of_one_type, with_spaces, without_spaces
-from derive.sql.planner.interfaces import Domain, Expressions, NamedColumn, Names, Queries, limited
+from derive.sql.planner.interfaces import Domain, Expressions, NamedColumn, Names, Queries, RowsAs, limited
 from derive.sql.planner.json_queries import JsonQueryPlanner
 from derive.sql.planner.output import start_of
 from derive.sql.planner.predicates import PredicatePlanner
@@ -242,6 +244,8 @@ class ExpressionPlanner:
                 return self._arrays.of_query(node)
             case Construct():
                 return self.plan(node.value)
+            case Resolved(expression):
+                return cast(Expression, expression)
             case JsonQuery():
                 return JsonQueryPlanner(self).plan(node)
         raise SqlError("0A000", "this expression is not supported", offset=node.offset)
@@ -276,7 +280,13 @@ class ExpressionPlanner:
     def _operation(self, node: Operation) -> Expression:
         if any(isinstance(operand, RowValue) for operand in node.operands):
             return self._predicates.rows(node)
-        values = [self.plan(operand) for operand in node.operands]
+        try:
+            values = [self.plan(operand) for operand in node.operands]
+        except SqlError as error:
+            rows = None if error.sqlstate != "0A000" else [row_of(operand, self.frame) for operand in node.operands]
+            if rows is None or not all(rows):
+                raise
+            return self._predicates.records(node.symbol, [row for row in rows if row], node.offset)
         return self.operation(node.symbol, values, [start_of(operand) for operand in node.operands], node.offset)
 
     def _case(self, node: CaseExpression) -> Expression:
@@ -386,9 +396,10 @@ class ExpressionPlanner:
         )
 
     def _subquery(self, node: ScalarQuery | Exists) -> Expression:
-        relation = self.queries.subquery(node.query, self.frame)
         if isinstance(node, Exists):
+            relation = self.queries.plan(node.query, self.frame, rows=RowsAs.COLUMNS).settled()
             return Subquery(SubqueryKind.EXISTS, relation, (), Type.BOOLEAN)
+        relation = self.queries.subquery(node.query, self.frame)
         if node.width > 1:
             return _column_of_row(node, relation)
         if len(relation.types) != 1:

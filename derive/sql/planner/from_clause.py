@@ -61,8 +61,9 @@ from derive.sql.parser.ast import (
     SampledTable,
 )
 from derive.sql.planner.building import columns_of, conjuncts_of, filtered, has_subquery, joined
-from derive.sql.planner.interfaces import EMPTY_FUNCTIONS, FUNCTIONS, NamedRelation, Queries, RelationKind
+from derive.sql.planner.interfaces import EMPTY_FUNCTIONS, FUNCTIONS, NamedRelation, Queries, RelationKind, RowsAs
 from derive.sql.planner.predicates import connected
+from derive.sql.planner.row_columns import shown_names, visible_columns, with_names
 from derive.sql.planner.sampling import sampled
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source, VisibleColumn, VisibleTable
 from derive.sql.planner.set_returning import rows_of_function, rows_side_by_side
@@ -415,7 +416,7 @@ class TablePlanner:
             case RelationReference():
                 return self._relation(item, parent)
             case DerivedTable():
-                body = self._queries.plan(item.query, parent)
+                body = self._queries.plan(item.query, parent, rows=RowsAs.COLUMNS)
                 return visible(body.settled(), body.names, item.alias, None, item.offset)
             case FunctionTable():
                 is_known = not item.call.arguments or item.call.name.name in EMPTY_FUNCTIONS
@@ -449,9 +450,7 @@ class TablePlanner:
         if item.alias is None:
             return source
         names = renamed_columns(tuple(column.name for column in source.columns), item.alias)
-        columns = tuple(
-            VisibleColumn(name, column.expression) for name, column in zip(names, source.columns, strict=True)
-        )
+        columns = tuple(replace(column, name=name) for name, column in zip(names, source.columns, strict=True))
         return Source(source.relation, (VisibleTable(item.alias.name, None, columns),), columns)
 
     def _lateral_join(self, item: JoinedTable, left: Source, table: FromItem, parent: Frame | None) -> Source:
@@ -513,10 +512,9 @@ def _is_lateral(item: FromItem) -> bool:
 def visible(relation: Relation, names: tuple[str, ...], alias: Alias | None, name: str | None, offset: int) -> Source:
     """Return a relation as a source, under its name or an alias."""
     if alias is not None:
-        names = renamed_columns(names, alias)
+        names = with_names(names, renamed_columns(shown_names(names), alias))
         name = alias.name
-    pairs = zip(names, columns_of(relation), strict=True)
-    columns = tuple(VisibleColumn(name, expression) for name, expression in pairs)
+    columns = visible_columns(names, columns_of(relation))
     return Source(relation, (VisibleTable(name, None, columns),), columns)
 
 

@@ -434,6 +434,16 @@ class CommonRelation:
     level: int
 
 
+class RowsAs(Enum):
+    """What becomes of the columns of a query that are rows."""
+
+    REFUSED = "refused"
+    TEXTS = "texts"
+    """Texts, because only the client reads them."""
+    COLUMNS = "columns"
+    """Columns of their fields (`row_columns`)."""
+
+
 class Queries(Protocol):
     """The planner of the queries of one statement.
 
@@ -455,7 +465,9 @@ class Queries(Protocol):
     arguments: Mapping[str, int]
     views: dict[int, tuple[Relation, GlobalId]]
 
-    def plan(self, query: Query, parent: Frame | None, *, keeps_unknown: bool = False) -> Body:
+    def plan(
+        self, query: Query, parent: Frame | None, *, keeps_unknown: bool = False, rows: RowsAs = RowsAs.REFUSED
+    ) -> Body:
         """Plan a query."""
         ...
 

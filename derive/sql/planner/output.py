@@ -41,6 +41,7 @@ from derive.sql.parser.ast import (
     Values,
 )
 from derive.sql.planner.interfaces import Expressions
+from derive.sql.planner.scope import VisibleColumn
 
 UNNAMED = "?column?"
 """The name of a result column without a name."""
@@ -143,6 +144,15 @@ def sorted_by(expression: Expression, item: SortItem) -> Order:
     """Return the order by an expression, with the direction and the place of NULLs."""
     nulls_first = item.is_descending if item.nulls_first is None else item.nulls_first
     return Order(expression, item.is_descending, nulls_first)
+
+
+def sorted_column(column: VisibleColumn, item: SortItem) -> list[Order]:
+    """Return the order by a column; by the fields of a row, after or before which a missing row comes."""
+    if not column.fields:
+        return [sorted_by(column.expression, item)]
+    is_first = sorted_by(column.expression, item).nulls_first
+    fields = (Order(one.expression, item.is_descending, item.is_descending) for one in column.fields)
+    return [Order(column.expression, not is_first, is_first), *fields]
 
 
 def orders_of(items: Sequence[SortItem], expressions: Expressions) -> tuple[Order, ...]:

@@ -18,11 +18,12 @@ from derive.sql.planner.building import columns_of
 from derive.sql.planner.coercion import ParameterTypes
 from derive.sql.planner.dependencies import needs_context, require_small
 from derive.sql.planner.expressions import ExpressionPlanner
-from derive.sql.planner.interfaces import Body, Names, count_of, is_sound
+from derive.sql.planner.interfaces import Body, Names, RowsAs, count_of, is_sound
 from derive.sql.planner.origins import Views, origin_of
 from derive.sql.planner.output import start_of
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, is_of_session
 from derive.sql.planner.queries import QueryPlanner, renamed
+from derive.sql.planner.row_columns import groups_of
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame
 
 
@@ -40,7 +41,7 @@ def plan_query(query: Query, names: Names, types: Sequence[Type | None] = ()) ->
     parameters = ParameterTypes(types)
     try:
         planner = QueryPlanner(names, parameters)
-        body = planner.plan(query, None, has_rows=True)
+        body = planner.plan(query, None, rows=RowsAs.TEXTS)
         return finished(body, parameters.finish(), planner.views)
     except RecursionError:
         raise too_complex() from None
@@ -110,7 +111,7 @@ def plan_view(query: Query, names: Names, columns: tuple[str, ...] = ()) -> Plan
     """
     parameters = ParameterTypes()
     try:
-        body = QueryPlanner(names, parameters).plan(query, None)
+        body = QueryPlanner(names, parameters).plan(query, None, rows=RowsAs.COLUMNS)
     except RecursionError:
         raise too_complex() from None
     if parameters.finish():
@@ -119,6 +120,10 @@ def plan_view(query: Query, names: Names, columns: tuple[str, ...] = ()) -> Plan
             "there is no parameter $1 in a view",
             hint="Write the value, or select rows where the view is queried.",
         )
+    row = next((body.names[index] for index, count in groups_of(body.names) if count), None)
+    if row is not None:
+        hint = "Write its columns one by one, or to_jsonb(…)."
+        raise SqlError("42P16", f'column "{row}" has pseudo-type record', hint=hint)
     if len(columns) > len(body.names):
         raise SqlError("42601", "CREATE VIEW specifies more column names than columns")
     relation = body.settled()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from derive.algebra.expression import Call, Column, Expression, Literal, Parameter, Subquery, SubqueryKind
+from derive.algebra.expression import Call, Case, Column, Expression, Literal, Parameter, Subquery, SubqueryKind
 from derive.algebra.modifier_inference import modifiers_of
 from derive.algebra.relation import Project, Relation
 from derive.algebra.rewrite import deepened
@@ -16,6 +16,8 @@ from derive.functions.registry import BESIDE_REAL, resolve_operator, resolve_qua
 from derive.sql.parser.ast import (
     ArrayValue,
     Between,
+    BooleanLiteral,
+    CaseExpression,
     DistinctTest,
     InList,
     Logical,
@@ -34,7 +36,7 @@ from derive.sql.planner.building import among, columns_of
 from derive.sql.planner.equal_values import compared, is_padded, trimmed, without_spaces
 from derive.sql.planner.interfaces import Expressions
 from derive.sql.planner.output import start_of
-from derive.sql.planner.rows import row_of
+from derive.sql.planner.rows import Row, row_of
 
 Predicate: TypeAlias = Logical | Test | DistinctTest | Between | InList | Quantified
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "=", "<>"})
@@ -93,8 +95,11 @@ class PredicatePlanner:
         return self._expressions.operation(f"is {negation}{node.what}", [operand], [node.offset], node.offset)
 
     def _distinct(self, node: DistinctTest) -> Expression:
-        if isinstance(node.left, RowValue) or isinstance(node.right, RowValue):
-            left, right = self._pair(node.left, node.right, node.offset)
+        rows = [row_of(side, self._expressions.frame) for side in (node.left, node.right)]
+        if all(rows) or isinstance(node.left, RowValue) or isinstance(node.right, RowValue):
+            sides = zip(rows, (node.left, node.right), strict=True)
+            first, second = (RowValue(row.items, row.offset) if row else side for row, side in sides)
+            left, right = self._pair(first, second, node.offset)
             parts = [DistinctTest(*pair, node.is_negated, node.offset) for pair in zip(left, right, strict=True)]
             return connected("and" if node.is_negated else "or", [self._distinct(part) for part in parts])
         symbol = f"is {'not ' if node.is_negated else ''}distinct from"
@@ -120,6 +125,10 @@ class PredicatePlanner:
     def _in_list(self, node: InList) -> Expression:
         if isinstance(node.operand, RowValue):
             parts = [self.rows(Operation("=", (node.operand, item), node.offset)) for item in node.items]
+            inside = connected("or", parts)
+            return negated(inside) if node.is_negated else inside
+        if row_of(node.operand, self._expressions.frame) is not None:
+            parts = [self._expressions.plan(Operation("=", (node.operand, item), node.offset)) for item in node.items]
             inside = connected("or", parts)
             return negated(inside) if node.is_negated else inside
         values = [self._expressions.plan(item) for item in (node.operand, *node.items)]
@@ -295,12 +304,50 @@ class PredicatePlanner:
                 hint="Compare the columns one by one.",
             )
         first, second = node.operands
+        if not (isinstance(first, RowValue) and isinstance(second, RowValue | ScalarQuery)):
+            records = [row_of(operand, self._expressions.frame) for operand in node.operands]
+            if all(records):
+                return self.records(node.symbol, [record for record in records if record], node.offset)
         left, right = self._pair(first, _fields_of(second, first), node.offset)
 
         def compared_by(symbol: str, index: int) -> Expression:
             return self._expressions.plan(Operation(symbol, (left[index], right[index]), node.offset))
 
         return _of_rows(node.symbol, len(left), compared_by)
+
+    def records(self, symbol: str, rows: Sequence[Row], offset: int) -> Expression:
+        """Plan a comparison of the values of two columns that are rows, in which NULL is a value after all others.
+
+        Raises:
+            SqlError: the rows have different numbers of columns (42804).
+        """
+        left, right = rows
+        if symbol not in _COMPARISONS:
+            raise SqlError("42883", f"operator does not exist: record {symbol} record", offset=offset)
+        if len(left.items) != len(right.items):
+            message = "cannot compare record types with different numbers of columns"
+            raise SqlError("42804", message, offset=offset)
+        pairs = list(zip(left.items, right.items, strict=True))
+
+        def compared_by(own: str, index: int) -> Expression:
+            first, second = pairs[index]
+            if own in {"=", "<>", "!="}:
+                return self._distinct(DistinctTest(first, second, own == "=", offset))
+            if own.startswith(">"):
+                first, second, own = second, first, own.replace(">", "<")
+            null = Test(first, "null", False, offset), BooleanLiteral(own == "<=", offset)
+            other = Test(second, "null", False, offset), BooleanLiteral(True, offset)
+            both = Logical("and", (null[0], other[0]), offset), BooleanLiteral(own == "<=", offset)
+            plain = Operation(own, (first, second), offset)
+            branches = (both, (null[0], BooleanLiteral(False, offset)), other)
+            return self._expressions.plan(CaseExpression(None, branches, plain, offset))
+
+        outcome = _of_rows(symbol, len(pairs), compared_by)
+        missing = [row.is_null for row in rows if row.may_be_null]
+        if not missing:
+            return outcome
+        is_missing = connected("or", [self._expressions.boolean(one, "OR") for one in missing])
+        return Case(((is_missing, Literal(None, Type.BOOLEAN)),), outcome, Type.BOOLEAN)
 
 
 def _of_rows(symbol: str, width: int, compared_by: Callable[[str, int], Expression]) -> Expression:

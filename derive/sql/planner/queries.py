@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from derive.algebra.expression import Column, Expression, Literal, OuterColumn
-from derive.algebra.modifier_inference import constant_modifiers, is_null_column, modifiers_of
+from derive.algebra.modifier_inference import RECORD, constant_modifiers, is_null_column, modifiers_of
 from derive.algebra.relation import (
     Constant,
     GlobalId,
@@ -20,7 +20,7 @@ from derive.algebra.relation import (
     SetOperator,
     UnionAll,
 )
-from derive.algebra.rewrite import inputs_of, rewritten_relation
+from derive.algebra.rewrite import inputs_of, rewritten_relation, with_columns
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.scalar.logic import has_equal_data
@@ -45,18 +45,29 @@ from derive.sql.planner.coercion import Coercion, ParameterTypes
 from derive.sql.planner.equal_values import distinct_rows, is_padded, of_any_length, of_one_type, set_operation
 from derive.sql.planner.expressions import ExpressionPlanner
 from derive.sql.planner.from_clause import with_outer_rows
-from derive.sql.planner.interfaces import Body, CommonRelation, Names, Queries, first_with_ties
-from derive.sql.planner.output import ordinal_of, output_named, sorted_by, start_of
-from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source, VisibleColumn
+from derive.sql.planner.interfaces import Body, CommonRelation, Names, Queries, RowsAs, first_with_ties
+from derive.sql.planner.output import ordinal_of, output_named, sorted_by, sorted_column, start_of
+from derive.sql.planner.row_columns import (
+    groups_of,
+    has_rows,
+    require_same_rows,
+    shown_names,
+    visible_columns,
+    with_names,
+)
+from derive.sql.planner.rows import row_of_column, row_text
+from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source
 from derive.sql.planner.scope import VALUES as VALUES_CLAUSE
 from derive.sql.planner.select import SelectPlanner
 
 
 def combined(coercion: Coercion, node: SetQuery, left: Body, right: Body) -> Body:
     """Plan a set operation of two queries."""
-    if len(left.names) != len(right.names):
+    if len(shown_names(left.names)) != len(shown_names(right.names)):
         message = f"each {node.operator} query must have the same number of columns"
         raise SqlError("42601", message, offset=right.offsets[0] if right.offsets else node.right.offset)
+    at = right.offsets[0] if right.offsets else node.right.offset
+    require_same_rows(node.operator, left.names, right.names, at)
     pairs = zip(left.relation.types, right.relation.types, strict=True)
     types = [
         coercion.common(pair, [right_offset] * 2, node.operator)
@@ -160,10 +171,11 @@ _OUTER = {JoinKind.LEFT: (False, True), JoinKind.RIGHT: (True, False), JoinKind.
 
 def renamed(names: tuple[str, ...], others: tuple[str, ...], what: str, offset: int) -> tuple[str, ...]:
     """Return names of columns after the first names are replaced."""
-    if len(others) > len(names):
-        message = f"{what} has {len(names)} columns available but {len(others)} columns specified"
+    shown = shown_names(names)
+    if len(others) > len(shown):
+        message = f"{what} has {len(shown)} columns available but {len(others)} columns specified"
         raise SqlError("42P10", message, offset=offset)
-    return (*others, *names[len(others) :])
+    return with_names(names, (*others, *shown[len(others) :]))
 
 
 def refers_to(node: object, name: str) -> bool:
@@ -312,6 +324,10 @@ def _parts(relation: Relation) -> Iterator[Relation]:
         yield from _parts(part)
 
 
+def _behind(column: Column, by: int) -> Column:
+    return replace(column, index=column.index + by)
+
+
 class QueryPlanner:
     """Planner of the queries of one statement."""
 
@@ -332,19 +348,21 @@ class QueryPlanner:
         """Plan a subquery of an expression."""
         return self.plan(query, frame).settled()
 
-    def plan(self, query: Query, parent: Frame | None, *, keeps_unknown: bool = False, has_rows: bool = False) -> Body:
+    def plan(
+        self, query: Query, parent: Frame | None, *, keeps_unknown: bool = False, rows: RowsAs = RowsAs.REFUSED
+    ) -> Body:
         """Plan a query.
 
         Args:
             query: the query.
             parent: the outer query to which expressions may refer; None if missing.
             keeps_unknown: whether untyped literals keep no type, because the caller casts them.
-            has_rows: whether columns may be rows, because only the client reads them.
+            rows: what becomes of columns that are rows.
         """
         outside = self.common
         try:
             self.define(With(query.common_tables, query.is_recursive), parent)
-            return self._ordered(query, parent, keeps_unknown, has_rows=has_rows)
+            return self._ordered(query, parent, keeps_unknown, rows)
         finally:
             self.common = outside
 
@@ -360,19 +378,21 @@ class QueryPlanner:
             if common.is_recursive and refers_to(table.query, table.name):
                 self.common = {**self.common, table.name: recursive(self, table, parent, level)}
                 continue
-            body = self.plan(table.query, parent)
+            body = self.plan(table.query, parent, rows=RowsAs.COLUMNS)
             columns = renamed(body.names, table.columns, f'WITH query "{table.name}"', table.offset)
             self.common = {**self.common, table.name: CommonRelation(body.settled(), columns, level)}
 
-    def _ordered(self, query: Query, parent: Frame | None, keeps_unknown: bool, *, has_rows: bool) -> Body:
+    def _ordered(self, query: Query, parent: Frame | None, keeps_unknown: bool, rows: RowsAs) -> Body:
         keeps_unknown = keeps_unknown and not (query.order or query.limit or query.limit_offset)
         if isinstance(query.body, Select):
-            select = SelectPlanner(self, query.body, parent, has_rows=has_rows)
+            select = SelectPlanner(self, query.body, parent, rows=rows)
             body = select.plan(query.order, keeps_unknown=keeps_unknown)
         else:
             body = self.unordered(query.body, parent, keeps_unknown)
             if query.order:
                 body = self._with_order(query, body, parent)
+            if has_rows(body.names) and rows is not RowsAs.COLUMNS:
+                body = self._without_row_columns(body, rows, query.offset)
         limit = self._count(query.limit, "LIMIT", parent)
         offset = self._count(query.limit_offset, "OFFSET", parent)
         if query.with_ties and limit is not None:
@@ -383,7 +403,7 @@ class QueryPlanner:
         """Plan a query without WITH, ORDER BY and LIMIT."""
         match body:
             case Select():
-                return SelectPlanner(self, body, parent).plan((), keeps_unknown=keeps_unknown)
+                return SelectPlanner(self, body, parent, rows=RowsAs.COLUMNS).plan((), keeps_unknown=keeps_unknown)
             case Values():
                 return values_of(self, body, parent, keeps_unknown)
             case SetQuery():
@@ -391,15 +411,12 @@ class QueryPlanner:
                 right = self.unordered(body.right, parent, True)
                 return combined(self.coercion, body, left, right)
             case Query():
-                inner = self.plan(body, parent, keeps_unknown=keeps_unknown)
+                inner = self.plan(body, parent, keeps_unknown=keeps_unknown, rows=RowsAs.COLUMNS)
                 return Body(inner.settled(), inner.names, offsets=inner.offsets)
 
     def _with_order(self, query: Query, body: Body, parent: Frame | None) -> Body:
         """Return the rows of a query without SELECT, ordered by names or numbers of its columns."""
-        columns = tuple(
-            VisibleColumn(name, Column(index, kind))
-            for index, (name, kind) in enumerate(zip(body.names, body.relation.types, strict=True))
-        )
+        columns = visible_columns(body.names, columns_of(body.relation))
         expressions = ExpressionPlanner(self, Frame(Source(body.relation, (), columns), parent, Clause("ORDER BY")))
         order = []
         for item in query.order:
@@ -407,7 +424,7 @@ class QueryPlanner:
             if index is None and isinstance(item.expression, ColumnReference) and not item.is_field:
                 index = output_named(item.expression, [(column.name, column.expression) for column in columns])
             if index is not None:
-                order.append(sorted_by(columns[index].expression, item))
+                order += sorted_column(columns[index], item)
             elif isinstance(query.body, SetQuery):
                 message = "invalid UNION/INTERSECT/EXCEPT ORDER BY clause"
                 detail = "Only result column names can be used, not expressions or functions."
@@ -418,6 +435,31 @@ class QueryPlanner:
             else:
                 order.append(sorted_by(expressions.known(item.expression), item))
         return replace(body, order=tuple(order))
+
+    def _without_row_columns(self, body: Body, rows: RowsAs, offset: int) -> Body:
+        """Return the columns of a query with a text in place of each row; the order may need the columns behind them.
+
+        Raises:
+            SqlError: a column is a row, and rows are refused (0A000).
+        """
+        columns = columns_of(body.relation)
+        visible = visible_columns(body.names, columns)
+        if rows is RowsAs.REFUSED:
+            hint = "Write its columns one by one, or to_jsonb(…)."
+            raise SqlError("0A000", "rows as values are not supported here", offset=offset, hint=hint)
+        frame = Frame(Source(body.relation, (), visible), None)
+        expressions = ExpressionPlanner(self, frame)
+        shown = [
+            row_text(row_of_column(column, offset), expressions, frame, RECORD) if column.fields else column.expression
+            for column in visible
+        ]
+        relation = projected(body.relation, (*shown, *columns))
+        order = tuple(
+            replace(item, expression=with_columns(item.expression, lambda column: _behind(column, len(shown))))
+            for item in body.order
+        )
+        offsets = tuple(body.offsets[index] for index, _ in groups_of(body.names)) if body.offsets else ()
+        return replace(body, relation=relation, names=shown_names(body.names), order=order, offsets=offsets)
 
     def _count(self, node: SyntaxNode | None, clause: str, parent: Frame | None) -> Expression | None:
         if node is None:

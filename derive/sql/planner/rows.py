@@ -1,15 +1,17 @@
 """Rows as arguments: `to_jsonb(t)`, `json_agg(ROW(a, b))`, `count(t)`, `t IS NULL`, `t::text`.
 
-A row is no value of the algebra, so the planner works with its columns: as JSON a row is an object of its columns.
+A row is no value of the algebra, so the planner works with its columns: as JSON a row is an object of its columns. In a
+subquery, a column that is a row is a column of whether the row is there, and columns of its fields (`row_columns`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from derive.algebra.expression import Call, Case, Column, Expression, Literal
 from derive.algebra.relation import Filter, Join, OuterJoin, Relation, Side
-from derive.algebra.rewrite import inputs_of
+from derive.algebra.rewrite import deepened, inputs_of
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.scalar.logic import has_equal_data
@@ -20,7 +22,10 @@ from derive.sql.parser.ast import (
     NullLiteral,
     NumberLiteral,
     QualifiedName,
+    Resolved,
     RowValue,
+    ScalarQuery,
+    Select,
     Star,
     StringLiteral,
     SyntaxNode,
@@ -31,7 +36,7 @@ from derive.sql.parser.ast import (
 from derive.sql.planner.equal_values import with_spaces
 from derive.sql.planner.interfaces import Expressions
 from derive.sql.planner.output import start_of
-from derive.sql.planner.scope import Frame
+from derive.sql.planner.scope import Frame, VisibleColumn
 
 _OBJECT = "jsonb_build_object"
 _OF_JSON = frozenset({"to_json", "to_jsonb", "row_to_json"})
@@ -53,18 +58,22 @@ class Row:
     Attributes:
         names: their names.
         items: their values.
-        may_be_null: whether an outer join may have no such row.
+        may_be_null: whether there may be no such row, as behind an outer join.
         offset: start of the row in the statement.
+        presence: whether the row is there, for the value of a column; None for another row.
     """
 
     names: tuple[str, ...]
     items: tuple[SyntaxNode, ...]
     may_be_null: bool
     offset: int
+    presence: SyntaxNode | None = None
 
     @property
     def is_null(self) -> SyntaxNode:
-        """Return the condition that all columns are NULL."""
+        """Return the condition that the row is missing; of a relation's row, that all columns are NULL."""
+        if self.presence is not None:
+            return Test(self.presence, "true", True, self.offset)
         return Test(RowValue(self.items, self.offset), "null", False, self.offset)
 
     def unless_null(self, value: SyntaxNode) -> SyntaxNode:
@@ -87,9 +96,31 @@ def row_of(node: SyntaxNode, frame: Frame) -> Row | None:
         return Row(tuple(f"f{index}" for index in range(1, len(items) + 1)), items, False, node.offset)
     if isinstance(node, Star) and len(node.qualifier) == 1:
         return _whole_row(node.qualifier[0], frame, node.offset)
-    if not isinstance(node, ColumnReference) or len(node.parts) != 1:
+    if not isinstance(node, ColumnReference) or len(node.parts) > 2:
         return None
-    return _whole_row(node.parts[0], frame, node.offset)
+    row = _column_row(node, frame)
+    return _whole_row(node.parts[0], frame, node.offset) if row is None and len(node.parts) == 1 else row
+
+
+def _column_row(node: ColumnReference, frame: Frame) -> Row | None:
+    """Return the row that is the value of a column; None if the name means something else."""
+    *qualifier, name = node.parts
+    for depth, part in frame.frames():
+        columns = part.columns_of(tuple(qualifier), node.offset)
+        matching = [column for column in columns or () if column.name == name]
+        if len(matching) == 1 and matching[0].fields:
+            part.references.extend((one.expression, node.offset, name) for one in (matching[0], *matching[0].fields))
+            return row_of_column(matching[0].mapped(partial(deepened, by=depth)), node.offset)
+        if matching or (qualifier and columns is not None):
+            return None
+    return None
+
+
+def row_of_column(column: VisibleColumn, offset: int) -> Row:
+    """Return the row that is the value of a column."""
+    items = tuple(Resolved(field.expression, offset) for field in column.fields)
+    names = tuple(field.name for field in column.fields)
+    return Row(names, items, True, offset, Resolved(column.expression, offset))
 
 
 def _expanded(item: SyntaxNode, frame: Frame) -> tuple[SyntaxNode, ...]:
@@ -98,9 +129,9 @@ def _expanded(item: SyntaxNode, frame: Frame) -> tuple[SyntaxNode, ...]:
 
 
 def _whole_row(name: str, frame: Frame, offset: int) -> Row | None:
+    if any(column.name == name for _, part in frame.frames() for column in part.source.columns):
+        return None
     for _, part in frame.frames():
-        if any(column.name == name for column in part.source.columns):
-            return None
         table = next((table for table in part.source.tables if table.name == name), None)
         if table is not None and table.is_value:
             return None
@@ -137,15 +168,14 @@ def _may_lack(relation: Relation, index: int | None) -> bool:
 def without_rows(node: FunctionCall, frame: Frame) -> SyntaxNode:
     """Return a call of a function of JSON, or of `count`, with columns in place of rows; another call unchanged."""
     name = node.name.name
-    if name == "count" and len(node.arguments) == 1 and node.is_distinct:
-        row = row_of(node.arguments[0], frame)
-        return node if row is None else replace(node, arguments=(_as_text(node.arguments[0]),))
     if name == "count" and len(node.arguments) == 1:
-        row = row_of(node.arguments[0], frame)
-        one = NumberLiteral("1", node.offset)
-        return node if row is None else replace(node, arguments=(row.unless_null(one),))
+        return _counted(node, frame)
     if name not in _WITH_JSON and name not in _OF_JSON:
         return node
+    keys = {0} if "object_agg" in name else set(range(0, len(node.arguments), 2)) if "object" in name else set()
+    arguments = tuple(one if at in keys else _within_query(one) for at, one in enumerate(node.arguments))
+    if arguments != node.arguments:
+        return arguments[0] if name in _OF_JSON else replace(node, arguments=arguments)
     rows = [row_of(argument, frame) for argument in node.arguments]
     if not any(rows):
         return node
@@ -155,10 +185,38 @@ def without_rows(node: FunctionCall, frame: Frame) -> SyntaxNode:
     return replace(node, arguments=tuple(argument if row is None else row.as_object() for argument, row in pairs))
 
 
+def _counted(node: FunctionCall, frame: Frame) -> FunctionCall:
+    """Return `count` of a row as `count` of its text, if equal rows count once, or of a number."""
+    row = row_of(node.arguments[0], frame)
+    if row is None:
+        return node
+    if node.is_distinct:
+        return replace(node, arguments=(_as_text(node.arguments[0]),))
+    return replace(node, arguments=(row.unless_null(NumberLiteral("1", node.offset)),))
+
+
+def _within_query(node: SyntaxNode) -> SyntaxNode:
+    """Return a subquery of one name as a subquery of the name's JSON, because the name may be that of a row."""
+    if not isinstance(node, ScalarQuery) or not isinstance(node.query.body, Select) or node.query.order:
+        return node
+    select = node.query.body
+    if len(select.items) != 1 or select.is_distinct or select.distinct_on:
+        return node
+    item = select.items[0]
+    if not isinstance(item.expression, ColumnReference | RowValue):
+        return node
+    name = QualifiedName(None, "to_jsonb", item.offset)
+    as_json = replace(item, expression=FunctionCall(name, (item.expression,), item.offset))
+    return replace(node, query=replace(node.query, body=replace(select, items=(as_json,))))
+
+
 def row_text(row: Row, expressions: Expressions, frame: Frame, function: str = "record_text") -> Expression:
     """Return a row as PostgreSQL shows it: `(1,"a b",)`; the function is `RECORD` for a row of a result."""
 
     def planned(item: SyntaxNode) -> Expression:
+        inner = row_of(item, frame) if isinstance(item, RowValue | ColumnReference) else None
+        if inner is not None:
+            return row_text(inner, expressions, frame)
         value = expressions.plan(item)
         if value.type is Type.BOOLEAN:
             letters = (Literal("t", Type.TEXT), Literal("f", Type.TEXT), Literal(None, Type.TEXT))

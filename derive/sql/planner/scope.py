@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from derive.algebra.expression import Expression
 from derive.algebra.modifier_inference import modifier_of, modifiers_of
@@ -25,10 +26,24 @@ ROWS = 1 << 23
 
 @dataclass(frozen=True, slots=True)
 class VisibleColumn:
-    """A column to which a query can refer; its `expression` is over the rows of FROM."""
+    """A column to which a query can refer.
+
+    Attributes:
+        name: its name.
+        expression: its value over the rows of FROM; for a row, whether the row is there.
+        fields: the fields of a row; none for another value.
+    """
 
     name: str
     expression: Expression
+    fields: tuple[VisibleColumn, ...] = ()
+
+    def mapped(self, change: Callable[[Expression], Expression]) -> VisibleColumn:
+        """Return this column with other expressions."""
+        if not self.fields:
+            return VisibleColumn(self.name, change(self.expression))
+        fields = tuple(column.mapped(change) for column in self.fields)
+        return VisibleColumn(self.name, change(self.expression), fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +91,7 @@ class Source:
 
 
 def _shifted(columns: tuple[VisibleColumn, ...], by: int) -> tuple[VisibleColumn, ...]:
-    return tuple(VisibleColumn(column.name, shifted(column.expression, by)) for column in columns)
+    return tuple(column.mapped(lambda expression: shifted(expression, by)) for column in columns)
 
 
 NO_SOURCE = Source(Constant(((),), ()), (), ())
@@ -202,6 +217,8 @@ class Frame:
             if matching and frame.refusal is not None:
                 message = f'invalid reference to FROM-clause entry for table "{frame.source.tables[0].name}"'
                 raise SqlError("42P10", message, offset=reference.offset, detail=frame.refusal)
+            if matching and matching[0].fields:
+                raise _unsupported_row(name, reference.offset)
             if matching:
                 expression = matching[0].expression
                 frame.references.append((expression, reference.offset, ".".join(reference.parts)))
@@ -236,7 +253,7 @@ class Frame:
             columns = frame.columns_of(qualifier, offset)
             if columns is not None:
                 frame.references.extend((column.expression, offset, column.name) for column in columns)
-                return tuple(VisibleColumn(column.name, deepened(column.expression, depth)) for column in columns)
+                return tuple(column.mapped(partial(deepened, by=depth)) for column in columns)
             if not qualifier:
                 break
         raise self._unknown_table(qualifier, offset)
@@ -244,13 +261,7 @@ class Frame:
     def _unknown_column(self, reference: ColumnReference, columns: tuple[VisibleColumn, ...] | None) -> SqlError:
         name = reference.parts[-1]
         if any(table.name == name for _, frame in self.frames() for table in frame.source.tables):
-            message = "rows as values are not supported"
-            return SqlError(
-                "0A000",
-                message,
-                offset=reference.offset,
-                hint=f"Write {name}.* for its columns, or {name}::text, or to_jsonb({name}).",
-            )
+            return _unsupported_row(name, reference.offset)
         if columns is None:
             columns = tuple(column for _, frame in self.frames() for column in frame.source.columns)
         nearest = suggest(name, {column.name for column in columns})
@@ -269,3 +280,8 @@ class Frame:
         nearest = suggest(name, tables)
         hint = f'Did you mean "{nearest}"?' if nearest else None
         return SqlError("42P01", f'missing FROM-clause entry for table "{name}"', offset=offset, hint=hint)
+
+
+def _unsupported_row(name: str, offset: int) -> SqlError:
+    hint = f"Write {name}.* for its columns, or {name}::text, or to_jsonb({name})."
+    return SqlError("0A000", "rows as values are not supported here", offset=offset, hint=hint)

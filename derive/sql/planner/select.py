@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from derive.algebra.expression import Call, Column, Expression, Literal, OuterColumn
+from derive.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn, Subquery, SubqueryKind
 from derive.algebra.modifier_inference import RECORD
 from derive.algebra.relation import Aggregate, Filter, Order, Project, Relation, TopK, UnionAll
 from derive.algebra.rewrite import deepened, rewritten, rewritten_window, with_columns
@@ -15,13 +15,24 @@ from derive.errors import SqlError
 from derive.functions.aggregates.aggregate_functions import ORDERED_SETS
 from derive.functions.aggregates.library import AGGREGATES as AGGREGATE_FUNCTIONS
 from derive.functions.registry import resolve_operator
-from derive.sql.parser.ast import ColumnReference, Groups, NumberLiteral, Select, SelectItem, SortItem, Star, SyntaxNode
+from derive.sql.parser.ast import (
+    ColumnReference,
+    Groups,
+    NumberLiteral,
+    ScalarQuery,
+    Select,
+    SelectItem,
+    SortItem,
+    Star,
+    SyntaxNode,
+)
 from derive.sql.planner.building import filtered, projected
 from derive.sql.planner.equal_values import compared, distinct_rows, grouped
 from derive.sql.planner.from_clause import TablePlanner
-from derive.sql.planner.interfaces import Body, Queries
+from derive.sql.planner.interfaces import Body, Queries, RowsAs
 from derive.sql.planner.output import name_of, ordinal_of, output_named, start_of
-from derive.sql.planner.rows import Row, require_equal_texts, row_of, row_text
+from derive.sql.planner.row_columns import field_name, is_field
+from derive.sql.planner.rows import Row, require_equal_texts, row_of, row_of_column, row_text
 from derive.sql.planner.scope import AGGREGATES, GROUPINGS, ROWS, SELECT, WHERE, WINDOWS, Clause, Frame
 from derive.sql.planner.set_returning import replaced_rows, rows_within, with_rows
 from derive.sql.planner.windows import windowed
@@ -202,13 +213,15 @@ class SelectPlanner:
         queries: planner of queries.
         select: the SELECT.
         parent: the outer query; None for none.
-        has_rows: whether columns may be rows, because only the client reads them.
+        rows: what becomes of columns that are rows.
     """
 
-    def __init__(self, queries: Queries, select: Select, parent: Frame | None, *, has_rows: bool = False) -> None:
+    def __init__(
+        self, queries: Queries, select: Select, parent: Frame | None, *, rows: RowsAs = RowsAs.REFUSED
+    ) -> None:
         self._queries = queries
         self._select = select
-        self._has_rows = has_rows
+        self._rows = rows
         source = TablePlanner(queries).source(select.tables, parent)
         self._frame = Frame(source, parent)
         self._expressions = queries.expressions(self._frame)
@@ -255,26 +268,72 @@ class SelectPlanner:
             self._add_star(item.expression)
             return
         begin = len(self._frame.references)
-        row = row_of(item.expression, self._frame) if self._has_rows else None
-        if row is None:
-            expression = self._expressions.plan(item.expression)
-        else:
-            if self._select.is_distinct:
-                require_equal_texts(row, self._expressions)
-            expression = row_text(row, self._expressions, self._frame, RECORD)
+        name = item.name or name_of(item.expression)
+        row = row_of(item.expression, self._frame) if self._rows is not RowsAs.REFUSED else None
+        if row is not None:
+            self._add_row(name, row, begin)
+            return
+        expression = self._of_query(item.expression) or self._expressions.plan(item.expression)
         if not keeps_unknown:
             expression = self._queries.coercion.known(expression, start_of(item.expression))
-        name = item.name or name_of(item.expression)
         references = self._frame.references[begin:]
-        self._targets.append(Target(name, expression, references, item.offset, row))
+        self._targets.append(Target(name, expression, references, item.offset))
+
+    def _of_query(self, node: SyntaxNode) -> Expression | None:
+        """Return the value of a scalar subquery, whose column may be a row, for the client; None for another one."""
+        if self._rows is not RowsAs.TEXTS or not isinstance(node, ScalarQuery) or node.width > 1:
+            return None
+        body = self._queries.plan(node.query, self._frame, rows=RowsAs.TEXTS)
+        if len(body.names) != 1:
+            raise SqlError("42601", "subquery must return only one column", offset=node.offset)
+        relation = body.settled()
+        return Subquery(SubqueryKind.SCALAR, relation, (), relation.types[0])
+
+    def _add_row(self, name: str, row: Row, begin: int) -> None:
+        """Add a column that is a row: its text, or whether it is there with its fields.
+
+        Args:
+            name: name of the column.
+            row: the row.
+            begin: number of the first reference to a column in the row.
+        """
+        if self._rows is RowsAs.TEXTS:
+            if self._select.is_distinct:
+                require_equal_texts(row, self._expressions)
+            text = row_text(row, self._expressions, self._frame, RECORD)
+            self._targets.append(Target(name, text, self._frame.references[begin:], row.offset, row))
+            return
+        if not row.items:
+            hint = "Give the row a field."
+            raise SqlError("0A000", "rows without columns are not supported here", offset=row.offset, hint=hint)
+        fields = [self._expressions.known(item) for item in row.items]
+        presence: Expression = Literal(1, Type.BOOLEAN)
+        if row.may_be_null:
+            missing = self._expressions.boolean(row.is_null, "WHEN")
+            presence = Case(((missing, Literal(0, Type.BOOLEAN)),), presence, Type.BOOLEAN)
+        references = self._frame.references[begin:]
+        self._targets.append(Target(name, presence, references, row.offset, row))
+        for own, value in zip(row.names, fields, strict=True):
+            self._targets.append(Target(field_name(own), value, references, row.offset))
 
     def _add_star(self, star: Star) -> None:
         if not star.qualifier and not self._select.tables:
             raise SqlError("42601", "SELECT * with no tables specified is not valid", offset=star.offset)
         begin = len(self._frame.references)
-        columns = self._frame.star(star.qualifier, star.offset)
-        references = self._frame.references[begin:]
-        self._targets += [Target(column.name, column.expression, references, star.offset) for column in columns]
+        row = row_of(ColumnReference(star.qualifier, star.offset), self._frame) if len(star.qualifier) == 1 else None
+        if row is not None and row.presence is not None:  # `(r).*` of a column that is a row
+            for name, item in zip(row.names, row.items, strict=True):
+                value = self._expressions.plan(item)
+                self._targets.append(Target(name, value, self._frame.references[begin:], star.offset))
+            return
+        for column in self._frame.star(star.qualifier, star.offset):
+            if column.fields and self._rows is RowsAs.REFUSED:
+                self._expressions.plan(ColumnReference((column.name,), star.offset))
+            if column.fields:
+                self._add_row(column.name, row_of_column(column, star.offset), begin)
+            else:
+                references = self._frame.references[begin:]
+                self._targets.append(Target(column.name, column.expression, references, star.offset))
 
     def _planned(self, node: SyntaxNode, clause: Clause) -> Target:
         """Return a target for an expression that is not a result column."""
@@ -285,7 +344,8 @@ class SelectPlanner:
 
     def _index_of(self, node: SyntaxNode, clause: Clause, *, prefers_input: bool = False) -> int | Target:
         """Return the index of the result column with a name or number; add a target if there is none."""
-        shown = [target for target in self._targets if target.name]
+        places = [at for at, target in enumerate(self._targets) if target.name and not is_field(target.name)]
+        shown = [self._targets[at] for at in places]
         index = ordinal_of(node, len(shown), clause.name)
         if index is None and isinstance(node, ColumnReference) and len(node.parts) == 1:
             is_input = any(column.name == node.parts[0] for column in self._frame.source.columns)
@@ -294,18 +354,21 @@ class SelectPlanner:
         if index is not None and shown[index].row is not None:
             hint = "Write its columns one by one."
             raise SqlError("0A000", f"{clause.name} of a row is not supported", offset=start_of(node), hint=hint)
-        return self._planned(node, clause) if index is None else index
+        return self._planned(node, clause) if index is None else places[index]
 
     def _row_meant(self, node: SyntaxNode, *, prefers_input: bool = False) -> Row | None:
         """Return the row that an item of ORDER BY or GROUP BY means by its name or number; None for another item."""
+        if isinstance(node, ColumnReference) and len(node.parts) == 2:
+            return row_of(node, self._frame)
         if isinstance(node, ColumnReference) and len(node.parts) == 1:
             is_input = any(column.name == node.parts[0] for column in self._frame.source.columns)
             if prefers_input and is_input:
-                return None
+                return row_of(node, self._frame)
             named = [target for target in self._targets if target.name == node.parts[0]]
             return named[0].row if named else row_of(node, self._frame)
-        if isinstance(node, NumberLiteral) and node.text.isdigit() and 1 <= int(node.text) <= len(self._targets):
-            return self._targets[int(node.text) - 1].row
+        shown = [target for target in self._targets if not is_field(target.name)]
+        if isinstance(node, NumberLiteral) and node.text.isdigit() and 1 <= int(node.text) <= len(shown):
+            return shown[int(node.text) - 1].row
         return None
 
     def _fields_of_sort(self, item: SortItem) -> list[SortItem]:
@@ -313,7 +376,7 @@ class SelectPlanner:
         row = None if item.is_field else self._row_meant(item.expression)
         if row is None or self._select.is_distinct:
             return [item]
-        missing = [SortItem(row.is_null, item.is_descending, item.nulls_first, item.offset, is_field=True)]
+        missing = [SortItem(row.is_null, _nulls_first(item), None, item.offset, is_field=True)]
         fields = [SortItem(field, item.is_descending, None, item.offset, is_field=True) for field in row.items]
         return (missing if row.may_be_null else []) + fields
 
@@ -323,7 +386,9 @@ class SelectPlanner:
         if row is not None and self._select.groups is not None and self._select.groups.sets:
             hint = "Write its columns one by one."
             raise SqlError("0A000", "a row in grouping sets is not supported", offset=start_of(node), hint=hint)
-        return (node,) if row is None else row.items
+        if row is None:
+            return (node,)
+        return row.items if row.presence is None else (row.presence, *row.items)
 
     def _sorts(self, order: Sequence[SortItem]) -> list[int]:
         """Return the index of a target for each ORDER BY item; hidden targets are added for new expressions."""
