@@ -140,8 +140,19 @@ class Queries:
         if choice < 0.36:
             query = self._values(["int", "text"], (), 0)
             return f"({query.text}) AS {alias} (a, b)", (Named(f"{alias}.a", "int"), Named(f"{alias}.b", "text"))
+        if choice < 0.42 and depth > 0:
+            return self._row(alias, depth)
         name = self.random.choice([*names])
         return f"{name} AS {alias}", tuple(Named(f"{alias}.{column.text}", column.kind) for column in names[name])
+
+    def _row(self, alias: str, depth: int) -> tuple[str, Columns]:
+        """A subquery with one column that is a row, of which the fields are the columns."""
+        query = self._of(self.random.choices(["int", "text", *KINDS], k=2), (), depth - 1)
+        fields = ", ".join(column.text for column in query.columns)
+        columns = tuple(
+            Named(f"({alias}.r).f{number}", column.kind) for number, column in enumerate(query.columns, start=1)
+        )
+        return f"(SELECT ROW({fields}) AS r FROM ({query.text}) AS {alias}q) AS {alias}", columns
 
     def _derived(self, query: Query, alias: str, word: str) -> tuple[str, Columns]:
         columns = tuple(Named(f"{alias}.{column.text}", column.kind) for column in query.columns)

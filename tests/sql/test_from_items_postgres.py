@@ -108,3 +108,14 @@ def test_samples_are_shares_of_the_rows(tmp_path: Path) -> None:
     first, second, drawn, _, kept, refused = (rows[0][0] if rows else tag for tag, rows in results[2:])
     assert (first, second, kept, refused) == ("581", "561", "581", "0A000")
     assert 450 < int(drawn or 0) < 750
+
+
+def test_other_constructs_are_refused_in_words(tmp_path: Path) -> None:
+    texts = (
+        "WITH RECURSIVE c AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM c WHERE n < 3) CYCLE n SET x USING p SELECT * FROM c",
+        "WITH RECURSIVE c AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM c) SEARCH DEPTH FIRST BY n SET o SELECT * FROM c",
+        "SELECT array_agg(ARRAY[1, 2])",
+        "SELECT ARRAY[[1, 2], [3, 4]]",
+    )
+    results = SqlWorld(tmp_path).within(lambda own: in_ours(own, texts))
+    assert [tag for tag, _ in results] == ["0A000"] * 4

@@ -34,14 +34,13 @@ from derive.sql.execution.query import read, read_tables
 from derive.sql.execution.replaced_views import CASCADE, depended, replaced_view
 from derive.sql.execution.routines import dropped_functions, planned_domain, planned_function
 from derive.sql.execution.state import State
-from derive.sql.parser.ast import (
+from derive.sql.parser.ast import QualifiedName, Query
+from derive.sql.parser.object_definitions import (
     CreateDomain,
     CreateFunction,
     CreateSchema,
     CreateSequence,
     DropFunction,
-    QualifiedName,
-    Query,
 )
 from derive.sql.parser.parse import parse
 from derive.sql.parser.sequences import AlterSequence

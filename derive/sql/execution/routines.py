@@ -9,7 +9,8 @@ from derive.algebra.types import Type
 from derive.errors import SqlError, suggest
 from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects, RecordedNames, is_temporary, provisional_id, with_schemas
-from derive.sql.parser.ast import CreateDomain, CreateFunction, DropFunction, QualifiedName, TypeName
+from derive.sql.parser.ast import QualifiedName, TypeName
+from derive.sql.parser.object_definitions import CreateDomain, CreateFunction, DropFunction
 from derive.sql.parser.parse import parse, parse_expression, split
 from derive.sql.parser.statement import ObjectKind, SelectStatement
 from derive.sql.planner.coercion import modifier_of_type, type_of

@@ -6,17 +6,16 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from derive.errors import SqlError
-from derive.sql.parser.ast import (
+from derive.sql.parser.ast import QualifiedName, TypeName
+from derive.sql.parser.expressions import OTHER
+from derive.sql.parser.indexes import parse_index
+from derive.sql.parser.object_definitions import (
     CreateDomain,
     CreateFunction,
     CreateSchema,
     CreateSequence,
     DropFunction,
-    QualifiedName,
-    TypeName,
 )
-from derive.sql.parser.expressions import OTHER
-from derive.sql.parser.indexes import parse_index
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.routines import parse_create_domain, parse_create_function, parse_drop_function
 from derive.sql.parser.sequences import Identity, parse_identity, parse_numbering, parse_sequence

@@ -371,9 +371,13 @@ class PrimaryParser:
         self._reader.expect_symbol("[")
         if self._reader.accept_symbol("]"):
             return ArrayValue((), offset)
-        items = self._reader.list_of(self._expressions.parse)
+        items = self._reader.list_of(self._element)
         self._reader.expect_symbol("]")
         return ArrayValue(items, offset)
+
+    def _element(self) -> SyntaxNode:
+        """Read an element of an array, which may be an array in brackets."""
+        return self._array(self._reader.offset) if self._reader.is_symbol("[") else self._expressions.parse()
 
     def _case(self) -> SyntaxNode:
         reader, parse, offset = self._reader, self._expressions.parse, self._reader.offset

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from derive.errors import SqlError
-from derive.sql.parser.ast import CreateDomain, CreateFunction, DropFunction, QualifiedName, TypeName
+from derive.sql.parser.ast import QualifiedName, TypeName
 from derive.sql.parser.expressions import OTHER
+from derive.sql.parser.object_definitions import CreateDomain, CreateFunction, DropFunction
 from derive.sql.parser.queries import QueryParser
 from derive.sql.parser.tokens import TokenKind, TokenReader
 from derive.sql.parser.type_names import parse_type

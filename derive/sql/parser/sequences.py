@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from derive.errors import SqlError
-from derive.sql.parser.ast import CreateSequence, QualifiedName
+from derive.sql.parser.ast import QualifiedName
+from derive.sql.parser.object_definitions import CreateSequence
 from derive.sql.parser.tokens import TokenKind, TokenReader
 from derive.sql.parser.type_names import parse_type
 

@@ -9,10 +9,8 @@ from typing import TypeAlias
 from derive.sql.parser.ast import (
     NO_WITH,
     Alias,
-    CreateSequence,
     FromItem,
     IndexPart,
-    ObjectDefinition,
     QualifiedName,
     Query,
     SelectItem,
@@ -20,6 +18,7 @@ from derive.sql.parser.ast import (
     TypeName,
     With,
 )
+from derive.sql.parser.object_definitions import CreateSequence, ObjectDefinition
 from derive.sql.parser.sequences import AddIdentity, AlterSequence, DropIdentity, Identity, SetIdentity
 from derive.sql.parser.transaction_statements import TransactionStatement
 

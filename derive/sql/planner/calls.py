@@ -420,6 +420,9 @@ class CallPlanner:
         if name in _OF_ANY:
             values = [with_spaces(value, self._expressions.frame) for value in values]
         types = [value.type for value in values]
+        if name == "array_agg" and len(types) == 1 and types[0].element is not None:
+            message = "array_agg of arrays is not supported, because arrays have one dimension"
+            raise SqlError("0A000", message, offset=node.offset, hint="Use jsonb_agg, or aggregate texts.")
         if node.over is not None and not (is_aggregate(name) or is_window_function(name) or name in _OF_OTHER_ROWS):
             if not is_row_function(name):
                 resolve_function(name, types, node.offset)

@@ -435,7 +435,7 @@ class CommonRelation:
 
 
 class RowsAs(Enum):
-    """What becomes of the columns of a query that are rows."""
+    """The treatment of the columns of a query that are rows."""
 
     REFUSED = "refused"
     TEXTS = "texts"

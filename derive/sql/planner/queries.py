@@ -357,7 +357,7 @@ class QueryPlanner:
             query: the query.
             parent: the outer query to which expressions may refer; None if missing.
             keeps_unknown: whether untyped literals keep no type, because the caller casts them.
-            rows: what becomes of columns that are rows.
+            rows: the treatment of columns that are rows.
         """
         outside = self.common
         try:

@@ -51,7 +51,7 @@ def groups_of(names: Sequence[str]) -> Iterator[tuple[int, int]]:
     [(0, 0), (1, 2)]
     """
     indexes = [index for index, name in enumerate(names) if not is_field(name)]
-    for index, end in zip(indexes, [*indexes[1:], len(names)], strict=True):
+    for index, end in zip(indexes, [*indexes[1:], len(names)], strict=False):
         yield index, end - index - 1
 
 

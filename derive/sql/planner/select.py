@@ -213,7 +213,7 @@ class SelectPlanner:
         queries: planner of queries.
         select: the SELECT.
         parent: the outer query; None for none.
-        rows: what becomes of columns that are rows.
+        rows: the treatment of columns that are rows.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from derive.algebra.types import Type, TypeModifier
 from derive.document.pointer import JSON
 from derive.errors import SqlError
-from derive.sql.parser.ast import CreateSequence
+from derive.sql.parser.object_definitions import CreateSequence
 from derive.sql.planner.interfaces import NamedColumn, Numbering
 
 _BITS = {"int2": 15, "int4": 31, "int8": 63}
