@@ -243,5 +243,5 @@ class Manifest:
     def _fenced(self, begin: int, end: int) -> FencedError:
         return FencedError(
             f"another session has opened '{self._materialization}' for keys of"
-            f" {begin:08x}-{end:08x}, so this one was fenced"
+            f" {begin:08x}-{end:08x}, so this one stores nothing more"
         )

@@ -60,7 +60,7 @@ class Fence:
         """Return the error of a commit after another session has raised the fence."""
         what = f"materialization '{self.materialization}', keys {self.key_begin:08x} to {self.key_end:08x}"
         return FencedError(
-            f"{what}: this session (fence {self.number}) was fenced by a newer session",
+            f"{what}: a newer session is open, so this one (fence {self.number}) stores nothing more",
             hint="another run stores this materialization now; nothing of this transaction was stored",
         )
 

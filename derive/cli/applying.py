@@ -417,7 +417,7 @@ def report_superseded(runs: Mapping[str, Capability]) -> None:
         names = sorted(task for task, run in runs.items() if run.process == process)
         what = f"task '{names[0]}'" if len(names) == 1 else f"{len(names)} tasks"
         note(
-            f"this run has fenced {what} of another flowctl run ({show_process(process)}), which ends",
+            f"this run continues {what} of another flowctl run ({show_process(process)}), which ends",
             level="warn",
             tasks=names,
         )

@@ -193,10 +193,8 @@ def _compare(
         if key not in before or before[key] == part:
             continue
         if key == _REDUCTIONS:
-            message = (
-                "its reductions were edited: readers use the new ones, except for documents that were already combined"
-            )
-            yield Edit(key, message, f"to combine these again, start over: {reset}")
+            message = "its reductions were edited: readers use the new ones; stored documents stay as they were reduced"
+            yield Edit(key, message, f"to derive them again, start over: {reset}")
         elif key.startswith(SHARED) or source_of(before[key]) == source_of(part):
             is_shared = key.startswith(SHARED)
             what = f"the {key.removeprefix(SHARED)}" if is_shared else f"the lambda of '{name_of(key)}'"

@@ -228,7 +228,7 @@ class TaskReconciler:
             other = self._store.task_capabilities.runs([name]).get(name)
             if other is not None and other.purpose != SPLIT:
                 raise FencedError(
-                    f"another flowctl run ({show_process(other.process)}) has fenced '{name}', so this run ends",
+                    f"another flowctl run ({show_process(other.process)}) runs '{name}' now, so this run ends",
                     hint="that run continues the work; one run at a time suffices for a data folder",
                 )
             state = self._store.task(name)

@@ -265,7 +265,7 @@ def shard_stream(plan: StorePlan, number: int, attempt: int) -> Iterator[ShardSt
         _require_run(plan)
         token = None if warm is None else warm.stream.token
         raise SessionFencedError(
-            f"a session of '{plan.spec.name}' was fenced at its endpoint: {error.message}", shard=number, token=token
+            f"a newer session of '{plan.spec.name}' is open at its endpoint: {error.message}", shard=number, token=token
         ) from error
 
 
@@ -353,7 +353,7 @@ def _require_no_foreign_rows(plan: StorePlan, number: int, token: str) -> None:
     if plan.fenced.get(number, token) == token or token.startswith(f"{run}."):
         return
     raise TaskError(
-        f"'{plan.spec.name}' was fenced at its endpoint by another run, which has stored rows since then",
+        f"another run has stored rows of '{plan.spec.name}' at its endpoint",
         position=plan.spec.endpoint.position,
         hint="a run over another data folder materializes into the endpoint under the same name;"
         " end that run, or rename this task",

@@ -63,7 +63,7 @@ class SqlMetrics:
         if lost is not None:
             return Readiness(False, lost)
         if self.coordinator.stopped.is_set():
-            return Readiness(False, "ending, or fenced by another SQL server")
+            return Readiness(False, "ending, or replaced by another SQL server")
         if not self.server.is_listening:
             return Readiness(False, "starting")
         return Readiness(True, f"ready: {counted(self.server.connections, 'session')}")

@@ -387,7 +387,7 @@ def _collection(old: Any, new: Any, facts: Facts) -> Iterator[Change]:
 
 def _reductions(old: JSON, new: JSON) -> Iterator[Change]:
     before, after = annotated_locations(old), annotated_locations(new)
-    meaning = "readers use it for all documents; documents that were combined within a tick stay"
+    meaning = "readers use it for all documents; stored documents stay as they were reduced"
     for location in dict.fromkeys([*before, *after]):
         was, now = before.get(location, ""), after.get(location, "")
         if was != now:

@@ -615,7 +615,7 @@ def _newest(descriptor: int) -> Attempt:
 
 def superseded(folder: Path) -> FencedError:
     """Return the error of a run that another run has fenced, with the folder of the task."""
-    return FencedError(f"another flowctl has fenced '{folder.name.removesuffix('@')}', or has reset it")
+    return FencedError(f"another flowctl runs '{folder.name.removesuffix('@')}' now, or has reset it")
 
 
 def _settle(folder: Path, committed: str | None, attempt: Attempt, fold_bytes: int = 0) -> Path | None:

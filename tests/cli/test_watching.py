@@ -260,8 +260,8 @@ def test_second_run_fences_the_first_which_reports_it_and_ends(tmp_path: Path) -
         runs[0].wait_for_documents("w/again", 2)
         runs.append(Watched(tmp_path, "second"))
         assert runs[0].process.wait(120) == 1
-        assert f":{runs[1].process.pid}) has fenced 'w/copies', so this run ends" in runs[0].told.read_text()
-        runs[1].wait_for_text(f"has fenced 2 tasks of another flowctl run ({platform.node()}:{runs[0].process.pid})")
+        assert f":{runs[1].process.pid}) runs 'w/copies' now, so this run ends" in runs[0].told.read_text()
+        runs[1].wait_for_text(f"continues 2 tasks of another flowctl run ({platform.node()}:{runs[0].process.pid})")
         runs[1].count = 2
         runs[1].ingest()
         runs[1].wait_for_documents("w/again", 4)

@@ -133,7 +133,7 @@ def test_edited_reductions_are_reported_once_and_shown(world: World) -> None:
     edited = text.replace("    schema: *schema\n", "    schema: {<<: *schema, reduce: {strategy: firstWriteWins}}\n")
     assert edited != text
     world.catalog = load(write_catalog(world.root.parent, edited))
-    message = "its reductions were edited: readers use the new ones, except for documents that were already combined"
+    message = "its reductions were edited: readers use the new ones; stored documents stay as they were reduced"
     assert reported(world) == [message]
     assert reported(world) == []
     assert [text for text, _ in shown(world)] == [message]

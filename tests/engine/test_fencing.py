@@ -107,7 +107,7 @@ def test_newer_run_sees_commits_before_the_older_run_was_fenced(world: World, sh
 
     assert [task.error for task in newer.tasks.values()] == [None]
     assert sorted(counts(world)) == sorted(TWO_BATCHES)
-    with pytest.raises(FencedError, match="another flowctl has fenced"):
+    with pytest.raises(FencedError, match="another flowctl runs"):
         older.step()
 
 
@@ -139,7 +139,7 @@ class FailsOnceTakenOver(InProcessExecutor):
 def test_fenced_run_does_not_record_a_failure(world: World) -> None:
     older = world.run(FailsOnceTakenOver(same_folder(world).run))
 
-    with pytest.raises(FencedError, match="another flowctl has fenced 'f/counts'"):
+    with pytest.raises(FencedError, match="another flowctl runs 'f/counts'"):
         older.step()
     state = world.task("f/counts")
     assert (state.error, state.documents_in) == (None, 10)
@@ -233,7 +233,7 @@ def test_fenced_flowctl_run_reports_it_and_fails(tmp_path: Path) -> None:
         older.kill()
 
     assert older.returncode == 1
-    assert "error: another flowctl has fenced 'f/counts', so this process commits nothing more" in said
+    assert "error: another flowctl runs 'f/counts' now, so this process commits nothing more" in said
     assert "Traceback" not in said
     newer.close()
 

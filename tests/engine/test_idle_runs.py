@@ -175,7 +175,7 @@ def test_watching_scheduler_reports_that_it_is_fenced(lives: tuple[Life, Life]) 
         watching.other.wall = watching.wall
         newer = watching.other.run()
         watching.wall += 2 * SECOND
-        with pytest.raises(FencedError, match="another flowctl has fenced"):
+        with pytest.raises(FencedError, match="another flowctl runs"):
             for _ in range(1_000):
                 scheduler.watch()
                 watching.wall += 10_000

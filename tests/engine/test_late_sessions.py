@@ -235,7 +235,7 @@ def test_run_of_a_copied_folder_stops_once_the_other_run_has_stored_rows(tmp_pat
         ingest(world, 80, 90, 4)
         run.step()
         assert [error.message for error in errors_of(run)] == [
-            "'shop/view' was fenced at its endpoint by another run, which has stored rows since then"
+            "another run has stored rows of 'shop/view' at its endpoint"
         ]
 
         ingest(copy, 100, 110, 5)

@@ -111,7 +111,7 @@ class Cluster:
         if run.poll() is None:
             os.kill(run.pid, signal.SIGCONT)
         _, said = run.communicate()
-        assert run.returncode in (0, -signal.SIGKILL) or (run.returncode == 1 and "fenced" in said), said
+        assert run.returncode in (0, -signal.SIGKILL) or (run.returncode == 1 and "another flowctl" in said), said
         self.stopped.remove(run)
 
     def close(self) -> None:

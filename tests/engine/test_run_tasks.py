@@ -205,7 +205,7 @@ def test_reset_fences_a_running_run(tmp_path: Path) -> None:
     run = world.run()
     reset(world.catalog, world.store, ["r/whole", "r/tens"])
 
-    with pytest.raises(FencedError, match="another flowctl has fenced 'whole', or has reset it"):
+    with pytest.raises(FencedError, match="another flowctl runs 'whole' now, or has reset it"):
         run.step()
 
 

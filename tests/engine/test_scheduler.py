@@ -222,7 +222,7 @@ def test_fenced_run_stops_all_tasks(tmp_path: Path) -> None:
     world = world_of(tmp_path, "data")
     run = world.run()
     world.store.acquire_task("s/left", 1)
-    fenced = pytest.raises(FencedError, match="another flowctl has fenced 's/left'")
+    fenced = pytest.raises(FencedError, match="another flowctl runs 's/left'")
     with fenced, Scheduler(run, threads=4) as scheduler:
         run.until_idle(scheduler.step)
 

@@ -252,7 +252,7 @@ def test_fenced_run_is_refused(folder: Path, tmp_path: Path) -> None:
     append(folder, None, "a")
     publish_epoch(tmp_path, "task", 2)
 
-    with pytest.raises(FencedError, match="another flowctl has fenced 'task'"):
+    with pytest.raises(FencedError, match="another flowctl runs 'task'"):
         append(folder, "a-0", "b")
     with open_state(folder, attempt=attempt("b", epoch=2), committed="a-0") as db:
         assert db.execute("SELECT name FROM added").get == "a-0"
@@ -261,7 +261,7 @@ def test_fenced_run_is_refused(folder: Path, tmp_path: Path) -> None:
 def test_epoch_never_decreases(folder: Path, tmp_path: Path) -> None:
     publish_epoch(tmp_path, "task", 3)
 
-    with pytest.raises(FencedError, match="another flowctl has fenced 'task'"):
+    with pytest.raises(FencedError, match="another flowctl runs 'task'"):
         publish_epoch(tmp_path, "task", 2)
     with open_state(folder, attempt=attempt("a", epoch=3), committed=None) as db:
         db.execute("CREATE TABLE mine (n INTEGER)")

@@ -202,7 +202,7 @@ def test_fenced_run_does_not_change_capabilities_of_its_task(tmp_path: Path) -> 
     older, _ = world.store.acquire_task("n/totals", 1)
     world.store.acquire_task("n/totals", 1)
 
-    with pytest.raises(FencedError, match="another flowctl has fenced 'n/totals'"):
+    with pytest.raises(FencedError, match="another flowctl runs 'n/totals'"):
         acquire_inputs(world.store, replace(spec, transforms=spec.transforms[:1]), {}, older)
 
     assert since_of(world, 1_000_000_000) == 6_000_000

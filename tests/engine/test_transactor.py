@@ -180,7 +180,7 @@ def test_newer_run_supersedes_a_transactor(tmp_path: Path) -> None:
     ledger = ledger_of(world)
     newer = run_of(world, ledger)
 
-    with pytest.raises(FencedError, match="another flowctl has fenced"):
+    with pytest.raises(FencedError, match="another flowctl runs"):
         second(world, older, 1)
     newer.step()
 

@@ -136,7 +136,7 @@ def test_fenced_run_is_reported(plan_of: MakePlan) -> None:
     message = run_single(plan, 1)
 
     assert message.error is not None
-    assert "another flowctl has fenced" in message.error["message"]
+    assert "another flowctl runs" in message.error["message"]
 
 
 @settings(max_examples=20)

@@ -252,7 +252,7 @@ def test_link_to_another_file_begins_that_file(scene: Scene) -> None:
     [
         ("{oops}", "not JSON: unexpected character, expected a string key in column 2"),
         ('{"id":"x"}', "document [\"x\"] of 'f/lines' fails its schema at '/id'"),
-        ("{}", "document [null] of 'f/lines' fails its schema at '': \"id\" is a required property"),
+        ("{}", "document [null] of 'f/lines' fails its schema: \"id\" is a required property"),
         ("[" * 300 + "]" * 300, "document of 'f/lines' is not valid, and it is nested more than 250 levels deep"),
     ],
 )

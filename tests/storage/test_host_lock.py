@@ -93,7 +93,7 @@ def test_silent_machine_loses_the_host_lock_and_gets_an_error(tmp_path: Path) ->
 
     with pytest.raises(
         FencedError,
-        match=f"host 'beta' has fenced this host in the data folder {tmp_path}, because this host was silent",
+        match=f"host 'beta' uses the data folder {tmp_path} now, because this host was silent",
     ):
         asleep.timeline.read()
     asleep.close()

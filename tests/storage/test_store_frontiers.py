@@ -99,7 +99,7 @@ def test_l5_a_superseded_writer_commits_nothing(world: World) -> None:
     newer, _ = world.store.acquire_task("s/events", 1, ["s/events"])
     update = CollectionUpdate("s/events", [], 5_000_000)
 
-    with pytest.raises(FencedError, match="another flowctl has fenced 's/events'"):
+    with pytest.raises(FencedError, match="another flowctl runs 's/events'"):
         world.store.commit_task(older, None, [update])
     assert world.store.commit_task(newer, None, [update]).frontiers == {"s/events": 5_000_000}
 

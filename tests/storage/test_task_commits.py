@@ -111,7 +111,7 @@ def test_l5_the_epoch_of_a_task_continues_after_a_reset(world: World) -> None:
     world.store.reset([TASK])
     assert world.store.task(TASK) is None
 
-    with pytest.raises(FencedError, match="another flowctl has fenced 't/task'"):
+    with pytest.raises(FencedError, match="another flowctl runs 't/task'"):
         world.store.commit_task(older, commit_of(5_000_000))
     newer, state = world.store.acquire_task(TASK, 2)
 
@@ -123,7 +123,7 @@ def test_l5_two_tasks_do_not_write_one_collection(world: World) -> None:
     first, before = world.store.acquire_task("t/first", 1, ["t/one"])
     second, _ = world.store.acquire_task("t/second", 1, ["t/one"])
 
-    with pytest.raises(FencedError, match="another flowctl has fenced 't/one'"):
+    with pytest.raises(FencedError, match="another flowctl runs 't/one'"):
         world.store.commit_task(first, commit_of(4_000_000), [CollectionUpdate("t/one", [], 5_000_000)])
     world.store.commit_task(second, None, [CollectionUpdate("t/one", [], 6_000_000)])
 

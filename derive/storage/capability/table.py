@@ -643,7 +643,7 @@ def _release_run(db: Transaction, task: str) -> None:
 
 def _superseded(name: str) -> FencedError:
     return FencedError(
-        f"another flowctl has fenced '{name}', so this process commits nothing more",
+        f"another flowctl runs '{name}' now, so this process commits nothing more",
         hint="nothing is lost: the newer process continues. One running 'flowctl run' derives new documents, too;"
         " see what runs with 'flowctl status'",
     )

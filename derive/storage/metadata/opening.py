@@ -133,9 +133,8 @@ class HostLock:
             use = _read(descriptor)
             if use and not use.host.is_same(self._host):
                 raise FencedError(
-                    f"host '{use.host.name}' has fenced this host in the data folder {self._root}, because this"
-                    " host was silent"
-                    f" for {SILENT_SECONDS:.0f} s; this process commits nothing more"
+                    f"host '{use.host.name}' uses the data folder {self._root} now, because this host was silent for"
+                    f" {SILENT_SECONDS:.0f} s; this process commits nothing more"
                 )
             if use and self._id in use.processes:
                 os.utime(descriptor)
