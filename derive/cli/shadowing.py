@@ -90,10 +90,8 @@ def _begin(
         if raised or store.shadows.bindings():
             return _begin_bindings(store, catalog, is_held=is_held), None
         require_raised(store, catalog)
-        note(
-            "no derivation was edited since it ran, and no 'backfill' of a binding was raised, so there is no shadow;"
-            " if a run has already applied the edit, derive all documents again: flowctl reset --task NAME --cascade"
-        )
+        _require_swapped(store, catalog)
+        note("the catalog is in force, and there is no shadow: the run continues without one")
         return catalog, None
     if raised or store.shadows.bindings():
         present = [shadow.task for shadow in store.shadows.bindings()]
@@ -105,6 +103,24 @@ def _begin(
             else "undo the edit of the bindings; repeat it after the derivations are swapped",
         )
     return _begin_group(store, catalog, group, accepted, is_held=is_held)
+
+
+def _require_swapped(store: Store, catalog: CatalogSpec) -> None:
+    """Raise an error if there is nothing to shadow, unless a supervisor may repeat the command after a swap.
+
+    Raises:
+        UsageError: no shadow has ever replaced a derivation or the rows of a binding.
+    """
+    from derive.errors import UsageError
+
+    inputs = (item for spec in catalog.materializations.values() for item in spec.inputs)
+    if any(item.backfill for item in inputs) or any(map(store.history.versions, catalog.derivations)):
+        return
+    raise UsageError(
+        "no derivation was edited since it ran, and no 'backfill' of a binding was raised, so there is no shadow",
+        hint="run without --shadow: flowctl run; if a run has already applied the edit, derive all documents again:"
+        " flowctl reset --task NAME --cascade",
+    )
 
 
 def _begin_bindings(store: Store, catalog: CatalogSpec, *, is_held: bool) -> CatalogSpec:
