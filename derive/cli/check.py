@@ -26,8 +26,8 @@ _COLUMNS = ("code", "message", "file", "line", "column", "length", "hint")
 def command(source: Path, data: Path | None, output: str | None) -> None:
     """Report every error in a catalog: structure, references, keys, SQL, TypeScript, materializations.
 
-    The connector of each materialization validates its bindings. A missing database or secret is reported as a note,
-    not as an error. If there is a data folder, two more errors are found: a derived collection that belongs to another
+    The connector of each materialization validates its bindings. A missing database or secret is a warning, not an
+    error. If there is a data folder, two more errors are found: a derived collection that belongs to another
     writer in the folder, such as `flowctl ingest`; and a table with two rows of a key, if an endpoint stores one row
     for each key.
 
@@ -42,7 +42,7 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
       flowctl check --source examples/flow.yaml -o json
     """
     from derive.catalog.build import check_catalog, with_issues
-    from derive.cli.console import describe_error, note, print_rows
+    from derive.cli.console import describe_error, note, print_rows, print_warning
     from derive.errors import CatalogError
 
     built = check_catalog(source)
@@ -66,13 +66,14 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     if error.issues:
         raise error if output != "json" else click.exceptions.Exit(1)
     spec = built.spec
-    for catalog_note in built.notes:
-        note(f"{catalog_note.position}: {catalog_note.message}{f' ({catalog_note.hint})' if catalog_note.hint else ''}")
+    for issue in built.notes:
+        print_warning(issue)
     counts = {"collection": len(spec.collections), "derivation": len(spec.derivations)}
     if spec.materializations:
         counts["materialization"] = len(spec.materializations)
     said = ", ".join(counted(count, noun) for noun, count in counts.items())
-    note(f"{source}: {said}, no errors")
+    warnings = f", {counted(len(built.notes), 'warning')}" if built.notes else ""
+    note(f"{source}: {said}, no errors{warnings}")
 
 
 @contextmanager

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
 
+    from derive.errors import Issue
+
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
     "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"  # text direction, line separators
@@ -413,6 +415,17 @@ def print_error(error: FlowError) -> None:
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
     for line in render_error(error, width).split("\n"):
         style = "bold red" if line.startswith("error") else "dim" if line.startswith("  -->") else ""
+        _print(line, style)
+
+
+def print_warning(issue: Issue) -> None:
+    """Print a warning about a catalog on standard error, with its place."""
+    if _form.is_json:
+        _print_entry("warn", code=issue.code, **_describe(issue.message, issue.position, issue.hint))
+        return
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+    for line in _render(f"warning[{issue.code}]", issue.message, issue.position, issue.hint, width).split("\n"):
+        style = "bold yellow" if line.startswith("warning") else "dim" if line.startswith("  -->") else ""
         _print(line, style)
 
 

@@ -104,6 +104,14 @@ def format_of(name: str, form: str | None, delimiter: str | None) -> InputFormat
     return InputFormat(form, delimiter or ("\t" if suffix == ".tsv" else ","))
 
 
+def _similar(path: Path) -> str | None:
+    """Return the hint of a missing file: a file of its folder with a similar name; None without one."""
+    from derive.errors import suggest
+
+    guess = suggest(path.name, [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else [])
+    return f"did you mean {path.with_name(guess)}?" if guess else None
+
+
 def listed_files(names: Sequence[str]) -> list[str]:
     """Return the paths of input files: a folder has its files with known suffixes, also in its folders, sorted.
 
@@ -119,7 +127,7 @@ def listed_files(names: Sequence[str]) -> list[str]:
     for name in names or ("-",):
         path = Path(name)
         if name != "-" and not path.exists():
-            raise UsageError(f"there is no file {name}")
+            raise UsageError(f"there is no file {name}", hint=_similar(path))
         if name == "-" or not path.is_dir():
             files.append(name)
             continue

@@ -231,8 +231,9 @@ class Validator:
             elif "propertyNames" in error.schema_path:
                 message = "the name of a property is not valid"
         shown = message if len(message) <= _SHOWN else message[:_SHOWN] + "…"
+        place = f" at '{_pointer(path)}'" if path else ""
         return SchemaViolation(
-            f"document{named} of '{self._name}' fails its schema at '{_pointer(path)}': {shown} (keyword {keyword})",
+            f"document{named} of '{self._name}' fails its schema{place}: {shown} (keyword {keyword})",
             position=_nearest(keyword, positions or {}),
             hint=_NOT_FINITE if keyword.endswith("/type") and error.instance in NOT_FINITE else None,
         )

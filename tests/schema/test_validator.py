@@ -54,7 +54,7 @@ def test_validator_accepts_valid_documents_only(document: object, valid: bool) -
         ),
         (
             {"a/b": [1]},
-            "document [1] of 'a/b' fails its schema at '': \"id\" is a required property (keyword /required)",
+            "document [1] of 'a/b' fails its schema: \"id\" is a required property (keyword /required)",
         ),
         (
             {"id": 1, "a/b": [1]},
@@ -103,9 +103,17 @@ KINDS = {"oneOf": [{"type": "object", "required": ["a"]}, {"type": "object", "re
 @pytest.mark.parametrize(
     ("schema", "document", "where"),
     [
-        (NULLABLE, "soon", 'at \'\': "soon" is not a "date" (keyword /anyOf/0/format)'),
-        (NULLABLE, 1, "at '': 1 is not valid under any of the schemas listed in the 'anyOf' keyword (keyword /anyOf)"),
-        (KINDS, {}, "at '': {} is not valid under any of the schemas listed in the 'oneOf' keyword (keyword /oneOf)"),
+        (NULLABLE, "soon", 'fails its schema: "soon" is not a "date" (keyword /anyOf/0/format)'),
+        (
+            NULLABLE,
+            1,
+            "fails its schema: 1 is not valid under any of the schemas listed in the 'anyOf' keyword (keyword /anyOf)",
+        ),
+        (
+            KINDS,
+            {},
+            "fails its schema: {} is not valid under any of the schemas listed in the 'oneOf' keyword (keyword /oneOf)",
+        ),
         (KINDS, {"a": 1, "b": 2}, "listed in the 'oneOf' keyword (keyword /oneOf)"),  # of both
         (
             {"oneOf": [{"type": "array", "items": NULLABLE}, {"type": "null"}]},  # one inside the other

@@ -206,7 +206,8 @@ class _Checker:
             position = at.key_position if keyword in ("oneOf", "anyOf") else at.position
             self.issues.append(Issue(schema["x-code"], _message(at, schema), position))
         else:
-            self.issues.append(Issue("E010", f"{_noun(path, part, schema)} must be {_expected(schema)}", at.position))
+            message = f"{_noun(path, part, schema)} must be {_expected(schema)}"
+            self.issues.append(Issue("E010", message, at.position, _as_list(at.value, schema)))
 
     def _unknown(self, at: Located, names: list[str], part: list[str], schema: Schema) -> None:
         known = schema["properties"]
@@ -226,6 +227,12 @@ class _Checker:
             return fault.kind.property in guesses
         choices = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
         return any(name in guesses for choice in choices for name in choice["required"])
+
+
+def _as_list(value: Any, schema: Schema) -> str | None:
+    """Return the hint for one value in place of a list of such values; None for other faults."""
+    is_one = schema.get("type") == "array" and isinstance(value, str) and "\n" not in value
+    return f"did you mean '[{value}]'?" if is_one else None
 
 
 def _part(schema_path: list[Any]) -> tuple[list[str], Schema]:

@@ -29,6 +29,13 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _TAG = "tag:yaml.org,2002:"
 _DEEPEST = 200
 _MOST_VALUES = 1_000_000
+_INDENTATION = "check the indentation: lines of one level begin in one column"
+_HINTS = {
+    "did not find expected key": _INDENTATION,
+    "did not find expected '-' indicator": _INDENTATION,
+    "mapping values are not allowed in this context": "check the indentation; a text with ': ' needs quotes",
+}
+"""Remedies by the parser's message."""
 """Largest number of values in a file after its aliases are replaced; a few lines of aliases can stand for billions."""
 
 _CONSTANTS: dict[str, JSON] = {
@@ -153,7 +160,8 @@ def parse_yaml(text: str, name: str) -> YamlFile:
                 "replace the tab with spaces",
             )
             raise CatalogError([issue]) from exc
-        raise CatalogError([Issue("E001", f"not YAML: {exc.problem or exc.context}", where)]) from exc
+        hint = _HINTS.get(exc.problem or "")
+        raise CatalogError([Issue("E001", f"not YAML: {exc.problem or exc.context}", where, hint)]) from exc
     except yaml.YAMLError as exc:
         raise CatalogError([Issue("E001", f"not YAML: {exc}", Position(name))]) from exc
     return YamlFile(name, plain, value, composer.spans, composer.keys)
