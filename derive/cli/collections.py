@@ -148,10 +148,10 @@ def _described(capability: Capability) -> str:
 @catalog_options
 @click.option("--collection", required=True, help="The collection to read.")
 @click.option("--reduce", "reduced", is_flag=True, help="One document per key, reduced by the schema's annotations.")
-@click.option("--since", metavar="TIME", help="Only documents published at or after this time, or 1h before now.")
-@click.option("--as-of", metavar="TIME", help="The contents at this RFC 3339 time.")
+@click.option("--since", metavar="TIME", help="Only documents published at or after this time.")
+@click.option("--as-of", metavar="TIME", help="The contents at this time.")
 @click.option(
-    "--key", "keys", multiple=True, metavar="JSON", help="Only this key: a value, or an array of values; repeatable."
+    "--key", "keys", multiple=True, metavar="JSON", help="Only this key: a JSON array of its values (repeatable)."
 )
 @click.option("--where", metavar="EXPR", help="Only documents for which this condition of SQL is true.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N documents.")
@@ -185,7 +185,8 @@ def read_command(
 ) -> None:
     """Print documents of a collection, one JSON object per line.
 
-    A time is an RFC 3339 time, or a duration before now: 30s, 15m, 1h, 7d.
+    A time is 2024-01-31T12:00:00Z (RFC 3339), a time as SQL prints it, or a duration before now: 30s, 15m,
+    1h, 7d.
 
     With --follow, a note after each batch gives the time before which everything is printed. To resume, pass this time
     to --since. With --follow --reduce, each changed document is printed as it is after the change; a deleted one has
@@ -198,17 +199,18 @@ def read_command(
     Examples:
       flowctl collections read --collection acmeBank/balances --reduce
       flowctl collections read --collection acmeBank/balances --reduce \\
-        --key '"ann"' --key '"ben"'
+        --key '["ann"]' --key '["ben"]'
       flowctl collections read --collection acmeBank/balances --reduce \\
         --where 'balance < 0' --limit 10
       flowctl collections read --collection acmeBank/balances --history \\
-        --key '"ann"'
+        --key '["ann"]'
       flowctl collections read --collection acmeBank/transfer-outcomes \\
         --partitions '{"include":{"outcome":["deny"]}}'
       flowctl collections read --collection acmeBank/first-send --follow \\
         | jq .sender
     """
     from derive.catalog import load_without_tests
+    from derive.cli.keys import packed_keys
     from derive.contents.reads import ReadOptions
     from derive.contents.reduced import Versions, follow_reduced
     from derive.protocol.collection import owner_of_version, task_of
@@ -230,7 +232,7 @@ def read_command(
         printer = _Printer(Chosen(spec, where, begin if history else None, limit), show)
         stored = store.read_as(store.tables.as_stored(spec), at)
         options = ReadOptions(
-            None if history else begin, at, selector_from(stored, partitions), keys_from(stored, keys)
+            None if history else begin, at, selector_from(stored, partitions), packed_keys(stored, keys)
         )
         versions = Versions(stored) if history else None
         if versions is not None:
@@ -471,22 +473,6 @@ def selector_from(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
             "--partitions takes a JSON object", hint='for example: --partitions \'{"include": {"status": ["open"]}}\''
         )
     return selector_of(spec, selection)
-
-
-def keys_from(spec: CollectionSpec, keys: Sequence[str]) -> tuple[bytes, ...] | None:
-    """Return the packed keys of --key; None for all keys."""
-    from derive.contents.reads import packed_key
-    from derive.document.exact import parse_exact
-    from derive.errors import UsageError
-
-    packed = []
-    for key in keys:
-        try:
-            value = parse_exact(key.encode())
-        except ValueError as exc:
-            raise UsageError(f"--key is not JSON: {key}", hint=f"a text has quotes: --key '\"{key}\"'") from exc
-        packed.append(packed_key(spec, value))
-    return tuple(packed) or None
 
 
 def _note_compaction(store: Readable, spec: CollectionSpec) -> None:

@@ -66,7 +66,7 @@ def create_test(
         UsageError: the collection is not derived, has no document with the key, or needs too many source documents.
     """
     from derive.catalog.graph import tasks_leading_to
-    from derive.cli.why import key_of
+    from derive.cli.why import key_of, unknown_key
     from derive.errors import UsageError
     from derive.testing import CatalogSession
     from derive.why.explain import Explainer, Question
@@ -80,7 +80,8 @@ def create_test(
     key = key_of(spec, key_text)
     explanation = Explainer(catalog, store, scratch / "why").explain(collection, Question(frozenset([key])))
     if not explanation.stored.get(key):
-        raise UsageError(f"no document of '{collection}' has the key {key_text}")
+        known = store.collection(collection)
+        raise unknown_key(store, spec, key, known.upper if known else 0)
     tasks = tasks_leading_to(catalog, [collection])
     groups = _groups(explanation, derivation)
     is_timed = any(transform.input.read_delay for transform in derivation.transforms)

@@ -45,7 +45,11 @@ def _choice_options(command: _Command) -> _Command:
     for option in (
         click.option("--id", "ids", multiple=True, metavar="ID", help="Only this entry; may be repeated."),
         click.option(
-            "--key", "keys", multiple=True, metavar="JSON", help="Only this key of the source; may be repeated."
+            "--key",
+            "keys",
+            multiple=True,
+            metavar="JSON",
+            help="Only this key of the source: a JSON array (repeatable).",
         ),
         click.option("--transform", help="Only documents of this transform."),
     ):
@@ -202,18 +206,10 @@ def _derivation(source: Path, task: str) -> DerivationSpec:
 
 def _choice(transform: str | None, keys: Sequence[str], ids: Sequence[str]) -> Choice:
     """Return the choice that options describe; a key with one component may be written without brackets."""
-    from derive.document.exact import parse_exact
+    from derive.cli.keys import key_values
     from derive.engine.quarantine import Choice
-    from derive.errors import UsageError
 
-    values = []
-    for text in keys:
-        try:
-            value = parse_exact(text.encode())
-        except ValueError as exc:
-            raise UsageError(f"--key {text} is not JSON: {exc}", hint="for example: --key '[7]'") from exc
-        values.append(value if isinstance(value, list) else [value])
-    return Choice(transform, tuple(values), tuple(ids))
+    return Choice(transform, tuple(map(key_values, keys)), tuple(ids))
 
 
 def _report(task: str, what: str, count: int, output: str | None) -> None:

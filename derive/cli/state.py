@@ -34,9 +34,7 @@ _LISTED = ("table", "shards", "rows", "columns")
 @click.command()
 @catalog_options
 @click.option("--task", required=True, metavar="NAME", help="The derivation; NAME@N is a shadow.")
-@click.option(
-    "--key", metavar="JSON", help="Only the shard that owns this shuffle key: a value, or an array of values."
-)
+@click.option("--key", metavar="JSON", help="Only the shard that owns this shuffle key: a JSON array of its values.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -82,14 +80,15 @@ def command(
       flowctl state --task shop/shipments
       flowctl state --task shop/shipments \\
         'SELECT * FROM stock ORDER BY count DESC LIMIT 10'
-      flowctl state --task shop/shipments --key '"tea"' \\
+      flowctl state --task shop/shipments --key '["tea"]' \\
         "SELECT * FROM stock WHERE item = 'tea'"
-      flowctl state --task shop/totals --key '"ann"'
+      flowctl state --task shop/totals --key '["ann"]'
       flowctl state --task shop/totals \\
         "SELECT key, value FROM state WHERE field = 'totals'"
     """
     from derive.catalog import load_without_tests
     from derive.cli.console import note, print_rows
+    from derive.cli.keys import key_values
     from derive.document.exact import dump_exact
     from derive.errors import UsageError
     from derive.shard.inspection import StateQuery, copied_states, shard_of_key, state_of
@@ -105,31 +104,20 @@ def command(
                 f"'{task}' is a materialization: its state is in its endpoint", hint="query the tables of the endpoint"
             )
         spec = catalog.derivations[task]
-        shard = None if key is None else shard_of_key(spec, _parsed(key), state_of(store, task).shards)
+        shard = None if key is None else shard_of_key(spec, key_values(key), state_of(store, task).shards)
         copies = stack.enter_context(copied_states(store, store.root, task, shard))
         query = stack.enter_context(closing(StateQuery(spec, copies, timeout, memory)))
         if sql is not None:
             _print(query.rows(sql), output, wide=wide)
         elif key is not None and query.keyed is not None:
-            value = _parsed(key)
-            if isinstance(value, list) and len(value) == 1:
-                [value] = value
+            values = key_values(key)
+            value: JSON = values[0] if len(values) == 1 else values
             text = value if isinstance(value, str) else dump_exact(value).decode()
             _print(query.rows(f"SELECT * FROM {query.keyed} WHERE key = ?", (text,)), output, wide=wide)
         else:
             print_rows(_LISTED, list(_tables(query)), output, wide=wide)
             if not query.tables:
                 note(f"'{task}' has no tables: its lambdas keep no state, or no document was processed yet")
-
-
-def _parsed(key: str) -> JSON:
-    from derive.document.exact import parse_exact
-    from derive.errors import UsageError
-
-    try:
-        return parse_exact(key.encode())
-    except ValueError as exc:
-        raise UsageError(f"--key is not JSON: {key}", hint=f"a text has quotes: --key '\"{key}\"'") from exc
 
 
 def _tables(query: StateQuery) -> Iterator[dict[str, Any]]:

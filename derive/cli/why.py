@@ -48,7 +48,11 @@ FORMS = ("dot", "mermaid", "svg")
     metavar="N",
     help="Largest number of shown rows of each source of a view's row.",
 )
-@click.option("--as-of", metavar="TIME", help="The value at this RFC 3339 time.  [default: the latest final one]")
+@click.option(
+    "--as-of",
+    metavar="TIME",
+    help="The value at this time: RFC 3339, or a duration before now (1h).  [default: the latest final one]",
+)
 @click.option(
     "--depth",
     type=click.IntRange(min=0),
@@ -182,7 +186,7 @@ def explained_document(
 
     explained = trace(Explainer(catalog, store, scratch), collection, key, end, depth)
     if explained is None:
-        raise _unknown_key(store, spec, key, end)
+        raise unknown_key(store, spec, key, end)
     return explained
 
 
@@ -348,35 +352,25 @@ def key_of(spec: CollectionSpec, text: str) -> bytes:
     Raises:
         UsageError: the text is not a key of the collection.
     """
-    from derive.document.exact import parse_exact
+    from derive.cli.keys import values_of_key
     from derive.document.key import pack
     from derive.errors import UsageError
 
-    pointers = ", ".join(spec.key)
-    try:
-        value = parse_exact(text.encode())
-    except ValueError as exc:
-        if len(spec.key) > 1 or text[:1] in ("[", "{", '"'):
-            raise UsageError(
-                f"--key is not JSON: {exc}",
-                hint=f"a key is a JSON array with a value for each of [{pointers}]; texts have quotes: '[\"ann\", 7]'",
-            ) from exc
-        value = text
-    components = value if isinstance(value, list) else [value]
-    scalars = all(item is None or isinstance(item, bool | int | str) for item in components)
-    if len(components) != len(spec.key) or not scalars:
+    values = values_of_key(spec, text)
+    scalars = all(value is None or isinstance(value, bool | int | str) for value in values)
+    if len(values) != len(spec.key) or not scalars:
         raise UsageError(
             f"--key {text} is not a key of '{spec.name}'",
-            hint=f"a key is a JSON array with a value for each of [{pointers}]",
+            hint=f"a key is a JSON array with a value for each of [{', '.join(spec.key)}]",
         )
-    return pack(components)
+    return pack(values)
 
 
 _MOST_KEYS = 200_000
 """Largest number of documents whose keys are compared with an unknown key."""
 
 
-def _unknown_key(store: Readable, spec: CollectionSpec, key: bytes, end: int) -> FlowError:
+def unknown_key(store: Readable, spec: CollectionSpec, key: bytes, end: int) -> FlowError:
     """Return the error of a key that no document before a time has."""
     from derive.document.key import show_key
     from derive.errors import UsageError

@@ -15,13 +15,14 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from derive.cli.collections import Chosen, collection_row, keys_from, selector_from, updates_of, versions_of
+from derive.cli.collections import Chosen, collection_row, selector_from, updates_of, versions_of
 from derive.cli.console import render_error
+from derive.cli.keys import packed_keys
 from derive.cli.options import catalog_with_shadows, clock_of
 from derive.contents.reads import ReadOptions, compacted_before
 from derive.contents.reduced import Versions, reduced_documents
-from derive.document.clock import format_rfc3339, parse_rfc3339
-from derive.document.exact import dump_exact, parse_exact
+from derive.document.clock import format_rfc3339, parse_rfc3339, parse_time
+from derive.document.exact import dump_exact
 from derive.document.key import show_key, unpack
 from derive.errors import FlowError
 from derive.protocol.specs import CollectionSpec
@@ -150,8 +151,8 @@ class _Query:
         view: one of `_VIEWS`.
         key: the key, as JSON or as a bare text; empty for all.
         where: a condition of SQL; empty for none.
-        as_of: RFC 3339 time of the contents; empty for the latest.
-        since: RFC 3339 time of the first document; empty for all.
+        as_of: time of the contents; empty for the latest.
+        since: time of the first document; empty for all.
         offset: number of skipped documents.
     """
 
@@ -203,7 +204,7 @@ class _Span:
         Args:
             segments: files of the collection.
             upper: RFC 3339 time before which the documents are final.
-            as_of: RFC 3339 time that the person has chosen; empty for the latest.
+            as_of: time that the person has chosen; empty for the latest.
         """
         if not segments or upper is None:
             return None
@@ -211,7 +212,7 @@ class _Span:
         last = (parse_rfc3339(upper) - 1) // 1000
         value = last
         with suppress(ValueError):
-            value = parse_rfc3339(as_of) // 1000 if as_of else last
+            value = parse_time(as_of) // 1000 if as_of else last
         return _Span(first, last, value) if first < last else None
 
 
@@ -270,7 +271,7 @@ def _read(folder: Folder, name: str, query: _Query, notes: list[str]) -> Iterato
     begin, at = clock_of("since", query.since or None), clock_of("as of", query.as_of or None)
     stored = store.read_as(store.tables.as_stored(spec), at)
     is_history = query.view == "history"
-    keys = keys_from(stored, [_key_text(query.key)] if query.key else [])
+    keys = packed_keys(stored, [query.key] if query.key else [])
     options = ReadOptions(None if is_history else begin, at, selector_from(stored, None), keys)
     chosen = Chosen(spec, query.where or None, begin if is_history else None, None)
     if is_history:
@@ -294,15 +295,6 @@ def _read(folder: Folder, name: str, query: _Query, notes: list[str]) -> Iterato
                 yield _Shown(format_rfc3339(clock), show_key(key), dump_exact(list(unpack(key))).decode(), text)
             if left == 0:
                 return
-
-
-def _key_text(text: str) -> str:
-    """Return a key as JSON; a text that is not JSON is the key itself."""
-    try:
-        parse_exact(text.encode())
-    except ValueError:
-        return dump_exact(text).decode()
-    return text
 
 
 def explain(request: Request) -> Response:

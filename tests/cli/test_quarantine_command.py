@@ -109,7 +109,7 @@ def test_drop_asks_for_a_choice(folder: Path) -> None:
     [
         (["list", "--task", "q/halfs"], "did you mean 'q/halves'?"),
         (["list", "--task", "q/halves", "--transform", "have"], "did you mean 'halve'?"),
-        (["list", "--key", "["], "--key [ is not JSON"),
+        (["list", "--key", "["], "--key is not JSON: ["),
         (["retry", "--task", "q/orders"], "has no derivation 'q/orders'"),
     ],
 )

@@ -191,8 +191,11 @@ def test_followed_history_continues_from_the_past(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--key", "ann"], "--key is not JSON: ann\n  = a text has quotes: --key '\"ann\"'"),
-        (["--key", '"ann"'], "a key of 'a/b' has 2 values, of /id, /day; \"ann\" has 1"),
+        (
+            ["--key", "ann"],
+            "--key is not JSON: ann\n  = a key is a JSON array with a value for each of [/id, /day], and texts have quotes: --key '[\"ann\", 7]'",
+        ),
+        (["--key", '"ann"'], "a key of 'a/b' has 2 values, of /id, /day; [\"ann\"] has 1"),
         (["--key", '["ann","1"]'], "/day of a key of 'a/b' is integer, and \"1\" is string"),
         (["--history"], "--history prints the versions of one key, so it needs one --key"),
         (["--history", "--key", "1", "--key", "2"], "--history prints the versions of one key, so it needs one --key"),

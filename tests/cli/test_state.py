@@ -161,7 +161,7 @@ def test_state_of_a_key_is_read_from_its_shard(stored: Path) -> None:
         (["SELECT 1 AS a, 2 AS a"], "two columns of the query have the name 'a'"),
         (["SELECT CAST(x'ff' AS TEXT) AS a"], "the query returns a text that is not valid UTF-8"),
         (["--key", "7", "SELECT 1"], "a shuffle key of 'shop/stock' is [string], and not 7"),
-        (["--key", "tea", "SELECT 1"], "--key is not JSON: tea"),
+        (["--key", "[tea", "SELECT 1"], "--key is not JSON: [tea"),
         (
             [
                 "--timeout",

@@ -166,7 +166,7 @@ def test_created_test_passes_and_verifies_what_is_stored(folder: Path, delay: st
         (["--key", "[1]"], "--create, --collection and --key belong together"),
         (["--create", "x", "--collection", "t/in", "--key", "[1]"], "'t/in' is not derived"),
         (["--create", "t/a/one", "--collection", "t/out", "--key", "[1]"], "has a test 't/a/one' already"),
-        (["--create", "x", "--collection", "t/out", "--key", "[7]"], "no document of 't/out' has the key [7]"),
+        (["--create", "x", "--collection", "t/out", "--key", "[7]"], "has the key [7]"),
     ],
 )
 def test_created_test_needs_a_derived_document(folder: Path, arguments: list[str], error: str) -> None:
