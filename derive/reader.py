@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from typing_extensions import override
 
-from derive.document.clock import format_rfc3339, parse_rfc3339
+from derive.document.clock import TIME_FORMS, format_rfc3339, parse_time
 from derive.errors import FrontierError, UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from derive.storage.store import Store
 
 Time: TypeAlias = int | str | datetime
-"""A time: microseconds since the Unix epoch, an RFC 3339 text, or a `datetime` with a time zone."""
+"""A time: microseconds since the Unix epoch, a text that `parse_time` reads, or a `datetime` with a time zone."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -300,17 +300,15 @@ def clock_of(time: Time) -> int:
     """Convert a time to microseconds since the Unix epoch.
 
     Raises:
-        UsageError: `time` has no time zone, or is not an RFC 3339 text.
+        UsageError: `time` is a `datetime` without a time zone, or a text that is not a time.
     """
     if isinstance(time, datetime):
         if time.tzinfo is None:
             raise UsageError(f"{time} has no time zone", hint="attach a time zone, such as datetime.UTC")
         return (time - _EPOCH) // timedelta(microseconds=1)
     if isinstance(time, str):
-        if time.isdecimal():
-            return int(time)
         try:
-            return parse_rfc3339(time)
+            return parse_time(time)
         except ValueError as exc:
-            raise UsageError(f"{time} is not an RFC 3339 time, such as {format_rfc3339(0)}") from exc
+            raise UsageError(f"{time!r} is not {TIME_FORMS}") from exc
     return time

@@ -64,6 +64,8 @@ SMALL_MODULES = {
     "derive/shard/meter.py": "leaf: shared by pipelines and cycles",
     "derive/ui/plan_picture.py": "leaf: from the text of EXPLAIN to a picture",
     "derive/cli/pipes.py": "leaf: loaded by every command",
+    "derive/cli/keys.py": "leaf: shared by commands and pages",
+    "derive/sql/transactions/programs.py": "leaf: shared by errors of reads and notices of definitions",
     "derive/cli/metadata.py": "a command",
     "derive/cli/prepare.py": "a command",
     "derive/compute/row_values.py": "seam: SQL must not know SQLite",

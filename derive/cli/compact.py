@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--since",
     metavar="TIME",
-    help="Reduce the history before this time (RFC 3339, or 30d ago) to one document per key.",
+    help="Reduce the history before this time (RFC 3339, or a duration before now) to one document per key.",
 )
 @click.option(
     "--grace", default="10m", show_default=True, metavar="DURATION", help="Time for which replaced files are kept."

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Lowest level to show.",
 )
-@click.option("--since", metavar="TIME", help="Only entries at or after this RFC 3339 time.")
+@click.option(
+    "--since", metavar="TIME", help="Only entries at or after this time: RFC 3339, or a duration before now (1h)."
+)
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N entries.")
 @click.option("--follow", "-f", is_flag=True, help="Continue with new entries, until Ctrl-C.")
 @output_option

@@ -387,25 +387,15 @@ def _meant(folder: Path, default: Path) -> Path | None:
 def clock_of(option: str, text: str | None) -> int | None:
     """Parse the time of an option as microseconds; return None if the option is not given.
 
-    A duration is the time that is so long before the present.
-
     Raises:
-        UsageError: the text is neither an RFC 3339 time nor a duration.
+        UsageError: the text is not a time.
     """
-    import time
-
-    from derive.document.clock import parse_duration, parse_rfc3339
+    from derive.document.clock import TIME_FORMS, parse_time
     from derive.errors import UsageError
 
     if text is None:
         return None
     try:
-        return parse_rfc3339(text)
-    except ValueError:
-        pass
-    try:
-        return max(0, time.time_ns() // 1_000 - parse_duration(text))
+        return parse_time(text)
     except ValueError as exc:
-        raise UsageError(
-            f"{option} takes a time such as 2024-01-01T00:00:00Z, or a duration before now such as 1h, not {text}"
-        ) from exc
+        raise UsageError(f"{option} takes {TIME_FORMS}, not {text}") from exc

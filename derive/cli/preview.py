@@ -46,7 +46,12 @@ _CONTINUED = "\n" + " " * 13
 @click.option(
     "--limit", type=click.IntRange(min=1), metavar="N", help="The first N documents.  [default: 10; all with --diff]"
 )
-@click.option("--from", "begin", metavar="TIME", help="Documents published at or after this RFC 3339 time.")
+@click.option(
+    "--from",
+    "begin",
+    metavar="TIME",
+    help="Documents published at or after this time: RFC 3339, or a duration before now (1h).",
+)
 @click.option(
     "--fixture",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),

@@ -67,7 +67,11 @@ def drop_command(source: Path, data: Path | None) -> None:
 @click.command()
 @catalog_options
 @click.option("--collection", "names", multiple=True, metavar="NAME", help="Only this collection (repeatable).")
-@click.option("--as-of", metavar="TIME", help="Compare at this RFC 3339 time.  [default: the latest final one of both]")
+@click.option(
+    "--as-of",
+    metavar="TIME",
+    help="Compare at this time: RFC 3339, or a duration before now (1h).  [default: the latest final one of both]",
+)
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N keys of each collection.")
 @quiet_option
 def diff_command(source: Path, data: Path | None, names: tuple[str, ...], as_of: str | None, limit: int | None) -> None:

@@ -205,9 +205,12 @@ async def _execute(session: SqlSession, text: str, output: str | None, watch: _W
 
     async with executed(session, text) as result:
         for notice in result.notices:
-            note(f"{notice.severity}: {notice.message}")
+            level = "warn" if notice.severity == "WARNING" else "info"
+            note(f"{notice.severity}: {notice.message}", level=level)
+            if notice.hint:
+                note(f"HINT: {notice.hint}", level=level)
         count = await (result.copy_in(_standard_input(watch)) if result.copy_in else _print(result, output, watch))
-    if result.columns is None and sys.stdout.isatty():
+    if result.columns is None or result.copy_in:
         note(result.tag(count))
 
 
@@ -378,7 +381,10 @@ def numeric_types() -> frozenset[Any]:
 
 
 def json_of(columns: Sequence[tuple[str, Any]], row: Row) -> Mapping[str, Any]:
-    """Return a row as a JSON object, which orjson can write; columns are pairs of a name and a type."""
+    """Return a row as a JSON object, which orjson can write; columns are pairs of a name and a type.
+
+    A number is written as PostgreSQL writes it, so that `40` of a document is `40`, also in a column of doubles.
+    """
     import math
 
     import orjson
@@ -395,10 +401,11 @@ def json_of(columns: Sequence[tuple[str, Any]], row: Row) -> Mapping[str, Any]:
             values[name] = bool(datum)
         elif kind is Type.JSONB or kind.element:
             values[name] = orjson.Fragment(json_datum_of(kind, datum))
-        elif (isinstance(datum, int) and kind in numeric_types()) or (
-            isinstance(datum, float) and math.isfinite(datum)
-        ):
+        elif isinstance(datum, int) and kind in numeric_types():
             values[name] = datum
+        elif isinstance(datum, float) and math.isfinite(datum):
+            is_short = kind is Type.REAL or datum.is_integer()  # orjson would write 40.0, and all digits of a real
+            values[name] = orjson.Fragment(text_of(kind, datum)) if is_short else datum
         else:
             values[name] = text_of(kind, datum)
     return values

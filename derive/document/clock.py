@@ -1,4 +1,4 @@
-"""Timestamps as text: RFC 3339 times, durations, and the UUIDs of documents.
+"""Timestamps as text: RFC 3339 times, times that a person writes, durations, and the UUIDs of documents.
 
 A timestamp is an int64 of microseconds since the Unix epoch.
 """
@@ -6,7 +6,9 @@ A timestamp is an int64 of microseconds since the Unix epoch.
 from __future__ import annotations
 
 import re
+import time
 import zlib
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 _RFC3339 = re.compile(
@@ -51,6 +53,63 @@ def parse_rfc3339(text: str) -> int:
         raise ValueError(f"not an RFC 3339 time: {text!r}")
     since = datetime.fromisoformat(text.upper()) - _EPOCH
     return since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds
+
+
+TIME_FORMS = "a time such as 2024-01-31T12:00:00Z, or a duration before now such as 1h"
+"""The documented forms of `parse_time`, for messages."""
+_AGO = re.compile(r"-(?P<negative>.+)|(?P<plain>.+?)(?:\s+ago)?", re.DOTALL)
+_DATES = frozenset({4, 8})
+"""Numbers of digits that a year, and a date without hyphens, have."""
+
+
+def parse_time(text: str, zone: str | None = None, now: int | None = None) -> int:
+    """Return the timestamp of a time that a person writes, in a command, a query or a page.
+
+    A time is an RFC 3339 time; a time as SQL prints it, or a date, in any form that PostgreSQL reads; a number of
+    microseconds since 1970; `now`; or a duration before now: `1h`, `-1h` or `1 hour ago`.
+
+    >>> parse_time("1970-01-01T00:00:01Z"), parse_time("1970-01-01 00:00:01.5+00"), parse_time("1970-01-02")
+    (1000000, 1500000, 86400000000)
+
+    Args:
+        text: the time.
+        zone: time zone of a text without a zone; None for UTC.
+        now: the present; None for the time of the machine.
+
+    Raises:
+        ValueError: the text is not a time.
+    """
+    text = text.strip()
+    with suppress(ValueError):
+        return parse_rfc3339(text)
+    if text.isascii() and text.isdecimal() and len(text) not in _DATES:
+        return int(text)
+    present = time.time_ns() // 1_000 if now is None else now
+    if text.lower() == "now":
+        return present
+    ago = _AGO.fullmatch(text)
+    if ago:
+        with suppress(ValueError):
+            return max(0, present - parse_duration(ago["negative"] or ago["plain"]))
+    return _parse_sql_time(text, zone)
+
+
+def _parse_sql_time(text: str, zone: str | None) -> int:
+    """Return the timestamp of a text that PostgreSQL reads as a timestamp with time zone.
+
+    Raises:
+        ValueError: the text is not such a timestamp.
+    """
+    from derive.errors import SqlError
+    from derive.functions.types.datetime import INFINITY, timestamp_of_text, zone_named
+
+    try:
+        clock = timestamp_of_text(text, has_zone=True, zone=0 if zone is None else zone_named(zone))
+    except SqlError as exc:
+        raise ValueError(f"not {TIME_FORMS}: {text!r}") from exc
+    if abs(clock) == INFINITY:
+        raise ValueError(f"not {TIME_FORMS}: {text!r}")
+    return clock
 
 
 def format_rfc3339(clock: int) -> str:

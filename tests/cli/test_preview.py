@@ -264,7 +264,7 @@ def test_diff_of_an_edited_catalog_names_keys_and_places(stored: Path, tmp_path:
         (["--diff", "--from", "2024-01-01T00:00:00Z"], "--diff shows no single documents, so it cannot be combined"),
         (
             ["--from", "noon"],
-            "--from takes a time such as 2024-01-01T00:00:00Z, or a duration before now such as 1h, not noon",
+            "--from takes a time such as 2024-01-31T12:00:00Z, or a duration before now such as 1h, not noon",
         ),
         (
             ["--fixture", "flow.yaml"],

@@ -21,11 +21,13 @@ def test_sql_prints_results_in_each_format(tmp_path: Path) -> None:
         "SELECT * FROM t ORDER BY a;\n"
     )
 
-    assert sql(tmp_path, "-f", str(script)) == (0, '{"a":1,"b":"x, y","c":{"k": [1]}}\n{"a":2,"b":null,"c":null}\n', "")
+    rows = '{"a":1,"b":"x, y","c":{"k": [1]}}\n{"a":2,"b":null,"c":null}\n'
+    assert sql(tmp_path, "-f", str(script)) == (0, rows, "CREATE TABLE\nINSERT 0 2\n")
     assert sql(tmp_path, "-c", "SELECT a, b FROM t ORDER BY a", "-o", "csv") == (0, 'a,b\n1,"x, y"\n2,\n', "")
     table = " a |  b\n---+------\n 1 | x, y\n 2 |\n(2 rows)\n\n"
     assert sql(tmp_path, "-o", "table", text="SELECT a, b FROM t ORDER BY a;") == (0, table, "")
-    assert sql(tmp_path, "-c", "COPY t (a, b) FROM STDIN", text="3\tz\n") == (0, "", "")
+    assert sql(tmp_path, "-c", "COPY t (a, b) FROM STDIN", text="3\tz\n") == (0, "", "COPY 1\n")
+    assert sql(tmp_path, "-q", "-o", "json", "-c", "DELETE FROM t WHERE a = 2") == (0, "", "")
     assert sql(tmp_path, "-c", "COPY (SELECT b FROM t WHERE a = 3) TO STDOUT") == (0, "z\n", "")
 
 
@@ -47,7 +49,11 @@ def test_errors_show_their_line_and_a_suggestion(tmp_path: Path) -> None:
     fault = "error[42703]: column c.naem does not exist\n"
     excerpt = '4 | \tc.naem\n  | \t^^^^^^ Did you mean "name"?\n'
 
-    assert sql(tmp_path, "-f", "t.sql") == (1, '{"?column?":1}\n', f"{fault}  --> t.sql:4:2\n{excerpt}")
+    assert sql(tmp_path, "-f", "t.sql") == (
+        1,
+        '{"?column?":1}\n',
+        f"CREATE TABLE\n{fault}  --> t.sql:4:2\n{excerpt}",
+    )
     text = script.read_text(encoding="utf-8-sig").replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS")
     _, _, err = sql(tmp_path, text=text)
     assert err.endswith(f"{fault}  --> standard input:4:2\n{excerpt}")
@@ -76,3 +82,12 @@ def test_json_output_renames_duplicate_columns(tmp_path: Path) -> None:
         "column 2 has the same name 'x' as an earlier column: it is printed as 'x_3'\ncolumn 4 has the same name 'x' as an earlier column: it is printed as 'x_4'\n",
     )
     assert sql(tmp_path, "-c", query, "-o", "csv") == (0, "x,x,x_2,x,?column?\n1,2,3,4,5\n", "")
+
+
+def test_json_output_writes_numbers_as_postgresql_does(tmp_path: Path) -> None:
+    """Law: an integral double is written as in a document, and so that `flowctl collections read` agrees."""
+    columns = "40::float8 AS a, 21.5::float8 AS b, 1e15::float8 AS c, 1.1::real AS d, -2::float8 AS e"
+
+    status, out, _ = sql(tmp_path, "-c", f"SELECT {columns}, 'NaN'::float8 AS f, 2.5 AS g")
+
+    assert (status, out) == (0, '{"a":40,"b":21.5,"c":1e+15,"d":1.1,"e":-2,"f":"NaN","g":"2.5"}\n')

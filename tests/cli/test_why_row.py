@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world.ingest("shop/orders", documents)
     world.step()
     world.store.close()
-    assert flowctl(folder, "sql", text=VIEWS) == (0, "", "")
+    assert flowctl(folder, "sql", text=VIEWS)[:2] == (0, "")
     world = World(folder / ".flow", world.catalog)
     world.step()
     world.store.close()

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.document.clock import document_uuid, format_duration, format_rfc3339, parse_duration, parse_rfc3339
+from derive.document.clock import (
+    document_uuid,
+    format_duration,
+    format_rfc3339,
+    parse_duration,
+    parse_rfc3339,
+    parse_time,
+)
+from derive.functions.types.datetime import text_in_zone, zone_named
 
 
 @given(st.integers(0, 253_402_300_799_999_999))
@@ -48,6 +56,47 @@ def test_times_are_parsed(text: str, clock: int) -> None:
 def test_invalid_times_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="RFC 3339|month|second"):
         parse_rfc3339(text)
+
+
+NOW = 1_704_067_200_000_000  # 2024-01-01T00:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("text", "clock"),
+    [
+        ("2024-01-01T00:00:00Z", NOW),
+        ("2024-01-01 00:00:00.25+00", NOW + 250_000),  # as SQL prints it
+        ("2024-01-01 02:00:00+02", NOW),
+        ("2023-12-31 19:00:00 America/New_York", NOW),
+        ("2024-01-01 01:00", NOW),  # in the zone of the reader, here one hour east
+        ("2024-01-01", NOW - 3_600_000_000),
+        (f" {NOW} ", NOW),
+        ("17", 17),
+        ("now", NOW),
+        ("1h", NOW - 3_600_000_000),
+        ("-1h", NOW - 3_600_000_000),
+        ("1 hour ago", NOW - 3_600_000_000),
+        ("1h 30s ago", NOW - 3_630_000_000),
+        ("9999999w", 0),  # before 1970
+    ],
+)
+def test_times_of_a_person_are_parsed(text: str, clock: int) -> None:
+    assert parse_time(text, "<+01>-01", NOW) == clock
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2024", "20240101x", "yesterday", "infinity", "2024-02-30", "ago", "-", "1h later", "١٧", "12:00"]
+)
+def test_texts_that_are_no_times_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a time such as 2024-01-31T12:00:00Z, or a duration before now"):
+        parse_time(text)
+
+
+@given(st.integers(0, 253_402_300_799_999_999))
+def test_printed_times_are_parsed(clock: int) -> None:
+    """Law: each time that commands or SQL print is accepted where a time is read."""
+    assert parse_time(format_rfc3339(clock)) == parse_time(text_in_zone(clock, 0)) == clock
+    assert parse_time(text_in_zone(clock, zone_named("Europe/Berlin"))) == clock
 
 
 @pytest.mark.parametrize(

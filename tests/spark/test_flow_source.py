@@ -168,7 +168,7 @@ def test_shares_add_up_to_the_contents(world: World) -> None:
     [
         ({"path": ""}, "the collection is not named"),
         ({"when": "now"}, "no option 'when'"),
-        ({"asOf": "x"}, "not an RFC 3339"),
+        ({"asOf": "x"}, "'x' is not a time such as"),
     ],
 )
 def test_options_are_checked(world: World, options: dict[str, str], message: str) -> None:

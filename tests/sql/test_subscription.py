@@ -288,7 +288,7 @@ async def test_subscription_to_a_view_that_no_server_maintains_ends_or_is_refuse
             for end in ("", f" UP TO {upper + 1}"):
                 error = await reader.error(f"SUBSCRIBE {name} AS OF {upper - 1}{end}")
                 assert error.sqlstate == "55000"
-                assert error.hint == f"Start `flowctl sql serve`; or end the subscription: UP TO {upper}"
+                assert error.hint == f"Start: flowctl sql serve; or end the subscription: UP TO {upper}"
             rows = await reader(f"SUBSCRIBE {name} AS OF {upper - 1} UP TO {upper}")
             assert [row[1:] for row in rows] == [("1", "1")]
         coordinator.own()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 
 import pytest
 from sql_world import Client, SqlWorld, derive_all, ingest
@@ -38,6 +39,45 @@ async def test_far_future_time_is_refused(coordinator: Coordinator, client: Clie
             assert error.sqlstate == "22023", statement
             assert "2999-01-01T00:00:00" in error.message
             assert "AS OF AT LEAST" in (error.hint or "")
+            assert error.offset == statement.index("{") + as_of.index("'")
+
+
+async def test_times_of_as_of_have_each_form_that_sql_prints(client: Client) -> None:
+    await client.script("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
+    [(text,)] = await client("SELECT now()::text")
+    await client.script("INSERT INTO t VALUES (2)", "SET TimeZone = 'Europe/Berlin'")
+    [(local, zoneless)] = await client(f"SELECT '{text}'::timestamptz::text, '{text}'::timestamptz::timestamp::text")
+    assert local is not None
+    assert text is not None
+    assert local[:19] == zoneless[:19] != text[:19]  # type: ignore[index]
+    times = [f"'{text}'", f"'{local}'", f"'{zoneless}'", f"timestamptz '{text}'", f"timestamp '{zoneless}'"]
+    times += [f"'{text}'::timestamptz", f"timestamptz '{text}' + interval '0 s'", f"to_timestamp({epoch(text)})"]
+    for time in times:
+        assert await client(f"SELECT a FROM t AS OF {time}") == [("1",)], time
+        assert await client(f"SELECT count(*) FROM t AS OF AT LEAST {time}") == [("2",)], time
+    for time in ("now() - interval '1 hour'", "current_timestamp - interval '1 hour'", "'1h'", "'1 hour ago'", "'-1h'"):
+        error = await client.error(f"SELECT a FROM t AS OF {time}")  # the table is younger
+        assert (error.sqlstate, error.message[:27]) == ("22023", "the relations are known fro"), time
+        assert await client(f"SELECT count(*) FROM t AS OF AT LEAST {time}") == [("2",)], time
+    assert (await client("SELECT count(*) FROM t AS OF AT LEAST current_date")) == [("2",)]
+    assert await client("SELECT count(*) FROM t AS OF now()") == [("2",)]
+
+
+def epoch(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+@pytest.mark.parametrize("time", ["'yesterday'", "1.5", "true", "interval '1 hour'", "'2024'", "NULL"])
+async def test_other_values_of_as_of_are_refused_at_their_place(time: str, client: Client) -> None:
+    statement = f"SELECT 1 AS OF {time}"
+    error = await client.error(statement)
+    assert (error.sqlstate, error.offset) == ("22023", statement.index(time))
+    assert "now() - interval '1 hour'" in (error.hint or "")
+
+
+async def test_as_of_takes_no_parameter(client: Client) -> None:
+    error = await client.error("SELECT 1 AS OF $1")
+    assert (error.sqlstate, error.message) == ("0A000", "AS OF takes no parameters")
 
 
 async def test_near_future_time_is_awaited(coordinator: Coordinator) -> None:

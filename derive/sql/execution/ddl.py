@@ -81,6 +81,7 @@ from derive.sql.preparation import rows_of_view
 from derive.sql.results import Notice, Result
 from derive.sql.sources import definitions
 from derive.sql.sources.followed_file import require_right
+from derive.sql.transactions.programs import MAINTAINS, as_commands, programs_of
 from derive.sql.transactions.writes import InsertedRows
 
 Definition = (
@@ -323,7 +324,15 @@ class _Definer:
             add_change(self._state, *replaced_view(self._objects, former, item), removed=(former.id,))
         else:
             add_change(self._state, item)
-        return Result(lambda _: tag, notices=notices)
+        return Result(lambda _: tag, notices=(*notices, *self._unmaintained(item)))
+
+    def _unmaintained(self, view: Item) -> tuple[Notice, ...]:
+        """Return the notice of a materialized view that no server maintains; none for other views."""
+        if view.kind is not ObjectKind.MATERIALIZED_VIEW or self._state.coordinator.computing.can_start:
+            return ()
+        commands = as_commands(dict.fromkeys([*programs_of(self._objects, view.uses), MAINTAINS]))
+        message = f'the rows of "{view.name}" are updated only while a server runs'
+        return (Notice("NOTICE", "00000", message, f"Start: {commands}"),)
 
     async def _create_index(self, statement: CreateIndex) -> Result:
         named = relation_named(statement.relation, self._objects)

@@ -27,6 +27,7 @@ from derive.sql.copy_format import BinaryCopyIn, CopyIn, copy_out
 from derive.sql.execution import foreign_keys, query, subscribe
 from derive.sql.execution import query as reading
 from derive.sql.execution.alter_table import add_change, numbered
+from derive.sql.execution.read_time import time_of
 from derive.sql.execution.staged_rows import completed, over_staged
 from derive.sql.execution.state import State
 from derive.sql.parser.ast import QualifiedName
@@ -236,7 +237,7 @@ class _PresentRows:
         """
         coordinator, transaction = state.coordinator, state.transaction
         if not is_provisional(table.id):
-            await reading.time_of(state, [table.id], None)
+            await time_of(state, [table.id], None)
             basis = transaction.latest_basis([table.id])
             if basis is not None:
                 coordinator.commits.check_unwritten(basis)

@@ -24,18 +24,16 @@ from derive.algebra.types import Datum, Row, Type
 from derive.compute import oneshot
 from derive.compute.protocol.messages import PeekResponse, Query
 from derive.contents.rows import contents_at
-from derive.document.clock import parse_rfc3339
 from derive.errors import FlowError, FrontierError, SqlError
 from derive.event_loop import Handover
-from derive.functions.registry import evaluate
 from derive.functions.statement_context import CatalogNames, StatementContext, each_in_context
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
 from derive.relations.columns import Source, columns_of
 from derive.sql.catalog.items import is_provisional
-from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution import keyed_joins
 from derive.sql.execution.keyed_joins import COMPUTED
+from derive.sql.execution.read_time import stale_views, time_of
 from derive.sql.execution.sequences import SEQUENCE_FUNCTIONS, call_sequence
 from derive.sql.execution.state import State
 from derive.sql.maintenance.view_state import Maintained
@@ -44,8 +42,7 @@ from derive.sql.pg_catalog.objects import SessionFacts
 from derive.sql.pg_catalog.snapshot import UserCatalog, snapshot_of
 from derive.sql.planner.dependencies import has_effects, ids_of, types_read
 from derive.sql.planner.interfaces import FIRST_SYSTEM_ID, STAGED
-from derive.sql.planner.plan import plan_value
-from derive.sql.planner.planned import PlannedQuery, bind_expression, is_read_time
+from derive.sql.planner.planned import PlannedQuery, is_read_time
 from derive.sql.preparation import Lookup, Plan
 from derive.sql.results import Result, in_thread, of_rows
 from derive.sql.transactions.resident_tables import TableQuery
@@ -334,7 +331,8 @@ async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: As
     if rows is None:
         rows = await read(state, state.bound(plan.query, arguments, as_of), as_of)
     shown = rows if plan.columns else without_columns(rows)
-    return Result(lambda count: f"SELECT {count}", plan.columns, shown)
+    notices = () if as_of is not None else stale_views(state, plan.query.relation)
+    return Result(lambda count: f"SELECT {count}", plan.columns, shown, notices=notices)
 
 
 async def without_columns(batches: AsyncIterator[Sequence[Row]]) -> AsyncIterator[Sequence[Row]]:
@@ -721,75 +719,3 @@ def _sources(coordinator: Coordinator, read: Mapping[GlobalId, tuple[Type, ...]]
             message = "could not serialize access: another session has altered a table that the statement reads"
             raise SqlError("40001", message, hint="Run the statement again.")
     return sources
-
-
-async def time_of(
-    state: State,
-    ids: Collection[GlobalId],
-    as_of: AsOf | None,
-    least: int = 0,
-    upper: int | None = None,
-    *,
-    is_timed: bool = False,
-) -> int:
-    """Return the time of a read.
-
-    Args:
-        state: state of the session.
-        ids: relations that are read from Storage.
-        as_of: AS OF clause; None if missing.
-        least: a preferred lower bound without AS OF.
-        upper: time before which the maintained rows are complete; None if rows are read from Storage.
-        is_timed: whether the rows depend on the time.
-
-    Raises:
-        SqlError: the time is compacted, or too far in the future (22023); or a relation is not known at the time.
-    """
-    ids = frozenset(identifier for identifier in ids if not is_provisional(identifier))
-    if not ids:
-        return 0 if as_of is None else clock_of(state.objects, as_of)
-    coordinator = state.coordinator
-    coordinator.source_feeder.check(ids)
-    if as_of is None:
-        await coordinator.source_feeder.begun(ids)
-        at_present = is_timed or coordinator.objects.is_written_by_others(ids)
-        return await state.transaction.read(ids, at_present=at_present, least=least, upper=upper)
-    time = clock_of(state.objects, as_of)
-    since, upper = await coordinator.storage_clock.frontiers(ids)
-    if as_of.is_at_least:
-        time = max(time, since, upper - 1)
-    if time >= upper and time > await coordinator.storage_clock.horizon(ids):
-        newest = f"the relations are known up to {time_text(upper - 1)}; " if upper > since else ""
-        raise SqlError(
-            "22023",
-            f"{time_text(time)} is in the future",
-            offset=as_of.offset,
-            hint=f"{newest}AS OF AT LEAST an earlier time reads at the newest known time",
-        )
-    await coordinator.timeline.reach(ids, time)
-    return time
-
-
-def clock_of(objects: Objects, as_of: AsOf) -> int:
-    """Evaluate the time of AS OF: a timestamp in microseconds, or RFC 3339.
-
-    Raises:
-        SqlError: the value is not a time (22023).
-    """
-    expression, _ = plan_value(as_of.time, objects)
-    datum = evaluate(bind_expression(expression, ()))
-    kind = expression.type
-    if isinstance(datum, int) and kind in {
-        Type.BIGINT, Type.INTEGER, Type.SMALLINT, Type.MZ_TIMESTAMP, Type.TIMESTAMP, Type.TIMESTAMPTZ,
-    }:  # fmt: skip
-        return datum
-    if isinstance(datum, str):
-        try:
-            return int(datum) if datum.strip().isdigit() else parse_rfc3339(datum)
-        except ValueError:
-            pass
-    raise SqlError(
-        "22023",
-        "AS OF takes a timestamp in microseconds, or a time such as '2024-01-01T00:00:00Z'",
-        offset=as_of.offset,
-    )

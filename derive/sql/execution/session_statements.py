@@ -13,7 +13,7 @@ from derive.errors import SqlError
 from derive.functions.scalar.text import quoted_name
 from derive.sql.catalog.snapshot import Objects, listing
 from derive.sql.execution.deferred_keys import check_deferred, set_constraints
-from derive.sql.execution.query import time_of
+from derive.sql.execution.read_time import time_of
 from derive.sql.execution.settings import Settings
 from derive.sql.execution.state import State
 from derive.sql.maintenance.controller.replica import ReplicaState

@@ -15,7 +15,7 @@ from derive.compute.protocol.messages import Dataflow, Import, Tail, TailRespons
 from derive.errors import FencedError, FlowError, FrontierError, SqlError
 from derive.event_loop import Handover, settled
 from derive.sql.catalog.items import is_provisional
-from derive.sql.execution.query import clock_of, time_of
+from derive.sql.execution.read_time import clock_of, time_of
 from derive.sql.execution.state import State
 from derive.sql.maintenance.view_state import Maintained
 from derive.sql.parser.statement import AsOf, Subscribe
@@ -130,7 +130,7 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
         raise SqlError("25001", what, hint="COMMIT first: a subscription sends committed rows")
     up_to = None
     if statement.up_to is not None:
-        up_to = clock_of(state.objects, AsOf(statement.up_to, is_at_least=False, offset=0))
+        up_to = clock_of(state.objects, AsOf(statement.up_to, is_at_least=False))
     with state.interruptible():
         time = await time_of(state, ids, statement.as_of) if ids else 0
         if up_to is not None and up_to < time:

@@ -193,6 +193,7 @@ class Maintained:
     def __init__(self, store: Store, objects: Callable[[], Objects], computing: ComputeInstances) -> None:
         self._store, self._objects, self._computing = store, objects, computing
         self.desired: DesiredDataflows = NOTHING
+        self._unwritten: set[GlobalId] = set()
 
     # Sources
 
@@ -224,7 +225,21 @@ class Maintained:
 
     def _is_evaluated(self, item: Item) -> bool:
         """Return whether queries evaluate the definition of an item, and read no stored rows of it."""
-        return item.kind is ObjectKind.VIEW or (item.kind is ObjectKind.MATERIALIZED_VIEW and self._computing.is_owner)
+        if item.kind is not ObjectKind.MATERIALIZED_VIEW:
+            return item.kind is ObjectKind.VIEW
+        return self._computing.is_owner or self._is_unwritten(item.id)
+
+    def _is_unwritten(self, identifier: GlobalId) -> bool:
+        """Return whether no process has stored rows of a materialized view yet.
+
+        The answer is the same for all parts of a statement, because it remains true in this process.
+        """
+        if identifier not in self._unwritten:
+            since, upper = self.stored_frontiers([identifier])
+            if upper > since:
+                return False
+            self._unwritten.add(identifier)
+        return True
 
     def source(self, identifier: GlobalId) -> Source | None:
         """Return the collection of an identifier in Storage; None if there is none."""

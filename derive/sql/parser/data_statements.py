@@ -220,10 +220,9 @@ _FALSE = frozenset({"false", "off", "0"})
 
 def parse_as_of(reader: TokenReader, queries: QueryParser) -> AsOf:
     """Read `AS OF [AT LEAST] time`."""
-    offset = reader.offset
     reader.expect_words("as", "of")
     is_at_least = reader.accept_words("at", "least")
-    return AsOf(queries.expressions.parse(), is_at_least, offset)
+    return AsOf(queries.expressions.parse(), is_at_least)
 
 
 def parse_subscribe(reader: TokenReader, queries: QueryParser) -> Subscribe:

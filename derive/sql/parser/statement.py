@@ -408,7 +408,6 @@ class AsOf:
 
     time: SyntaxNode
     is_at_least: bool
-    offset: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -589,5 +589,7 @@ def writable_table(queries: QueryPlanner, name: QualifiedName) -> NamedRelation:
     named = TablePlanner(queries).named(name)
     if named.kind is not RelationKind.TABLE:
         hint = f'"{named.name}" is a {named.kind.value}, and its rows are computed from other relations.'
+        if named.kind is RelationKind.COLLECTION:
+            hint = "Documents of a collection are ingested (flowctl ingest) or derived. CREATE TABLE for rows of SQL."
         raise SqlError("42809", f'"{named.name}" is not a table', offset=name.offset, hint=hint)
     return named

@@ -19,6 +19,7 @@ from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.transactions.group_commit import Basis, Histories
 from derive.sql.transactions.ownership import Ownership
+from derive.sql.transactions.programs import as_commands, programs_of
 from derive.sql.transactions.writes import Write, by_table
 from derive.storage.capability.table import Capability
 from derive.storage.changes import Changes
@@ -500,7 +501,7 @@ class StoreClock:
                 raise SqlError(
                     "55000",
                     f"the subscription cannot advance, because no server maintains '{item.name}'",
-                    hint=f"Start `flowctl sql serve`; or end the subscription: UP TO {upper}",
+                    hint=f"Start: {self._missing(identifier)}; or end the subscription: UP TO {upper}",
                 )
 
     def _check_at_work(self, identifier: GlobalId) -> None:
@@ -511,8 +512,7 @@ class StoreClock:
             raise SqlError(
                 "55000",
                 f"the rows of '{item.name}' at that time are not known, because no server maintains the view",
-                hint="Start `flowctl sql serve`; or read the newest time at which all relations of the query are known:"
-                " SET transaction_isolation = serializable.",
+                hint=self._ways(identifier),
             )
         spec = self._objects().collections.get(identifier)
         if spec is None or spec.name not in self._derived:
@@ -520,12 +520,29 @@ class StoreClock:
         if self._store.task_capabilities.is_running(spec.name):
             self._store.changes.wake_others()  # an idle task is seldom woken
             return
+        since, upper = self.frontiers_of(identifier)
+        if upper <= since:
+            raise SqlError(
+                "55000",
+                f"nothing is derived in '{spec.name}' yet, and no run derives the collection",
+                hint="Derive it: flowctl run --until-idle; or derive it from now on: flowctl run.",
+            )
         raise SqlError(
             "55000",
             f"the present documents of '{spec.name}' are not known, because no run derives the collection",
-            hint="Start `flowctl run`; or read the newest time at which all relations of the query are known:"
-            " SET transaction_isolation = serializable.",
+            hint=self._ways(identifier),
         )
+
+    def _missing(self, identifier: GlobalId) -> str:
+        """Return the commands that start the programs without which a relation stays as it is."""
+        is_running = self._store.task_capabilities.is_running
+        return as_commands(programs_of(self._objects(), [identifier], is_running))
+
+    def _ways(self, identifier: GlobalId) -> str:
+        """Return the hint for a reader of a relation that no program advances."""
+        since, upper = self.frontiers_of(identifier)
+        newest = "; or read at the newest known time: SET transaction_isolation = serializable, without AS OF"
+        return f"Start: {self._missing(identifier)}{newest if upper > since else ''}."
 
 
 def dropped_name(store: Store, identifier: GlobalId) -> str:
