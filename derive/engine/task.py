@@ -38,7 +38,7 @@ from derive.storage.metadata.descriptions import Edit, Stopped, TaskCommit
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
 from derive.time import BEGINNING, END_OF_TIME, tick_begin
-from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step, next_step_per_input
+from derive.time.cycle import Horizon, Level, Step, by_priority, earliest_to_come, next_step, next_step_per_input
 from derive.time.extent import Limits, Pace, choose_end, is_one_tick, size_of
 from derive.time.positions import Place, Segment, SourceRead, needs
 
@@ -310,7 +310,21 @@ class Task:
         step = choose(by_priority(specs, self.spec.tick), self._checkpoint.position, first, horizon)
         if step is None and inputs.failures:
             raise min(inputs.failures.items())[1]
-        return step or self._replacing_step()
+        return step or self._refilling_step(specs, horizon) or self._replacing_step()
+
+    def _refilling_step(self, specs: Sequence[InputSpec], horizon: Horizon) -> Step | None:
+        """Return a step that ends a refill for which no documents are left; None without such a refill.
+
+        Otherwise a source that has stopped would keep former rows of another source in the endpoint.
+        """
+        refills = self._transactor.refills
+        for spec in specs:
+            limit = refills.get(spec.state_key)
+            if limit is not None and self._checkpoint.position(spec) < limit:
+                bound = Level([spec], self.spec.tick).bound(horizon)
+                if bound >= limit:
+                    return Step((spec,), bound, bound)
+        return None
 
     def _replacing_step(self) -> Step | None:
         """Return a step that replaces the rows of a complete refill and moves no input; None without such a refill."""

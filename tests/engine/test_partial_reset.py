@@ -267,3 +267,21 @@ def test_run_after_a_partial_reset_survives_kills(failpoint: str, server: CrashS
     world.wall += 10_000_000
     assert do(server, world, "run", 2, 20) == 0
     check(world, is_done=True)
+
+
+def test_rows_of_an_emptied_source_are_deleted_although_another_source_has_stopped(world: World) -> None:
+    path = world.root.parent / "out.db"
+    ingest(world, 0, 10)
+    world.step(shards=1)
+    text = (world.root.parent / "flow.yaml").read_text()
+    text = text.replace("{ resource: { table: orders }, ", "{ resource: { table: orders }, onSourceReset: follow, ")
+    disabled = text.replace("using: { sqlite: {} }", "using: { sqlite: {} }\n      shards: { disable: true }")
+    world.catalog = load(write_catalog(world.root.parent, disabled))
+    world.store.truncate("shop/orders")
+    world.wall += 60_000_000
+    for _ in range(2):
+        world.step()
+
+    contents = tables(path)
+    assert contents["shop/orders"] == []
+    assert len(contents["shop/spending"]) == 7
