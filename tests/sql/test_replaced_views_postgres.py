@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from postgres_scripts import outcomes
 from psycopg import Connection
+from sql_world import SqlWorld
 
 TABLES = (
     "CREATE TABLE t (id int PRIMARY KEY, a int, b text, n numeric(6,2))",
@@ -114,3 +115,22 @@ def test_maintained_views_follow_a_renamed_column(postgres: Connection, tmp_path
     ours, theirs = outcomes(own, postgres, tmp_path, steps)
     begin = len(TABLES) + len(_READS)
     assert [outcome for _, outcome in ours[begin:]] == [outcome for _, outcome in theirs[begin:]]
+
+
+async def test_views_have_their_earlier_names_after_a_restart(tmp_path: Path) -> None:
+    world = SqlWorld(tmp_path)
+    async with world.served() as (_, client):
+        await client.script(
+            "CREATE TABLE t (id int PRIMARY KEY, a int, b text); INSERT INTO t VALUES (1, 10, 'x')",
+            "CREATE VIEW v AS SELECT * FROM t; CREATE MATERIALIZED VIEW m AS SELECT b, sum(a) AS a FROM t GROUP BY b",
+            "CREATE INDEX ON v (a); CREATE VIEW w AS SELECT a FROM v; CREATE OR REPLACE VIEW w AS SELECT a, b FROM v",
+            "ALTER TABLE t RENAME a TO c; ALTER TABLE t RENAME b TO a",
+        )
+        assert await client.fails("ALTER TABLE t RENAME id TO key") == "2BP01"
+    async with world.served() as (_, client):
+        await client("INSERT INTO t (id, a, c) VALUES (2, 'x', 5)")
+        assert await client("SELECT * FROM v ORDER BY id") == [("1", "10", "x"), ("2", "5", "x")]
+        assert await client("TABLE m") == [("x", "15")]
+        assert await client("SELECT * FROM w WHERE a = 5") == [("5", "x")]
+        assert await client("SELECT pg_get_viewdef('w'::regclass)") == [("SELECT a, b FROM v;",)]
+        assert await client("SHOW CREATE VIEW v") == [("v", 'CREATE VIEW "v" AS SELECT * FROM t AS t (id, a, b)')]

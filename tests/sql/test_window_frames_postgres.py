@@ -37,6 +37,7 @@ SCRIPTS = {
         "SELECT id, first_value(n) OVER w, last_value(n) OVER w, nth_value(n, 2) OVER w FROM t WINDOW w AS (ORDER BY n RANGE BETWEEN 1.0 PRECEDING AND 0.5 FOLLOWING)",
         "SELECT id, array_agg(n) OVER w, max(n) OVER w, count(n) FILTER (WHERE id > 2) OVER w FROM t WINDOW w AS (PARTITION BY g ORDER BY n RANGE BETWEEN 1.0 PRECEDING AND 0.5 FOLLOWING)",
         "SELECT id, sum(id) OVER (ORDER BY n RANGE 1.5 PRECEDING), rank() OVER (ORDER BY n), sum(id) OVER (ORDER BY f RANGE 0.5 PRECEDING), sum(id) OVER (ORDER BY id ROWS 1 PRECEDING) FROM t",
+        "SELECT id, first_value(c) OVER w, last_value(c::varchar(2)) OVER w FROM (SELECT id, n, 'x'::char(3) AS c FROM t) s WINDOW w AS (ORDER BY n RANGE 0.5 PRECEDING)",
         "SELECT g, count(*), sum(count(*)) OVER (ORDER BY min(n) RANGE BETWEEN 2.5 PRECEDING AND 2.5 FOLLOWING) FROM t GROUP BY g",
         "SELECT id FROM (SELECT id, count(*) OVER (ORDER BY n RANGE 1.0 PRECEDING) AS c FROM t) s WHERE c > 1",
         "SELECT id, (SELECT max(c) FROM (SELECT count(*) OVER (ORDER BY u.n RANGE 1.0 PRECEDING) AS c FROM t u WHERE u.g = t.g) s) FROM t",

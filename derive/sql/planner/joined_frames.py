@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from derive.algebra.expression import Call, Case, Column, Expression, Literal
+from derive.algebra.modifier_inference import modifier_of, modifiers_of
 from derive.algebra.relation import (
     Aggregate,
     Bound,
@@ -26,11 +27,12 @@ from derive.algebra.relation import (
     Window,
     WindowFunction,
 )
-from derive.algebra.types import Type
+from derive.algebra.types import Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.aggregates.library import AGGREGATES
 from derive.functions.registry import resolve_aggregate, resolve_cast, resolve_operator
 from derive.sql.planner.building import columns_of, joined
+from derive.sql.planner.coercion import Coercion
 from derive.sql.planner.dependencies import volatile_function
 from derive.sql.planner.predicates import connected
 
@@ -110,8 +112,12 @@ def _frames(relation: Relation, functions: Sequence[WindowFunction]) -> Relation
     keys = columns_of(both)[: len(partition) + 1]
     reduced = Reduce(both, keys, tuple(aggregates))
     columns = columns_of(reduced)
-    results = zip(functions, columns[len(keys) :], strict=True)
-    return Project(reduced, (*columns[: len(keys)], *(_result(one, column) for one, column in results)))
+    own_modifiers = modifiers_of(relation)
+    results = (
+        _result(one, column, modifier_of(one.arguments[0], own_modifiers) if one.arguments else None)
+        for one, column in zip(functions, columns[len(keys) :], strict=True)
+    )
+    return Project(reduced, (*columns[: len(keys)], *results))
 
 
 def _aggregate(function: WindowFunction, arguments: Sequence[Expression], number: Column) -> Aggregate:
@@ -125,12 +131,15 @@ def _aggregate(function: WindowFunction, arguments: Sequence[Expression], number
     return Aggregate(function.function, tuple(arguments), function.type, condition=is_there, order=order)
 
 
-def _result(function: WindowFunction, column: Column) -> Expression:
+def _result(function: WindowFunction, column: Column, modifier: TypeModifier | None) -> Expression:
+    """Return the value of a function from its aggregate; `modifier` is that of its argument."""
     if function.function not in CHOOSING:
         return column
     place = function.arguments[1] if function.function == "nth_value" else Literal(1, Type.INTEGER)
     resolution = resolve_operator("[]", (column.type, Type.INTEGER))
-    return Call(resolution.function, (column, place), function.type)
+    value = Call(resolution.function, (column, place), function.type)
+    is_lost = modifier is not None and modifier.size and function.type is Type.TEXT
+    return Coercion.fitted(value, modifier, is_cast=True) if is_lost else value
 
 
 def _limit(bound: Bound, sort: Order | None) -> Expression | None:
