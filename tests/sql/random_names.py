@@ -293,7 +293,7 @@ class Texts:
         return [f"ALTER TABLE {name} {self.random.choice(forms)}"] if name in self.relations else []
 
     def _replace(self) -> list[str]:
-        if any(one.startswith("pg_temp") for one in self.relations):
+        if any(one.startswith("pg_temp") or one.endswith(".nothing") for one in self.relations):
             return []
         return [f"CREATE OR REPLACE VIEW {self._any('VIEW')} AS {self._select()}"]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import marshal
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product, repeat
 from math import prod
@@ -275,8 +276,13 @@ class _TableIndex:
                 if before is not None:
                     count += before.count(number, value)
                 if count > 1:
-                    return duplicate(self.table, key, changes.row(number, value) or ())
+                    return duplicate(changes.table, key, changes.row(number, value) or ())
         return None
+
+
+def _has_keys_of(one: NamedRelation, other: NamedRelation) -> bool:
+    """Return whether two tables differ at most by their names: a transaction may have renamed one."""
+    return one == other or one == replace(other, name=one.name, schema=one.schema)
 
 
 class KeyIndexes:
@@ -308,7 +314,7 @@ class KeyIndexes:
 
     def _find(self, table: NamedRelation) -> _TableIndex | None:
         index = self._indexes.get(table.id)
-        return index if index is not None and index.table == table else None
+        return index if index is not None and _has_keys_of(index.table, table) else None
 
     async def load(self, tables: Iterable[NamedRelation], time: int) -> None:
         """Build missing indexes, while no writer commits; `time` is at or above the times of all writes."""
@@ -354,7 +360,8 @@ class KeyIndexes:
     async def rows_within(self, identifier: GlobalId, bounds: Bounds, time: int) -> list[Row] | None:
         """Return the present rows of a table within bounds; None if no index gives them, or not for a time."""
         index = self._indexes.get(identifier)
-        if index is None or index.since > time or self._table(identifier) != index.table:
+        table = self._table(identifier)
+        if index is None or index.since > time or table is None or not _has_keys_of(index.table, table):
             return None
         for number, key in enumerate(index.table.keys):
             keys = KeyPacker(index.table, key).within(bounds)
