@@ -117,7 +117,8 @@ class Coordinator:
             self.store, self._readable, lambda: retention if self.ownership.is_held else None
         )
         self.watcher = CommitWatcher(self.store.changes, self._work, self._report)
-        self.storage_clock = StoreClock(self.store, catalog, self.watcher, lambda: self.objects, self.ownership)
+        followed = self.maintenance.followed
+        self.storage_clock = StoreClock(catalog, self.watcher, lambda: self.objects, self.ownership, followed)
         self.timeline = Timeline(self.storage_clock, self.store.timeline.present() - 1)
         keys = KeyIndexes(self._keyed, self._stored_rows)
         residents = ResidentTables(self._table, self._few_rows, table_memory)

@@ -21,7 +21,7 @@ from derive.sql.maintenance.controller.controller import Controller
 from derive.sql.maintenance.controller.replica import ReplicaState
 from derive.sql.maintenance.instances import ComputeInstances
 from derive.sql.maintenance.recording import LOG
-from derive.sql.maintenance.view_state import Definition, Maintained, desired_dataflows
+from derive.sql.maintenance.view_state import Definition, DesiredDataflows, Maintained, desired_dataflows
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.planner.dependencies import ids_of
 from derive.storage.store import Store
@@ -56,6 +56,7 @@ class Maintenance:
         self._late: dict[GlobalId, int] = {}
         self._created: dict[GlobalId, Definition] = {}
         self._followed: Counter[GlobalId] = Counter()
+        self._read: tuple[frozenset[GlobalId], DesiredDataflows, frozenset[GlobalId]] | None = None
         self._sealed = self._compacted = 0
         self._lock, self._following = threading.Lock(), threading.Lock()
 
@@ -110,6 +111,19 @@ class Maintenance:
             self._followed.subtract(ids)
             self._followed = +self._followed
 
+    def followed(self) -> frozenset[GlobalId]:
+        """Return the stored relations that subscriptions and dataflows read; any thread may ask."""
+        with self._following:
+            known = frozenset(self._followed), self._maintained.desired
+            if self._read is None or self._read[0] != known[0] or self._read[1] is not known[1]:
+                self._read = *known, self._sources_of(*known)
+            return self._read[2]
+
+    def _sources_of(self, followed: frozenset[GlobalId], desired: DesiredDataflows) -> frozenset[GlobalId]:
+        """Return the stored relations that subscriptions and dataflows read."""
+        read = frozenset().union(*(ids_of(relation) for relation, _ in desired.dataflows.values()))
+        return followed | self._maintained.sources(read - desired.dataflows.keys())
+
     def work(self) -> bool:
         """Send changes to the controller; return whether more work remains."""
         with self._following:
@@ -140,14 +154,12 @@ class Maintenance:
 
     def _seal(self, followed: frozenset[GlobalId]) -> None:
         """Seal relations without a task regularly, so that their dependents advance."""
-        dataflows = self._maintained.desired.dataflows
-        if (followed or dataflows) and (present := self._store.timeline.about()) - self._sealed >= SEAL:
+        desired = self._maintained.desired
+        if (followed or desired.dataflows) and (present := self._store.timeline.about()) - self._sealed >= SEAL:
             self._sealed = present
             objects, source = self._objects(), self._maintained.source
-            read = frozenset().union(*(ids_of(relation) for relation, _ in dataflows.values())) - dataflows.keys()
-            sealed = [
-                source(id_) for id_ in followed | self._maintained.sources(read) if objects.is_sealed_by_hand(id_)
-            ]
+            read = self._sources_of(followed, desired)
+            sealed = [source(id_) for id_ in read if objects.is_sealed_by_hand(id_)]
             if names := [spec.name for spec in sealed if spec]:
                 self._store.seal_now(names)
 

@@ -15,6 +15,7 @@ from derive.errors import BusyError, SqlError
 from derive.protocol.collection import SQL_PREFIX, intended_name
 from derive.protocol.specs import CatalogSpec
 from derive.relations.table_rows import TableRows, rows_of
+from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.transactions.group_commit import Basis, Histories
@@ -180,15 +181,46 @@ def _take_error(question: asyncio.Future[None]) -> None:
         question.exception()
 
 
+MOST_ADVANCED = 40
+"""Number of tables that each commit advances, also without changes, so that their readers need not seal them."""
+
+
+class AdvancedTables:
+    """The tables that a commit advances: of many, those that readers have sealed last, and those that dataflows read.
+
+    Args:
+        followed: returns the tables that dataflows read; any thread may call it.
+    """
+
+    def __init__(self, followed: Callable[[], frozenset[GlobalId]]) -> None:
+        self._followed = followed
+        self._sealed: dict[GlobalId, None] = {}
+
+    def note_sealed(self, tables: Sequence[GlobalId]) -> None:
+        """Note tables that readers have sealed."""
+        for table in tables:
+            self._sealed.pop(table, None)
+            self._sealed[table] = None
+        while len(self._sealed) > MOST_ADVANCED:
+            del self._sealed[next(iter(self._sealed))]
+
+    def of(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Return the tables and sources that a commit advances, of all tables and sources."""
+        if len(items) <= MOST_ADVANCED:
+            return items
+        chosen = self._followed().union(self._sealed.copy())
+        return [item for item in items if item.id in chosen]
+
+
 class StoreClock:
     """Reads and writes in one data folder.
 
     Args:
-        store: the data folder.
         catalog: the catalog of `flow.yaml`, with the derivations.
         watcher: notifications of commits.
         objects: returns the current names.
-        ownership: ownership of the data folder.
+        ownership: ownership of the data folder, which is read and written.
+        followed: returns the tables that dataflows read; any thread may call it.
 
     Attributes:
         known_from: for each table that ALTER TABLE has rewritten, the time from which its rows have its columns.
@@ -196,13 +228,14 @@ class StoreClock:
 
     def __init__(
         self,
-        store: Store,
         catalog: CatalogSpec | None,
         watcher: CommitWatcher,
         objects: Callable[[], Objects],
         ownership: Ownership,
+        followed: Callable[[], frozenset[GlobalId]] = frozenset,
     ) -> None:
-        self._store, self._watcher = store, watcher
+        self._store, self._watcher = ownership.store, watcher
+        self._advanced = AdvancedTables(followed)
         self._derived = dict(catalog.derivations) if catalog else {}
         self._objects, self._ownership = objects, ownership
         self._known: dict[GlobalId, tuple[int, int]] = {}  # frontiers of tables, valid until the next notification
@@ -211,7 +244,7 @@ class StoreClock:
         self._converters: dict[GlobalId, TableRows] = {}
         self._converted_from = 0
         self._heard = watcher.next
-        self._certainty = Certainty(store.serving)
+        self._certainty = Certainty(self._store.serving)
 
     async def present(self, *, is_exact: bool = True) -> int:
         """Return the present time."""
@@ -252,7 +285,9 @@ class StoreClock:
             bulk = converter.bulk(rows, diffs) if len(rows) >= BULK_ROWS else None
             changes[identifier] = bulk or converter.changes(zip(rows, diffs or repeat(1), strict=False))
         dropped = definitions.dropped if definitions else ()
-        items = [item for item in self._objects().items.values() if item.is_written and item.id not in dropped]
+        items = self._advanced.of(
+            [item for item in self._objects().items.values() if item.is_written and item.id not in dropped]
+        )
         idle = [*(item.id for item in items), *(item.position for item in items if item.position is not None)]
         idle += [table.id for table in created.values() if table.inputs is None]
         try:
@@ -304,6 +339,7 @@ class StoreClock:
         names = [spec.name for id_ in by_hand if (spec := objects.collections.get(id_))]
         tables = [id_ for id_ in by_hand if id_ in objects.items]
         if names or tables:
+            self._advanced.note_sealed(tables)
             uppers, bound = await asyncio.to_thread(self._seal, names, tables, time + 1)
             for id_, name in bound.items():
                 self._note(id_, uppers[name])
