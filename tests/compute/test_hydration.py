@@ -345,6 +345,20 @@ def test_large_views_hydrate_together_and_share_arrangements(tmp_path: Path) -> 
     instance.close()
 
 
+def test_processes_share_the_work_of_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Function calls for each row are the most work; the first process takes the cheap views, up to half of it."""
+    monkeypatch.setattr(hydration, "_LEAST_COST", 1)
+    sums = tuple(call("+", column(ORDERS, 0), number(index)) for index in range(8))
+    orders, stages = many(), Stages()
+    stages.is_open = False
+    instance = Instance(most_here=0, stage=stages)
+    for identifier, relation in ((9, Project(ORDERS, sums)), (10, Project(ORDERS, sums)), (11, COUNTS), (12, COUNTS)):
+        instance.maintain(identifier, relation, 4, {1: orders.movable(4)})
+    instance.step()
+    assert stages.batches == [[11, 12, 9], [10]]
+    instance.close()
+
+
 def test_slow_view_is_tried_alone_after_others_have_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "MOST_STAGED_SECONDS", 0.05)
     orders, stages = many(), Stages()

@@ -11,13 +11,25 @@ from pathlib import Path
 
 import apsw
 
-from derive.algebra.expression import Expression
+from derive.algebra.expression import Call, Case, Column, Expression
 from derive.algebra.relation import GlobalId, Relation
+from derive.algebra.rewrite import walk
 from derive.compute.dataflow.database import folder_of
 from derive.compute.dataflow.dataflow_group import DataflowGroup
 from derive.compute.dataflow.input import Input, MovableInput
 from derive.compute.dataflow.staging import Adoption, FirstDataflow, Order, Stage, as_failure, sources_of
-from derive.compute.plans.plan import Linear, Plan, inputs_of
+from derive.compute.plans.plan import (
+    Fixed,
+    Grouped,
+    Keyed,
+    Linear,
+    Plan,
+    Recomputed,
+    Source,
+    Term,
+    equated,
+    inputs_of,
+)
 from derive.errors import FlowError
 from derive.failpoint import reach
 
@@ -155,16 +167,39 @@ def operators_of(plan: Plan) -> int:
 
 
 def _weight(plan: Plan) -> int:
-    """Return the number of operators of a plan, where each further input of a join counts as one, too."""
-    joined = sum(len(term.leaves) - 1 for term in plan.terms) if isinstance(plan, Linear) else 0
-    return 1 + joined + sum(map(_weight, inputs_of(plan)))
+    """Return a number that grows with the expected work of a plan for each row of its sources.
+
+    Most work are function calls, aggregates, and joins. Joins of large inputs cost less than it seems, because
+    conditions on single inputs are evaluated first.
+    """
+    own = 1 if isinstance(plan, Source | Fixed) else 0
+    match plan:
+        case Linear():
+            own = sum(2 * (len(term.leaves) - 1) + _calls(term) for term in plan.terms)
+        case Grouped():
+            own = 1 + len(plan.aggregates)
+        case Keyed() | Recomputed():
+            own = _WEIGHT_OF_RECOMPUTATION
+    return own + sum(map(_weight, inputs_of(plan)))
 
 
+def _calls(term: Term) -> int:
+    """Return the number of function calls for each row of a term; equations of columns are lookups."""
+    return sum(
+        isinstance(part, Call | Case)
+        for expression in (*term.predicates, *term.outputs)
+        if not all(isinstance(side, Column) for side in equated(expression) or (expression,))
+        for part in walk(expression)
+    )
+
+
+_WEIGHT_OF_RECOMPUTATION = 4
+"""Weight of a relation that is recomputed for each key, or as a whole."""
 MOST_AT_ONCE = 2
 """Maximum number of hydrations that run at once."""
 MOST_TOGETHER = 250_000
 """Maximum number of rows that the dataflows of a hydration read together; a dataflow alone may read more."""
-_LEAST_COST, _MOST_COST = 1_000_000, 4_000_000
+_LEAST_COST, _MOST_COST = 3_000_000, 8_000_000
 """Costs above which a hydration gets no further dataflow: if there is work for another process, and in any case."""
 
 
