@@ -99,7 +99,7 @@ FORMS: dict[str, Sequence[str]] = {
         *("({numeric} = {numeric})", "({text[]} = {text[]})", "({time} {cmp} {time})", "({bytea} = {bytea})", "({bigint} > {int})"),
         *("({text} ILIKE '%A%')", "({text} NOT IN ('a', 'b'))", "({jsonb} = {jsonb})", "({timestamptz} {cmp} {timestamptz})"),
         *("({text} IS JSON)", "({int[]} {cmp} {int[]})", "({varchar(3)[]} = {varchar(3)[]})"),
-        *("({date}, {date}) OVERLAPS ({date}, {date})", "({timestamp}, {interval}) OVERLAPS ({timestamp}, {timestamp})"),
+        *("(({date}, {date}) OVERLAPS ({date}, {date}))", "(({timestamp}, {interval}) OVERLAPS ({timestamp}, {timestamp}))"),
     ),
     "date": ("({date} + {int} % 40)", "{timestamp}::date", "coalesce({date}, DATE '2024-01-01')", "greatest({date}, {date})"),
     "timestamp": (

@@ -36,6 +36,7 @@ SCRIPTS = {
         "SELECT (timestamp '2020-01-01', timestamp '2020-01-02') OVERLAPS (timestamp '2020-01-02', timestamp '2020-01-03')",
         "SELECT (DATE '2001-02-16', INTERVAL '100 days') OVERLAPS ('2001-10-30', interval '1 day'), NOT (NULL::date, NULL) OVERLAPS ('2001-10-30', '2002-10-30')",
         "SELECT id FROM t WHERE (d, e) OVERLAPS (date '2020-01-20', date '2020-01-25') AND id > 0",
+        "SELECT (d, e) OVERLAPS (date '2020-01-20', date '2020-01-25')::int + 1, NOT (d, e) OVERLAPS (d, e) FROM t",
         "SELECT (1, 2) OVERLAPS (3, 4)",
         "SELECT (d, e, d) OVERLAPS (d, e) FROM t",
         "SELECT (d, e) OVERLAPS (d, e, d) FROM t",

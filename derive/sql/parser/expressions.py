@@ -625,7 +625,7 @@ class ExpressionParser:
     def _overlaps(self, left: SyntaxNode, offset: int) -> SyntaxNode:
         """Read the right side of `(begin, end) OVERLAPS (begin, end)`."""
         token = self._reader.token
-        right = self.parse(MEMBERSHIP + 1)
+        right = self._primary.parse()  # a cast behind the row is one of the result
         for side, node in (("left", left), ("right", right)):
             if not isinstance(node, RowValue):
                 raise self._reader.error(token)
