@@ -53,6 +53,29 @@ collections:
 """
 
 
+EMPTY = """\
+  bench/empty:
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+    key: [/id]
+"""
+OTHER = """\
+  bench/other{number}:
+    schema: {{type: object, required: [id], properties: {{id: {{type: integer}}}}}}
+    key: [/id]
+    derive:
+      using: {{sqlite: {{}}}}
+      transforms: [{{name: copy, source: {source}, shuffle: any, lambda: SELECT $id}}]
+"""
+"""A derivation without documents; each fifth one reads an empty collection, and others read the previous one."""
+
+
+def catalog_of(tick: int, others: int) -> str:
+    """Return the catalog, with a number of derivations without documents."""
+    names = ["bench/empty" if number % 5 == 0 else f"bench/other{number - 1}" for number in range(others)]
+    parts = [OTHER.format(number=number, source=source) for number, source in enumerate(names)]
+    return "".join([CATALOG.replace("TICK", str(tick)), EMPTY, *parts])
+
+
 @dataclass(frozen=True, slots=True)
 class Times:
     """Latency of one document, in seconds.
@@ -69,9 +92,9 @@ class Times:
 class Latency:
     """A catalog, and a `flowctl run` on it."""
 
-    def __init__(self, folder: Path, tick: int, options: list[str]) -> None:
+    def __init__(self, folder: Path, tick: int, options: list[str], others: int) -> None:
         source = folder / "flow.yaml"
-        source.write_text(CATALOG.replace("TICK", str(tick)))
+        source.write_text(catalog_of(tick, others))
         self._tick = tick * 1000
         catalog = load(source)
         self._store = Store(folder / "data")
@@ -121,7 +144,7 @@ def measure(tick: int, options: argparse.Namespace) -> list[Times]:
     """Send documents to a new run, and print its processor use when busy and when idle."""
     pauses = random.Random(7)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        latency = Latency(Path(folder), tick, options.run)
+        latency = Latency(Path(folder), tick, options.run, options.others)
         try:
             for _ in range(5):
                 latency.send()  # warms up the run
@@ -157,6 +180,7 @@ def main() -> int:
     parser.add_argument("--documents", type=int, default=300)
     parser.add_argument("--tick", type=int, action="append", help="milliseconds (repeatable)")
     parser.add_argument("--idle", type=float, default=10.0, help="seconds to watch a run that has nothing to do")
+    parser.add_argument("--others", type=int, default=0, help="number of further derivations, without documents")
     parser.add_argument("--settle", type=float, default=0.0, help="seconds to wait before measuring")
     parser.add_argument("--folder", type=Path, help="on which disk")
     parser.add_argument("run", nargs="*", help="options of flowctl run, after --")

@@ -10,6 +10,7 @@ that assume evenly spread timestamps within a segment.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -160,18 +161,18 @@ class Spread:
         firsts, ends, documents, sizes, spans = map(np.concatenate, zip(*parts, strict=True))
         by_first, by_end = np.argsort(firsts, kind="stable"), np.argsort(ends, kind="stable")
         columns = (firsts, ends, documents, sizes, spans)
-        self._by_first = tuple(column[by_first] for column in columns)
-        self._ends = ends[by_end]
+        self._by_first = tuple(_quick(column[by_first]) for column in columns)
+        self._ends = _quick(ends[by_end])
         shares = [documents.copy(), sizes.copy()]
         for place in (ends - firsts != spans).nonzero()[0].tolist():  # few: those that the bounds of a read divide
             part = tuple(int(column[place]) for column in columns)
             shares[0][place], shares[1][place] = _size(part, part[1])
-        self._sums = [np.concatenate(([0], np.cumsum(share[by_end]))) for share in shares]
+        self._sums = [_quick(np.concatenate(([0], np.cumsum(share[by_end])))) for share in shares]
 
     def before(self, end: int) -> Size:
         """Return the size of the documents before an adjusted timestamp: `size_of` of the reads within it."""
         firsts, ends = self._by_first[:2]
-        complete, begun = int(self._ends.searchsorted(end, "right")), int(firsts.searchsorted(end, "left"))
+        complete, begun = bisect_right(self._ends, end), bisect_left(firsts, end)
         documents, size = (int(sums[complete]) for sums in self._sums)
         number, incomplete = begun, begun - complete
         while incomplete:
@@ -180,6 +181,16 @@ class Spread:
                 more_documents, more_bytes = _size(tuple(int(column[number]) for column in self._by_first), end)
                 documents, size, incomplete = documents + more_documents, size + more_bytes, incomplete - 1
         return Size(documents, size, begun)
+
+
+_QUICK = 1_024
+"""Number of elements up to which a list of numbers is faster to search than an array."""
+
+
+def _quick(column: NDArray[np.int64]) -> Sequence[int]:
+    """Return numbers as the sequence in which single ones are found fast."""
+    numbers: Sequence[int] = column.tolist() if len(column) <= _QUICK else column  # type: ignore[assignment]
+    return numbers
 
 
 _Part: TypeAlias = tuple[int, ...]

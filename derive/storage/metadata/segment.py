@@ -54,8 +54,8 @@ _MOST_DIGITS = 16
 """Number of hexadecimal digits of the longest time span."""
 
 
-_BLOCK = 512
-"""Number of segments that are read at once."""
+_FIRST_BLOCK, _BLOCK = 32, 512
+"""Numbers of segments that are read at once: at first, because a few large segments may be enough, and later."""
 
 
 def read_until(
@@ -130,13 +130,15 @@ def iterate_segments(
 
 def _merged(streams: Sequence[Rows]) -> Generator[list[tuple[Any, ...]]]:
     """Yield the rows of ordered streams in one order, in blocks."""
-    waiting = [(rows, stream) for stream in streams if (rows := list(islice(stream, _BLOCK)))]
+    size = _FIRST_BLOCK
+    waiting = [(rows, stream) for stream in streams if (rows := list(islice(stream, size)))]
     while waiting:
         end = min(rows[-1] for rows, _ in waiting)
         counts = [bisect_right(rows, end) for rows, _ in waiting]
         yield sorted(chain.from_iterable(rows[:count] for (rows, _), count in zip(waiting, counts, strict=True)))
         left = [(rows[count:], stream) for (rows, stream), count in zip(waiting, counts, strict=True)]
-        refilled = [(rows or list(islice(stream, _BLOCK)), stream) for rows, stream in left]
+        size = min(2 * size, _BLOCK)
+        refilled = [(rows or list(islice(stream, size)), stream) for rows, stream in left]
         waiting = [(rows, stream) for rows, stream in refilled if rows]
 
 
