@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
 import pyspark
 import pytest
 from conftest import World, write_catalog
@@ -43,10 +46,14 @@ class Cluster:
     """A master and two workers of one core each, which share nothing with each other, and two machines for drivers.
 
     Machines of Spark have only Java and Spark, in `/mnt`.
+
+    Attributes:
+        package: folder of the package of the drivers; None for this one.
     """
 
     def __init__(self, folder: Path, objects: ObjectServer, ends: ExitStack) -> None:
         self.network = Network(folder)
+        self.package: Path | None = None
         ends.callback(self.network.close)
         java = find_java()
         (folder / "java").write_text(_wrapper(Path("/mnt/jvm/bin/java"), java[1]))
@@ -91,11 +98,18 @@ class Cluster:
 
     def run(self, name: str, source: Path, place: Place, *options: str) -> subprocess.Popen[bytes]:
         """Start a run on the machine of a driver, with a data folder of its own."""
-        machine = self.machines[name]
         url = f"postgresql://postgres@{self.database}/postgres?schema={place.schema}"
+        where = ["--data", f"/mnt/{place.schema}", "--metadata", url, "--state-cache", "/mnt/cache"]
+        return self._run(name, source, *where, *options)
+
+    def run_in_folder(self, name: str, source: Path, data: Path, *options: str) -> subprocess.Popen[bytes]:
+        """Start a run on the machine of a driver, with a data folder that has documents, metadata and states."""
+        return self._run(name, source, "--data", str(data), *options)
+
+    def _run(self, name: str, source: Path, *options: str) -> subprocess.Popen[bytes]:
+        machine = self.machines[name]
         command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle", "--shards", "2", "--local-documents", "0"]
-        command += ["--source", str(source), "--data", f"/mnt/{place.schema}", "--metadata", url, "--master", self.url]
-        command += ["--state-cache", "/mnt/cache", "--limits", LIMITS]
+        command += ["--source", str(source), "--master", self.url, "--limits", LIMITS]
         for setting in (
             f"spark.driver.host={machine.address}",
             f"spark.driver.bindAddress={machine.address}",
@@ -109,6 +123,8 @@ class Cluster:
 
     def _environment_of(self, machine: Machine) -> Mapping[str, str]:
         own = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        if self.package is not None:
+            own["PYTHONPATH"] = str(self.package)
         return own | {"SPARK_LOCAL_IP": machine.address, "PGPASSWORD": PASSWORD, **self.storage}
 
 
@@ -219,18 +235,94 @@ def test_cluster_without_shared_files_publishes_the_same(
     world.store.close()
 
 
-def test_cluster_without_python_stops_the_run(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = write_catalog(tmp_path, CATALOG)
-    world, place = loaded(tmp_path, source, monkeypatch)
-    world.store.close()
+@dataclass(frozen=True)
+class Unfit:
+    """A lack of the workers.
 
-    run = cluster.run("driver", source, place)
+    Attributes:
+        options: options of the run.
+        reason: the error of the run, as a pattern.
+        is_in_folder: whether documents and states are in a data folder, which only the driver has.
+        is_changed: whether the driver has another release of the package than the archive.
+    """
 
-    assert run.wait(300) == 1
-    assert re.search(
-        rf"error: the Spark worker on host 10\.77\.0\.[34] cannot start Python: there is no program {sys.executable}\n"
+    options: tuple[str, ...]
+    reason: str
+    is_in_folder: bool = False
+    is_changed: bool = False
+
+
+HOST = r"10\.77\.0\.[34]"
+SENT = ("--conf", "spark.archives={archive}#environment", "--conf", "spark.pyspark.python=./environment/bin/python")
+UNFIT = {
+    "no python": Unfit(
+        (),
+        rf"error: the Spark worker on host {HOST} cannot start Python: there is no program {sys.executable}\n"
         r"  = install this package on the worker, .*flowctl environment pack\n",
-        cluster.machines["driver"].log.read_text(),
-    )
+    ),
+    "no data": Unfit(
+        SENT,
+        r"error: a Spark worker on host (first|second) cannot see the data folder .*: No such file or directory\n"
+        r"  = every machine of the cluster must have the data folder under the same path",
+        is_in_folder=True,
+    ),
+    "another release": Unfit(
+        SENT,
+        r"error: a Spark worker on host (first|second) has another release of this package than the run: .*\n"
+        r"  = install the same release of this package on all machines of the cluster\n",
+        is_changed=True,
+    ),
+}
+MOST_SECONDS = 30
+
+
+@pytest.mark.parametrize("lack", UNFIT)
+def test_unfit_worker_stops_the_run_with_its_host_and_the_reason(
+    lack: str, cluster: Cluster, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run starts no second job, and its job ends within 30 s of the first failure, by the times of Spark's events.
+
+    Before that, a worker fetches and starts its environment, at the pace of a busy computer.
+    """
+    unfit = UNFIT[lack]
+    source, events = write_catalog(tmp_path, CATALOG), tmp_path / "events"
+    events.mkdir()
+    options = [option.format(archive=archive) for option in unfit.options]
+    for setting in ("enabled=true", f"dir={events.as_uri()}", "compress=false", "rolling.enabled=false"):
+        options += ["--conf", f"spark.eventLog.{setting}"]
+    if unfit.is_changed:
+        cluster.package = changed_package(tmp_path / "package")
+
+    if unfit.is_in_folder:
+        world = World(tmp_path / "data", load(source))
+        ingest(world, COUNT)
+        world.store.close()
+        run = cluster.run_in_folder("driver", source, tmp_path / "data", *options)
+    else:
+        world, place = loaded(tmp_path, source, monkeypatch)
+        world.store.close()
+        run = cluster.run("driver", source, place, *options)
+    status = run.wait()
+
+    log = cluster.machines["driver"].log.read_text()
+    assert status == 1, log
+    assert re.search(unfit.reason, log), log
+    failed, ended, jobs = spent(events)
+    assert jobs == 1
+    assert ended - failed < MOST_SECONDS * 1000
+
+
+def changed_package(folder: Path) -> Path:
+    """Copy this package to a folder, with another module, as in another release."""
+    for name in ("derive", "connectors"):
+        shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "derive" / "another.py").write_text('"""A module of another release."""\n')
+    return folder
+
+
+def spent(folder: Path) -> tuple[int, int, int]:
+    """Return the end of the first task, the end of the last job (milliseconds), and the number of jobs."""
+    events = [orjson.loads(line) for file in folder.glob("*") for line in file.read_text().splitlines()]
+    failed = [event["Task Info"]["Finish Time"] for event in events if event["Event"] == "SparkListenerTaskEnd"]
+    ended = [event["Completion Time"] for event in events if event["Event"] == "SparkListenerJobEnd"]
+    return min(failed), max(ended), len(ended)
