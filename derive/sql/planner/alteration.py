@@ -341,7 +341,7 @@ class _AlterPlanner:
                 raise SqlError("0A000", message, offset=action.offset, detail=detail)
         definition = ColumnDefinition(before.name, action.type, before.is_nullable, action.offset)
         (typed,) = columns_of_definitions([replace(definition, identity=before.identity)], self._names)
-        column = with_other_type(before, typed.type, typed.modifier)
+        column = replace(with_other_type(before, typed.type, typed.modifier), domain=typed.domain)
         self._values[index] = self._converted(action, column)
         self._converts = self._converts or action.using is not None
         self._retyped |= {old for old, new in self._names_now.items() if new == action.name}
