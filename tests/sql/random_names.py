@@ -31,6 +31,8 @@ NAMES = ("a", "b", "c", "d", "e")
 SCHEMAS = ("public", "s")
 DOCUMENTS = "public.c/x"
 """The collection `c/x`, which is a table in PostgreSQL."""
+MARKS = "s2.marks"
+"""A table that each transaction writes that is killed, so that the state after it differs from the one before."""
 KINDS = ("cursor", "transaction", "subscription", "past")
 COLUMNS = (
     "k int PRIMARY KEY, v text",
@@ -153,7 +155,8 @@ class Texts:
         if self.stage.status == "failed":
             return ["ROLLBACK"] if self.chance(0.7) else ["ROLLBACK TO p"]
         self.relations = self.stage.postgres.relations()
-        del self.relations[DOCUMENTS]
+        for name in (DOCUMENTS, MARKS):
+            del self.relations[name]
         makers: list[tuple[int, Callable[[], list[str]]]] = [
             (18, self._write),
             (6, self._create),
@@ -370,7 +373,9 @@ class Texts:
         if self.chance(0.4):
             block = self.random.choice([self._recreate, self._swap, self._write])()
             block = [text for text in block if text not in {"BEGIN", "COMMIT", "ROLLBACK"}]
-            return ["BEGIN", *block, self._statement(), f"!kill {delay} COMMIT"]
+            self.number += 1
+            mark = f"INSERT INTO {MARKS} VALUES ({self.number})"
+            return ["BEGIN", mark, *block, self._statement(), f"!kill {delay} COMMIT"]
         text = self.random.choice([self._statement(), self._statement(), self._made(self._name())])
         return [f"!kill {delay} {text}" if self.chance(0.8) else "!kill"]
 
@@ -399,8 +404,8 @@ async def _opened(folder: Path) -> AsyncIterator[NamesStage]:
     stage = NamesStage(folder)
     await stage.start()
     try:
-        assert not (await stage.session.run("CREATE SCHEMA s")).sqlstate
-        assert not stage.postgres.run("CREATE SCHEMA s").sqlstate
+        for text in ("CREATE SCHEMA s", "CREATE SCHEMA s2", f"CREATE TABLE {MARKS} (n int)"):
+            assert await stage.both(text)
         yield stage
     finally:
         await stage.stop()

@@ -56,7 +56,7 @@ class Player(Stage):
         elif text.startswith("CREATE MATERIALIZED VIEW"):
             return await self._maintain(text)
         elif not await self.perform(text):
-            return await self.both(text, text)
+            return await self.both(text)
         return True
 
     async def _maintain(self, text: str) -> bool:
