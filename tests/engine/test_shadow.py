@@ -153,6 +153,21 @@ def test_failed_live_derivation_is_replaced(tmp_path: Path) -> None:
     scene.check()
 
 
+def test_reader_of_a_failed_live_derivation_is_replaced(tmp_path: Path) -> None:
+    """It never reaches the time of a member that goes on, so the swap does not wait for it."""
+    defined = {**CHAIN, "third": Derived("numbers", 0)}
+    scene = Scene(tmp_path, catalog_of(tmp_path, text_of(defined)))
+    wrong = text_of(defined).replace("SELECT $n + 100", "SELECT json(iif($id > 8, '[', '1')) + $n + 99", 1)
+    scene.world.catalog = catalog_of(tmp_path, wrong)
+    scene.go_on()
+    scene.ingest()
+    with pytest.raises(Exception, match="malformed JSON"):
+        scene.world.step(shards=1)
+    at = scene.shadow({**EDITED, "third": Derived("numbers", 1)}).swap()
+    assert scene.world.store.upper("a/again") == at
+    scene.check()
+
+
 def test_another_edit_is_refused_while_a_shadow_is_derived(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.shadow().run.close()

@@ -34,6 +34,7 @@ from derive.storage.metadata.collection import (
     new_identifier,
     upper_of,
 )
+from derive.storage.metadata.descriptions import TaskState
 from derive.storage.metadata.materializations import read_record, write_refills, write_restart
 from derive.storage.metadata.quarantine import internal_collections
 from derive.storage.metadata.tasks import epoch_of, forget_past, forget_task, insert_definition, read_task, rewind_task
@@ -70,7 +71,7 @@ class Meeting:
 
     Attributes:
         at: timestamp of the swap: the greatest `upper` of the live collections.
-        behind: names of shadows, and of live derivations without a permanent error, that are not at this timestamp yet.
+        behind: names of shadows, and of live derivations that can still reach this timestamp, that are not there yet.
     """
 
     at: int
@@ -123,16 +124,28 @@ def find_meeting(db: Transaction, shadows: Sequence[Shadow]) -> Meeting:
     """Return the progress of the members of a group.
 
     A live derivation with a permanent error does not count as behind, nor does a live derivation that has never run:
-    such derivations derive nothing more.
+    such derivations derive nothing more. Neither do their readers, after the time that their source has reached.
     """
     at = max((upper_of(db, shadow.task) for shadow in shadows), default=BEGINNING)
     behind = [shadow.name for shadow in shadows if upper_of(db, shadow.name) < at]
-    for shadow in shadows:
-        live = read_task(db, shadow.task)
-        has_failed = live is None or (live.error and not FlowError.from_json(orjson.loads(live.error)).heals)
-        if not has_failed and upper_of(db, shadow.task) < at:
-            behind.append(shadow.task)
-    return Meeting(at, tuple(behind))
+    live = {shadow.task: read_task(db, shadow.task) for shadow in shadows}
+    stopped = {name for name, state in live.items() if state is None or _has_failed(state)}
+    count = -1
+    while count < len(stopped):
+        count = len(stopped)
+        stopped |= {name for name, state in live.items() if state and _is_held(db, state, stopped, at)}
+    return Meeting(at, (*behind, *(name for name in live if name not in stopped and upper_of(db, name) < at)))
+
+
+def _has_failed(state: TaskState) -> bool:
+    return state.error is not None and not FlowError.from_json(orjson.loads(state.error)).heals
+
+
+def _is_held(db: Transaction, state: TaskState, stopped: Collection[str], at: int) -> bool:
+    """Return whether a stopped source keeps a derivation from reaching a timestamp."""
+    return any(
+        place.source in stopped and upper_of(db, place.source) + place.offset < at for place in state.places.values()
+    )
 
 
 def swap_shadows(
