@@ -18,6 +18,7 @@ from derive.document.clock import format_rfc3339
 BASE = 1_700_000_000_000_000
 SECOND = 1_000_000
 SOURCE = "t/source"
+TABLE = "sql/public/items"
 
 _ROOT = {
     "schema": {
@@ -48,6 +49,21 @@ class Readable:
 
 
 ROOT = Readable(SOURCE, "p", ("x", "y", None))
+ITEMS = Readable(TABLE)
+"""A table of SQL, whose rows are inserted and deleted."""
+_TABLE = {
+    "schema": {
+        "type": "object",
+        "required": ["id", "k", "v"],
+        "properties": {
+            "id": {"type": "integer"},
+            "k": {"type": "string"},
+            "v": {"type": "number"},
+            "_meta": {"type": "object", "properties": {"op": {"type": "string"}}},
+        },
+    },
+    "key": ["/id"],
+}
 
 
 @dataclass(frozen=True)
@@ -109,6 +125,7 @@ REDUCTIONS = {
 }
 
 _CHANCE = "datetime('now') || CURRENT_TIMESTAMP || hex(randomblob(2)) || random() % 1000"
+_BROKEN = "json_extract(iif($v = 7.75, '{', '{}'), '$')"
 _BY_KEY = [
     {"key": ["/k"]},
     {"lambda": "SELECT $k AS k;"},
@@ -122,14 +139,16 @@ class Catalog:
 
     Attributes:
         priorities: transforms may have differing priorities.
+        wide: transforms may read a table, and put documents aside.
         readable: what a transform may read so far.
     """
 
-    def __init__(self, draw: st.DrawFn, *, priorities: bool) -> None:
+    def __init__(self, draw: st.DrawFn, *, priorities: bool, wide: bool = False) -> None:
         self.draw = draw
         self.priorities = priorities
-        self.readable = [ROOT]
-        self.collections: dict[str, Any] = {SOURCE: _ROOT}
+        self.wide = wide
+        self.readable = [ROOT, ITEMS] if wide else [ROOT]
+        self.collections: dict[str, Any] = {SOURCE: _ROOT} | ({TABLE: _TABLE} if wide else {})
 
     def text(self) -> str:
         return json.dumps({"collections": self.collections})
@@ -179,13 +198,16 @@ def stateless(catalog: Catalog, name: str) -> None:
     draw = catalog.draw
     reduction = REDUCTIONS[draw(st.sampled_from(sorted(REDUCTIONS)))]
     partition = draw(st.booleans())
-    chance = draw(st.sampled_from(["NULL", _CHANCE]))
+    chance = draw(st.sampled_from(["NULL", _CHANCE, *([_BROKEN] if catalog.wide else [])]))
     select = reduction.select("$k", "$v", chance, partition)
     sql = f"SELECT {select} WHERE CAST($v AS INTEGER) % {draw(st.integers(1, 3))} = 0;"
     shuffle = draw(st.sampled_from(["any", *_BY_KEY]))
     transforms = [catalog.transform("pick", catalog.pick(), shuffle, sql, ("", "", "3s"))]
     if draw(st.booleans()):
         transforms.append(catalog.transform("too", catalog.pick(), shuffle, sql))
+    if chance == _BROKEN:
+        for transform in transforms:
+            transform["onViolation"] = "quarantine"
     catalog.add(name, reduction, [], transforms, partition=partition)
 
 
@@ -254,20 +276,29 @@ def circle(catalog: Catalog, name: str) -> None:
     circular(catalog, name, catalog.draw(st.integers(2, 3)))
 
 
+def signed(catalog: Catalog, name: str) -> None:
+    """Sums of the rows that are there: rows that are taken away, or replaced, are taken back."""
+    sign = "iif($_meta$op IS 'd', -1, 1)"
+    sql = f"SELECT upper($k) AS k, $v * {sign} AS v;"
+    transform = catalog.transform("rows", ITEMS, "any", sql, ("", "", "3s"))
+    transform["onSourceReset"] = catalog.draw(st.sampled_from(["follow", "stop"]))
+    catalog.add(name, REDUCTIONS["sum"], [], [transform])
+
+
 @st.composite
-def catalogs(draw: st.DrawFn, *, priorities: bool = False) -> str:
+def catalogs(draw: st.DrawFn, *, priorities: bool = False, wide: bool = False) -> str:
     """A catalog with one to three parts, each of which may read what those before it derive."""
-    catalog = Catalog(draw, priorities=priorities)
+    catalog = Catalog(draw, priorities=priorities, wide=wide)
     for number in range(draw(st.integers(1, 3))):
-        kind = draw(st.sampled_from([stateless, keyed, paired, itself, circle]))
+        kind = draw(st.sampled_from([stateless, keyed, paired, itself, circle, *([signed] if wide else [])]))
         kind(catalog, f"t/d{number}")
     return catalog.text()
 
 
 @st.composite
-def cyclic_catalogs(draw: st.DrawFn, *, priorities: bool = False) -> str:
+def cyclic_catalogs(draw: st.DrawFn, *, priorities: bool = False, wide: bool = False) -> str:
     """A catalog with one or two cycles, and perhaps something before, between and behind them."""
-    catalog = Catalog(draw, priorities=priorities)
+    catalog = Catalog(draw, priorities=priorities, wide=wide)
     kinds = draw(st.lists(st.sampled_from([stateless, itself, circle]), max_size=2))
     kinds.insert(draw(st.integers(0, len(kinds))), draw(st.sampled_from([itself, circle])))
     for number, kind in enumerate(kinds):

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import apsw
 import orjson
 import pytest
 from conftest import World, examples
+from crash_client import CrashServer
 from edited_catalogs import BASE, SECOND, catalog_of, changing
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from materialized import served
+from random_catalogs import catalogs as random_catalogs
+from random_catalogs import cyclic_catalogs, histories
+from random_lives import Story
 from stateful_catalogs import Derived, text_of
 
 from derive.engine.inputs import settle
@@ -248,3 +253,42 @@ BACKWARDS = {"again": Derived("numbers", 0), "copies": Derived("again", 0)}
 @example(first=FORWARDS, history=[Event("edit", BACKWARDS, "copies")], is_accepted=True)
 def test_edited_runs_equal_fresh_runs(first: Defined, history: list[Event], is_accepted: bool) -> None:
     play(first, history, is_accepted=is_accepted)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with served() as address:
+        yield address
+
+
+@settings(max_examples=examples(200, 2, 100), deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    text=st.one_of(random_catalogs(wide=True), cyclic_catalogs(wide=True)),
+    documents=histories(),
+    is_stored=st.booleans(),
+    data=st.data(),
+)
+def test_disturbed_folders_equal_calm_and_fresh_folders(
+    text: str,
+    documents: list[dict[str, Any]],
+    is_stored: bool,
+    data: st.DataObject,
+    address: str,
+    server: CrashServer,
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        story = Story(Path(name), text, data, address if is_stored else "", server)
+        try:
+            for _ in range(data.draw(st.integers(2, 6))):
+                count = data.draw(st.integers(0, 4))
+                story.arrive(documents[:count])
+                documents = documents[count:]
+                for _ in range(data.draw(st.integers(0, 2))):
+                    story.wall += data.draw(st.sampled_from([1, SECOND, 6 * SECOND]))
+                    story.happen()
+                    story.step()
+                story.wall += data.draw(st.sampled_from([1, SECOND, 6 * SECOND]))
+                story.step()
+            story.end()
+        finally:
+            story.close()
