@@ -104,6 +104,9 @@ class NamesStage(Stage):
         elif verb == "!kill":
             await self.readers.forget()
             await self.perform(text)
+            _, _, name = text.partition(" CREATE MATERIALIZED VIEW ")
+            if name and self.postgres.has(name.partition(" ")[0]):
+                self._note_maintained(name.partition(" ")[0])
         elif not await self.perform(text):
             is_done = await self.both(text)
             if is_done and text.startswith("CREATE MATERIALIZED VIEW"):
@@ -113,7 +116,9 @@ class NamesStage(Stage):
 
     def _note_maintained(self, name: str) -> None:
         (row,) = self.postgres.run(f"SELECT '{name}'::regclass::oid::bigint").rows
-        self.maintained.add(int(str(row[0])))
+        identifier = int(str(row[0]))
+        if identifier in {oid for oid, kind in self.postgres.relations().values() if kind == "v"}:
+            self.maintained.add(identifier)
 
     def _ingest(self, key: int, value: str) -> None:
         store = Store(self.world.data, durable=False)

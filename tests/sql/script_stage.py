@@ -360,7 +360,8 @@ class Stage:
             theirs = self.postgres.run(text)
             if theirs.sqlstate:
                 self.postgres.run("ROLLBACK TO one")
-            if not _is_same(ours, theirs) and ours.sqlstate[:2] != theirs.sqlstate[:2]:
+            is_view = ours.sqlstate == "42809" and theirs.sqlstate == "55000"  # PostgreSQL writes through some views
+            if not _is_same(ours, theirs) and ours.sqlstate[:2] != theirs.sqlstate[:2] and not is_view:
                 return f"{text}\n  ours: {ours}\n  theirs: {theirs}"
         return ""
 
