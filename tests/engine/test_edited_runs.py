@@ -248,7 +248,7 @@ FORWARDS = {"copies": Derived("numbers", 0), "again": Derived("copies", 0)}
 BACKWARDS = {"again": Derived("numbers", 0), "copies": Derived("again", 0)}
 
 
-@settings(max_examples=examples(24, 4), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(24, 2, 12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=catalogs, history=st.lists(events, min_size=1, max_size=5), is_accepted=st.booleans())
 @example(first=FORWARDS, history=[Event("edit", BACKWARDS, "copies")], is_accepted=True)
 def test_edited_runs_equal_fresh_runs(first: Defined, history: list[Event], is_accepted: bool) -> None:
