@@ -197,6 +197,8 @@ class Life:
         """Tables have what their collections had at the time up to which they are stored."""
         state, refills = self.world.store.task(STORED), read_refills(self.world.store, STORED)
         for key, place in state.places.items() if state and STORED not in self.errors else ():
+            if place.source not in self.world.catalog.collections:
+                continue  # its binding was removed
             known = self.world.store.collection(place.source)
             at = state.positions.get(key, 0) - 1 if state else 0
             if key not in refills and known and known.relation == place.relation and at >= known.since:
