@@ -24,6 +24,7 @@ from derive.backup import Manifest, Progress, StoredFile, read_manifest, require
 from derive.durable import clone, make_folders, sync
 from derive.errors import StorageError, UsageError
 from derive.failpoint import reach
+from derive.shard.state import task_folder
 from derive.storage.blobs import translated
 from derive.storage.folder_id import FILE as FOLDER_ID
 from derive.storage.folder_id import RESTORED, write_folder_id
@@ -35,6 +36,7 @@ from derive.storage.metadata.place import Place
 from derive.storage.metadata.recorded_location import record_location
 from derive.storage.metadata.sqlite import SqliteMetadata
 from derive.storage.metadata.table_copy import raise_epochs
+from derive.storage.metadata.tasks import read_applied, read_tasks
 from derive.storage.segments.partition import FOLDER
 
 
@@ -178,6 +180,9 @@ def _replace_identity(root: Path, manifest: Manifest, identifier: str, segments:
             db.execute("UPDATE folder SET id = ?", (identifier,))
             record_location(db, segments)
             raise_epochs(db)
+            for task in read_tasks(db):
+                if read_applied(db, task.name) is not None:  # the folder of a materialization that continues here
+                    make_folders(task_folder(root, task.name))
             for table in ("writer", "discarded", "abandoned", "replaced"):
                 db.execute(f"DELETE FROM {table}")
     finally:

@@ -26,7 +26,7 @@ from derive.protocol.derive import DividesState
 from derive.protocol.specs import CatalogSpec
 from derive.shard.owners import owners_of_keys
 from derive.shard.plan import Attempt
-from derive.shard.state import copy_state, fold, publish_epoch, remove_shards, remove_state, shard_folder
+from derive.shard.state import copy_state, fold, publish_epoch, remove_shards, remove_state, shard_folder, task_folder
 from derive.shard.state_objects import Pack, divided_chains
 from derive.storage.capability.table import TaskCapability
 from derive.storage.location import blobs_of
@@ -332,7 +332,8 @@ def split(
         The new number of shards.
 
     Raises:
-        TaskError: the task has never run, or has the maximum number of shards.
+        TaskError: the task has never run, or has the maximum number of shards; or another machine has files with the
+            facts about a materialization.
     """
     before = store.task(name)
     if before is None:
@@ -341,11 +342,14 @@ def split(
         )
     if 2 * before.shards > _MOST_SHARDS:
         raise TaskError(f"'{name}' has {counted(before.shards, 'shard')}, and at most {_MOST_SHARDS} are possible")
+    if is_materialized:
+        require_known_facts(store, name)
     capability, state = store.acquire_task(name, before.shards, () if is_materialized else [name], purpose=SPLIT)
     count = 2 * state.shards
     try:
-        publish_epoch(store.root, state.folder, capability.epoch)
-        remove_shards(store.root, state.folder, state.shards, capability.epoch)
+        if not is_materialized or task_folder(store.root, name).exists():  # the folder says that rows may be here
+            publish_epoch(store.root, state.folder, capability.epoch)
+            remove_shards(store.root, state.folder, state.shards, capability.epoch)
         if is_materialized:
             tokens = {2 * number + half: token for number, token in state.tokens.items() for half in (0, 1)}
             divided = Divided(count, tokens, kept=_divide_kept(state, store.adopt_materialization(name)))

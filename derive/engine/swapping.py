@@ -23,7 +23,7 @@ from derive.engine.shadow import Group, with_shadows
 from derive.engine.task_reconciler import TaskReconciler, open_run
 from derive.errors import CatalogError, UsageError
 from derive.failpoint import reach
-from derive.materialize.restarts import last_reset, read_refills
+from derive.materialize.restarts import last_reset, read_refills, require_known_facts
 from derive.protocol.specs import CatalogSpec, MaterializationSpec
 from derive.storage.metadata.swap import BindingShadow, Shadow
 from derive.storage.roles import Maintainable, Operable
@@ -397,6 +397,8 @@ def swap_alone(store: Operable, catalog: CatalogSpec, shadow: BindingShadow) -> 
         FlowError: the rows could not be replaced; the next run of the materialization tries again.
     """
     name = shadow.task
+    require_known_facts(store, name)
+    store.adopt_materialization(name)  # an earlier release may have filled the shadows
     reach("swap.committing")
     if not store.shadows.swap_bindings(name):
         return False

@@ -240,6 +240,20 @@ def test_shadow_is_swapped_without_a_run_and_without_new_documents(shop: Shop) -
     assert (dated(shop), shop.others()) == ([(12, 12)], [])
 
 
+def test_shadow_that_an_earlier_release_has_filled_is_swapped(table: Shop) -> None:
+    """That release recorded a materialization only in files, and without a reset or refill in none."""
+    store = table.world.store
+    filled = Filled(table, is_held=True)
+    filled.step()
+    filled.close()
+    with store.metadata.transaction() as db:
+        db.execute("DELETE FROM materialization")
+    store.shadows.let_swap()
+    (shadow,) = store.shadows.bindings()
+    assert swap_alone(store, table.world.catalog, shadow)
+    assert (dated(table), table.others()) == ([(12, 12)], [])
+
+
 def test_shadow_that_is_behind_is_not_swapped(table: Shop) -> None:
     store = table.world.store
     store.shadows.begin_bindings(new_shadows(store, table.world.catalog, is_held=False))

@@ -27,11 +27,14 @@ from webhook_server import listening
 
 from connectors.kit.servicer import ConnectorServer
 from connectors.materialize_webhook import WebhookConnector
+from derive.backup import back_up
 from derive.catalog import load
 from derive.engine.reset import reset, split
 from derive.engine.run import Run
 from derive.errors import EndpointError, EndpointGoneError, FencedError, TaskError
 from derive.materialize.worker import close_streams
+from derive.restore import restore
+from derive.shard.state import task_folder
 from derive.storage.location import ObjectFolder
 from derive.storage.metadata.location import choose_location
 from derive.storage.metadata.place import VARIABLE, place_of
@@ -314,20 +317,54 @@ def test_checkpoint_that_an_endpoint_does_not_store_moves_with_the_task(
 
 
 def test_materialization_into_a_file_stays_on_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A split elsewhere does not move it; a restored folder continues with the files of its machine."""
     endpoint = {"connector": {"image": "materialize-sqlite", "config": {"path": "north.db"}}}
     with machines(tmp_path, CATALOG.replace(SERVED, json.dumps(endpoint)), monkeypatch) as both:
         both.ingest(0, 10)
         both.north.step()
+        back_up(both.north.store, tmp_path / "backup")
         both.ingest(10, 20)
+        split(both.south.store, VIEW, is_materialized=True)
         with pytest.raises(TaskError, match="its endpoint is a file or folder there") as refused:
             both.south.step()
         assert refused.value.hint is not None
         assert refused.value.hint.startswith(
             f"run it there: flowctl run --task {VIEW}; or store all rows again on this"
         )
+        restore(
+            tmp_path / "backup", tmp_path / "restored", segments=ObjectFolder(f"file://{tmp_path}/restored objects")
+        )
+        restored = World(tmp_path / "restored", both.north.catalog, cache=tmp_path / "restored cache")
+        restored.wall = both.north.wall
+        restored.step()
+        assert len(tables(tmp_path / "north.db")["shop/orders"]) == 10
+        restored.store.close()
         both.north.step()
         assert tables(tmp_path / "north.db") == folded(both.north)
 
         reset(both.south.catalog, both.south.store, [VIEW])
         both.south.step()
         assert tables(tmp_path / "north.db") == folded(both.south)
+
+
+def test_split_needs_the_files_of_an_earlier_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last reset may be in a file of another machine, whose next run records it."""
+    with served() as address:
+        path = tmp_path / "out.db"
+        text = CATALOG.replace("ADDRESS", address).replace("PATH", str(path))
+        with machines(tmp_path, text, monkeypatch) as both:
+            both.ingest(0, 10)
+            both.north.step()
+            reset(both.north.catalog, both.north.store, [VIEW])
+            both.north.step()
+            restart = both.north.store.materialization(VIEW).restart
+            with both.north.store.metadata.transaction() as db:
+                db.execute("DELETE FROM materialization")
+            (task_folder(both.north.root, VIEW) / "restart").write_text(restart)
+            with pytest.raises(TaskError, match="has run with an earlier release on another machine"):
+                split(both.south.store, VIEW, is_materialized=True)
+            for world in (both.north, both.south):
+                both.ingest(both.days * 10, 20)
+                world.step()
+                assert world.store.materialization(VIEW).restart == restart
+                assert tables(path) == folded(world)

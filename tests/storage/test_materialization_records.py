@@ -96,7 +96,9 @@ def test_upgrade_of_postgres_moves_the_files(tmp_path: Path, monkeypatch: pytest
         db.execute("DROP TABLE materialization")
         db.execute("DROP TABLE shard_data")
         db.execute('CREATE ROLE "A reader"')
-        db.execute('GRANT SELECT ON task TO "A reader"')
+        db.execute('CREATE ROLE "An owner"')
+        db.execute('ALTER TABLE task OWNER TO "An owner"')
+        db.execute('GRANT SELECT ON task TO "A reader", PUBLIC')
         db.execute("UPDATE folder SET protocol = 2")
         db.execute(RUN.encode())
     store = Store(tmp_path)
@@ -107,11 +109,13 @@ def test_upgrade_of_postgres_moves_the_files(tmp_path: Path, monkeypatch: pytest
     with server().connect() as db:
         db.execute(SQL("SET search_path = {}").format(Identifier(place.schema)))
         query = (
-            "SELECT has_table_privilege('A reader', 'shard_data', kind) FROM unnest(ARRAY['SELECT', 'UPDATE']) AS kind"
+            "SELECT array_agg(has_table_privilege(name, 'shard_data', kind) ORDER BY kind) FROM"
+            " unnest(ARRAY['A reader', 'public', 'An owner']) AS name, unnest(ARRAY['SELECT', 'UPDATE']) AS kind"
+            " GROUP BY name ORDER BY name"
         )
-        assert db.execute(query).fetchall() == [(True,), (False,)]
-        db.execute('DROP OWNED BY "A reader"')
-        db.execute('DROP ROLE "A reader"')
+        assert db.execute(query).fetchall() == [([True, False],), ([True, True],), ([True, False],)]
+        db.execute('DROP OWNED BY "A reader", "An owner" CASCADE')
+        db.execute('DROP ROLE "A reader", "An owner"')
 
 
 @pytest.mark.both_databases

@@ -110,14 +110,15 @@ def _translated(statements: str) -> str:
 
 _RIGHTS = """
 DO $$ DECLARE given record; BEGIN
-    FOR given IN SELECT privilege_type AS kind, quote_ident(grantee) AS name FROM information_schema.table_privileges
-        WHERE table_schema = current_schema AND table_name = 'task' AND grantee <> 'PUBLIC'
+    FOR given IN
+        SELECT privilege_type AS kind, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END AS name
+        FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner))) WHERE pg_class.oid = 'task'::regclass
     LOOP
         EXECUTE format('GRANT %s ON materialization, shard_data TO %s', given.kind, given.name);
     END LOOP;
 END $$;
 """
-"""Give the users of the present tables the same rights on the new tables."""
+"""Give the users of the present tables, of whom another user may be the owner, the same rights on the new tables."""
 
 UPGRADES = {1: _SESSIONS, 2: _translated(MATERIALIZATIONS) + _RIGHTS}
 """Statements that upgrade tables of an earlier version to the next one."""
