@@ -74,7 +74,7 @@ class WindowPlanner:
         if unit is FrameUnit.GROUPS and not order:
             raise SqlError("42P20", "GROUPS mode requires an ORDER BY clause", offset=frame.offset)
         bounds = _BoundPlanner(self._expressions, unit, order)
-        begin, end = bounds.plan(frame.begin, is_start=True), bounds.plan(frame.end, is_start=False)
+        begin, end = bounds.plan_both(frame)
         exclusion = Exclusion(frame.exclusion) if frame.exclusion else None
         planned = RowFrame(unit, begin, end, exclusion)
         if unit is FrameUnit.ROWS and exclusion in _EXCLUDE_PEERS and planned.is_whole:
@@ -102,6 +102,24 @@ class _BoundPlanner:
         self._expressions = expressions
         self._unit = unit
         self._order = order
+
+    def plan_both(self, frame: WindowFrame) -> tuple[Bound, Bound]:
+        """Plan the bounds of a frame; if one of them adds its distance to sort keys, the other one does so, too.
+
+        Raises:
+            SqlError: as `plan`.
+        """
+        begin, end = self.plan(frame.begin, is_start=True), self.plan(frame.end, is_start=False)
+        if begin.distance is None and end.distance is None:
+            return begin, end
+        return self._beside(frame.begin, begin), self._beside(frame.end, end)
+
+    def _beside(self, node: FrameBound, bound: Bound) -> Bound:
+        """Return a bound of a frame whose other bound adds a distance to sort keys."""
+        if bound.distance is not None or node.distance is None:
+            return bound
+        added = self._constant(node, _DISTANCES[self._order[0].expression.type])
+        return Bound(-1 if node.kind == "preceding" else 1, distance=added)
 
     def plan(self, node: FrameBound, *, is_start: bool) -> Bound:
         """Plan a bound: the number of rows or groups, or the difference of the order's datum.
