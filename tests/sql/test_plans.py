@@ -56,6 +56,11 @@ async def test_view_is_planned_again_only_after_a_change_of_what_it_reads(coordi
     await client("ALTER TABLE a RENAME TO d")
     assert {name for name, relation in planned().items() if relation is before[name]} == {"of_b"}
 
+    await client("CREATE INDEX i ON of_a (id)")
+    assert await client("EXPLAIN SELECT id FROM over") == [("read of_a",)]
+    await client("DROP INDEX i")
+    assert await client("EXPLAIN SELECT id FROM over") == [("read d",)]
+
 
 async def test_frequent_statements_stay_planned(coordinator: Coordinator) -> None:
     session = Client(coordinator).session

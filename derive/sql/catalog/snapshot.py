@@ -337,7 +337,9 @@ class Objects:
             if identifier not in same:
                 same[identifier] = identifier in self.collections
                 item = self.items.get(identifier)
-                if item is not None and item == before.items.get(identifier):
+                # Views over an indexed view read its rows, and not its definition.
+                is_equally_read = (identifier in self.maintained) is (identifier in before.maintained)
+                if item is not None and is_equally_read and item == before.items.get(identifier):
                     same[identifier] = all(map(is_same, item.bindings.values()))
             return same[identifier]
 
