@@ -211,6 +211,8 @@ def test_maintained_views_of_rows_equal_postgresql(postgres: Connection, tmp_pat
         "SELECT array_agg(r) FROM (SELECT (g, b) AS r FROM t) s",
         "SELECT id FROM t WHERE (g, b) IN (SELECT (g, b) FROM t)",
         "SELECT ARRAY(SELECT t FROM t)",
+        "SELECT id FROM t JOIN (SELECT (g, b) AS g FROM t) s USING (g)",
+        "SELECT 1 FROM (SELECT (g, b) AS r FROM t) s NATURAL JOIN (SELECT (g, b) AS r FROM t) u",
         "SELECT r || 'a' FROM (SELECT (g, b) AS r FROM t) s",
     ],
 )

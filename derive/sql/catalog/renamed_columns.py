@@ -28,7 +28,8 @@ def with_earlier_names(view: Item, relation: int, columns: Sequence[str], rename
         renamed: new names of columns by their names before.
 
     Returns:
-        None if the text takes the relation as a row, whose fields have the new names from now on.
+        None if the text takes the relation as a row, whose fields have the new names from now on, or if a common table
+        expression has the name of the relation.
 
     >>> from derive.sql.parser.statement import ObjectKind
     >>> columns, renamed = ("a", "b"), {"a": "n"}
@@ -50,9 +51,10 @@ def with_earlier_names(view: Item, relation: int, columns: Sequence[str], rename
         if not renamed.keys() & set(known[len(given) :]):
             continue
         shown = alias.name if alias else reference.name.name
-        if name in common or _has_row(nodes, shown):
+        names = (*given, *known[len(given) :])
+        if name in common or (shown not in names and _has_row(nodes, shown)):
             return None
-        text = _with_alias(text, reference, (*given, *known[len(given) :]))
+        text = _with_alias(text, reference, names)
     for name in bound & read.keys():
         read[name] = tuple(renamed.get(column, column) for column in read[name])
     return replace(view, definition=text, read=read)

@@ -162,7 +162,7 @@ class _Dependents:
             if table.id != item.id and table.id not in tables
         }
         indexes = [user for user in self._direct if user.kind is ObjectKind.INDEX]
-        readers = [self._with_earlier_names(user).rebound(ids) for user in self._readers]
+        readers = [(self._with_earlier_names(user) or user).rebound(ids) for user in self._readers]
         dropped = self._dropped(changed, readers)
         added = (
             changed,
@@ -190,13 +190,17 @@ class _Dependents:
     def _readers(self) -> list[Item]:
         return [user for user in self._direct if user.kind is not ObjectKind.INDEX]
 
-    def _with_earlier_names(self, reader: Item) -> Item:
-        """Return a view that gives earlier names to renamed columns; another reader unchanged."""
+    def _with_earlier_names(self, reader: Item) -> Item | None:
+        """Return a view that gives earlier names to renamed columns, or a function as it is.
+
+        None for a reader that takes the table as a row, whose fields would have other names.
+        """
         renamed = {old: new for old, new in self._planned.names.items() if old != new}
-        if not renamed or reader.kind not in _VIEWS:
+        if not renamed or reader.kind not in _FOLLOWING:
             return reader
         columns = [column.name for column in self._item.columns]
-        return with_earlier_names(reader, self._item.id, columns, renamed) or reader
+        followed = with_earlier_names(reader, self._item.id, columns, renamed)
+        return followed if followed is None or reader.kind in _VIEWS else reader
 
     def _dropped(self, changed: Item, readers: Sequence[Item]) -> set[GlobalId]:
         """Return the items that CASCADE drops.
@@ -241,6 +245,7 @@ class _Dependents:
         if changed.alters is not None and (stored is None or not keeps_identity(stored, changed)):
             # The altered table will be another one, which only queries that are not maintained can read in its place.
             lost = [reader for reader in readers if reader.kind is not ObjectKind.VIEW or self._is_maintained(reader)]
+        lost += [reader for reader in readers if self._with_earlier_names(self._objects.items[reader.id]) is None]
         kept = set(self._planned.kept.values())
         usable = replace(changed, columns=tuple(column for column in changed.columns if column.name in kept))
         items = {**self._objects.items, usable.id: usable} | {reader.id: reader for reader in readers}

@@ -120,6 +120,9 @@ class Joiner:
         for name, offset in names:
             one = _only(left.columns, name, "left", offset)
             other = _only(right_columns, name, "right", offset)
+            if one.fields or other.fields:
+                hint = "Compare the rows with ON."
+                raise SqlError("0A000", "USING and NATURAL compare no rows", offset=offset, hint=hint)
             predicate, column = self._merged(item.kind, name, one.expression, other.expression, offset)
             predicates.append(predicate)
             merged.append(column)
