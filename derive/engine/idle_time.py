@@ -8,7 +8,7 @@ need not be those of one cycle.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from derive.engine.derivation import Derivation
 from derive.engine.inputs import Inputs
@@ -45,12 +45,12 @@ class Idle:
         return max([self.task.upper, *(update.frontier for update in updates if update.collection == name)])
 
 
-def find_idle(task: Task, moved: Mapping[str, tuple[int, int]], now: int) -> Idle | None:
+def find_idle(task: Task, moved: Mapping[str, int], now: int) -> Idle | None:
     """Return a derivation if it has no documents that are due; None for a task that needs a transaction of its own.
 
     Args:
         task: the task, which is on no cycle.
-        moved: uppers of derivations before and after the moves of the same commit, by name.
+        moved: uppers of derivations after the moves of the same commit, by name.
         now: timestamp up to which the sources are sealed.
 
     Raises:
@@ -59,12 +59,7 @@ def find_idle(task: Task, moved: Mapping[str, tuple[int, int]], now: int) -> Idl
     derivation = task.transactor
     if not isinstance(derivation, Derivation) or derivation.has_to_execute:
         return None
-    inputs = task.look()
-    uppers = dict(inputs.uppers)
-    for name, (before, after) in moved.items():
-        if uppers.get(name) == before:  # otherwise the input may not be read up to the upper of its source
-            uppers[name] = after
-    inputs = replace(inputs, uppers=uppers)
+    inputs = task.look(raised=moved)
     step = task.next_step(inputs, now, now)
     if step is None:
         return Idle(task, inputs)

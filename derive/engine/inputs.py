@@ -132,7 +132,7 @@ class Inputs:
         return count_documents(self.location, self.read(spec, begin, END_OF_TIME))
 
 
-def look(
+def look(  # noqa: PLR0913 (three callers, each with other options)
     store: Maintainable | Runnable,
     task: TaskSpec,
     positions: Mapping[str, int],
@@ -142,6 +142,7 @@ def look(
     *,
     counts: bool = False,
     is_joint: bool = False,
+    raised: Mapping[str, int] | None = None,
 ) -> Inputs:
     """Return the inputs of a task now.
 
@@ -157,6 +158,7 @@ def look(
         is_joint: whether the inputs are for a cycle transaction, which ends by itself: then the upper of a source is
             at most the first segment that is left out. No segment of a feedback read is left out, because the cycle
             itself moves the upper of its source.
+        raised: uppers of sources (by name) after the commit for which the inputs are.
 
     Raises:
         SourceReplacedError: the name of a source stands for another relation than the one read so far.
@@ -187,6 +189,7 @@ def look(
             most = None if is_joint and spec.feedback else limits
             unread = _unread(store, task, spec, known, begin, most, counts=counts)
             segments[spec.index], left[spec.index] = unread.segments, unread.left
+            upper = max(upper, (raised or {}).get(source.name, upper))
             if is_joint and unread.end is not None:
                 upper = min(upper, unread.end)
             if known is not None and known.failure is not None:

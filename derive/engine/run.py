@@ -300,11 +300,11 @@ class Run:
             The cycles that rest, and those of them that have moved.
         """
         idle: dict[Cycle, Idle] = {}
-        moved: dict[str, tuple[int, int]] = {}
+        moved: dict[str, int] = {}
         with suppress(FlowError):  # the next transaction of the task raises the same error
             for cycle in self.cycles:
                 if cycle in cycles and (one := self._find_idle(cycle, moved, now)):
-                    idle[cycle], moved[cycle[0]] = one, (one.task.upper, one.upper)
+                    idle[cycle], moved[cycle[0]] = one, one.upper
             committed = commit_idle(self._store, idle.values())
             for name, done in committed.items():
                 self._observer.committed(name, done)
@@ -313,7 +313,7 @@ class Run:
             return list(idle), [cycle for cycle in idle if cycle[0] in committed]
         return [], []
 
-    def _find_idle(self, cycle: Cycle, moved: Mapping[str, tuple[int, int]], now: int) -> Idle | None:
+    def _find_idle(self, cycle: Cycle, moved: Mapping[str, int], now: int) -> Idle | None:
         """Return the derivation of a cycle if it has no due documents; None for other cycles."""
         name, *others = cycle
         task = self.tasks[name]

@@ -145,12 +145,15 @@ class Task:
         """
         return estimate_waiting(self.look(), self.spec, self._checkpoint.positions, now)
 
-    def look(self, *, is_whole: bool = False, is_joint: bool = False) -> Inputs:
+    def look(
+        self, *, is_whole: bool = False, is_joint: bool = False, raised: Mapping[str, int] | None = None
+    ) -> Inputs:
         """Return the present inputs: the unread segments, as far as the next transaction may read them.
 
         Args:
             is_whole: whether to return all unread segments.
             is_joint: whether the inputs are for a cycle transaction.
+            raised: uppers of sources (by name) after the commit for which the inputs are.
 
         Raises:
             SourceReplacedError: a source is another relation than the one read so far.
@@ -159,7 +162,8 @@ class Task:
         positions, places = checkpoint.positions, checkpoint.places
         begun = time.monotonic()
         most = None if is_whole else self._pace.most
-        inputs = look(self._store, self.spec, positions, places, self._switched, most, is_joint=is_joint)
+        store, spec = self._store, self.spec
+        inputs = look(store, spec, positions, places, self._switched, most, is_joint=is_joint, raised=raised)
         self._look_seconds = time.monotonic() - begun
         return inputs
 

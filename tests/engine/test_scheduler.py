@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from derive.engine.task_reconciler import open_run
 from derive.engine.transactor import Committed
 from derive.errors import FencedError, TaskError
 from derive.materialize.stages import AnyPlan
+from derive.protocol.collection import retried_name
 from derive.shard.progress import Message, Progress
 from derive.storage.task_log import recent_entries
 from derive.storage.timeline import since_boot
@@ -129,6 +130,28 @@ def test_idle_derivations_move_to_the_present_in_one_commit(tmp_path: Path) -> N
     one.step()
     assert other.digest() == one.digest()
     assert len(other.rows("s/both")) == 71
+
+
+def test_idle_derivations_wait_for_documents_that_are_retried_meanwhile(tmp_path: Path) -> None:
+    """Otherwise a retried document, whose time is that of the begin of the retry, would be missed."""
+    text = CATALOG.replace("lambda: INSERT", "onViolation: quarantine\n          lambda: INSERT", 1)
+    world = world_of(tmp_path, "data", text)
+    world.step()
+    run = world.run(InProcessExecutor())
+    spec = world.catalog.derivations["s/both"]
+    target = replace(spec.sources["s/left"], name=retried_name("s/both", "fromLeft"))
+    world.store.create(target)
+    world.wall += 5_000_000
+    retrying = world.store.acquire_write(target.name)
+    with Scheduler(run, threads=3) as scheduler:
+        for _ in range(2):
+            world.wall += 5_000_000
+            scheduler.look(resting=run.cycles)
+            assert world.store.upper("s/both") <= retrying.frontier < world.store.upper("s/left")
+        world.store.capabilities.release(retrying)
+        scheduler.look(resting=run.cycles)
+        assert world.store.upper("s/both") == world.store.upper("s/left")
+    run.close()
 
 
 def test_long_transaction_delays_no_other_task(tmp_path: Path) -> None:
