@@ -42,9 +42,11 @@ async def test_new_view_is_computed_before_a_server_has_run(world: SqlWorld) -> 
 async def test_stored_view_names_its_time_and_the_missing_programs(world: SqlWorld) -> None:
     async with world.served() as (coordinator, client):
         await client.script("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM t")
+        await client("CREATE MATERIALIZED VIEW one AS SELECT 1 AS a")
         await until_maintained(coordinator, "v")
+        await until_maintained(coordinator, "one")
     async with world.served(**SERIALIZABLE) as (coordinator, client):
-        [(message, hint)] = await notices_of(client, "SELECT * FROM v, t")
+        [(message, hint)] = await notices_of(client, "SELECT * FROM v, t, one")
         assert message.startswith('the rows of "v" are those of 20')
         assert message.endswith(", because no server maintains the view")
         assert hint == "Start: flowctl sql serve"

@@ -25,6 +25,7 @@ from derive.sql.planner.planned import bind_expression
 from derive.sql.results import Notice
 from derive.sql.transactions.programs import as_commands, programs_of
 from derive.sql.transactions.timeline import time_text
+from derive.time import FOREVER
 
 _CLOCKS = frozenset({Type.BIGINT, Type.INTEGER, Type.SMALLINT, Type.MZ_TIMESTAMP, Type.TIMESTAMPTZ})
 _LOCAL = frozenset({Type.TIMESTAMP, Type.DATE})
@@ -87,11 +88,13 @@ def stale_views(state: State, relation: Relation) -> tuple[Notice, ...]:
     views = [item for item in stored if item.kind is ObjectKind.MATERIALIZED_VIEW]
     if not views or coordinator.ownership.is_somebodys():
         return ()
-    return tuple(_stale(coordinator, item) for item in views)
+    uppers = [coordinator.storage_clock.frontiers_of(item.id)[1] for item in views]
+    # The rows of a view of constants are known for all times.
+    return tuple(_stale(coordinator, *pair) for pair in zip(views, uppers, strict=True) if pair[1] < FOREVER)
 
 
-def _stale(coordinator: Coordinator, view: Item) -> Notice:
-    at = format_rfc3339(coordinator.storage_clock.frontiers_of(view.id)[1] - 1)
+def _stale(coordinator: Coordinator, view: Item, upper: int) -> Notice:
+    at = format_rfc3339(upper - 1)
     commands = as_commands(programs_of(coordinator.objects, [view.id]))
     message = f'the rows of "{view.name}" are those of {at}, because no server maintains the view'
     return Notice("NOTICE", "00000", message, f"Start: {commands}")
