@@ -189,6 +189,10 @@ class InputFile:
         Raises:
             OSError: the file cannot be opened.
         """
+        if self.name == "-" and sys.stdin.isatty():
+            from derive.cli.console import note
+
+            note("type documents, and end with Ctrl-D on a line of its own")
         stream: Any = sys.stdin.buffer if self.name == "-" else Path(self.name).open("rb")  # noqa: SIM115
         self._stream = stream
         if self.is_regular or self._load_id is None:

@@ -154,9 +154,9 @@ def flowctl(*, log_format: str, log_level: str, debug: bool) -> None:
     \b
     First steps, with the catalog in ./flow.yaml:
       flowctl test
-      flowctl ingest --collection acmeBank/transfers transfers.jsonl
+      flowctl ingest --collection shop/orders orders.jsonl
       flowctl run --until-idle
-      flowctl collections read --collection acmeBank/balances --reduce
+      flowctl collections read --collection shop/spending --reduce
     """
     if log_format == "json":
         from derive.cli.console import use_json

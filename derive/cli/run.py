@@ -264,7 +264,7 @@ def _carry_on(
             else:
                 _forever(run, scheduler, advance, shadowing, observed)
     except KeyboardInterrupt:
-        note("stopped; the next run repeats uncommitted work")
+        note("stopped; the next run continues after the last commit")
         raise click.exceptions.Exit(0 if not until_idle else 130) from None
     return shadowing is not None and shadowing.has_failed
 

@@ -338,7 +338,7 @@ def test_ctrl_c_ends_a_transaction_of_the_driver_soon(ending: signal.Signals, tm
     said = process.communicate(timeout=60)[1]
 
     assert process.returncode == 130, said
-    assert said.splitlines()[-1] == "stopped; the next run repeats uncommitted work"
+    assert said.splitlines()[-1] == "stopped; the next run continues after the last commit"
     assert time.monotonic() - begun < 30  # of SQL the batch has for a minute
     state = world.task(TASK)
     assert (state.error, state.documents_in) == (None, 0)

@@ -15,7 +15,7 @@ from example_script import EXAMPLES, import_script
 demo = import_script("demo.py")
 ROOT = EXAMPLES.parent
 PATIENCE = 60
-STOPPED = "stopped; the next run repeats uncommitted work"
+STOPPED = "stopped; the next run continues after the last commit"
 CATALOG = """
 collections:
   a/events: {schema: {type: object, required: [id], properties: {id: {type: integer}}}, key: [/id]}
