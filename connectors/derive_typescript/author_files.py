@@ -249,7 +249,7 @@ def module_stub(spec: DerivationSpec) -> str:
 
 
 NAME = "flow/"
-"""The import map's name for the folder of generated types."""
+"""Name of the folder of generated types in the import map."""
 
 _FILES = ("deno.json", "deno.jsonc")
 

@@ -322,7 +322,7 @@ def _unpack(packed: list[bytes], width: int, binding: Binding) -> list[list[Valu
     try:
         return unpack_columns(packed, width)
     except ProtocolError as error:
-        raise ProtocolError(f"keys or values of {_name(binding)} are not valid: {error.message}") from error
+        raise ProtocolError(f"{_name(binding)} has invalid keys or values: {error.message}") from error
 
 
 def _documents(slices: Sequence[flow_pb2.Slice], arena: bytes) -> list[bytes]:

@@ -267,7 +267,7 @@ class SqlSession:
 
 
 class Preparation:
-    """The statements and notes of one `Apply` call, computed when the object is made.
+    """The statements and notes of one `Apply` call; the constructor computes them.
 
     Args:
         tables: tables of the bindings.

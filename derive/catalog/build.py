@@ -1,4 +1,4 @@
-"""Builds validated specs from definitions; each rule checks one property; and checks the code of a catalog."""
+"""Build validated specs from definitions, and check the code of a catalog. Each rule checks one property."""
 
 from __future__ import annotations
 

@@ -291,7 +291,8 @@ class _AnnotationCheck:
         strategy = value.get("strategy") if isinstance(value, dict) else None
         if not isinstance(strategy, str):
             message = f"'reduce' needs a strategy, but is {value!r}"
-            self._report.add("E406", message, self._at, "write 'reduce: {strategy: sum}'")
+            meant = suggest(value, STRATEGIES) if isinstance(value, str) else None
+            self._report.add("E406", message, self._at, f"write 'reduce: {{strategy: {meant or 'sum'}}}'")
             return None
         if strategy not in STRATEGIES:
             guess = suggest(strategy, STRATEGIES)
@@ -313,8 +314,10 @@ class _AnnotationCheck:
         unfit = allowed.types - types
         wrong = bool(unfit) and (always or allowed.types != ALL) if certain else unfit == allowed.types
         if wrong:
-            message = f"'{strategy}' needs {told} at '{self._where}', but the schema allows {_show_types(allowed)}"
-            self._report.add(code, message, self._at["strategy"])
+            where = f"at '{self._where}'" if self._where else "at the root of the document"
+            message = f"'{strategy}' needs {told} {where}, but the schema allows {_show_types(allowed)}"
+            hint = "'merge' reduces objects" if strategy == "sum" and "object" in allowed.types else None
+            self._report.add(code, message, self._at["strategy"], hint)
 
     def _check_terms(self, annotation: Annotation, allowed: Shape) -> None:
         at = self._at["strategy"]

@@ -171,6 +171,9 @@ _OTHER_NAMES = (
     jsonschema_rs.ValidationErrorKind.UnevaluatedProperties,
 )
 _Type = jsonschema_rs.ValidationErrorKind.Type
+_Format = jsonschema_rs.ValidationErrorKind.Format
+_EXAMPLES = {"date": "2024-05-01", "date-time": "2024-05-01T09:00:00Z", "duration": "P1DT2H", "time": "09:00:00Z"}
+"""Valid values of formats of times, which have several common forms."""
 _QUOTE_NULL = 'in YAML, the name of the type must be quoted: "null"'
 
 
@@ -231,6 +234,8 @@ class Validator:
             elif "propertyNames" in error.schema_path:
                 message = "the name of a property is not valid"
         shown = message if len(message) <= _SHOWN else message[:_SHOWN] + "…"
+        if isinstance(error.kind, _Format) and error.kind.format in _EXAMPLES:
+            shown += f", such as {_EXAMPLES[error.kind.format]}"
         place = f" at '{_pointer(path)}'" if path else ""
         return SchemaViolation(
             f"document{named} of '{self._name}' fails its schema{place}: {shown} (keyword {keyword})",
@@ -292,7 +297,7 @@ def _compile(
 
 
 def _refuse(url: str) -> NoReturn:
-    raise ValueError(f"nothing is fetched from {url} to validate documents")
+    raise ValueError(f"the reference to {url} cannot be resolved, because validation loads no URL")
 
 
 def _reason(exc: Exception) -> str:

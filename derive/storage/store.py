@@ -537,7 +537,10 @@ class Store:
         with self._metadata.transaction(wakes=True) as db:
             is_gone = delete_collection(db, name)
         if not is_gone:
-            raise HeldError(f"'{name}' was written while it was dropped", hint="end its writers, and drop it again")
+            raise HeldError(
+                f"'{name}' could not be dropped, because a task or a load wrote to it meanwhile",
+                hint="end them, and drop it again",
+            )
 
     # Quarantines
 

@@ -59,6 +59,23 @@ def issues(folder: Path, text: str) -> tuple[Issue, ...]:
     return caught.value.issues
 
 
+@pytest.mark.parametrize(
+    ("shuffle", "hint"),
+    [
+        ("all", "write 'shuffle: any'"),
+        ("customer", "write 'shuffle: {key: [/customer]}'"),
+        ("[/customer, who/name]", "write 'shuffle: {key: [/customer, /who/name]}'"),
+        ("two words", None),
+        ("[5, {}]", None),
+        ("[]", None),
+    ],
+)
+def test_shuffle_that_is_a_location_has_a_hint(shuffle: str, hint: str | None, tmp_path: Path) -> None:
+    (issue,) = issues(tmp_path, BASE.replace("shuffle: any", f"shuffle: {shuffle}"))
+
+    assert (issue.code, issue.hint) == ("E015", hint)
+
+
 @pytest.mark.parametrize(("old", "new", "expected"), TABLE)
 def test_structure_check_reports_issues(
     old: str, new: str, expected: list[tuple[str, int, int, str]], tmp_path: Path

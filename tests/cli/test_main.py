@@ -137,7 +137,7 @@ def test_failing_check_shows_positions_without_a_traceback(folder: Path) -> None
 
     assert (status, out) == (1, "")
     assert err == (
-        "error[E303]: a key '/idd' is not mentioned in the schema\n"
+        "error[E303]: the key '/idd' is not mentioned in the schema\n"
         "  --> bad.yaml:4:11\n"
         "4 |     key: [/idd]\n"
         "  |           ^^^^ did you mean '/id'?\n"
@@ -151,7 +151,7 @@ def test_failing_check_as_json_exits_with_1(folder: Path) -> None:
 
     assert (status, err) == (1, "")
     assert out == (
-        '{"code":"E303","message":"a key \'/idd\' is not mentioned in the schema",'
+        '{"code":"E303","message":"the key \'/idd\' is not mentioned in the schema",'
         '"file":"bad.yaml","line":4,"column":11,"length":4,"hint":"did you mean \'/id\'?"}\n'
     )
 

@@ -52,6 +52,6 @@ async def test_stored_view_names_its_time_and_the_missing_programs(world: SqlWor
         assert hint == "Start: flowctl sql serve"
         strict = await Client(coordinator).error("SELECT * FROM v")
         assert strict.hint == (
-            "Start: flowctl sql serve; or read at the newest known time: SET transaction_isolation = serializable,"
-            " without AS OF."
+            "Start: flowctl sql serve; or read the rows that are known now: SET transaction_isolation = serializable,"
+            " and no AS OF."
         )

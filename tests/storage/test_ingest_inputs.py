@@ -151,7 +151,8 @@ def test_invalid_csv_header_is_reported_once(content: bytes, message: str, spec:
         (b'id;"name"\n', "another character is between the columns: --delimiter ';'"),
         (b"id\tname\n", "another character is between the columns: --delimiter tab"),
         (b"id;nom\n", "the first line must name the columns"),
-        (b"id,nom\n", "the first line must name the columns"),
+        (b"id,nom\n", "did you mean 'name'?"),
+        (b"1,bob smith\n", "the first line must name the columns"),
     ],
 )
 def test_header_with_another_separator_has_a_hint(content: bytes, hint: str, spec: CollectionSpec) -> None:

@@ -142,6 +142,8 @@ _KINDS = {
     "integer": "an integer",
     "boolean": "a boolean",
 }
+_PLAIN = re.compile(r"(/[\w.-]+)+")
+"""A location that YAML takes as a text without quotes."""
 _LEFT_TO_BUILDING = ("pattern", "minItems", "propertyNames")
 _BUILT = ("collections", "materializations", "tests")
 _ENTITIES = ("collections", "tests", "captures", "materializations")
@@ -204,7 +206,8 @@ class _Checker:
             self.issues.append(Issue("E012", message, at.position))
         elif "x-code" in schema:
             position = at.key_position if keyword in ("oneOf", "anyOf") else at.position
-            self.issues.append(Issue(schema["x-code"], _message(at, schema), position))
+            hint = _as_key(at.value) if schema.get("const") == "any" else None
+            self.issues.append(Issue(schema["x-code"], _message(at, schema), position, hint))
         else:
             message = f"{_noun(path, part, schema)} must be {_expected(schema)}"
             self.issues.append(Issue("E010", message, at.position, _as_list(at.value, schema)))
@@ -233,6 +236,17 @@ def _as_list(value: Any, schema: Schema) -> str | None:
     """Return the hint for one value in place of a list of such values; None for other faults."""
     is_one = schema.get("type") == "array" and isinstance(value, str) and "\n" not in value
     return f"did you mean '[{value}]'?" if is_one else None
+
+
+def _as_key(shuffle: Any) -> str | None:
+    """Return the hint for a shuffle that is one location or a list of locations; None for other faults."""
+    if shuffle in ("all", "Any", "ANY"):
+        return "write 'shuffle: any'"
+    locations = shuffle if isinstance(shuffle, list) else [shuffle]
+    pointers = [location if str(location)[:1] == "/" else f"/{location}" for location in locations]
+    if not pointers or not all(isinstance(pointer, str) and _PLAIN.fullmatch(pointer) for pointer in pointers):
+        return None
+    return f"write 'shuffle: {{key: [{', '.join(pointers)}]}}'"
 
 
 def _part(schema_path: list[Any]) -> tuple[list[str], Schema]:

@@ -61,6 +61,9 @@ def scalar_type(at: Located, shape: Shape, subject: str, report: Report, schema:
     where = "" if schema == "the schema" else f" in {schema}"
     if len(types) > 1 and set(types) <= set(SCALARS):
         message = f"{subject} '{at.value}' must have one type, but may have any of {', '.join(types)}{where}"
+    elif "fractional" in types and set(types) <= {"fractional", "integer"}:
+        number = f"is a number{where}, which may have a fraction"
+        message = f"{subject} '{at.value}' must be a boolean, integer or string, but {number}"
     else:
         message = f"{subject} '{at.value}' must be a boolean, integer or string, but may be {allowed}{where}"
     # A location of any type is often a misspelt one: `required` mentions it, and `properties` another.
@@ -94,7 +97,7 @@ class CollectionLocations:
         if not at.value:
             self._report.add("E301", f"the key of '{self._definition.name}' is empty", at)
         for pointer_at in at.elements():
-            if self._keyed(pointer_at, "a key"):
+            if self._keyed(pointer_at, "the key"):
                 self._check_reduction(pointer_at)
         return tuple(map(str, at.value))
 
@@ -146,7 +149,7 @@ class CollectionLocations:
         for annotation in annotations:
             strategy = annotation.value.get("strategy") if isinstance(annotation.value, dict) else None
             if strategy not in (None, "lastWriteWins"):
-                message = f"a key '{at.value}' has the strategy '{strategy}', but a key cannot be reduced"
+                message = f"the key '{at.value}' has the strategy '{strategy}', but a key cannot be reduced"
                 self._report.add("E308", message, at, f"the strategy is at {annotation.position}")
 
     def _check_field(self, field: str, at: Located, *, partition: bool) -> None:

@@ -248,7 +248,9 @@ class TransformBuilder:
         if not isinstance(key_at.value, list) or not key_at.value:
             self._report.add("E503", "a shuffle key is an array of at least one JSON pointer", key_at)
             return ShuffleSpec("any")
-        key_types = [scalar_type(pointer_at, shape, "a shuffle key", self._report) for pointer_at in key_at.elements()]
+        key_types = [
+            scalar_type(pointer_at, shape, "the shuffle key", self._report) for pointer_at in key_at.elements()
+        ]
         if None in key_types:
             return ShuffleSpec("any")
         key = tuple(key_at.value)

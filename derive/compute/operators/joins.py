@@ -1,4 +1,4 @@
-"""The first operator tier: sums of joins, and orders of the leaves of a join; the result of a join is not stored.
+"""Operators for sums of joins, and the order in which a join reads its leaves; the result of a join is not stored.
 
 An order is chosen from counts of rows and of distinct values, which are estimated from a sample of each leaf's rows. An
 order begins with a given leaf, whose changes are few, or with the leaf that gives the fewest intermediate rows. Next is

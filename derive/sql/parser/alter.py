@@ -55,7 +55,9 @@ def parse_alter(reader: TokenReader, queries: QueryParser) -> Rename | AlterTabl
         return AlterTable(name, (_renamed_part(reader),), if_exists)
     if not reader.is_words("rename", "to"):
         hint = "Supported are ALTER … RENAME TO name, and for tables ADD, DROP, RENAME and ALTER COLUMN."
-        raise SqlError("0A000", f"this change of a {kind.value} is not supported", hint=hint, offset=reader.offset)
+        raise SqlError(
+            "0A000", f"ALTER {kind.value.upper()} does not support this change", hint=hint, offset=reader.offset
+        )
     reader.expect_words("rename", "to")
     new_name, offset = reader.located_name()
     return Rename(kind, name, new_name, offset, if_exists)
@@ -94,7 +96,7 @@ def _altered_column(
         kind = parse_type(reader)
         return SetType(name, offset, kind, queries.expressions.parse() if reader.accept_word("using") else None)
     hint = "Supported are TYPE, SET and DROP of DEFAULT and NOT NULL, and ADD, SET and DROP of an identity."
-    raise SqlError("0A000", "this change of a column is not supported", hint=hint, offset=reader.offset)
+    raise SqlError("0A000", "ALTER COLUMN does not support this change", hint=hint, offset=reader.offset)
 
 
 def _action(reader: TokenReader, queries: QueryParser) -> TableAction:

@@ -398,7 +398,7 @@ class TablePlanner:
         self._joiner = Joiner(queries)
 
     def source(self, items: Sequence[FromItem], parent: Frame | None) -> Source:
-        """Plan FROM: all combinations of the items' rows."""
+        """Plan the items of FROM as a cross join."""
         source = NO_SOURCE
         for item in items:
             source = self._beside(source, item, parent)

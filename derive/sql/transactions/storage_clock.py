@@ -443,7 +443,7 @@ class StoreClock:
                 "25006",
                 "the relations of the query have no common time at which they are known, and this user may only read"
                 " the metadata, so the query cannot record that they are known now",
-                hint="Read at the newest known time (SET transaction_isolation = serializable), or query fewer"
+                hint="Read the rows that are known now (SET transaction_isolation = serializable), or query fewer"
                 " relations at once; a run that reads them, or a query of a user who may write, records a common time.",
             )
 
@@ -577,7 +577,7 @@ class StoreClock:
     def _ways(self, identifier: GlobalId) -> str:
         """Return the hint for a reader of a relation that no program advances."""
         since, upper = self.frontiers_of(identifier)
-        newest = "; or read at the newest known time: SET transaction_isolation = serializable, without AS OF"
+        newest = "; or read the rows that are known now: SET transaction_isolation = serializable, and no AS OF"
         return f"Start: {self._missing(identifier)}{newest if upper > since else ''}."
 
 

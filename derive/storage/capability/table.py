@@ -222,7 +222,10 @@ def find(db: Transaction, identifier: str) -> Capability:
 
 
 def _dropped(identifier: str) -> FencedError:
-    return FencedError(f"capability {identifier} was dropped, or has expired", hint="acquire another capability")
+    return FencedError(
+        f"the capability {identifier} no longer exists: it was dropped or has expired",
+        hint="acquire another capability",
+    )
 
 
 def is_live(db: Transaction, identifier: str) -> bool:

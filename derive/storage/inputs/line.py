@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON
-from derive.errors import DocumentError, UsageError
+from derive.errors import DocumentError, UsageError, suggest
 from derive.functions.types.jsonb import FEW_VALUES, exceeds_values, most_values
 from derive.plural import counted
 from derive.protocol.specs import CollectionSpec, Document
@@ -317,7 +317,9 @@ def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> Non
                 f"{name}:1: '{spec.name}' requires {listed}, but the header does not name"
                 f" {'it' if len(missing) == 1 else 'them'}{shown}"
             ),
-            hint=_separator_hint(header, missing) or "the first line must name the columns",
+            hint=_separator_hint(header, missing)
+            or (_spelling_hint(header, spec, missing) if spec.redaction is None else None)
+            or "the first line must name the columns",
         )
 
 
@@ -328,6 +330,14 @@ def _separator_hint(header: Sequence[str], missing: Sequence[str]) -> str | None
         if len(header) == 1 and len(names) > 1 and names.issuperset(missing):
             return f"another character is between the columns: --delimiter {shown}"
     return None
+
+
+def _spelling_hint(header: Sequence[str], spec: CollectionSpec, missing: Sequence[str]) -> str | None:
+    """Return a hint if unknown columns of the header are spelt like missing columns; None otherwise."""
+    unknown = set(header) - set(infer(spec.write_schema).properties)
+    guesses = {suggest(column, missing) for column in unknown if column}
+    meant = " and ".join(f"'{name}'" for name in missing if name in guesses)
+    return f"did you mean {meant}?" if meant else None
 
 
 def _types(header: Sequence[str], spec: CollectionSpec) -> list[Types]:

@@ -84,7 +84,7 @@ def _require_new(root: Path, present: ObjectFolder | None, *, is_new: bool) -> N
 
 
 def work_folder(location: ObjectFolder, place: Place) -> Path:
-    """Return the folder of this machine for a data folder that is at a URL and in PostgreSQL.
+    """Return this machine's local folder of a shared data folder: segments at a URL, metadata in PostgreSQL.
 
     The first call on a machine creates the data folder, or joins it. The folder has only logs, locks, temporary files
     and a cache of states, and the files of materializations that run on this machine.

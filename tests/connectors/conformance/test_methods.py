@@ -263,7 +263,7 @@ STORES = [
     (remove_value, "the lists of Store are not parallel: keys 2, values 1, documents 2, exists 2, delete 2"),
     (remove_exists, "the lists of Store are not parallel: keys 2, values 2, documents 2, exists 1, delete 2"),
     (add_delete, "the lists of Store are not parallel: keys 2, values 2, documents 2, exists 2, delete 1"),
-    (shorten_key, "keys or values of binding '"),
+    (shorten_key, "binding '"),
     (swap_document, "a slice of a document lies outside its arena of "),
     (empty, "Store has no keys"),
 ]
@@ -295,11 +295,11 @@ LOADS = [
     ),
     (
         pb.TransactionRequest.Load(arena=b"\xff\xff", packed_keys=[flow_pb2.Slice(begin=0, end=2)]),
-        "keys or values of binding 'things' are not valid: tuple 0 is not a packed tuple: code 0xff at byte 0 of 2",
+        "binding 'things' has invalid keys or values: tuple 0 is not a packed tuple: code 0xff at byte 0 of 2",
     ),
     (
         pb.TransactionRequest.Load(arena=pack_key((1,)), packed_keys=[flow_pb2.Slice(begin=0, end=2)]),
-        "keys or values of binding 'things' are not valid: tuple 0 has 1 element instead of 2",
+        "binding 'things' has invalid keys or values: tuple 0 has 1 element instead of 2",
     ),
 ]
 
