@@ -13,6 +13,7 @@ from psycopg.sql import SQL, Identifier
 
 from derive.errors import FencedError
 from derive.storage.metadata.descriptions import Kept, MaterializationRecord, Refilling, ShardData
+from derive.storage.metadata.materializations import adopt_every_file
 from derive.storage.metadata.place import VARIABLE, place_of
 from derive.storage.metadata.shared_opening import settle_place
 from derive.storage.store import Store
@@ -82,6 +83,11 @@ def test_upgrade_moves_refills_and_data_of_shards(tmp_path: Path) -> None:
     kept = {1: ShardData(b"{}", b'{"a": 1}')}
     assert store.materialization(TASK) == MaterializationRecord("", {"b0": 7}, kept, is_stored=True)
     assert store.materialization("a/other") == MaterializationRecord()
+
+    write_files(tmp_path, {"restart": FIRST, f"{shards[0]}/kept.json": files[f"{shards[1]}/kept.json"]})
+    with store.metadata.transaction() as db:  # a process was killed before it removed the files
+        assert adopt_every_file(db, tmp_path) == [TASK]
+    assert store.materialization(TASK) == MaterializationRecord("", {"b0": 7}, kept, is_stored=True)
     store.close()
 
 

@@ -86,7 +86,7 @@ def adopt_every_file(db: Transaction, root: Path) -> list[str]:
 
 
 def adopt_files(db: Transaction, root: Path, task: str) -> None:
-    """Record the facts in the files of an earlier release about a materialization without a record.
+    """Record the facts in the files of an earlier release about a materialization, unless it has a record.
 
     An announced reset of an earlier epoch was committed if the bindings have no progress. No other announced reset can
     be committed any more, because earlier releases can no longer write the metadata.
@@ -96,6 +96,8 @@ def adopt_files(db: Transaction, root: Path, task: str) -> None:
         root: the data folder.
         task: name of the materialization.
     """
+    if read_record(db, task).is_stored:
+        return  # a killed process has left its files, which are outdated
     folder = root / own_path("state", task)
     row: Any = db.execute("SELECT shards, epoch, positions FROM task WHERE name = ?", (task,)).fetchone()
     shards, epoch, positions = row or (0, 0, "{}")
@@ -103,9 +105,7 @@ def adopt_files(db: Transaction, root: Path, task: str) -> None:
         restart = _announced(folder, epoch, orjson.loads(positions) if shards else {}) or _text(folder / _RESTART)
         refills = _text(folder / _REFILLS) if shards else ""
         kept = {number: data for number in range(shards) if (data := _kept(folder, number, shards)) is not None}
-    db.execute(
-        "INSERT INTO materialization VALUES (?, ?, ?) ON CONFLICT (task) DO NOTHING", (task, restart, refills or "{}")
-    )
+    db.execute("INSERT INTO materialization VALUES (?, ?, ?)", (task, restart, refills or "{}"))
     write_kept(db, task, kept)
 
 
