@@ -27,7 +27,7 @@ from derive.shard.progress import Counter, Message, PartBegin, Reached, progress
 from derive.shard.state import publish_epoch
 from derive.shard.worker import run_alone, run_single, run_slice
 from derive.storage.metadata.chain import Link
-from derive.storage.metadata.descriptions import Work
+from derive.storage.metadata.descriptions import ShardData, Work
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows, WrittenRows
 from derive.storage.segments.texts import write_texts
@@ -161,14 +161,13 @@ def test_message_survives_json() -> None:
     segment = Segment("w/out", "collections/w/out@/x-0.parquet", ("a", None), 1, 2, 3, 400, checksum="5e")
     reached = Reached("w/out", {0: 50}, 60, (PartBegin({0: 40}, 55),))
     message = Message((segment,), {2: "token-1"}, 7, 3, {"code": "E1", "message": "no"}, 4, reached, {"b": 5}, True)
-    message = replace(
-        message, work=(Work(7, 3, 12),), links={2: (Link("chains/w/out@/1-a.0", 4, 5, "6f"),)}, log=("{}",)
-    )
+    links = {2: (Link("chains/w/out@/1-a.0", 4, 5, "6f"),)}
+    message = replace(message, work=(Work(7, 3, 12),), links=links, log=("{}",), kept={2: ShardData(b"8", b"{}")})
 
     assert message.to_json() == (
         '[[["w/out","collections/w/out@/x-0.parquet",["a",null],1,2,3,400,"5e"]],[[2,"token-1"]],7,3,'
         '{"code":"E1","message":"no"},4,["w/out",[[0,50]],60,[[[[0,40]],55]]],{"b":5},true,[],[],[[7,3,12]],'
-        '[[2,[["chains/w/out@/1-a.0",4,5,"6f",false]]]],["{}"]]'
+        '[[2,[["chains/w/out@/1-a.0",4,5,"6f",false]]]],["{}"],[[2,"8","{}"]]]'
     )
     assert Message.from_json(message.to_json()) == message
 
