@@ -11,7 +11,7 @@ import pytest
 from postgres_server import server
 from psycopg.sql import SQL, Identifier
 
-from derive.errors import FencedError
+from derive.errors import FencedError, StorageError
 from derive.storage.metadata.descriptions import Kept, MaterializationRecord, Refilling, ShardData
 from derive.storage.metadata.materializations import adopt_every_file
 from derive.storage.metadata.place import VARIABLE, place_of
@@ -107,6 +107,11 @@ def test_upgrade_of_postgres_moves_the_files(tmp_path: Path, monkeypatch: pytest
         db.execute('GRANT SELECT ON task TO "A reader", PUBLIC')
         db.execute("UPDATE folder SET protocol = 2")
         db.execute(RUN.encode())
+    with pytest.raises(StorageError, match="has version 2") as refused:
+        Store(tmp_path, reading=True)
+    assert str(refused.value.hint).endswith(
+        "upgrade the tables: run a command of this release that writes, such as flowctl run"
+    )
     store = Store(tmp_path)
 
     assert store.materialization(TASK) == MaterializationRecord(FIRST, is_stored=True)

@@ -249,9 +249,11 @@ def other_version(place: Place, protocol: int) -> StorageError:
             hint="run the command again; if it fails again, repeat 'flowctl metadata copy', which was interrupted",
         )
     age = "newer" if protocol > PROTOCOL else "older"
+    hint = f"use the {age} release of flowctl that the other processes of the data folder use"
+    if protocol in UPGRADES:
+        hint += "; or upgrade the tables: run a command of this release that writes, such as flowctl run"
     return StorageError(
-        f"the metadata database {place.shown} has version {protocol}, and this flowctl has {PROTOCOL}",
-        hint=f"use the {age} release of flowctl that the other processes of the data folder use",
+        f"the metadata database {place.shown} has version {protocol}, and this flowctl has {PROTOCOL}", hint=hint
     )
 
 
