@@ -177,6 +177,8 @@ def explained_document(
             f"'{collection}' is a table or view of SQL, whose rows have no lambdas to replay",
             hint=f"explain a row of a view: flowctl why --view {collection} --row '{{\"column\": value}}'",
         )
+    if collection not in catalog.collections:
+        _refuse_view(store, catalog, collection)
     spec = catalog.find_collection(collection)
     key = key_of(spec, key_text)
     end = _end_of(store, catalog, collection, clock)
@@ -188,6 +190,25 @@ def explained_document(
     if explained is None:
         raise unknown_key(store, spec, key, end)
     return explained
+
+
+def _refuse_view(store: Store, catalog: CatalogSpec, name: str) -> None:
+    """Raise an error with the right option if the name of a collection is the name of a view of SQL.
+
+    Raises:
+        UsageError: the name belongs to a view.
+    """
+    from derive.errors import UsageError
+    from derive.sql.catalog.items import ObjectKind
+    from derive.sql.catalog.snapshot import stored_objects
+
+    schema, _, own = name.rpartition(".")
+    item = stored_objects(*store.sql_catalog.read(), store.tables, catalog).find(schema or None, own)
+    if item is not None and item.kind in (ObjectKind.VIEW, ObjectKind.MATERIALIZED_VIEW):
+        raise UsageError(
+            f"'{name}' is a view of SQL",
+            hint=f"explain one of its rows: flowctl why --view {name} --row '{{\"column\": value}}'",
+        )
 
 
 def _end_of(store: Store, catalog: CatalogSpec, collection: str, clock: int | None) -> int:

@@ -138,3 +138,9 @@ def test_why_draws_a_document(folder: Path) -> None:
     assert [line.partition("|")[0] for line in out.splitlines() if "-->" in line] == [
         f"  n{source} -->" for source in (0, 2, 1, 3)
     ]
+
+
+@pytest.mark.parametrize("view", ["report", "public.report"])
+def test_why_of_a_view_as_a_collection_names_the_option_of_views(view: str, folder: Path) -> None:
+    status, _, err = flowctl(folder, "why", "--collection", view, "--key", "[1]")
+    assert (status, f"'{view}' is a view of SQL" in err, f"flowctl why --view {view} --row" in err) == (2, True, True)
