@@ -153,11 +153,11 @@ def _load(
         for name, form in inputs:
             shown = shown_name(name)
             file = InputFile(name, load_id)
-            if load_id is None:
-                _warn_of_repetition(store, spec.name, file)
             show = partial(_show_progress, progress, file)
             show(0)
             ingestion = Ingestion(store, spec, clock=clock, progress=show)
+            if load_id is None:
+                _warn_of_repetition(store, spec.name, file)
             with _documents(file, form, spec, most_bytes) as lines:
                 documents, is_repeated = 0, False
                 try:

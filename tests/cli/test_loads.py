@@ -146,6 +146,10 @@ def test_ingest_warns_of_content_that_was_ingested_before(folder: Path) -> None:
     assert "2 times before" in ingest(folder, "a.jsonl")
     assert "before" not in ingest(folder, text=ONE_AND_TWO)
     assert ids(folder) == {1: 5, 2: 5, 3: 1}
+    (folder / "flow.yaml").write_text(CATALOG.replace("    key: [/id]\n  l/doubled", "    key: [/at]\n  l/doubled"))
+    refused = ingest(folder, "a.jsonl", status=1)
+    assert "was stored with key" in refused
+    assert "ingested again" not in refused
 
 
 @pytest.mark.sampled(1)
