@@ -132,6 +132,7 @@ def resume(
     token: str | None,
     restart: ResetMarker | None = None,
     folder: FolderIdentity | None = None,
+    task: str = "",
 ) -> Resumed:
     """Return the point at which a shard with an opened stream resumes.
 
@@ -144,6 +145,7 @@ def resume(
             has lost its documents, which are read again.
         restart: the last reset; None if there was none.
         folder: identity of this data folder; None to skip its check.
+        task: name of the materialization, for hints.
 
     Raises:
         ProtocolError: the endpoint's checkpoint was not written by this runtime.
@@ -158,8 +160,8 @@ def resume(
     if opened:
         unreset = [binding for binding in bindings if not _is_reset(binding.state_key, checkpoint, restart)]
         if token or unreset:
-            _require_own(checkpoint, folder)
-        _require_known(checkpoint, unreset, positions, folder, is_same=checkpoint.token == token)
+            _require_own(checkpoint, folder, task)
+        _require_known(checkpoint, unreset, positions, folder, task, is_same=checkpoint.token == token)
     reached: dict[str, int] = {}
     clearing: dict[str, int] = {}
     empty: frozenset[str] = frozenset()
@@ -192,6 +194,7 @@ def require_no_newer(
     positions: Mapping[str, int],
     restart: ResetMarker,
     folder: FolderIdentity | None,
+    task: str = "",
 ) -> None:
     """Check that the endpoint has no checkpoint of a narrower range that is ahead of the data folder.
 
@@ -204,6 +207,7 @@ def require_no_newer(
         positions: for each binding (by state key), the data folder's progress.
         restart: the last reset.
         folder: identity of this data folder; None to skip its check.
+        task: name of the materialization, for hints.
 
     Raises:
         ProtocolError: a checkpoint was not written by this runtime.
@@ -219,8 +223,8 @@ def require_no_newer(
             if _can_resume(binding, checkpoint, restart) and not _is_reset(binding.state_key, checkpoint, restart)
         ]
         if unreset:
-            _require_own(checkpoint, folder)
-        _require_not_ahead(checkpoint, unreset, positions)
+            _require_own(checkpoint, folder, task)
+        _require_not_ahead(checkpoint, unreset, positions, task)
 
 
 def _resume_from_nothing(
@@ -275,7 +279,7 @@ def _can_resume(binding: StoredBinding, checkpoint: ShardCheckpoint, restart: Re
     return not _is_reset(binding.state_key, checkpoint, restart)
 
 
-def _require_own(checkpoint: ShardCheckpoint, folder: FolderIdentity | None) -> None:
+def _require_own(checkpoint: ShardCheckpoint, folder: FolderIdentity | None, task: str) -> None:
     """Check that this data folder, or a folder whose backup was restored into it, wrote a checkpoint.
 
     A materialization without rows since its last reset may use the endpoint of another data folder.
@@ -288,10 +292,8 @@ def _require_own(checkpoint: ShardCheckpoint, folder: FolderIdentity | None) -> 
         raise TaskError(
             f"the endpoint has rows of a materialization of the same name in another data folder: the identifier of"
             f" that folder is {stored}, and of this folder {folder.id}; nothing was stored",
-            hint=(
-                "rename this materialization, or its resources; or, if the other data folder is"
-                " gone, delete the endpoint's rows and start over: flowctl reset --task NAME"
-            ),
+            hint="rename this materialization, or its resources; or, if the other data folder is gone, replace its"
+            f" rows: flowctl reset --task {task}",
         )
 
 
@@ -300,6 +302,7 @@ def _require_known(
     bindings: Sequence[StoredBinding],
     positions: Mapping[str, int],
     folder: FolderIdentity | None,
+    task: str,
     *,
     is_same: bool,
 ) -> None:
@@ -311,11 +314,11 @@ def _require_known(
         TaskError: the endpoint has unknown documents.
     """
     if folder is not None and checkpoint.folder in folder.former and not is_same:
-        _require_not_ahead(checkpoint, bindings, positions)
+        _require_not_ahead(checkpoint, bindings, positions, task)
 
 
 def _require_not_ahead(
-    checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], positions: Mapping[str, int]
+    checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], positions: Mapping[str, int], task: str
 ) -> None:
     """Check that a checkpoint of bindings is not ahead of the data folder's progress.
 
@@ -330,8 +333,8 @@ def _require_not_ahead(
             f"this data folder was restored from a backup, and the endpoint is ahead of the folder: the endpoint has"
             f" the documents of '{ahead[0].name}' before {format_rfc3339(at)}, and the backup only those before"
             f" {format_rfc3339(max(known, BEGINNING))}; nothing was stored",
-            hint="restore the endpoint to the time of the backup; or delete its rows, and start over: flowctl reset"
-            " --task NAME",
+            hint="restore the endpoint to the time of the backup; or replace its rows by those of this folder:"
+            f" flowctl reset --task {task}",
         )
 
 

@@ -358,8 +358,9 @@ def open_stream(
     contents = list(opened.contents) or [""] * len(specs)
     if contents != [spec.contents for spec in specs]:
         raise EndpointError("the tables were changed after the materialization was applied", hint="flowctl retries")
-    require_no_newer(opened.narrower, specs, positions, restart, folder)
-    resumed = resume(opened.flow_checkpoint, kept, specs, positions, token, restart, folder)
+    task = opening.materialization.materialization
+    require_no_newer(opened.narrower, specs, positions, restart, folder, task)
+    resumed = resume(opened.flow_checkpoint, kept, specs, positions, token, restart, folder, task)
     return ShardStream(wire, bindings, kept, resumed, restart, folder.id if folder else "")
 
 
