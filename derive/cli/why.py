@@ -199,8 +199,8 @@ def _refuse_view(store: Store, catalog: CatalogSpec, name: str) -> None:
         UsageError: the name belongs to a view.
     """
     from derive.errors import UsageError
-    from derive.sql.catalog.items import ObjectKind
     from derive.sql.catalog.snapshot import stored_objects
+    from derive.sql.parser.statement import ObjectKind
 
     schema, _, own = name.rpartition(".")
     item = stored_objects(*store.sql_catalog.read(), store.tables, catalog).find(schema or None, own)
