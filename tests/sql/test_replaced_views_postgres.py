@@ -75,6 +75,18 @@ SCRIPTS = {
         "ALTER TABLE t RENAME id TO key",
         "SELECT v2.id, v6.m FROM v2, v6",
     ),
+    "replaced by a temporary view": (
+        *TABLES,
+        "CREATE VIEW v AS SELECT id FROM t",
+        "CREATE VIEW w AS TABLE v",
+        "CREATE TEMP TABLE x (id int)",
+        "CREATE OR REPLACE VIEW v AS SELECT id FROM x",
+        "SELECT (SELECT count(*) FROM v), (SELECT count(*) FROM public.v), (SELECT count(*) FROM w)",
+        "CREATE VIEW w AS SELECT 1 FROM x",
+        "CREATE VIEW w AS SELECT 1 FROM x",
+        "DROP TABLE x CASCADE",
+        "SELECT (SELECT count(*) FROM v), (SELECT count(*) FROM w)",
+    ),
     "renamed in a relation of its column's name": (
         "CREATE TABLE a (a int, b int)",
         "INSERT INTO a VALUES (1, 2)",

@@ -290,26 +290,15 @@ class _Definer:
         names = RecordedNames(self._objects)
         view = plan_view(statement.query, names, statement.columns)
         tag = f"CREATE {kind.value.upper()}"
-        schema = self._schema_of(statement.name)
+        schema, notices = self._schema_of_view(statement, names)
         former = self._objects.find(schema, statement.name.name)
         is_replaced = statement.or_replace and former is not None and kind is ObjectKind.VIEW
         if is_replaced and former is not None and former.kind is not kind:
             raise SqlError("42809", f'"{former.name}" is not a view', offset=statement.name.offset)
         if not is_replaced:
-            skipped = self._skipped(statement.name, is_welcome=statement.if_not_exists)
+            skipped = self._skipped(replace(statement.name, schema=schema), is_welcome=statement.if_not_exists)
             if skipped:
                 return Result(lambda _: tag, notices=skipped)
-        uses = [item for id_ in names.bindings.values() if (item := self._objects.items.get(id_))]
-        notices: tuple[Notice, ...] = ()
-        if any(is_temporary(item.schema) for item in uses) and not is_temporary(schema):
-            if statement.is_materialized:
-                message = "materialized views must not use temporary tables or views"
-                raise SqlError("0A000", message, offset=statement.name.offset, hint="Create a view, or a table.")
-            if statement.name.schema is not None:
-                message = "cannot create temporary relation in non-temporary schema"
-                raise SqlError("42P16", message, offset=statement.name.offset, hint="Omit the schema.")
-            schema = self._objects.temporary or schema
-            notices = (Notice("NOTICE", "00000", f'view "{statement.name.name}" will be a temporary view'),)
         if statement.is_materialized:
             self._require_maintainable(view.relation, "materialized view", statement.query)
         name, columns = statement.name.name, _columns(view, are_stored=statement.is_materialized)
@@ -325,6 +314,25 @@ class _Definer:
         else:
             add_change(self._state, item)
         return Result(lambda _: tag, notices=(*notices, *self._unmaintained(item)))
+
+    def _schema_of_view(self, statement: CreateView, names: RecordedNames) -> tuple[str, Sequence[Notice]]:
+        """Return the schema of a new view, and a notice if the view is temporary as it reads temporary relations.
+
+        Raises:
+            SqlError: a materialized view reads temporary relations (0A000), or a view of another schema does (42P16).
+        """
+        schema = self._schema_of(statement.name)
+        uses = [item for id_ in names.bindings.values() if (item := self._objects.items.get(id_))]
+        if is_temporary(schema) or not any(is_temporary(item.schema) for item in uses):
+            return schema, ()
+        if statement.is_materialized:
+            message = "materialized views must not use temporary tables or views"
+            raise SqlError("0A000", message, offset=statement.name.offset, hint="Create a view, or a table.")
+        if statement.name.schema is not None:
+            message = "cannot create temporary relation in non-temporary schema"
+            raise SqlError("42P16", message, offset=statement.name.offset, hint="Omit the schema.")
+        notice = Notice("NOTICE", "00000", f'view "{statement.name.name}" will be a temporary view')
+        return self._objects.temporary or schema, (notice,)
 
     def _unmaintained(self, view: Item) -> tuple[Notice, ...]:
         """Return the notice of a materialized view that no server maintains; none for other views."""
