@@ -224,6 +224,15 @@ _NOT_INFERRED: JSON = {
 _RELAXED = ("type", "required", "format")
 _VALUES = ("enum", "const", "default", "examples", "required")
 _TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+_LIKE_TYPES = {
+    **dict.fromkeys(("int", "bigint", "long"), "integer"),
+    **dict.fromkeys(("decimal", "double", "float", "numeric"), "number"),
+    **dict.fromkeys(("str", "text", "varchar"), "string"),
+    **dict.fromkeys(("dict", "map"), "object"),
+    "bool": "boolean",
+    "list": "array",
+}
+"""Types of JSON by the names of similar types elsewhere."""
 _KNOWN_ELSEWHERE = "https://json-schema.org/draft/"
 
 
@@ -359,7 +368,7 @@ class SchemaLoader:
                     "E403", "null without quotes is not a type, but the value null", type_at, 'write "null"'
                 )
             elif not isinstance(type_at.value, str) or type_at.value not in (*_TYPES, "fractional"):
-                guess = suggest(str(type_at.value), _TYPES)
+                guess = _LIKE_TYPES.get(str(type_at.value).lower()) or suggest(str(type_at.value), _TYPES)
                 hint = f"did you mean '{guess}'?" if guess else f"types: {', '.join(_TYPES)}"
                 self._report.add("E403", f"JSON has no type {type_at.value!r}", type_at, hint)
         return self._report.count == before

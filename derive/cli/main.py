@@ -217,7 +217,9 @@ def _print_usage_error(error: click.ClickException) -> None:
     from io import StringIO
 
     from derive.cli.console import print_usage_error
+    from derive.cli.usage_errors import explained
 
+    error = explained(error, sys.argv[1:])
     shown = StringIO()
     error.show(shown)
     print_usage_error(shown.getvalue().rstrip("\n"), error.format_message())

@@ -106,10 +106,16 @@ def command(
         raise UsageError("statements come from -c or from a file, not from both")
     if not texts:
         if file is None and sys.stdin.isatty():
-            raise UsageError("there are no statements to run", hint="give some with -c 'SELECT …'")
+            raise UsageError(
+                "there are no statements to run",
+                hint="give some with -c 'SELECT …', or start 'flowctl sql serve' for a prompt of psql",
+            )
         scripts = [_text_of(file)]
     else:
         scripts = [("-c", text) for text in texts]
+    if any(text.lstrip().startswith("\\") for _, text in scripts):
+        hint = "start 'flowctl sql serve', and then psql; here, SHOW OBJECTS lists relations"
+        raise UsageError("commands with a backslash are commands of psql", hint=hint)
     asyncio.run(_run(scripts, source, data, output, max_result_bytes))
 
 

@@ -159,6 +159,7 @@ def common_type(types: Sequence[Type], construct: str = "CASE") -> Type:
 
 
 _INSTEAD = {
+    "datetime": "now() returns the present time, and '2024-05-01 09:00'::timestamp a written time.",
     **dict.fromkeys(
         ("jsonb_each", "jsonb_each_text", "json_each", "json_each_text"),
         "jsonb_object_keys returns the keys, and j -> key returns the value of a key.",

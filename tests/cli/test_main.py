@@ -180,6 +180,16 @@ def test_the_exit_code_reports_whether_tests_passed(folder: Path, name: str, sta
         (["chek"], "there is no command 'chek'. Did you mean 'check'?"),
         # an option that does not exist
         (["check", "--sorce", "x"], "Did you mean '--source'?"),
+        (["status", "--task", "x"], "No such option '--task'.\n"),
+        (["--data", "x", "status"], "Options of a command follow it: flowctl status --data …"),
+        # a name without its option
+        (["collections", "read", "a/b"], "Missing option '--collection'. Write --collection a/b."),
+        (["--debug", "reset", "a/b"], "Missing option '--task'. Write --task a/b."),
+        (["why", "--key", "[1]", "a/b"], "(a/b). Write --collection a/b."),
+        (["why", "--collection", "a/b", "more"], "Got unexpected extra argument (more)\n"),
+        (["reset", "a/b", "a/c"], "Missing option '--task'.\n"),
+        (["ingest", "x"], "Missing option '--collection'.\n"),
+        (["sql", "-c", "\\d"], "here, SHOW OBJECTS lists relations"),
         # a collection that does not exist
         (["ingest", "--collection", "a/c", "x"], "did you mean 'a/b'?"),
         # a test that does not exist

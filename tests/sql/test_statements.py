@@ -318,6 +318,11 @@ async def test_each_row_has_a_random_identifier_of_its_own(client: Client) -> No
         ("SELECT * FROM shop.orders", 'Did you mean "shop/orders"?'),
         ("SELECT * FROM orders", 'Did you mean "shop/orders"?'),
         ('SELECT * FROM "shop/orders" WHERE customer = "Ann"', "A text is in single quotes: 'Ann'."),
+        ('SELECT * FROM "shop/orders" WHERE customer = "fr"', "A text is in single quotes: 'fr'."),
+        (
+            "SELECT datetime('now')",
+            "now() returns the present time, and '2024-05-01 09:00'::timestamp a written time.",
+        ),
         ('SELECT "Customer" FROM "shop/orders"', 'Did you mean "customer"?'),
         ('SELECT coun(*) FROM "shop/orders"', "Did you mean count?"),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -92,10 +92,17 @@ class ParameterReference:
 
 @dataclass(frozen=True, slots=True)
 class ColumnReference:
-    """A column's name; the names of its schema and relation precede it, if present."""
+    """A column's name; the names of its schema and relation precede it, if present.
+
+    Attributes:
+        parts: the names, without quotes.
+        offset: start of the first name.
+        is_quoted: whether the first name is in double quotes.
+    """
 
     parts: tuple[str, ...]
     offset: int
+    is_quoted: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -421,6 +421,7 @@ class PrimaryParser:
         is_column = reader.is_name()
         if not is_column and not reader.is_name(of_function=True):
             raise reader.error()
+        is_quoted = reader.token.kind is TokenKind.NAME
         parts = [reader.next().value]
         while reader.accept_symbol("."):
             if reader.accept_symbol("*"):
@@ -430,7 +431,7 @@ class PrimaryParser:
             return self.calls.call(tuple(parts), offset)
         if not is_column:
             raise reader.error()
-        return ColumnReference(tuple(parts), offset)
+        return ColumnReference(tuple(parts), offset, is_quoted)
 
 
 OR, AND, NOT, IS, COMPARISON, MEMBERSHIP, OTHER, SUM, PRODUCT, POWER, ZONE, COLLATE, SIGN, SUFFIX = range(1, 15)

@@ -268,7 +268,7 @@ class Frame:
         hint = f'Did you mean "{nearest}"?' if nearest else None
         if nearest and name == nearest.lower():
             hint = f'Names in capitals need quotes: "{nearest}".'
-        if not nearest and len(reference.parts) == 1 and not (name.isidentifier() and name.islower()):
+        if not nearest and len(reference.parts) == 1 and reference.is_quoted:
             text = name.replace("'", "''")
             hint = f"A text is in single quotes: '{text}'."
         shown = f'"{name}"' if len(reference.parts) == 1 else ".".join(reference.parts)

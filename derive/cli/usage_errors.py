@@ -1,0 +1,80 @@
+"""Hints for wrong command lines: names without their option, and options before the command.
+
+A module of its own, because only a wrong command line loads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import click
+
+from derive.errors import suggest
+
+_NAMING = ("--task", "--name", "--collection")
+"""Options that name the object of a command."""
+_NAME = re.compile(r"[\w./@-]+")
+
+
+def explained(error: click.ClickException, arguments: Sequence[str]) -> click.ClickException:
+    """Return an error of click with a hint, if there is one.
+
+    Args:
+        error: the error.
+        arguments: arguments of the program.
+    """
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return error
+    if isinstance(error, click.NoSuchOption):
+        return _unknown_option(error, context, arguments)
+    hint = _name_hint(error, context, arguments)
+    return click.UsageError(f"{error.format_message().rstrip('.')}. {hint}", context) if hint else error
+
+
+def _unknown_option(
+    error: click.NoSuchOption, context: click.Context, arguments: Sequence[str]
+) -> click.ClickException:
+    """Return the error of an unknown option with likely options only."""
+    if context.parent is None and isinstance(context.command, click.Group):
+        commands = context.command.list_commands(context)
+        command = next((argument for argument in arguments if argument in commands), "COMMAND")
+        if not error.possibilities:
+            return click.UsageError(
+                f"{error.message} Options of a command follow it: flowctl {command} {error.option_name} …", context
+            )
+    likely = [option for option in error.possibilities or () if suggest(error.option_name[2:], [option[2:]])]
+    return click.NoSuchOption(error.option_name, error.message, likely, context)
+
+
+def _name_hint(error: click.ClickException, context: click.Context, arguments: Sequence[str]) -> str | None:
+    """Return the hint for one name without its option; None for other errors."""
+    options = {option.opts[0]: option.name for option in context.command.params if isinstance(option, click.Option)}
+    if isinstance(error, click.MissingParameter):
+        named = [option for option in _NAMING if error.param is not None and option in error.param.opts]
+    elif error.message.startswith("Got unexpected extra argument"):
+        named = [option for option in _NAMING if option in options]
+    else:
+        return None
+    takes_arguments = any(isinstance(parameter, click.Argument) for parameter in context.command.params)
+    if not named or takes_arguments:
+        return None
+    given, surplus = _parsed(context, arguments)
+    if len(surplus) != 1 or not _NAME.fullmatch(surplus[0]) or options[named[0]] in given:
+        return None
+    return f"Write {named[0]} {surplus[0]}."
+
+
+def _parsed(context: click.Context, arguments: Sequence[str]) -> tuple[set[str], list[str]]:
+    """Return the names of the options that a command has, and its arguments that belong to no option."""
+    begin = 0
+    for name in _path(context):
+        begin = arguments.index(name, begin) + 1
+    values, surplus, _ = context.command.make_parser(context).parse_args(list(arguments[begin:]))
+    return set(values), surplus
+
+
+def _path(context: click.Context) -> list[str]:
+    """Return the names of a command and of its groups, without the program's name."""
+    return [*_path(context.parent), str(context.info_name)] if context.parent else []
