@@ -119,6 +119,15 @@ def test_replaced_views_equal_postgresql(name: str, postgres: Connection, tmp_pa
     assert ours == theirs
 
 
+def test_functions_follow_a_renamed_column(tmp_path: Path) -> None:
+    """PostgreSQL reads the text of a function anew, so that it fails."""
+    world = SqlWorld(tmp_path)
+    body = "SELECT count(*) FROM (SELECT DISTINCT * FROM t) s WHERE b = $1"
+    world.script(*TABLES, f"CREATE FUNCTION f(text) RETURNS bigint LANGUAGE sql AS '{body}'")
+    world.script("ALTER TABLE t RENAME b TO c", "INSERT INTO t VALUES (3, 10, 'x', 1)")
+    assert world.script("SELECT f('x')") == [[("2",)]]
+
+
 @pytest.mark.parametrize(
     "definition",
     [

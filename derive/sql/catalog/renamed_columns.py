@@ -1,7 +1,7 @@
-"""Views after the rename of a column that they use.
+"""Views and functions after the rename of a column that they use.
 
-The text of a view names columns as they were when it was written. After a rename, the text gives the relation an alias
-with the earlier names, so that the view keeps its meaning and the names of its own columns.
+The text of a view or function names columns as they were when it was written. After a rename, the text gives the
+relation an alias with the earlier names, so that it keeps its meaning, and a view the names of its own columns.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from derive.sql.parser.tokens import TokenReader
 
 
 def with_earlier_names(view: Item, relation: int, columns: Sequence[str], renamed: Mapping[str, str]) -> Item | None:
-    """Return a view whose text gives earlier names to renamed columns of a relation that it reads.
+    """Return a view or function whose text gives earlier names to renamed columns of a relation that it reads.
 
     Args:
-        view: the view.
+        view: the view or function.
         relation: identifier of the relation in the bindings of the view.
         columns: names of the relation's columns before.
         renamed: new names of columns by their names before.

@@ -1,8 +1,8 @@
 """ALTER TABLE: the altered table with its rows, and the indexes, views and foreign keys that follow it.
 
 Until COMMIT, a new table of the same name has the rows. What depends on the table depends on the new one from then on:
-indexes are built again, views and functions must not use a changed column, and foreign keys of other tables follow a
-renamed column.
+indexes are built again, views, functions and foreign keys of other tables follow a renamed column, and views and
+functions must not use a column that changes otherwise.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class _Dependents:
         return [user for user in self._direct if user.kind is not ObjectKind.INDEX]
 
     def _with_earlier_names(self, reader: Item) -> Item | None:
-        """Return a view that gives earlier names to renamed columns, or a function as it is.
+        """Return a view or function that gives earlier names to renamed columns.
 
         None for a reader that takes the table as a row, whose fields would have other names.
         """
@@ -199,8 +199,7 @@ class _Dependents:
         if not renamed or reader.kind not in _FOLLOWING:
             return reader
         columns = [column.name for column in self._item.columns]
-        followed = with_earlier_names(reader, self._item.id, columns, renamed)
-        return followed if followed is None or reader.kind in _VIEWS else reader
+        return with_earlier_names(reader, self._item.id, columns, renamed)
 
     def _dropped(self, changed: Item, readers: Sequence[Item]) -> set[GlobalId]:
         """Return the items that CASCADE drops.
