@@ -212,7 +212,7 @@ def read_command(
     from derive.catalog import load_without_tests
     from derive.cli.keys import packed_keys
     from derive.contents.reads import ReadOptions
-    from derive.contents.reduced import Versions, follow_reduced
+    from derive.contents.reduced import follow_reduced
     from derive.protocol.collection import owner_of_version, task_of
 
     _check_follow(as_of, where, reduced=reduced, follow=follow, progress=progress)
@@ -228,15 +228,14 @@ def read_command(
         spec = catalog_with_shadows(store, catalog, [collection]).find_collection(collection)
         known = store.collection(spec.name)
         if known is None and not follow and at is None:
-            return  # a collection of the catalog that has no documents yet
+            _note_nothing(store, catalog, spec, at, 0)
+            return
         printer = _Printer(Chosen(spec, where, begin if history else None, limit), show)
         stored = store.read_as(store.tables.as_stored(spec), at)
         options = ReadOptions(
             None if history else begin, at, selector_from(stored, partitions), packed_keys(stored, keys)
         )
-        versions = Versions(stored) if history else None
-        if versions is not None:
-            _note_compaction(store, spec)
+        versions = _kept_versions(store, spec, stored) if history else None
         read = partial(_reduced, store, spec, master=master, local_documents=local_documents)
         if follow and reduced:
             updates = follow_reduced(store, stored, options, read, _check_output)
@@ -248,6 +247,24 @@ def read_command(
             stored_rows = read(options) if reduced else _stored_rows(store, spec, options, versions)
             parts = stack.enter_context(closing(stored_rows))
             printer.print_all(_showing(parts, spec.name, known.documents) if known and not reduced else parts)
+            _note_nothing(store, catalog, stored, at, printer.count)
+
+
+def _note_nothing(store: Readable, catalog: CatalogSpec, spec: CollectionSpec, clock: int | None, printed: int) -> None:
+    """Print a note if no document was printed, because a collection has none, or none as early as a time."""
+    from derive.cli.console import note
+    from derive.document.clock import format_rfc3339
+
+    if printed:
+        return
+    name, first = spec.name, min((segment.clock_min for segment in store.segments(spec)), default=None)
+    if first is not None and clock is not None and first > clock:
+        at, since = format_rfc3339(clock), format_rfc3339(first)
+        note(f"no documents in '{name}' as of {at}; its first document is of {since}")
+    elif first is None:
+        ways = dict.fromkeys(catalog.collections, f"; load some: flowctl ingest --collection {name} FILE")
+        ways |= dict.fromkeys(catalog.derivations, "; derive them: flowctl run --until-idle")
+        note(f"'{name}' has no documents{ways.get(name, '')}")
 
 
 def _only_json(output: str | None) -> None:
@@ -473,6 +490,14 @@ def selector_from(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
             "--partitions takes a JSON object", hint='for example: --partitions \'{"include": {"status": ["open"]}}\''
         )
     return selector_of(spec, selection)
+
+
+def _kept_versions(store: Readable, spec: CollectionSpec, stored: CollectionSpec) -> Versions:
+    """Return the reduction to versions of a key, after a note if earlier versions are lost."""
+    from derive.contents.reduced import Versions
+
+    _note_compaction(store, spec)
+    return Versions(stored)
 
 
 def _note_compaction(store: Readable, spec: CollectionSpec) -> None:

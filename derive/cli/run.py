@@ -165,7 +165,6 @@ def command(
     from derive.cli.shadowing import choose_catalog, shadowing_of
     from derive.engine.executor import open_executor
     from derive.engine.task_reconciler import open_changing_run
-    from derive.shard.worker import spare_documents
     from derive.time.extent import Limits
 
     handle_interrupts()
@@ -190,12 +189,12 @@ def command(
         stack.enter_context(closing(run))
         stack.enter_context(observed.begun(run, store, spark))
         _report_begin(reporter, run, others, () if group else accepted)  # a swap uses them later
-        spare_documents()
         shadowing = shadowing_of(store, run, reconciler, group, catalog, accepted)
         watching = applying_edits(run, reconciler, load, resources, store.changes.wake) if watch else nullcontext()
         splitting = _splitting(run, store, reconciler, auto_split)
         advance = partial(_advance, stack.enter_context(watching), shadowing, splitting)
         has_failed = _carry_on(run, threads, advance, shadowing, observed, until_idle=until_idle)
+        _report_empty(store, catalog, run, is_over=until_idle)
     if reporter.failures or has_failed:
         raise click.exceptions.Exit(1)
 
@@ -253,7 +252,9 @@ def _carry_on(
     """Run tasks until no work is left or Ctrl-C is pressed; return whether a shadow has failed."""
     from derive.cli.console import note
     from derive.engine.scheduler import Scheduler
+    from derive.shard.worker import spare_documents
 
+    spare_documents()
     try:
         with Scheduler(run, threads) as scheduler:
             if until_idle:
@@ -358,6 +359,21 @@ def _pause(observed: ObservedRun, error: FlowError) -> None:
     print_repeated(error)
     with observed.troubled(error.message):
         time.sleep(_HEAL_SECONDS)
+
+
+def _report_empty(store: Store, catalog: CatalogSpec, run: Run, *, is_over: bool) -> None:
+    """Print a note if a run is over whose tasks read ingested collections, and none of these has documents."""
+    from derive.cli.console import note
+    from derive.protocol.collection import is_of_sql
+
+    names = dict.fromkeys(item.source for task in run.tasks.values() for item in task.spec.inputs)
+    ingested = [name for name in names if name not in catalog.derivations]
+    if not is_over or any(
+        is_of_sql(name) or ((known := store.collection(name)) and known.documents) for name in ingested
+    ):
+        return
+    if ingested:
+        note(f"no source has documents; load some: flowctl ingest --collection {ingested[0]} FILE")
 
 
 def _report_waiting(waiting: list[PendingDocuments]) -> None:

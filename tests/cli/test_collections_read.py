@@ -30,6 +30,12 @@ collections:
       reduce: {strategy: merge}
     key: [/id]
 """
+DERIVED = """\
+  a/c:
+    schema: {type: object, properties: {id: {type: integer}}, required: [id]}
+    key: [/id]
+    derive: {using: {sqlite: {}}, transforms: [{name: all, source: a/b, shuffle: any, lambda: SELECT $id;}]}
+"""
 DELETING = """\
 collections:
   a/b:
@@ -290,3 +296,26 @@ def test_tables_are_compacted_as_collections_are(folder: Path) -> None:
 
     assert status == 0, err
     assert (orjson.loads(out)["segments before"], orjson.loads(out)["segments after"]) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("command", "note"),
+    [
+        (READ, "'a/b' has no documents; load some: flowctl ingest --collection a/b FILE\n"),
+        ([*READ[:3], "a/c", "--reduce"], "'a/c' has no documents; derive them: flowctl run --until-idle\n"),
+        (["run", "--until-idle"], "no source has documents; load some: flowctl ingest --collection a/b FILE\n"),
+    ],
+)
+def test_commands_without_documents_print_a_note(command: list[str], note: str, folder: Path) -> None:
+    (folder / "flow.yaml").write_text(f"{CATALOG}{DERIVED}")
+    assert flowctl(folder, *command) == (0, "", note)
+    assert flowctl(folder, *command, "-q") == (0, "", "")
+
+
+def test_read_before_the_first_document_prints_a_note(folder: Path) -> None:
+    ingest(folder, 5, 6)
+    said = "no documents in 'a/b' as of 1970-01-01T00:00:04.000000Z; its first document is of 1970-01-01T00:00:05.0"
+    for more in ([], ["--reduce"], ["--key", "1"]):
+        status, out, err = flowctl(folder, *READ, "--as-of", "1970-01-01T00:00:04Z", *more)
+        assert (status, out, said in err) == (0, "", True), err
+    assert flowctl(folder, *READ, "--key", "7") == (0, "", "")

@@ -107,7 +107,7 @@ def test_commands_report_and_create_nothing_before_anything_is_stored(folder: Pa
     status, out, _ = flowctl(folder, "collections", "list", *data)
     assert (status, [json.loads(line)["documents"] for line in out.splitlines()]) == (0, [0, 0])
     for options in ([], ["--reduce"], ["--history", "--key", "1"], ["--since", "1h"], ["--limit", "1"]):
-        assert flowctl(folder, "collections", "read", "--collection", "d/copies", *data, *options) == (0, "", "")
+        assert flowctl(folder, "collections", "read", "-q", "--collection", "d/copies", *data, *options) == (0, "", "")
     assert flowctl(folder, "logs", *data) == (0, "", "")
     assert flowctl(folder, "compact", "--dry-run", *data)[0] == 0
 
