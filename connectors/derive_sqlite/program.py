@@ -25,6 +25,7 @@ from derive.lambda_sql.parameter import (
     find_projection,
     mentioned_projections,
     named_fields,
+    with_field_hint,
 )
 from derive.lambda_sql.statements import Statement, outer_tokens, parameters_of, read_block, shorten
 from derive.position import Position, Script
@@ -214,7 +215,7 @@ def compile_program(
     steps: list[Step] = []
     for statement in read_block(guard, script, what):
         if isinstance(statement, Issue):
-            issues.append(statement)
+            issues.append(with_field_hint(statement, guard.tables(), projections))
             continue
         fields = named_fields(script, statement, transform, projections)
         issues += _counts_of_others(script, statement, steps, what)

@@ -113,6 +113,16 @@ class Guard:
         self.columns: set[tuple[str, str]] = set()
         self.calls: set[str] = set()
 
+    def tables(self) -> list[str]:
+        """Return the names of the tables and views of the SQL; the runtime's own are left out."""
+        authorizer, self.db.authorizer = self.db.authorizer, None
+        try:
+            rows = self.db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
+        finally:
+            self.db.authorizer = authorizer
+        names = [str(name) for (name,) in rows]
+        return [name for name in names if name not in _OWN_TABLES and not name.startswith("sqlite_")]
+
     def __enter__(self) -> None:
         self.db.authorizer = self._authorize
         self.db.set_commit_hook(lambda: True)

@@ -12,7 +12,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -124,6 +124,33 @@ def _unknown(
         script.locate(offset, len(name) + 1),
         f"did you mean {guess}?" if guess else f"known: {', '.join(known[:_SHOWN_PARAMETERS])}{more}",
     )
+
+
+_MISSING = re.compile(r"no such (?:column: (?P<column>\w+)|table: (?:main\.)?(?P<table>.+))")
+
+
+def with_field_hint(issue: Issue, tables: Iterable[str], projections: Sequence[ProjectionSpec]) -> Issue:
+    """Return an issue with a hint if a lambda reads a field of its document like a column, or its source like a table.
+
+    Args:
+        issue: an issue of the lambda.
+        tables: names of the derivation's tables.
+        projections: fields of the source.
+    """
+    _, _, fault = issue.message.partition(" is refused by SQLite: ")
+    missing = _MISSING.fullmatch(fault)
+    if missing is None:
+        return issue
+    known = sorted(parameter_of(projection.field) for projection in projections)
+    if missing["column"]:
+        guess = suggest(f"${missing['column']}", known)
+        return replace(issue, hint=f"did you mean {guess}?") if guess else issue
+    guess = suggest(missing["table"], tables)
+    if guess:
+        return replace(issue, hint=f"did you mean '{guess}'?")
+    fields = [name for name in known if not name.startswith("$flow_")] or known
+    example = f" such as {fields[0]}" if fields else ""
+    return replace(issue, hint=f"a lambda gets one document, whose fields are parameters{example}")
 
 
 Value: TypeAlias = Any

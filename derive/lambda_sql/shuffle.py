@@ -13,7 +13,7 @@ from derive.document.pointer import JSON
 from derive.errors import Issue, LambdaError
 from derive.lambda_sql.determinism import PER_DOCUMENT, Chance, calls_chance
 from derive.lambda_sql.guard import FAILURES, Guard, Watch, hint_of, reason_of, show_document
-from derive.lambda_sql.parameter import Binding, named_fields
+from derive.lambda_sql.parameter import Binding, named_fields, with_field_hint
 from derive.lambda_sql.statements import Statement, first_issue, read_block
 from derive.plural import counted
 from derive.position import Position, Script
@@ -132,7 +132,8 @@ def _compile(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> _C
     what = f"the shuffle of transform '{transform.name}'"
     with guard:
         block = list(read_block(guard, script, what))
-    issues = [item for item in block if isinstance(item, Issue)]
+    projections = spec.sources[transform.input.source].projections
+    issues = [with_field_hint(item, (), projections) for item in block if isinstance(item, Issue)]
     if issues:
         return issues
     statements = [item for item in block if not isinstance(item, Issue)]
@@ -144,7 +145,7 @@ def _compile(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> _C
     statement, kinds = statements[0], transform.shuffle.key_types
     if len(statement.columns) != len(kinds):
         return [_columns_differ(script, what, statement.columns, kinds)]
-    fields = named_fields(script, statement, transform, spec.sources[transform.input.source].projections)
+    fields = named_fields(script, statement, transform, projections)
     if isinstance(fields, list):
         return fields
     return _Compiled(statement, Binding([fields[name] for name in statement.parameters]))

@@ -334,7 +334,7 @@ def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: 
         if guard.refusal:
             return Issue("E525", f"{what} {guard.refusal}", _refused_position(guard, script, begin))
         size: int = getattr(exc, "error_offset", -1)
-        fault = begin if size < 0 else offset + _characters(rest, size)
+        fault = _unknown_table(script.text, begin, str(exc)) if size < 0 else offset + _characters(rest, size)
         word = _WORD.match(script.text, fault)
         return Issue("E522", f"{what} is refused by SQLite: {exc}", script.locate(fault, len(word[0]) if word else 1))
     return _refusal(inspected, script, offset, begin, what) or Statement(
@@ -350,6 +350,14 @@ def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: 
         calls=frozenset(guard.calls),
         origins=inspected.origins,
     )
+
+
+def _unknown_table(text: str, begin: int, fault: str) -> int:
+    """Return the offset of the table that a statement names and a database lacks; `begin` for other faults."""
+    _, is_missing, table = fault.partition("no such table: ")
+    name = table.rpartition(".")[2].lower()
+    named = (token.begin for token in tokens_of(text[begin:]) if token.name == name) if is_missing else iter(())
+    return begin + next(named, 0)
 
 
 def _refusal(inspected: _Inspected, script: Script, offset: int, begin: int, what: str) -> Issue | None:

@@ -46,6 +46,28 @@ def test_all_issues_of_all_transforms_are_found() -> None:
     ]
 
 
+ONE_DOCUMENT = "a lambda gets one document, whose fields are parameters such as $amount"
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "size", "hint"),
+    [
+        ("SELECT $id WHERE amount > 100", 18, 6, "did you mean $amount?"),
+        ("SELECT $id WHERE Ammount > 100", 18, 7, "did you mean $amount?"),
+        ("SELECT unheard", 8, 7, None),
+        ("SELECT $id AS n FROM orders", 22, 6, ONE_DOCUMENT),
+        ("SELECT $id FROM main.[orders]", 22, 1, ONE_DOCUMENT),
+        ('SELECT $id FROM "shop/orders"', 17, 1, ONE_DOCUMENT),
+        ("-- customer\nSELECT $id FROM customer", 17, 8, "did you mean 'customers'?"),
+        ("SELECT $id FROM flow_migration", 17, 14, ONE_DOCUMENT),
+    ],
+)
+def test_field_that_is_written_like_a_column_has_a_hint(text: str, column: int, size: int, hint: str | None) -> None:
+    (issue,) = check(text, migrations=("CREATE TABLE customers (id INTEGER)",))
+
+    assert (issue.code, issue.position.column, issue.position.length, issue.hint) == ("E522", column, size, hint)
+
+
 def test_parameter_is_found_after_a_longer_one() -> None:
     (issue,) = check("SELECT $id, $sender, $send")
     assert issue.position == Position("lambda.sql", 1, 22, 5)

@@ -65,7 +65,7 @@ def test_rollback_undoes_migrations() -> None:
             [],
             ["CREATE TABLE t (a);\nINSERT INTO u VALUES (1)"],
             "migration 0 of 'acme/out' is refused by SQLite: no such table: u",
-            Position("0.sql", 2, 1, 6),
+            Position("0.sql", 2, 13, 1),
         ),
         (  # fails as it runs
             [],
