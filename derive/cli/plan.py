@@ -64,8 +64,9 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...], output: str
     diff, documents, seconds, hint), notes, documents and seconds (of starting over), and commands.
 
     \b
-    Exit codes: 0, or 3 with --exit-code if a task is not unchanged or disabled;
-    1 after an error, 2 if the command line is wrong.
+    Exit codes: 0, also if a task waits or is refused; 3 with --exit-code if a
+    task is not unchanged or disabled; 1 after an error, 2 if the command line
+    is wrong.
 
     \b
     Examples:

@@ -416,7 +416,7 @@ def _fields(old: Any, new: Any) -> Iterator[Change]:
 
 def _source(name: str, old: Any, new: Any) -> Iterator[Change]:
     if old["key"] != new["key"]:
-        meaning = f"refused while '{name}' has documents: use another name"
+        meaning = f"allowed only while '{name}' has no documents"
         yield Change(f"key of {name}", "new documents", meaning, old["key"], new["key"])
     meaning = "a stored document that does not fit stops the task that reads it"
     yield from _schema(f"schema of {name}:", old["read_schema"], new["read_schema"], "new documents", meaning)

@@ -221,13 +221,15 @@ def _plan(store: Maintainable, spec: DerivationSpec | MaterializationSpec, remov
     task = _Task(store, spec, state, unaccepted, rereads, reset_command(store, spec.name), *migrations)
     changes, notes = _changes(task, past)
     error = _error(task, positions)
+    bound = _bound_sources(store, spec)
+    changes = [_closed(change, bound) for change in changes]
     changes = [_overlaid(change, changes, unaccepted) for change in changes]
     changes += _others(task, changes)
     changes += _moves(task, positions, documents)
     if error is not None:
         changes.append(_refused(error))
     status = _status(changes, error, unaccepted)
-    commands = _commands(task, changes)
+    commands = () if bound else _commands(task, changes)
     if _has_shadow(store, spec.name):
         commands = _OF_SHADOWS
         notes += (_SHADOW,)
@@ -439,6 +441,20 @@ def _refusal(store: Maintainable, spec: DerivationSpec | MaterializationSpec) ->
     except OwnedError as error:
         return error
     return None
+
+
+def _bound_sources(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> frozenset[str]:
+    """Return the ingested sources that contradict their documents, which neither a reset nor a shadow settles."""
+    conflicts = (name for name, source in spec.sources.items() if store.find_conflict(source) is not None)
+    return frozenset(name for name in conflicts if store.task(name) is None)
+
+
+def _closed(change: Change, bound: Collection[str]) -> Change:
+    """Return a change of the key of a source as refused if the source contradicts its documents."""
+    name = change.part.removeprefix("key of ")
+    if name == change.part or name not in bound:
+        return change
+    return replace(change, effect="refused", meaning=f"'{name}' has documents, which are stored by the former key")
 
 
 def _error(task: _Task, positions: Mapping[str, int]) -> FlowError | None:

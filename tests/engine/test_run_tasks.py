@@ -189,7 +189,10 @@ def test_the_key_and_partitions_of_a_derivation_can_change_once_it_is_reset(tmp_
         after.rows("r/tens")
     with pytest.raises(StorageError) as caught:
         after.step()
-    assert caught.value.hint == "use another name, or start over: flowctl reset --task r/tens"
+    assert caught.value.hint == (
+        "use another name; to replace the documents at one time: flowctl run --shadow; to start over:"
+        " flowctl reset --task r/tens"
+    )
     reset(after.catalog, after.store, ["r/tens"])
     after.step()
 

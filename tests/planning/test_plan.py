@@ -215,6 +215,14 @@ def test_a_change_has_its_part_and_effect(
     assert plan.status == (effect if effect in ("waits", "refused") else "changed")
 
 
+def test_a_refused_key_of_an_ingested_source_offers_no_commands(ran: World, tmp_path: Path) -> None:
+    """Neither a reset nor a shadow of the task settles the key of its source."""
+    ran.catalog = load(write_catalog(tmp_path, PLAIN.replace("key: [/id]", "key: [/id, /n]")))
+    plan = plan_of(ran)
+    assert ("key of a/numbers", "refused") in [(change.part, change.effect) for change in plan.changes]
+    assert plan.commands == ()
+
+
 def test_a_change_counts_the_documents_to_read(tmp_path: Path) -> None:
     world, plan = edited(tmp_path, PLAIN, PLAIN.replace("backfill: 0", "backfill: 1"))
     with closing(world.store):

@@ -129,7 +129,10 @@ def _bound(
     if is_of_sql(name):
         way_out = "change the catalog to fit the table of SQL: its key is its first column, and it has no partitions"
     elif read_task(db, name):
-        way_out = f"use another name, or start over: flowctl reset --task {name}"
+        way_out = (
+            "use another name; to replace the documents at one time: flowctl run --shadow; to start over:"
+            f" flowctl reset --task {name}"
+        )
     else:
         way_out = "use another name, or remove the data folder to start over"
     what = f"collection '{name}' was stored {stored}, and the catalog now says {says}"
