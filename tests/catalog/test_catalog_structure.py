@@ -67,6 +67,8 @@ def issues(folder: Path, text: str) -> tuple[Issue, ...]:
         ("[/customer, who/name]", "write 'shuffle: {key: [/customer, /who/name]}'"),
         ("two words", None),
         ("[5, {}]", None),
+        ("5", None),
+        ("null", None),
         ("[]", None),
     ],
 )

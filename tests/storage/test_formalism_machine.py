@@ -194,7 +194,7 @@ class Formalism(RuleBasedStateMachine):
     def clone(self, right: Capability) -> object:
         model = self.models[right.collection]
         if right.id not in model.rights:
-            with pytest.raises(FencedError):
+            with pytest.raises(FencedError, match="no longer exists"):
                 self.store.capabilities.clone(right)
             return multiple()
         copy = self.store.capabilities.clone(right)

@@ -243,8 +243,8 @@ def _as_key(shuffle: Any) -> str | None:
     if shuffle in ("all", "Any", "ANY"):
         return "write 'shuffle: any'"
     locations = shuffle if isinstance(shuffle, list) else [shuffle]
-    pointers = [location if str(location)[:1] == "/" else f"/{location}" for location in locations]
-    if not pointers or not all(isinstance(pointer, str) and _PLAIN.fullmatch(pointer) for pointer in pointers):
+    pointers = [f"/{location.removeprefix('/')}" for location in locations if isinstance(location, str)]
+    if not pointers or len(pointers) < len(locations) or not all(map(_PLAIN.fullmatch, pointers)):
         return None
     return f"write 'shuffle: {{key: [{', '.join(pointers)}]}}'"
 

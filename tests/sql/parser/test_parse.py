@@ -86,6 +86,21 @@ def test_operators_have_precedence(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("alter view v set schema s", "ALTER VIEW does not support this change"),
+        ("alter materialized view v owner to x", "ALTER MATERIALIZED VIEW does not support this change"),
+        ("alter table t alter a set storage plain", "ALTER COLUMN does not support this change"),
+    ],
+)
+def test_unsupported_changes_name_their_statement(text: str, message: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        parse(text)
+
+    assert (caught.value.sqlstate, caught.value.message) == ("0A000", message)
+
+
+@pytest.mark.parametrize(
     ("text", "near", "offset"),
     [
         ("select 1 +", None, 10),
