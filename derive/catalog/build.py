@@ -332,8 +332,10 @@ class _Builder:
         )
 
 
-def require_sound(spec: CatalogSpec, tasks: Collection[str] | None = None) -> None:
-    """Raise an error if the code of a catalog has errors.
+def require_sound(spec: CatalogSpec, tasks: Collection[str] | None = None) -> tuple[Issue, ...]:
+    """Raise an error if the code of a catalog has errors; return the notes on properties that schemas do not mention.
+
+    Notes on the number of shards concern a later split, and are left to `check_catalog`.
 
     Args:
         spec: the catalog.
@@ -343,9 +345,14 @@ def require_sound(spec: CatalogSpec, tasks: Collection[str] | None = None) -> No
         CatalogError: the code has errors; all are included.
     """
     running = [derivation for name, derivation in spec.derivations.items() if tasks is None or name in tasks]
-    issues = [issue for issue in _check_code(running) if not issue.is_note]
+    checked = _check_code(running)
+    issues = [issue for issue in checked if not issue.is_note]
     if issues:
         raise CatalogError(issues)
+    return tuple(issue for issue in checked if issue.code == _UNMENTIONED)
+
+
+_UNMENTIONED = "N529"
 
 
 def _check_code(derivations: Iterable[DerivationSpec]) -> list[Issue]:

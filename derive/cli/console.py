@@ -429,6 +429,12 @@ def print_warning(issue: Issue) -> None:
         _print(line, style)
 
 
+@cache
+def print_warning_once(issue: Issue) -> None:
+    """Print a warning about a catalog unless this process has printed it."""
+    print_warning(issue)
+
+
 def print_usage_error(text: str, message: str) -> None:
     """Print the error of a wrong command line on standard error.
 

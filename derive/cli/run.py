@@ -232,11 +232,13 @@ def _report_begin(reporter: _Reporter, run: Run, others: Mapping[str, Capability
 def _load(
     source: Path, lambda_limits: LambdaLimits, tasks: tuple[str, ...] | None, resources: Resources
 ) -> CatalogSpec:
-    """Load a catalog, and check the code of the selected tasks."""
+    """Load a catalog, check the code of the selected tasks, and print each warning about it once."""
     from derive.catalog.build import require_sound
+    from derive.cli.console import print_warning_once
 
     catalog = limited_catalog(source, lambda_limits, resources, with_tests=False)
-    require_sound(catalog, tasks)
+    for issue in require_sound(catalog, tasks):
+        print_warning_once(issue)
     return catalog
 
 

@@ -167,12 +167,14 @@ def _create(source: Path, data: Path | None, create: str | None, collection: str
 def _loaded(
     source: Path, lambda_limits: LambdaLimits, names: Sequence[str], resources: Resources | None
 ) -> CatalogSpec:
-    """Load a catalog, and check its code while the processes of its modules start."""
+    """Load a catalog, check its code while the processes of its modules start, and print each warning once."""
     from derive.catalog.build import require_sound
+    from derive.cli.console import print_warning_once
 
     spec = limited_catalog(source, lambda_limits, resources)
     start_modules_ahead(spec, names)
-    require_sound(spec)
+    for issue in require_sound(spec):
+        print_warning_once(issue)
     return spec
 
 

@@ -350,3 +350,23 @@ def test_help_of_every_command_fits_80_columns() -> None:
                 yield from lines(found, f"{name} {member}")
 
     assert [line for line in lines(group, "flowctl") if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("command", [["check"], ["run", "--until-idle"], ["test"]])
+def test_commands_that_check_code_warn_of_a_property_that_the_schema_does_not_mention(
+    command: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "flow.yaml").write_text(
+        """\
+collections:
+  a/orders: {schema: {type: object, properties: {id: {type: integer}}, required: [id]}, key: [/id]}
+  a/sums:
+    schema: {type: object, properties: {id: {type: integer}, total: {type: integer}}, required: [id]}
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: sum, source: a/orders, shuffle: any, lambda: "SELECT $id, 1 AS totl"}]
+"""
+    )
+    status, _, err = flowctl(tmp_path, *command)
+    assert (status, err.count("warning[N529]"), err.count("did you mean 'total'?")) == (0, 1, 1)
