@@ -25,7 +25,10 @@ async def notices_of(client: Client, text: str) -> list[tuple[str, str | None]]:
 async def test_new_view_is_computed_before_a_server_has_run(world: SqlWorld) -> None:
     async with world.served() as (_, client):
         assert await notices_of(client, TOTAL) == [
-            ('the rows of "total" are updated only while a server runs', "Start: flowctl run & flowctl sql serve")
+            (
+                'no server stores the rows of "total" yet, so each query computes them',
+                "Start: flowctl run & flowctl sql serve",
+            )
         ]
     async with world.served(**SERIALIZABLE) as (coordinator, client):
         error = await client.error("SELECT * FROM total")

@@ -339,7 +339,7 @@ class _Definer:
         if view.kind is not ObjectKind.MATERIALIZED_VIEW or self._state.coordinator.computing.can_start:
             return ()
         commands = as_commands(dict.fromkeys([*programs_of(self._objects, view.uses), MAINTAINS]))
-        message = f'the rows of "{view.name}" are updated only while a server runs'
+        message = f'no server stores the rows of "{view.name}" yet, so each query computes them'
         return (Notice("NOTICE", "00000", message, f"Start: {commands}"),)
 
     async def _create_index(self, statement: CreateIndex) -> Result:
