@@ -154,7 +154,7 @@ class Life:
             return "dropped"
         return "swapped"
 
-    # What happens to one of them
+    # Events of one folder
 
     def forget(self) -> None:
         """Another run begins as if this one had been killed."""
@@ -164,7 +164,7 @@ class Life:
         self.world = World(self.world.root, self.world.catalog, wall=self.world.wall)
 
     def back_up(self) -> None:
-        """What goes on is restored from a backup."""
+        """Restore the folder from a backup, and go on with it."""
         self.end_run()
         self.backups += 1
         backup = self.folder / f"backup-{self.backups}"
@@ -185,7 +185,7 @@ class Life:
             close_streams()
             split(self.world.store, name, is_materialized=name == STORED)
 
-    # What it has
+    # Contents
 
     def contents(self, name: str, at: int | None = None) -> dict[bytes, Any]:
         fold = partial(reduced_locally, scratch=self.folder / "scratch")
@@ -239,7 +239,7 @@ def _drop_source(world: World) -> None:
 
 
 class Story:
-    """What is done to two folders, and in the end to a third one, which only sees the last catalog."""
+    """Events of two folders, and in the end of a third one, which only sees the last catalog."""
 
     EVENTS = (
         *("edit", "edit", "undo", "shadow", "reset", "decide", "since", "truncate", "drop_source", "replace_table"),
@@ -380,7 +380,7 @@ class Story:
             reset(life.world.catalog, life.world.store, [name], cascade=True)
 
     def decide(self) -> None:
-        """What was put aside is retried or dropped."""
+        """Retry or drop the documents that are in quarantine."""
         name, decision = self.any_derivation(), self.draw(st.sampled_from(["retry", "drop"]))
         counts: list[int | str] = []
         for life in self.lives:

@@ -80,7 +80,7 @@ class NamesStage(Stage):
         return sum(oid in self.maintained for oid, _ in self.postgres.relations().values())
 
     def kind_of(self, name: str) -> str:
-        """What DROP and ALTER call a relation."""
+        """Return the kind of a relation, as DROP and ALTER name it."""
         oid, kind = self.postgres.relations()[name]
         if kind == "r":
             return "TABLE"
@@ -493,7 +493,7 @@ def reduced(texts: Sequence[str], is_shown: Callable[[Sequence[str]], str] = is_
 
 
 def _kind_of(difference: str) -> str:
-    """What is equal of the differences of a script and of a shorter one."""
+    """Return the part that the differences of a script and of a shorter one have in common."""
     return re.sub(r"\d+", "", difference.partition("\n")[0] + difference.rstrip().rpartition("\n")[2])[:60]
 
 

@@ -18,7 +18,7 @@ DERIVES, MAINTAINS = "flowctl run", "flowctl sql serve"
 def programs_of(
     objects: Objects, ids: Collection[GlobalId], is_running: Callable[[str], bool] = lambda _: False
 ) -> list[str]:
-    """Return the commands of the programs that advance relations, and the relations from which these follow.
+    """Return the commands of the programs that advance relations and all that they read.
 
     Args:
         objects: the names of SQL, and the collections.
