@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import time_ns
 
 from sql_world import Client, SqlWorld
 from test_view_errors import until_stored
@@ -79,6 +80,50 @@ def test_constant_views_that_an_earlier_release_has_ended_begin_again(world: Sql
     world.within(end)
     world.within(resume)
     world.within(resume_alone)
+
+
+def test_constant_views_follow_temporal_filters(world: SqlWorld) -> None:
+    """A view of constants that are compared with now() is right at all times, also for its readers and subscribers."""
+    begin = time_ns() // 1000
+    first, last = begin - 1_000_000, begin + 200_000
+    values = f"(VALUES (1, {first}, {last}), (2, {begin}, {last}), (3, {last}, {last})) AS v (x, y, z)"
+    definitions = (
+        f"CREATE VIEW c AS SELECT x, to_timestamp(y / 1e6) AS at, to_timestamp(z / 1e6) AS until FROM {values}",
+        "CREATE MATERIALIZED VIEW stored AS SELECT * FROM c",
+        "CREATE MATERIALIZED VIEW valid AS SELECT x FROM stored WHERE at <= now() AND (x > 1) AND now() < until",
+        "CREATE MATERIALIZED VIEW direct AS SELECT x FROM c WHERE at <= now()",
+        "CREATE TABLE t (k int)",
+        "INSERT INTO t VALUES (7)",
+        "CREATE MATERIALIZED VIEW pairs AS SELECT x, k FROM direct, t",
+    )
+    updates = [(str(begin), "1", "2"), (str(last), "-1", "2")]
+
+    async def work(coordinator: Coordinator) -> None:
+        coordinator.own()
+        client = Client(coordinator)
+        await client.script(*definitions)
+        await until_stored(coordinator, "valid", "direct", "pairs")
+        assert await client(f"SUBSCRIBE valid AS OF {first}") == updates
+        assert time_ns() // 1000 >= last
+        assert coordinator.timeline.latest <= time_ns() // 1000
+        assert await client(f"SUBSCRIBE (SELECT x FROM c WHERE at <= now()) AS OF {begin}") == [
+            (str(begin), "1", "1"),
+            (str(begin), "1", "2"),
+            (str(last), "1", "3"),
+        ]
+        assert await client("SELECT x, k FROM pairs ORDER BY x") == [("1", "7"), ("2", "7"), ("3", "7")]
+        assert await client(f"SUBSCRIBE (SELECT 1 AS one WHERE now() > 'epoch') AS OF {first} UP TO {last}") == [
+            (str(first), "1", "1")
+        ]
+
+    async def read(coordinator: Coordinator) -> None:
+        """Read in a process that maintains no views."""
+        client = Client(coordinator)
+        assert await client("SELECT x FROM valid") == []
+        assert await client("SELECT x FROM direct ORDER BY x") == [("1",), ("2",), ("3",)]
+
+    world.within(work)
+    world.within(read)
 
 
 async def resume_alone(coordinator: Coordinator) -> None:

@@ -387,8 +387,11 @@ class DataflowGroup:
         return upper < complete
 
     def _due(self, complete: int) -> list[int]:
-        """Return the next time of each temporal filter; none if all inputs have ended, because time has no meaning."""
-        if complete >= END_OF_TIME:
+        """Return the next time of each temporal filter; none if all sources have ended: time has no meaning then.
+
+        The rows of constants have no sources, and are known for all times.
+        """
+        if complete >= END_OF_TIME and self.sources:
             return []
         times = (operator.due() for operator in self.operators if isinstance(operator, TemporalOperator))
         return [time for time in times if time is not None]

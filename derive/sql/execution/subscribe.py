@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
+from time import time_ns
 
 from derive.algebra.relation import Get, GlobalId, Relation
+from derive.algebra.rewrite import mentions
 from derive.algebra.types import Row
 from derive.compute.oneshot import size_of
 from derive.compute.protocol.messages import Dataflow, Import, Tail, TailResponse, Update
@@ -21,11 +24,11 @@ from derive.sql.maintenance.view_state import Maintained
 from derive.sql.parser.statement import AsOf, Subscribe
 from derive.sql.planner.dependencies import ids_of, require_maintainable
 from derive.sql.planner.plan import PlannedView
-from derive.sql.planner.planned import of_read
+from derive.sql.planner.planned import is_read_time, of_read
 from derive.sql.preparation import Plan, rows_of_view
 from derive.sql.results import Result
 from derive.sql.transactions.timeline import time_text
-from derive.time import END_OF_TIME
+from derive.time import END_OF_TIME, FOREVER
 
 
 class Subscription:
@@ -132,7 +135,9 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
     if statement.up_to is not None:
         up_to = clock_of(state.objects, AsOf(statement.up_to, is_at_least=False))
     with state.interruptible():
-        time = await time_of(state, ids, statement.as_of) if ids else 0
+        time = await time_of(state, ids, statement.as_of)
+        if not time and mentions(relation, is_read_time):
+            time = state.transaction.begun
         if up_to is not None and up_to < time:
             raise SqlError(
                 "22023",
@@ -159,6 +164,51 @@ def _place(maintained: Maintained, view: PlannedView) -> GlobalId | None:
     return min(asked.reads) if asked is not None and is_whole else None
 
 
+class _Foreseen:
+    """Responses with updates of the future, each of which waits for the time of its updates.
+
+    The rows of constants are known for all times, also where temporal filters compare them with the time of the read.
+
+    Args:
+        time: time of the snapshot, which is due at once.
+    """
+
+    def __init__(self, time: int) -> None:
+        self._time = time
+        self._responses: deque[TailResponse] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._responses)
+
+    def put(self, response: TailResponse) -> None:
+        """Append a response."""
+        self._responses.append(response)
+
+    def get(self) -> TailResponse | None:
+        """Remove and return what is due of the first response; return None if nothing is due."""
+        present = self._present()
+        if not self._responses or self._due() > present:
+            return None
+        first = self._responses.popleft()
+        due = [update for update in first.updates if update[0] <= present]
+        if len(due) == len(first.updates):
+            return first
+        rest = tuple(first.updates[len(due) :])
+        self._responses.appendleft(replace(first, lower=present + 1, updates=rest))
+        return TailResponse(first.id, first.lower, present + 1, tuple(due))
+
+    def seconds(self) -> float:
+        """Return the seconds until a response is due."""
+        return max(0, self._due() - self._present()) / 1e6 if self._responses else _LOOK_SECONDS
+
+    def _due(self) -> int:
+        first = self._responses[0]
+        return first.updates[0][0] if first.updates and first.failure is None else first.lower
+
+    def _present(self) -> int:
+        return max(self._time, time_ns() // 1000)
+
+
 class _Stream:
     """The stream of a subscription's rows.
 
@@ -166,9 +216,12 @@ class _Stream:
         state: state of the session.
         subscription: format of the rows.
         ids: relations that are read from Storage.
+        is_foreseen: whether updates are known before their times.
     """
 
-    def __init__(self, state: State, subscription: Subscription, ids: frozenset[GlobalId]) -> None:
+    def __init__(
+        self, state: State, subscription: Subscription, ids: frozenset[GlobalId], *, is_foreseen: bool
+    ) -> None:
         self._state, self._subscription, self._ids = state, subscription, ids
         self._computing = state.coordinator.computing
         self._computing.begin_for_subscriptions()
@@ -176,6 +229,7 @@ class _Stream:
         self._handover: Handover[TailResponse] = Handover(is_patient=self._controller.is_local)
         self._first: list[Row] = subscription.begin()
         self._is_closed = self._is_too_slow = False
+        self._foreseen = _Foreseen(subscription.frontier) if is_foreseen else None
         self._handed = self._taken = 0
         self._identifier = self._controller.new_id()
 
@@ -187,7 +241,9 @@ class _Stream:
             SqlError: a relation that the subscription reads is compacted at the time.
         """
         ids = ids_of(relation)
-        stream = _Stream(state, subscription, ids)
+        uppers = [state.coordinator.storage_clock.frontiers_of(identifier)[1] for identifier in ids]
+        is_foreseen = min(uppers) >= FOREVER if uppers else mentions(relation, is_read_time)
+        stream = _Stream(state, subscription, ids, is_foreseen=is_foreseen)
         state.coordinator.maintenance.follow(ids)
         imports = tuple(Import.of(identifier, state.coordinator.source(identifier)) for identifier in sorted(ids))
         dataflow = Dataflow(stream._identifier, relation, imports, tail, time, name="a subscription")
@@ -228,12 +284,11 @@ class _Stream:
             while not self._is_closed:
                 if self._subscription.is_ended:
                     break
-                response = await self._handover.get(_LOOK_SECONDS)
+                response = await self._next()
                 self._state.check_stopped()
                 if response is None:
                     self._require_sources()
                     continue
-                self._taken += _bytes_of(response)
                 if response.failure is not None:
                     raise _as_sql(response.failure)
                 if response.updates:
@@ -243,8 +298,9 @@ class _Stream:
                         response, upper=max([response.lower, *(at + 1 for at, _, _ in response.updates)])
                     )
                 rows = self._subscription.rows(response)
-                if not self._ids and response.upper > response.lower:
-                    await self.aclose()  # the rows never change
+                last = response.lower + 1 if self._foreseen is None else FOREVER
+                if not self._ids and response.upper >= last:
+                    await self.aclose()  # the rows do not change any more
                 if rows:
                     return rows
         except BaseException:
@@ -252,6 +308,17 @@ class _Stream:
             raise
         await self.aclose()
         raise StopAsyncIteration
+
+    async def _next(self) -> TailResponse | None:
+        """Return the next response that is due; return None after a pause without one."""
+        foreseen = self._foreseen
+        response = await self._handover.get(min(_LOOK_SECONDS, foreseen.seconds()) if foreseen else _LOOK_SECONDS)
+        if response is not None:
+            self._taken += _bytes_of(response)
+            if foreseen is None:
+                return response
+            foreseen.put(response)
+        return foreseen.get() if foreseen is not None else None
 
     def _require_sources(self) -> None:
         """Check that the sources exist and are maintained; called after a pause without updates.

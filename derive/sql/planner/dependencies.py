@@ -137,7 +137,7 @@ def require_maintainable(relation: Relation, what: str, query: Any = None) -> No
         message = f"{name}() cannot be used in a {what}"
         hint = "Its value changes even if no relation changes: call it in the query that reads the result."
         raise SqlError("0A000", message, hint=hint)
-    if names and not (ids_of(relation) and can_follow_time(relation)):
+    if names and not can_follow_time(relation):
         message = f"now() can be used in a {what} only in comparisons in WHERE"
         raise SqlError("0A000", message, offset=_offset_of_time(query), hint=_COMPARISONS)
 
