@@ -73,6 +73,8 @@ class Table:
         key: JSON pointers by which rows are ordered and shuffled; the key need not be unique.
         since: timestamp from which the contents are exact.
         upper: timestamp below which the contents are final; `END_OF_TIME` for a dropped table.
+        definition: number of a materialized view's definition, from 1; negative until the first update of this
+            definition; 0 for a table.
     """
 
     id: GlobalId
@@ -81,6 +83,7 @@ class Table:
     key: tuple[str, ...]
     since: int
     upper: int
+    definition: int = 0
 
     @property
     def spec(self) -> CollectionSpec:
@@ -212,6 +215,7 @@ class TableUpdate:
         errors: error updates in the same interval, in order.
         since: new `since`, at or above the table's `upper`; None to leave `since`.
         bulk: changes at the timestamp before `end`, in place of row updates; None for none.
+        definition: the required number of the view's definition; None for a table.
     """
 
     id: GlobalId
@@ -221,6 +225,7 @@ class TableUpdate:
     errors: tuple[ErrorUpdate, ...] = ()
     since: int | None = None
     bulk: BulkChanges | None = None
+    definition: int | None = None
 
     @property
     def clocks(self) -> list[int]:

@@ -53,6 +53,7 @@ from derive.storage.metadata.tables import (
     read_on,
     read_table,
     read_tables,
+    require_definition,
     take_over,
 )
 from derive.storage.metadata.transaction import Transaction, nothing
@@ -405,7 +406,8 @@ class Tables:
             door: kind of writer.
 
         Raises:
-            FrontierError: the `upper` of a table is not the expected `upper`, or a timestamp is out of bounds.
+            FrontierError: the `upper` of a table is not the expected `upper`, a view has another definition, or a
+                timestamp is out of bounds.
             OwnedError: a table belongs to another writer.
             StorageError: a table was dropped.
         """
@@ -651,6 +653,8 @@ def _write_rows(db: Transaction, update: TableUpdate, file: TableFile | None, do
     """Write to a table like `write_update`, without moving its `upper`."""
     name = _require_fit(db, update)
     require_open(db, name, door)
+    if update.definition is not None:
+        require_definition(db, update.id, update.definition)
     if file is None:
         append(db, update.id, update.updates)
     else:

@@ -51,7 +51,7 @@ RELATIONS = st.integers(0, 2**32).map(lambda seed: RandomRelations(Random(seed))
 TABLE = Table(7, "sql/public/t", (TableColumn("a", "bigint"),), ("/a",), 5, 9)
 EXPORTS = st.one_of(
     st.builds(Index, st.lists(st.integers(0, 9), max_size=3).map(tuple)),
-    st.just(Materialized()),
+    st.builds(Materialized, IDS),
     st.builds(Tail, st.booleans(), st.none() | IDS, st.none() | TIMES),
 )
 DATAFLOWS = st.builds(Dataflow, IDS, RELATIONS, st.just((Import.of(7, TABLE),)), EXPORTS, TIMES, IDS, st.text())

@@ -48,7 +48,7 @@ class Replica:
         while self.instance.step():
             pass
         with suppress(FrontierError):  # another replica has just written
-            self._writeback.write(self.instance, [self._view.id])
+            self._writeback.write(self.instance, {self._view.id: self._view.definition})
         self._writeback.close()
 
     def close(self) -> None:
@@ -200,16 +200,16 @@ def test_view_whose_write_fails_delays_no_other_view(tmp_path: Path, monkeypatch
         monkeypatch.setattr(instance, "updates", failing)
         writeback = Writeback(store)
         for _ in ids:
-            writeback.write(instance, ids)
+            writeback.write(instance, dict.fromkeys(ids, 1))
             writeback.close()
         uppers = [table.upper for identifier in ids if (table := store.tables.table(identifier))]
         assert uppers == [1, 2, 2]
-        ((identifier, failure),) = writeback.write(instance, ids).items()
+        ((identifier, failure),) = writeback.write(instance, dict.fromkeys(ids, 1)).items()
         assert (identifier, failure.message) == (ids[0], "ValueError: no such operator")
         writeback.close()
         monkeypatch.setattr(instance, "updates", updates)
         for _ in range(2):
-            failures = writeback.write(instance, ids)
+            failures = writeback.write(instance, dict.fromkeys(ids, 1))
             writeback.close()
         assert not failures
         table = store.tables.table(ids[0])

@@ -64,7 +64,7 @@ flow.compute.v1.CreateDataflows: dataflows=1 repeated flow.compute.v1.Dataflow
 flow.compute.v1.Dataflow: id=1 uint64, plan=2 bytes, imports=3 repeated flow.compute.v1.Import, index=4 flow.compute.v1.Index, materialized=5 flow.compute.v1.Materialized, tail=6 flow.compute.v1.Tail, as_of=7 int64, number=8 uint64, name=9 string
 flow.compute.v1.Import: id=1 uint64, source=2 bytes, name=3 string
 flow.compute.v1.Index: key=2 bytes
-flow.compute.v1.Materialized:
+flow.compute.v1.Materialized: definition=1 int64
 flow.compute.v1.Tail: has_snapshot=1 bool, of=2 uint64, up_to=3 int64
 flow.compute.v1.AllowCompaction: compactions=1 repeated flow.compute.v1.Compaction
 flow.compute.v1.Compaction: id=1 uint64, frontier=2 int64

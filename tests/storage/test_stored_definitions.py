@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -13,10 +14,11 @@ from derive.catalog import load
 from derive.document.key import pack
 from derive.errors import FrontierError, UsageError
 from derive.storage.metadata.definitions import Definitions, ItemChanges, NewTable, StoredItem
-from derive.storage.metadata.owner import Owner
+from derive.storage.metadata.owner import Door, Owner
 from derive.storage.store import Store
-from derive.storage.table_types import TableColumn
+from derive.storage.table_types import RowUpdate, TableColumn, TableUpdate
 from derive.storage.tables import MANY_ROWS, Change
+from derive.time import FOREVER
 
 pytestmark = pytest.mark.both_databases
 
@@ -126,3 +128,28 @@ def test_name_of_a_dropped_view_has_no_owner(world: World) -> None:
     store.tables.append(2_002, {}, (), Definitions(ItemChanges(removed=(view,)), dropped=(view,)))
 
     assert store.owner("sql/public/m") is Owner.TABLE
+
+
+def test_only_the_last_definition_of_a_view_writes(world: World) -> None:
+    tables = world.store.tables
+    view = tables.create("sql/public/v", COLUMNS, at=5, view_of=["a/source"])
+    update = TableUpdate(view.id, 10, 21, (RowUpdate(20, '{"id":1}', pack([1]), 1),))
+    tables.commit([TableUpdate(view.id, 5, 6, definition=1)], Door.DATAFLOW)
+    tables.append(10, {}, definitions=Definitions(ItemChanges(), redefined={view.id: []}))
+
+    changed = tables.table(view.id)
+    assert changed is not None
+    assert (changed.upper, changed.definition) == (10, -2)
+    with pytest.raises(FrontierError, match="another definition"):
+        tables.commit([replace(update, definition=1)], Door.DATAFLOW)
+    tables.commit([replace(update, definition=2)], Door.DATAFLOW)
+    written = tables.table(view.id)
+    assert written is not None
+    assert (written.upper, written.definition) == (21, 2)
+    with pytest.raises(FrontierError, match="another definition"):
+        tables.commit([TableUpdate(view.id, 21, 22, definition=1)], Door.DATAFLOW)
+    tables.commit([TableUpdate(view.id, 21, FOREVER, definition=2)], Door.DATAFLOW)
+    tables.append(30, {}, definitions=Definitions(ItemChanges(), redefined={view.id: []}))
+    constant = tables.table(view.id)
+    assert constant is not None
+    assert (constant.upper, constant.definition) == (FOREVER, 2)

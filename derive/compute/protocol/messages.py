@@ -41,7 +41,13 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Materialized:
-    """An export to Storage, into the table with the dataflow's identifier."""
+    """An export to Storage, into the table with the dataflow's identifier.
+
+    Attributes:
+        definition: number of the view's definition.
+    """
+
+    definition: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ class Import:
     def of(identifier: GlobalId, source: Source) -> Import:
         """Return the import of a collection."""
         if isinstance(source, Table):
-            return Import(identifier, replace(source, name="", since=0, upper=0), source.name)
+            return Import(identifier, replace(source, name="", since=0, upper=0, definition=0), source.name)
         nowhere = Position("", 0, 0)
         kept = replace(source, position=nowhere, write_positions={}, read_positions={})
         return Import(identifier, kept, source.name)

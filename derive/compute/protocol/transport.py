@@ -320,7 +320,7 @@ def _dataflow_message(dataflow: Dataflow) -> pb.Dataflow:
         case Index():
             message.index.CopyFrom(pb.Index(key=encode(dataflow.export.key)))
         case Materialized():
-            message.materialized.CopyFrom(pb.Materialized())
+            message.materialized.CopyFrom(pb.Materialized(definition=dataflow.export.definition))
         case Tail():
             tail = dataflow.export
             message.tail.CopyFrom(pb.Tail(has_snapshot=tail.has_snapshot, of=tail.of, up_to=tail.up_to))
@@ -333,7 +333,7 @@ def _dataflow_of(message: pb.Dataflow) -> Dataflow:
         case "index":
             export = Index(decode(message.index.key))
         case "materialized":
-            export = Materialized()
+            export = Materialized(message.materialized.definition)
         case _:
             tail = message.tail
             of, up_to = tail.HasField("of"), tail.HasField("up_to")

@@ -99,7 +99,8 @@ class Reconciler:
     Args:
         instance: the instance.
         open_inputs: opens the Storage inputs of a dataflow.
-        write_back: writes the rows of materialized views, and returns the errors of those whose write failed.
+        write_back: writes the rows of materialized views, each with the number of its definition, and returns the
+            errors of those whose write failed.
         identity: identity of the instance.
         run: schedules a function, in another thread or in this one.
         wake: wakes the thread that calls `work`.
@@ -114,7 +115,7 @@ class Reconciler:
         self,
         instance: Instance,
         open_inputs: Opener,
-        write_back: Callable[[Instances, Collection[GlobalId]], Mapping[GlobalId, FlowError]],
+        write_back: Callable[[Instances, Mapping[GlobalId, int]], Mapping[GlobalId, FlowError]],
         *,
         identity: Identity,
         run: Callable[[Callable[[], object]], object],
@@ -232,9 +233,10 @@ class Reconciler:
             self._isolate(slow)
             has_more = True
         present = self._dataflows.present
-        views = [identifier for identifier in self._attached if isinstance(present[identifier].export, Materialized)]
+        exports = {identifier: present[identifier].export for identifier in sorted(self._attached)}
+        views = {id_: export.definition for id_, export in exports.items() if isinstance(export, Materialized)}
         with suppress(FrontierError):  # another replica has just written the rows; the next call writes the rest
-            self._unwritten = self._write_back(self._instance, sorted(views))
+            self._unwritten = self._write_back(self._instance, views)
         self._report()
         self.peeks.look()
         for tail in list(self._tails.values()):

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from derive.algebra.relation import Finishing, Get, GlobalId
@@ -51,8 +52,8 @@ class Writeback:
 
         Another process may have written later rows.
         """
-        self._begun: set[GlobalId] = set()
-        """Views that this process has written at least once."""
+        self._begun: set[tuple[GlobalId, int]] = set()
+        """Views that this process has written at least once, each with the number of its definition."""
         self._beginning: tuple[GlobalId, threading.Thread] | None = None
         self._failures: dict[GlobalId, FlowError] = {}
         """The error of each view whose last write failed, the oldest failure first."""
@@ -62,10 +63,15 @@ class Writeback:
         if self._beginning is not None:
             self._beginning[1].join()
 
-    def write(self, instance: Instance | Instances, identifiers: Collection[GlobalId]) -> Mapping[GlobalId, FlowError]:
-        """Write views up to their frontiers in one commit; the first rows of new views may be written later.
+    def write(self, instance: Instance | Instances, views: Mapping[GlobalId, int]) -> Mapping[GlobalId, FlowError]:
+        """Write views up to their frontiers in one commit; the first rows of new definitions may be written later.
 
-        Return the errors of the views whose last write failed; the next calls try again.
+        Args:
+            instance: the instance that maintains the views.
+            views: numbers of the definitions by view; a view is not written by an earlier definition.
+
+        Returns:
+            The errors of the views whose last write failed; the next calls try again.
 
         Raises:
             FlowError: Storage cannot write.
@@ -73,17 +79,21 @@ class Writeback:
         if self._beginning is not None and not self._beginning[1].is_alive():
             self._beginning = None
         beginning = self._beginning[0] if self._beginning is not None else None
-        self._begun.intersection_update(identifiers)
-        for gone in self._failures.copy().keys() - set(identifiers):
+        self._begun.intersection_update(views.items())
+        for gone in self._failures.copy().keys() - views.keys():
             self._failures.pop(gone, None)
-        new = [one for one in identifiers if one not in self._begun and _is_known(instance, one)]
+        new = [one for one, number in views.items() if (one, number) not in self._begun and _is_known(instance, one)]
         if new and beginning is None:
             beginning = self._least_failed(new)
-            thread = threading.Thread(target=self._begin, args=(instance, beginning), name="flowctl-sql-writeback")
+            begun = instance, beginning, views[beginning]
+            thread = threading.Thread(target=self._begin, args=begun, name="flowctl-sql-writeback")
             self._beginning = beginning, thread
             thread.start()
             thread.join(_PATIENCE_SECONDS)
-        self._write(instance, [one for one in identifiers if one in self._begun and one != beginning])
+        self._write(
+            instance,
+            {id_: number for id_, number in views.items() if (id_, number) in self._begun and id_ != beginning},
+        )
         return self._failures.copy()
 
     def _least_failed(self, views: Sequence[GlobalId]) -> GlobalId:
@@ -95,21 +105,21 @@ class Writeback:
         self._failures.pop(identifier, None)
         self._failures[identifier] = as_failure(error)
 
-    def _begin(self, instance: Instance | Instances, identifier: GlobalId) -> None:
+    def _begin(self, instance: Instance | Instances, identifier: GlobalId, definition: int) -> None:
         try:
-            self._write(instance, [identifier])
+            self._write(instance, {identifier: definition})
         except Exception as error:  # other views are next
             self._fail(identifier, error)
             return
         if identifier not in self._failures:
-            self._begun.add(identifier)
+            self._begun.add((identifier, definition))
 
-    def _write(self, instance: Instance | Instances, identifiers: Iterable[GlobalId]) -> None:
+    def _write(self, instance: Instance | Instances, views: Mapping[GlobalId, int]) -> None:
         updates: list[TableUpdate] = []
         failing: dict[GlobalId, _Gap | None] = {}
-        for identifier in identifiers:
+        for identifier, definition in views.items():
             try:
-                update, begun = self._update(instance, identifier)
+                update, begun = self._update(instance, identifier, definition)
             except FlowError:  # the view is no longer maintained, and its readers get the error
                 continue
             except Exception as error:  # other views are written
@@ -127,8 +137,12 @@ class Writeback:
             else:
                 self._failing[identifier] = gap
 
-    def _update(self, instance: Instance | Instances, identifier: GlobalId) -> tuple[TableUpdate | None, int | None]:
+    def _update(
+        self, instance: Instance | Instances, identifier: GlobalId, definition: int
+    ) -> tuple[TableUpdate | None, int | None]:
         """Return the update of a view, or None; and, if errors remain at its end, the first time of unwritten rows.
+
+        There is no update by an earlier definition than that of the view.
 
         If the first time of unwritten rows is unknown, or the instance knows the view only from a later time on, the
         update is the difference from the last written rows. An update of many rows has only one time, because columns
@@ -138,6 +152,8 @@ class Writeback:
         since, upper = instance.frontiers(identifier)
         upper = min(upper, FOREVER)
         if table is None or table.upper >= END_OF_TIME or upper <= max(since, table.upper):
+            return None, None
+        if abs(table.definition) != definition:
             return None, None
         begin = max(since, table.upper)
         stored = self._store.tables.errors(identifier)
@@ -151,12 +167,13 @@ class Writeback:
             time = gaps[0][1] if gaps and gaps[0][0] == begin else begin
             difference = self._difference(instance, table, time, upper)
             if not (stored or gaps) and (bulk := _bulk(table, difference)):
-                return TableUpdate(identifier, table.upper, begin + 1, since=known_from, bulk=bulk), None
+                update = TableUpdate(identifier, table.upper, begin + 1, since=known_from, bulk=bulk)
+                return replace(update, definition=definition), None
             changes = [(time, row, diff) for row, diff in difference]
             changes += [update for update in updates.rows if update[0] > time]
         rows = _row_updates(table, _outside(changes, begin, gaps, upper))
         errors = _error_updates(begin, stored, updates.errors)
-        update = TableUpdate(identifier, table.upper, upper, tuple(rows), tuple(errors), known_from)
+        update = TableUpdate(identifier, table.upper, upper, tuple(rows), tuple(errors), known_from, None, definition)
         if not gaps or gaps[-1][1] < upper:
             return update, None
         return update, gaps[-1][0] if gaps[-1][0] > begin else unwritten
@@ -165,8 +182,9 @@ class Writeback:
         """Return the first time at which changes of a view's rows are unwritten; None if the time is unknown.
 
         The time is unknown for a view without readable times: no rows were written yet, or all history was compacted.
+        The time is also unknown if the written rows are those of an earlier definition.
         """
-        if table.upper <= table.since:
+        if table.upper <= table.since or table.definition < 0:
             return None
         if not has_errors:
             return table.upper

@@ -87,8 +87,10 @@ class Index(_message.Message):
     def __init__(self, key: _Optional[bytes] = ...) -> None: ...
 
 class Materialized(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("definition",)
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    definition: int
+    def __init__(self, definition: _Optional[int] = ...) -> None: ...
 
 class Tail(_message.Message):
     __slots__ = ("has_snapshot", "of", "up_to")

@@ -73,6 +73,7 @@ class _Deployment:
         for table in self._rewritten:
             self._coordinator.storage_clock.note_altered(table, self._coordinator.timeline.latest)
         self._coordinator.look()
+        self._coordinator.store.changes.wake()  # views are maintained by the published names
 
     def _has_happened(self, version: int, error: Exception) -> bool:
         """Return whether the commit has happened despite an error.
@@ -152,7 +153,21 @@ class _Deployment:
         }
         tables = (item for item in change.altered if item.kind is ObjectKind.TABLE)
         altered = {item.id: tuple(map(stored_column, item.columns)) for item in tables}
-        return Definitions(items_change(change), tuple(self._created(change)), dropped, renamed, altered)
+        created, redefined = tuple(self._created(change)), self._redefined(change)
+        return Definitions(items_change(change), created, dropped, renamed, altered, redefined)
+
+    def _redefined(self, change: Change) -> dict[GlobalId, frozenset[GlobalId]]:
+        """Return the inputs of materialized views with other definitions, or with inputs whose columns have changed."""
+        coordinator, before = self._coordinator, self._coordinator.objects
+        altered = {item.id for item in change.altered if _meaning(item) != _meaning(before.items[item.id])}
+        changed = altered.union(user.id for user in before.users(altered)).difference(change.removed)
+        views = {id_ for id_ in changed if before.items[id_].kind is ObjectKind.MATERIALIZED_VIEW}
+        if not views:
+            return {}
+        after = {**before.items, **{item.id: item for item in (*change.added, *change.altered)}}
+        objects = before.with_items([item for item in after.values() if item.id not in change.removed])
+        meanings = {id_: objects.meaning(objects.items[id_]) for id_ in views}
+        return {id_: coordinator.maintained.sources(ids_of(meaning), objects) for id_, meaning in meanings.items()}
 
     def _created(self, change: Change) -> Iterator[NewTable]:
         """Yield the tables of new items; tables that a view reads come before the view."""
@@ -168,6 +183,12 @@ class _Deployment:
             if item.is_stored:
                 name = stored_name(item.schema, item.name)
                 yield NewTable(item.id, name, tuple(map(stored_column, item.columns)), inputs, item.primary_key)
+
+
+def _meaning(item: Item) -> tuple[object, ...]:
+    """Return the properties of an item from which the rows of its readers follow."""
+    columns = [(column.name, column.type, column.modifier) for column in item.columns]
+    return columns, item.definition, item.bindings, item.read
 
 
 def _in_order(items: Sequence[Item]) -> list[Item]:

@@ -134,13 +134,22 @@ class Maintenance:
                 self._store.fence.check_now_and_then()
                 objects = self._objects()
                 if objects.version != self._maintained.desired.version:
-                    before, self._maintained.desired = self.unfit, desired_dataflows(objects)
-                    self._log_fit(before, objects)
+                    definitions = {table.id: abs(table.definition) for table in self._store.tables.all()}
+                    if self._store.sql_catalog.version() != objects.version:
+                        return False  # the publication of the newer objects wakes this thread
+                    self._desire(controller, desired_dataflows(objects, definitions), objects)
                 self._computing.capabilities.release_dropped(objects.items)
                 self._command(controller)
             self._compact(controller)
         self._seal(followed)
         return False
+
+    def _desire(self, controller: Controller, desired: DesiredDataflows, objects: Objects) -> None:
+        """Replace the desired dataflows, after outdated dataflows are dropped, which no reader may find among them."""
+        before = self.unfit
+        self._drop(controller, self._outdated(desired))
+        self._maintained.desired = desired
+        self._log_fit(before, objects)
 
     def _log_fit(self, before: Mapping[GlobalId, FlowError], objects: Objects) -> None:
         """Log the relations that no longer fit their inputs, and the relations that fit again."""
@@ -171,7 +180,6 @@ class Maintenance:
         if any(isinstance(failure, FencedError | FrontierError) for failure in controller.failures().values()):
             # After a reset of a collection, or a lost capability, all dataflows are created again.
             self._drop(controller, list(self._created))
-        self._drop(controller, self._outdated())
         missing = [identifier for identifier in desired if identifier not in self._created]
         times, held = (self._times(), self._computing.capabilities.frontiers()) if missing else ({}, {})
         # Most dataflows share their sources, so look-ups are cached, and all dataflows see the same frontiers.
@@ -186,10 +194,10 @@ class Maintenance:
                 self._created |= {dataflow.id: desired[dataflow.id] for dataflow in created if dataflow is not None}
         self._computing.attach()
 
-    def _outdated(self) -> list[GlobalId]:
+    def _outdated(self, desired: DesiredDataflows) -> list[GlobalId]:
         """Return the dataflows that are no longer desired, and those over them, which would keep the former inputs."""
-        desired = self._maintained.desired.definitions
-        outdated = {identifier for identifier, created in self._created.items() if desired.get(identifier) != created}
+        definitions = desired.definitions
+        outdated = {id_ for id_, created in self._created.items() if definitions.get(id_) != created}
         before = 0
         while len(outdated) > before:
             before = len(outdated)
@@ -214,7 +222,9 @@ class Maintenance:
             table = self._store.tables.table(identifier)
             if table is not None and table.upper < END_OF_TIME:
                 # A view of constants is written for ever, and must be read now.
-                times[identifier] = table.since if table.upper >= FOREVER else max(table.since, table.upper - 1)
+                # The rows of another definition begin at the `upper`.
+                last = table.upper if table.definition < 0 else table.upper - 1
+                times[identifier] = table.since if table.upper >= FOREVER else max(table.since, last)
         sources = {identifier: desired.sources(identifier) for identifier in times}
         before: dict[GlobalId, int] = {}
         while before != times:

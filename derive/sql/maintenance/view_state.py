@@ -46,7 +46,7 @@ class DesiredDataflows:
     """The desired dataflows of one version of the catalog.
 
     Attributes:
-        version: version of the catalog.
+        objects: the objects of this version of the catalog; None before the first.
         dataflows: for each identifier, the relation over stored collections and other dataflows, and the export; inputs
             come first.
         places: for each relation, the dataflow with its rows.
@@ -54,11 +54,31 @@ class DesiredDataflows:
         definitions: for each dataflow, its definition; the dataflow is created again when it changes.
     """
 
-    version: int
+    objects: Objects | None
     dataflows: Mapping[GlobalId, tuple[Relation, Export]]
     places: Mapping[GlobalId, GlobalId]
     unfit: Mapping[GlobalId, FlowError] = field(default_factory=dict)
     definitions: Mapping[GlobalId, Definition] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int:
+        """Return the version of the catalog; -1 before the first."""
+        return -1 if self.objects is None else self.objects.version
+
+    def are_current(self, places: Collection[GlobalId], objects: Objects) -> bool:
+        """Return whether dataflows have the definitions of other objects, too."""
+        if self.objects is None or objects.version == self.version:
+            return self.objects is not None
+        pending, seen = set(places), set[GlobalId]()
+        while pending:
+            identifier = pending.pop()
+            seen.add(identifier)
+            item = objects.items.get(identifier)
+            if item != self.objects.items.get(identifier):
+                return False
+            if item is not None:
+                pending |= item.uses - seen
+        return True
 
     def sources(self, identifier: GlobalId) -> frozenset[GlobalId]:
         """Return the stored relations from which a dataflow derives, directly or indirectly."""
@@ -74,11 +94,16 @@ class DesiredDataflows:
         )
 
 
-NOTHING = DesiredDataflows(-1, {}, {})
+NOTHING = DesiredDataflows(None, {}, {})
 
 
-def desired_dataflows(objects: Objects) -> DesiredDataflows:
-    """Return the desired dataflows, without dataflows whose inputs are missing."""
+def desired_dataflows(objects: Objects, definitions: Mapping[GlobalId, int]) -> DesiredDataflows:
+    """Return the desired dataflows, without dataflows whose inputs are missing.
+
+    Args:
+        objects: the objects.
+        definitions: numbers of the definitions of materialized views.
+    """
     plans = _Plans(objects)
     dataflows: dict[GlobalId, tuple[Relation, Export]] = {}
     places: dict[GlobalId, GlobalId] = {}
@@ -89,7 +114,8 @@ def desired_dataflows(objects: Objects) -> DesiredDataflows:
         if subject is None or not (is_view or item.kind is ObjectKind.INDEX):
             continue
         try:
-            dataflow = (plans.view(item, item.id), Materialized()) if is_view else plans.index(item, subject)
+            export = Materialized(definitions.get(item.id, 0))
+            dataflow = (plans.view(item, item.id), export) if is_view else plans.index(item, subject)
             _require_fit(objects.items.get(subject, item), dataflow[0], unfit)
         except FlowError as error:
             unfit.setdefault(subject, error)
@@ -98,7 +124,7 @@ def desired_dataflows(objects: Objects) -> DesiredDataflows:
             places.setdefault(subject, item.id)
     order = TopologicalSorter({id_: ids_of(relation) & dataflows.keys() for id_, (relation, _) in dataflows.items()})
     ordered = {id_: dataflows[id_] for id_ in order.static_order()}
-    return DesiredDataflows(objects.version, ordered, places, unfit, _definitions(objects, ordered))
+    return DesiredDataflows(objects, ordered, places, unfit, _definitions(objects, ordered))
 
 
 def _definitions(objects: Objects, dataflows: Mapping[GlobalId, tuple[Relation, Export]]) -> dict[GlobalId, Definition]:
@@ -270,8 +296,11 @@ class Maintained:
         return frontiers[0] if frontiers else None
 
     def frontiers_of(self, places: Collection[GlobalId]) -> tuple[int, int] | None:
-        """Return the readable times of dataflows, a half-open interval; None if a dataflow is not readable."""
-        if not self._computing.is_owner or not places:
+        """Return the readable times of dataflows, a half-open interval; None if a dataflow is not readable.
+
+        A dataflow whose definition has changed is not readable, because it finds values by their former names.
+        """
+        if not self._computing.is_owner or not places or not self.desired.are_current(places, self._objects()):
             return None
         latest, earliest, frontiers = 0, END_OF_TIME, self._computing.controller.frontiers
         for place in places:

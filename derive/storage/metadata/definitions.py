@@ -24,6 +24,7 @@ from derive.storage.metadata.tables import (
     make_way,
     name_of,
     read_table,
+    redefine_view,
     rename,
     take_over,
 )
@@ -102,6 +103,8 @@ class Definitions:
         dropped: identifiers of tables to drop.
         renamed: new names in Storage by identifier; tables may swap names.
         altered: new columns by identifier.
+        redefined: for each materialized view with another definition from this commit on, the identifiers of its
+            inputs.
     """
 
     items: ItemChanges | None = None
@@ -109,6 +112,7 @@ class Definitions:
     dropped: tuple[GlobalId, ...] = ()
     renamed: Mapping[GlobalId, str] = field(default_factory=dict)
     altered: Mapping[GlobalId, tuple[TableColumn, ...]] = field(default_factory=dict)
+    redefined: Mapping[GlobalId, Collection[GlobalId]] = field(default_factory=dict)
 
 
 def define(db: Transaction, definitions: Definitions, clock: int) -> None:
@@ -136,6 +140,8 @@ def define(db: Transaction, definitions: Definitions, clock: int) -> None:
         rename(db, str(name_of(db, identifier)), name)
     for identifier, columns in definitions.altered.items():
         alter(db, identifier, columns)
+    for identifier, inputs in definitions.redefined.items():
+        redefine_view(db, identifier, _names(db, inputs), clock)
     if definitions.items is not None:
         change_items(db, definitions.items)
 
@@ -159,8 +165,12 @@ def _create(db: Transaction, new: NewTable, clock: int) -> None:
         free(db, new.name)
         insert_table(db, new.name, table.columns, table.key, frontier, new.id)
     if new.inputs is not None:
-        names = [name for name in (name_of(db, identifier) for identifier in new.inputs) if name is not None]
-        begin_view(db, new.id, names, frontier)
+        begin_view(db, new.id, _names(db, new.inputs), frontier)
+
+
+def _names(db: Transaction, identifiers: Collection[GlobalId]) -> list[str]:
+    """Return the names of the collections that exist."""
+    return [name for name in (name_of(db, identifier) for identifier in identifiers) if name is not None]
 
 
 def _first_time(db: Transaction, inputs: Collection[GlobalId], clock: int) -> int:

@@ -63,7 +63,7 @@ def owner_of(db: Transaction, name: str) -> Owner:
     if name.startswith(POSITION_PREFIX):
         return Owner.INTERNAL
     row: tuple[int, int] | None = db.recall(
-        "SELECT columns IS NOT NULL, maintained = 1 AND upper < ? FROM collection WHERE name = ?", (END_OF_TIME, name)
+        "SELECT columns IS NOT NULL, maintained <> 0 AND upper < ? FROM collection WHERE name = ?", (END_OF_TIME, name)
     ).fetchone()
     is_table, is_maintained = row or (0, 0)
     if is_maintained:

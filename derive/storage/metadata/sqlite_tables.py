@@ -44,7 +44,7 @@ CREATE TABLE collection (
     upper INTEGER NOT NULL,
     id INTEGER NOT NULL DEFAULT 0,      -- permanent identifier of the collection
     columns TEXT,                       -- JSON array of [name, type, may be null]; NULL unless a table
-    maintained INTEGER NOT NULL DEFAULT 0,  -- 1: only its dataflow advances `upper`
+    maintained INTEGER NOT NULL DEFAULT 0,  -- n: only dataflows of the n-th definition write; -n: the rows are earlier
     relation INTEGER NOT NULL DEFAULT 0,    -- identifier of the history; a reset begins a new one
     named INTEGER NOT NULL DEFAULT 0    -- time of the binding of name and history; 0 if unknown
 ) WITHOUT ROWID;

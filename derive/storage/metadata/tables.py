@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from derive.errors import StorageError, ViewError
+from derive.errors import FrontierError, StorageError, ViewError
 from derive.position import Position
 from derive.protocol.collection import aside_name, is_of_sql
 from derive.protocol.specs import CollectionSpec
@@ -35,7 +35,7 @@ from derive.storage.metadata.segment import has_segments, read_segments, replace
 from derive.storage.metadata.tasks import read_task
 from derive.storage.metadata.transaction import Transaction
 from derive.storage.table_types import AppendedRow, RowUpdate, Table, TableColumn, in_order
-from derive.time import BEGINNING, END_OF_TIME
+from derive.time import BEGINNING, END_OF_TIME, FOREVER
 from derive.time.positions import Segment
 
 
@@ -142,7 +142,7 @@ def _bound(
 _REFERENCES = ("segment", "replaced", "capability", "abandoned", "writer", "discarded")
 """Tables of the database with a foreign key to the name of a collection."""
 
-_QUERY = "SELECT id, name, columns, key, since, upper FROM collection WHERE columns IS NOT NULL"
+_QUERY = "SELECT id, name, columns, key, since, upper, maintained FROM collection WHERE columns IS NOT NULL"
 
 
 def insert_table(
@@ -206,9 +206,9 @@ def read_tables(db: Transaction) -> list[Table]:
 
 
 def _table(row: Any) -> Table:
-    identifier, name, columns, key, since, upper = row
+    identifier, name, columns, key, since, upper, definition = row
     described = tuple(TableColumn(*column) for column in orjson.loads(columns))
-    return Table(identifier, name, described, tuple(orjson.loads(key)), since, upper)
+    return Table(identifier, name, described, tuple(orjson.loads(key)), since, upper, definition)
 
 
 def name_of(db: Transaction, identifier: int) -> str | None:
@@ -267,9 +267,43 @@ def begin_view(db: Transaction, identifier: int, names: Collection[str], frontie
     replace_inputs(db, view_holder(identifier), names, first)
 
 
+def redefine_view(db: Transaction, identifier: int, names: Collection[str], clock: int) -> None:
+    """Give a materialized view another definition from a timestamp on, in a write transaction.
+
+    Dataflows of earlier definitions can no longer write. The first update of the new definition begins with the
+    difference from the stored rows. A view of constants keeps its rows, because it is written for all times.
+
+    Args:
+        db: a write transaction.
+        identifier: identifier of the view.
+        names: names of the inputs.
+        clock: the timestamp.
+    """
+    is_redefined = db.execute(
+        "UPDATE collection SET maintained = -abs(maintained) - 1, upper = CASE WHEN upper < ? THEN ? ELSE upper END"
+        " WHERE id = ? AND maintained <> 0 AND upper < ? RETURNING 1",
+        (clock, clock, identifier, FOREVER),
+    ).get
+    if is_redefined:
+        replace_inputs(db, view_holder(identifier), names, clock)
+
+
+def require_definition(db: Transaction, identifier: int, definition: int) -> None:
+    """Record that the rows of a view are those of a definition from now on, in a write transaction.
+
+    Raises:
+        FrontierError: the view has a later definition.
+    """
+    if db.expect("SELECT 1 FROM collection WHERE id = ? AND maintained = ?", (identifier, definition)):
+        return
+    later = "UPDATE collection SET maintained = ? WHERE id = ? AND maintained = ? RETURNING 1"
+    if not db.execute(later, (definition, identifier, -definition)).get:
+        raise FrontierError(f"view {identifier} has another definition now", hint="The next write has its rows.")
+
+
 def has_ended_views(db: Transaction) -> bool:
     """Return whether a materialized view has the `upper` of a dropped table; DROP ends the maintenance, too."""
-    query = "SELECT 1 FROM collection WHERE columns IS NOT NULL AND maintained = 1 AND upper = ?"
+    query = "SELECT 1 FROM collection WHERE columns IS NOT NULL AND maintained <> 0 AND upper = ?"
     return db.recall(query, (END_OF_TIME,)).get is not None
 
 
@@ -279,7 +313,7 @@ def begin_ended_views(db: Transaction, frontier: int) -> None:
     Earlier releases wrote this `upper` for views of constants, which are known at all times.
     """
     db.execute(
-        "UPDATE collection SET since = ?, upper = ? WHERE columns IS NOT NULL AND maintained = 1 AND upper = ?",
+        "UPDATE collection SET since = ?, upper = ? WHERE columns IS NOT NULL AND maintained <> 0 AND upper = ?",
         (frontier, frontier, END_OF_TIME),
     )
 

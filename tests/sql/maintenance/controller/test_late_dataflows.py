@@ -103,7 +103,7 @@ def test_inputs_are_kept_until_a_replica_is_hydrated() -> None:
 
 
 def test_late_dataflows_are_reported_once() -> None:
-    controller, memory = world(Materialized())
+    controller, memory = world(Materialized(1))
     Quiet(controller, "a").is_at(9, 12)
 
     assert controller.late() == {7: 9}
