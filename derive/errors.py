@@ -69,11 +69,28 @@ class Rejection:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A value that belongs to an event, such as the document on which a lambda failed.
+
+    Attributes:
+        label: one or two words for the value, which precede it in a line of its own.
+        lead: the text before the value in a message of one line.
+        value: the value.
+    """
+
+    label: str
+    lead: str
+    value: str
+
+
 class FlowError(Exception):
     """A failure with a cause outside this project.
 
     Attributes:
-        message: the event, with the name of the affected thing.
+        message: the event, with the name of the affected thing and the facts, in one line.
+        title: the event without the facts.
+        facts: values that belong to the event.
         position: place of the cause in a file; None if the cause is in no file.
         hint: the remedy.
         rejection: the source document that caused the failure, if a repetition would fail in the same way; None
@@ -90,9 +107,12 @@ class FlowError(Exception):
         position: Position | None = None,
         hint: str | None = None,
         rejection: Rejection | None = None,
+        facts: Sequence[Fact] = (),
     ) -> None:
         super().__init__(message)
-        self.message = message
+        self.title = message
+        self.facts = tuple(facts)
+        self.message = message + "".join(fact.lead + fact.value for fact in self.facts)
         self.position = position
         self.hint = hint
         self.rejection = rejection
@@ -107,7 +127,11 @@ class FlowError(Exception):
         position = None
         if self.position:
             position = [self.position.file, self.position.line, self.position.column, self.position.length]
-        return {"kind": type(self).__name__, "message": self.message, "position": position, "hint": self.hint}
+        described = {"kind": type(self).__name__, "message": self.message, "position": position, "hint": self.hint}
+        if self.facts:
+            described["title"] = self.title
+            described["facts"] = [[fact.label, fact.lead, fact.value] for fact in self.facts]
+        return described
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> FlowError:
@@ -124,7 +148,10 @@ class FlowError(Exception):
             )
         position = Position(*value["position"]) if value.get("position") else None
         own = {name: value[name] for name in _OWN_FIELDS.get(kind, ())}
-        return kind(value["message"], position=position, hint=value.get("hint"), **own)
+        if value.get("facts"):
+            own["facts"] = [Fact(*fact) for fact in value["facts"]]
+        message = value["title"] if "facts" in own else value["message"]
+        return kind(message, position=position, hint=value.get("hint"), **own)
 
 
 def _descendants(kind: type[FlowError]) -> list[type[FlowError]]:
@@ -189,6 +216,15 @@ class ReductionError(DocumentError):
 
 class LambdaError(FlowError):
     """A lambda failed on a document, or cannot be prepared."""
+
+
+def document_fact(document: str) -> Fact:
+    """Return the document on which a lambda failed, as a fact.
+
+    Args:
+        document: the JSON of the document.
+    """
+    return Fact("document", "; the document was ", document)
 
 
 class StorageError(FlowError):
@@ -443,6 +479,16 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
         if far < limit or (far == limit and (closest is None or candidate < closest)):
             closest, limit = candidate, far
     return closest
+
+
+_NEAR = 5
+"""Number of characters of a misspelt name per difference."""
+
+
+def suggest_misspelt(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is so close to a possible name that a misspelling is likely; None for no such name."""
+    guess = suggest(name, known)
+    return guess if guess and distance(name, guess) <= max(1, len(name) // _NEAR) else None
 
 
 def _differing(left: str, right: str) -> tuple[str, str]:

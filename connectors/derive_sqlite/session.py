@@ -28,7 +28,7 @@ from connectors.derive_sqlite.console import Console, mentions_console
 from connectors.derive_sqlite.program import Program, Step, compile_program, migrations_of
 from connectors.derive_sqlite.row import FEW, PART, Gathered, Row, RowLayout
 from derive.document.pointer import JSON
-from derive.errors import Issue, LambdaError, Rejection
+from derive.errors import Issue, LambdaError, Rejection, document_fact
 from derive.lambda_sql.determinism import Chance, calls_chance
 from derive.lambda_sql.guard import (
     ENVIRONMENT,
@@ -90,10 +90,11 @@ def explain(failure: Failure, guard: Guard, watch: Watch) -> LambdaError:
     # A limit may be exceeded once only, and a statement that has ended the transaction has undone other documents.
     is_rejected = not exceeds_limit(exc, watch) and guard.db.in_transaction
     return LambdaError(
-        f"{failed}; the document was {show_document(failure.document, _SHOWN_CHARACTERS)}",
+        failed,
         position=script.locate(begin) if script else program.transform.position,
         hint=hint_of(exc, watch),
         rejection=Rejection(failure.index, failed) if is_rejected else None,
+        facts=[document_fact(show_document(failure.document, _SHOWN_CHARACTERS))],
     )
 
 

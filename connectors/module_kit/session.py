@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,7 +23,7 @@ from connectors.module_kit.published import (
 from connectors.module_kit.state import State
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON
-from derive.errors import FlowError, Issue, LambdaError, LostError, Rejection
+from derive.errors import Fact, FlowError, Issue, LambdaError, LostError, Rejection, document_fact
 from derive.position import Position, Script
 from derive.protocol.derive import Log, PublishedColumns, PublishedDocuments, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
@@ -335,10 +335,10 @@ class ModuleSession(ABC):
             text = process.ask(question, seconds)
         except Late:
             position = self._position_of_hang(process) or self._module.position
-            raise self._late(self._what, "", position, seconds) from None
+            raise self._late(self._what, (), position, seconds) from None
         except Foreign as exc:
             process.end()
-            raise self._wrote(self._what, "", self._module.position, exc) from None
+            raise self._wrote(self._what, (), self._module.position, exc) from None
         if not text and may_be_gone:
             return {}
         reply = self._parse(process, text)
@@ -388,12 +388,12 @@ class ModuleSession(ABC):
             return process.receive(self._seconds)
         except Late:
             at = self._position_of_hang(process)
-            name, document, position = self._somewhere(batch, index)
-            raise self._late(name, document, at or position, self._seconds) from None
+            name, facts, position = self._somewhere(batch, index)
+            raise self._late(name, facts, at or position, self._seconds) from None
         except Foreign as exc:
             process.end()
-            name, document, position = self._somewhere(batch, index)
-            raise self._wrote(name, document, position, exc) from None
+            name, facts, position = self._somewhere(batch, index)
+            raise self._wrote(name, facts, position, exc) from None
 
     def _error(self, process: ModuleProcess, text: bytes, reply: dict[str, Any]) -> dict[str, Any]:
         error = reply.get("error")
@@ -424,32 +424,33 @@ class ModuleSession(ABC):
 
     def _gone_in(self, process: ModuleProcess, batch: ReadBatch, index: int, text: bytes) -> FlowError:
         """Return the error of a process that ended, or answered in another form, in a batch."""
-        _, document, position = self._somewhere(batch, index)
-        return self._gone(process, text, document, position)
+        _, facts, position = self._somewhere(batch, index)
+        return self._gone(process, text, facts, position)
 
     def _gone(
-        self, process: ModuleProcess, text: bytes, document: str = "", position: Position | None = None
+        self, process: ModuleProcess, text: bytes, facts: Sequence[Fact] = (), position: Position | None = None
     ) -> FlowError:
         position = position or self._module.position
         has_closed = not text and process.lives_on()
         status, said = process.end()
         if has_closed or (status == _CLOSED_STATUS and not text):
             return LambdaError(
-                f"{self._what} closed the pipes of the runtime, so its process was stopped{document}",
+                f"{self._what} closed the pipes of the runtime, so its process was stopped",
                 position=position,
+                facts=facts,
             )
         if status in _KILLED and not text:
             return LostError(
                 f"the {self.language.runtime} process of '{self._spec.name}' was killed (signal {-status})",
                 hint="flowctl retries; if the system ran out of memory, free some",
             )
-        what = f"ended with status {status}{document}{': ' if said else ''}{self._authored(said)}"
+        what = f"ended with status {status}{': ' if said else ''}{self._authored(said)}"
         if text:
             shown = f": {text[:100]!r}" if self._spec.collection.redaction is None else ""
-            what = f"sent an unexpected answer{shown}{document}"
+            what = f"sent an unexpected answer{shown}"
         elif "out of memory" in said:
-            what = f"exceeded its heap limit of {self._spec.limits.heap_megabytes} MB{document}"
-        return LambdaError(f"{self._what} {what}", position=self._position_in(said) or position)
+            what = f"exceeded its heap limit of {self._spec.limits.heap_megabytes} MB"
+        return LambdaError(f"{self._what} {what}", position=self._position_in(said) or position, facts=facts)
 
     def _refused(self, error: dict[str, str], what: str, position: Position) -> LambdaError:
         return LambdaError(
@@ -459,45 +460,46 @@ class ModuleSession(ABC):
         )
 
     def _failed(self, batch: ReadBatch, index: int, reason: str, stack: str) -> LambdaError:
-        name, method, document = self._at(batch, index)
+        name, method, facts = self._at(batch, index)
         message = f"{name} of '{self._spec.name}' failed: {self._authored(reason)[:2_000]}"
         return LambdaError(
-            message + document,
+            message,
             position=self._position_in(stack) or self._member_position(method),
             hint=self._hint_of(reason),
             rejection=Rejection(index, message),
+            facts=facts,
         )
 
-    def _at(self, batch: ReadBatch, index: int) -> tuple[str, str, str]:
-        """Return the transform and the method that ran for a document of a batch, and a description of the document."""
+    def _at(self, batch: ReadBatch, index: int) -> tuple[str, str, list[Fact]]:
+        """Return the transform and the method that ran for a document of a batch, and the document."""
         which = batch.transforms[index]
         if which == len(self._spec.transforms):
-            return "flush()", "flush", ""
+            return "flush()", "flush", []
         transform = self._spec.transforms[which]
         return (
             f"transform '{transform.name}'",
             self._method_of(transform.name),
-            f"; the document was {_short(batch.documents[index])}",
+            [document_fact(_short(batch.documents[index]))],
         )
 
-    def _somewhere(self, batch: ReadBatch, index: int) -> tuple[str, str, Position]:
+    def _somewhere(self, batch: ReadBatch, index: int) -> tuple[str, list[Fact], Position]:
         """Return the transforms of the documents of a frame from `index` on; one of these transforms has failed."""
         end = next((end for end in self._ends if end > index), len(batch.documents))
-        name, method, document = self._at(batch, index)
+        name, method, facts = self._at(batch, index)
         position = self._member_position(method)
         if any(transform != batch.transforms[index] for transform in batch.transforms[index:end]):
             name, position = f"the {self.language.name} module", self._module.position
         others = end - index - 1
-        if document and others:
-            document += f", or {'the one' if others == 1 else f'one of the {others}'} after it"
-        return f"{name} of '{self._spec.name}'", document, position
+        if facts and others:
+            after = f", or {'the one' if others == 1 else f'one of the {others}'} after it"
+            facts = [document_fact(fact.value + after) for fact in facts]
+        return f"{name} of '{self._spec.name}'", facts, position
 
-    def _wrote(self, what: str, document: str, position: Position, foreign: Foreign) -> LambdaError:
+    def _wrote(self, what: str, facts: Sequence[Fact], position: Position, foreign: Foreign) -> LambdaError:
         return LambdaError(
-            f"{what} wrote to standard output, which is reserved for the runtime, so its process was stopped;"
-            " the output was"
-            f" {foreign.args[0]!r}{document}",
+            f"{what} wrote to standard output, which is reserved for the runtime, so its process was stopped",
             position=position,
+            facts=[Fact("output", "; the output was ", repr(foreign.args[0])), *facts],
             hint=self.language.log_hint,
         )
 
@@ -505,10 +507,11 @@ class ModuleSession(ABC):
         """End a process that does not answer, and return the author's position at which it hung, if known."""
         return self._position_in(process.end(explain=True)[1])
 
-    def _late(self, what: str, document: str, position: Position, seconds: float) -> LambdaError:
+    def _late(self, what: str, facts: Sequence[Fact], position: Position, seconds: float) -> LambdaError:
         return LambdaError(
-            f"{what} gave no answer within {seconds:g} s, so its process was stopped{document}",
+            f"{what} gave no answer within {seconds:g} s, so its process was stopped",
             position=position,
+            facts=facts,
             hint=f"to raise the limit: {self.language.timeout_option} SECONDS",
         )
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
 
-    from derive.errors import Issue
+    from derive.errors import Fact, Issue
 
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
@@ -204,7 +204,7 @@ def render_error(error: FlowError, width: int | None = None) -> str:
     if isinstance(error, SqlError):
         lines = _render(f"error[{error.sqlstate}]", error.message, error.position, error.hint, width)
         return "\n".join([lines, *_noted(error.detail, width)]) if error.detail else lines
-    return _render("error", error.message, error.position, error.hint, width)
+    return _render("error", error.title, error.position, error.hint, width, error.facts)
 
 
 def describe_error(error: FlowError) -> list[dict[str, Any]]:
@@ -230,8 +230,15 @@ def _describe(message: str, position: Position | None, hint: str | None) -> dict
     }
 
 
-def _render(label: str, message: str, position: Position | None, hint: str | None, width: int | None) -> str:
-    lines, note = [f"{label}: {message}"], hint
+def _render(
+    label: str,
+    message: str,
+    position: Position | None,
+    hint: str | None,
+    width: int | None,
+    facts: Sequence[Fact] = (),
+) -> str:
+    lines, note = [f"{label}: {message}", *(f"  {fact.label}: {fact.value}" for fact in facts)], hint
     if position is not None:
         lines.append(f"  --> {position}")
         line = _source_line(position)

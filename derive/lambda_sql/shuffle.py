@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 
 from derive.document.pointer import JSON
-from derive.errors import Issue, LambdaError
+from derive.errors import Issue, LambdaError, document_fact
 from derive.lambda_sql.determinism import PER_DOCUMENT, Chance, calls_chance
 from derive.lambda_sql.guard import FAILURES, Guard, Watch, hint_of, reason_of, show_document
 from derive.lambda_sql.parameter import Binding, named_fields, with_field_hint
@@ -117,7 +117,7 @@ class ComputedShuffle:
     def _failed(self, document: Document, reason: str, hint: str | None = None) -> LambdaError:
         what = f"the shuffle of transform '{self._transform.name}'"
         shown = show_document(document, _SHOWN_CHARACTERS)
-        return LambdaError(f"{what} {reason}; the document was {shown}", position=self._position, hint=hint)
+        return LambdaError(f"{what} {reason}", position=self._position, hint=hint, facts=[document_fact(shown)])
 
 
 def _open(*, has_clock: bool) -> Guard:

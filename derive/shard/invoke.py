@@ -31,7 +31,7 @@ from derive.document.exact import dump_exact, parse_exact
 from derive.document.key import compile_keys, key_errors, show_key, unpack
 from derive.document.key_columns import KeyColumns
 from derive.document.pointer import JSON
-from derive.errors import DocumentError, FlowError, Rejection, SchemaViolation
+from derive.errors import DocumentError, Fact, FlowError, Rejection, SchemaViolation
 from derive.position import Position
 from derive.protocol.collection import is_of_sql, owner_of_version, quarantine_spec
 from derive.protocol.derive import (
@@ -484,11 +484,11 @@ class Invoker:
             raise self._unkeyed(batch, causes[index], results[index], exc) from exc
 
     def _unkeyed(self, batch: ReadBatch, cause: int, document: Document, exc: DocumentError) -> DocumentError:
-        position, name, reason = self._publisher(batch, cause)
-        message = (
-            f"{name} of '{self._spec.name}' published a document without a key: {exc.message}{self._shown(document)}"
-        )
-        return DocumentError(message + reason, position=position, rejection=Rejection(int(cause), message))
+        position, name, source = self._publisher(batch, cause)
+        message = f"{name} of '{self._spec.name}' published a document without a key: {exc.message}"
+        facts = self._shown(document)
+        rejection = Rejection(int(cause), FlowError(message, facts=facts).message)
+        return DocumentError(message, position=position, rejection=rejection, facts=[*facts, *source])
 
     def _in_order(self, transforms: Sequence[int], causes: list[int], results: list[Document]) -> list[Document]:
         """Return published documents in order; documents of the end of a tick are sorted by their JSON text.
@@ -537,33 +537,37 @@ class Invoker:
                 key = show_key(self._keys([document])[0]) if self._redactor is None else ""
                 positions = self._spec.collection.write_positions
                 violation = self._output.violation(document, key=key, positions=positions)
-                written = f", which is at {violation.position}" if violation.position else ""
-                position, name, reason = self._publisher(batch, cause)
-                message = f"{name} of '{self._spec.name}' published an invalid document: {violation.message}"
+                position, name, source = self._publisher(batch, cause)
+                message = f"{name} of '{self._spec.name}' published an invalid document"
+                reason, shown = Fact("reason", ": ", violation.message), self._shown(document)
+                written = [Fact("schema", ", which is at ", str(violation.position))] if violation.position else []
                 raise SchemaViolation(
-                    f"{message}{written}{self._shown(document)}{reason}",
+                    message,
                     position=position,
                     hint=violation.hint,
-                    rejection=Rejection(int(cause), message + self._shown(document)),
+                    rejection=Rejection(int(cause), FlowError(message, facts=[reason, *shown]).message),
+                    facts=[reason, *written, *shown, *source],
                 )
 
-    def _shown(self, document: Document) -> str:
+    def _shown(self, document: Document) -> list[Fact]:
         """Return a published document for a message.
 
-        With redaction the text is empty, because a value that must be redacted may be at a wrong location.
+        With redaction there is no fact, because a value that must be redacted may be at a wrong location.
         """
-        return f"; it is {dump_exact(document).decode()[:500]}" if self._redactor is None else ""
+        if self._redactor is not None:
+            return []
+        return [Fact("published", "; it is ", dump_exact(document).decode()[:500])]
 
-    def _publisher(self, batch: ReadBatch, cause: int) -> tuple[Position, str, str]:
+    def _publisher(self, batch: ReadBatch, cause: int) -> tuple[Position, str, list[Fact]]:
         """Return the position and name of the publisher of a batch's document, and the reason of the publication."""
         index = batch.transforms[cause]
         if index == self._flush:
             code = find_runtime(self._spec.connector).shared_code(self._spec)
-            return code.position if code else self._spec.collection.position, "flush()", ""
+            return code.position if code else self._spec.collection.position, "flush()", []
         transform = self._spec.transforms[index]
-        reason = f", published for {dump_exact(batch.documents[cause]).decode()[:500]}"
+        source = Fact("document", ", published for ", dump_exact(batch.documents[cause]).decode()[:500])
         position = transform.script.position if transform.script else transform.position
-        return position, f"transform '{transform.name}'", reason
+        return position, f"transform '{transform.name}'", [source]
 
 
 def _in_context(violation: SchemaViolation, context: str) -> SchemaViolation:

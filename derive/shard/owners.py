@@ -20,7 +20,7 @@ import pyarrow as pa
 from derive.document.exact import dump_exact
 from derive.document.key import compile_keys, key_errors, pack
 from derive.document.key_columns import pack_components
-from derive.errors import DocumentError
+from derive.errors import DocumentError, Fact
 from derive.lambda_sql.shuffle import ComputedShuffle
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec, Document, TransformSpec
@@ -207,9 +207,9 @@ def _unkeyed(spec: DerivationSpec, transform: TransformSpec, documents: Sequence
     pack_all = compile_keys(transform.shuffle.key, transform.shuffle.key_defaults)
     index, exc = next(key_errors(pack_all, documents))
     return DocumentError(
-        f"transform '{transform.name}' of '{spec.name}' cannot shuffle a document: {exc.message};"
-        f" it is {dump_exact(documents[index]).decode()[:500]}",
+        f"transform '{transform.name}' of '{spec.name}' cannot shuffle a document: {exc.message}",
         position=transform.position,
+        facts=[Fact("document", "; it is ", dump_exact(documents[index]).decode()[:500])],
     )
 
 

@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import os
+import pickle
 import pty
 import re
 import sys
@@ -45,7 +46,7 @@ from derive.cli.console import (
     visible,
     visible_line,
 )
-from derive.errors import CatalogError, FlowError, Issue, SqlError
+from derive.errors import CatalogError, Fact, FlowError, Issue, LambdaError, SqlError, document_fact
 from derive.position import Position
 from derive.storage.capability.table import Capability
 
@@ -399,6 +400,17 @@ def test_excerpt_without_its_line_shows_the_hint_alone(flow_yaml: Path, position
     error = FlowError("odd", position=position, hint="look again")
 
     assert render_error(error) == f"error: odd\n  --> {position}\n  = look again"
+
+
+def test_facts_have_lines_of_their_own_and_are_part_of_the_message(flow_yaml: Path) -> None:
+    facts = [document_fact('{"id":1}'), Fact("output", ", with the output ", "odd")]
+    error = LambdaError("lambda failed", position=Position("flow.yaml", 1, 1, 1), hint="look again", facts=facts)
+
+    for one in (error, FlowError.from_json(error.to_json()), pickle.loads(pickle.dumps(error))):
+        assert one.message == 'lambda failed; the document was {"id":1}, with the output odd'
+        assert render_error(one) == (
+            'error: lambda failed\n  document: {"id":1}\n  output: odd\n  --> flow.yaml:1:1\n1 | a:\n  | ^ look again'
+        )
 
 
 def test_excerpt_aligns_wide_and_combining_characters() -> None:

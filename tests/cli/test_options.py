@@ -113,7 +113,7 @@ def test_deno_timeout_option_limits_a_hanging_module(tmp_path: Path, monkeypatch
 
     assert hung.exit_code == 1
     assert "transform 'fromIn' of 'o/out' gave no answer within 1 s, so its process was stopped" in hung.output
-    assert 'the document was {"id":1' in hung.output
+    assert 'document: {"id":1' in hung.output
     assert "out.ts:3:5" in hung.output
 
 
@@ -129,7 +129,7 @@ def test_sqlite_timeout_option_limits_endless_sql(tmp_path: Path, monkeypatch: p
 
     assert endless.exit_code == 1
     assert "the lambda of transform 'fromIn' failed: it took longer than 0.1 s" in endless.output
-    assert 'the document was {"id":1' in endless.output
+    assert 'document: {"id":1' in endless.output
     assert "to raise the limit: --sqlite-timeout SECONDS" in endless.output
 
 

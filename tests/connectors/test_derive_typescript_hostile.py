@@ -55,7 +55,7 @@ GARBAGE = [
     (
         "Array.prototype[Symbol.iterator] = () => { throw 'broken'; };",
         "",
-        'ended with status 1; the document was {"id":1}: error: Uncaught "broken"',
+        'ended with status 1: error: Uncaught "broken"',
     ),
 ]
 
