@@ -27,7 +27,7 @@ import apsw
 from connectors.derive_sqlite.console import Console
 from connectors.derive_sqlite.program import SCHEMA, Program, Step, compile_program, migrations_of, place_of
 from connectors.derive_sqlite.session import apply_migrations
-from derive.errors import Issue, LambdaError, distance, suggest
+from derive.errors import Issue, LambdaError, suggest, suggest_misspelt
 from derive.lambda_sql.determinism import Chance
 from derive.lambda_sql.guard import Guard, Watch
 from derive.lambda_sql.parameter import find_projection
@@ -79,8 +79,6 @@ def _problem(statement: Statement, written: dict[str, str]) -> str | None:
 
 
 _SHOWN = 12
-_NEAR = 5
-"""Number of characters of a name per allowed difference."""
 
 
 def check_columns(spec: DerivationSpec, program: Program) -> Iterator[Issue]:
@@ -116,7 +114,7 @@ def _check_column(
             message = f"{program.what} publishes '{name}', which the schema of '{collection}' does not allow"
             yield Issue("E529", message, place_of(script, statement, column), _hint(name, shape))
         elif exists == "implicit" and name not in shape.properties:
-            near = _near(name, set(shape.properties) - set(published.values()))
+            near = suggest_misspelt(name, set(shape.properties) - set(published.values()))
             if near:
                 message = f"{program.what} publishes '{name}', which the schema of '{collection}' does not mention"
                 yield Issue("N529", message, place_of(script, statement, column), f"did you mean '{near}'?")
@@ -133,12 +131,6 @@ def _hint(name: str, shape: Shape) -> str:
     guess = suggest(name, known)
     more = ", …" if len(known) > _SHOWN else ""
     return f"did you mean '{guess}'?" if guess else f"known: {', '.join(known[:_SHOWN])}{more}"
-
-
-def _near(name: str, known: set[str]) -> str | None:
-    """Return the known name that is so close that a misspelling is likely; None if no name is so close."""
-    guess = suggest(name, known)
-    return guess if guess and distance(name, guess) <= max(1, len(name) // _NEAR) else None
 
 
 _HINT = "compare a column that holds the shuffle key with the shuffle key of the document"

@@ -122,7 +122,7 @@ class _Builder:
         self._groups: dict[str, tuple[str, ...]] = {}
         self._schemas = SchemaExaminer(loader.resources, self._report, loader.notes)
         self._transforms = TransformBuilder(self._shapes, self._report)
-        self._steps = StepBuilder(loader.resources, self._report)
+        self._steps = StepBuilder(self._shapes, loader.resources, self._report, loader.notes)
         self._materializations = MaterializationBuilder(loader.resources, self._report, loader.notes)
         self.test_issues: frozenset[Issue] = frozenset()
 

@@ -101,6 +101,19 @@ def test_unloadable_file_suppresses_errors_of_missing_names(tmp_path: Path) -> N
     assert [each.code for each in issues(tmp_path, text)] == ["E003"]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "codes"),
+    [("collections:", "colections:", ["E011"]), ("captures:", "capture:", ["E201", "E011"])],
+)
+def test_misspelt_section_hides_only_references_to_its_names(
+    old: str, new: str, codes: list[str], tmp_path: Path
+) -> None:
+    text = BASE.replace("a/source, partitions", "not/here, partitions") + "captures: {}\n"
+    text += "tests: {t: [verify: {collection: a/sums, documents: []}]}\n"
+
+    assert [issue.code for issue in issues(tmp_path, text.replace(old, new))] == codes
+
+
 def test_invalid_schemas_are_reported_before_redaction(tmp_path: Path) -> None:
     wrong = "required: null, properties: {ssn: {redact: {strategy: block}}, id: {type: integer}, who"
 

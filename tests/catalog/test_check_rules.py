@@ -269,6 +269,41 @@ def test_ingested_documents_are_checked_by_both_schemas(tmp_path: Path, monkeypa
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("{id: 1, who: x, other: y}", []),
+        ("{id: 1, woh: x}", [(27, "'woh', which the schema of 'a/source' does not mention", "did you mean 'who'?")]),
+        ("{id: 1, who: x, whom: y}", []),  # both may be meant
+        (
+            "{id: 1, deep: {y: 1, x: 2}, list: [{idd: 1}], shut: {sum: 1}}",
+            [
+                (55, "'idd', which the schema of 'a/source' does not mention", "did you mean 'ide'?"),
+                (72, "'sum', which the schema of 'a/source' refuses", "did you mean 'sums'?"),
+            ],
+        ),
+        ("{id: 1, shut: {odd: 1}}", [(34, "'odd', which the schema of 'a/source' refuses", None)]),
+    ],
+)
+def test_misspelt_properties_of_expected_documents_are_reported(
+    document: str, expected: list[tuple[int, str, str | None]], tmp_path: Path
+) -> None:
+    more = [
+        "who: {type: string}",
+        "list: {type: array, items: {type: object, properties: {ide: {type: integer}}}}",
+        "shut: {type: object, properties: {sums: {type: integer}}, additionalProperties: false}",
+    ]
+    text = BASE.replace("who: {type: string}", "\n        ".join(more), 1)
+    text += f"  t/more:\n  - verify:\n      collection: a/source\n      documents: [{document}, {document}]\n"
+
+    built = build(write_catalog(tmp_path, text))
+
+    assert built.issues == ()
+    assert [
+        (note.position.column, note.message.removeprefix("the test expects "), note.hint) for note in built.notes
+    ] == expected
+
+
 def test_recursive_and_conditional_schemas_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     node = "{type: object, properties: {id: {type: integer}, next: {$ref: '#'}, list: {type: array, items: {type: string, default: 1}}}, patternProperties: {'^x': {default: 2, type: string}}}"

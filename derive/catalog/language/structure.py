@@ -147,6 +147,8 @@ _PLAIN = re.compile(r"(/[\w.-]+)+")
 _LEFT_TO_BUILDING = ("pattern", "minItems", "propertyNames")
 _BUILT = ("collections", "materializations", "tests")
 _ENTITIES = ("collections", "tests", "captures", "materializations")
+_LEAVES = ("tests", "captures", "materializations")
+"""Sections to which no other section refers."""
 _DEPTHS = {
     ("collections", "key"): 3,
     ("collections", "projections"): 3,
@@ -220,6 +222,8 @@ class _Checker:
             message = f"{_noun(at.path, part, schema)} has no property '{name}'"
             self.issues.append(Issue("E011", message, at[name].key_position, hint))
             self._guesses.setdefault(at.path, set()).add(guess)
+            if not at.path and guess not in _LEAVES:
+                self.bad.add((name,))  # it may define the collections to which the other sections refer
         if not schema.get("patternProperties"):
             self.bad.add(_unit(at.path))
 

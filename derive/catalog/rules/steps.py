@@ -20,10 +20,11 @@ from derive.catalog.rules.transforms import build_selector
 from derive.document.clock import format_rfc3339, parse_duration, parse_rfc3339
 from derive.document.key import compile_key
 from derive.document.pointer import MISSING, compile_pointer
-from derive.errors import CatalogError, DocumentError
+from derive.errors import CatalogError, DocumentError, Issue, suggest, suggest_misspelt
 from derive.position import resolve
 from derive.protocol.specs import AdvanceStep, CollectionSpec, IngestStep, StepTime, VerifyStep, show_offset
 from derive.schema.redaction import Redactor
+from derive.schema.shape import Shape, locate
 from derive.schema.validator import compile_validator
 
 BEGIN = 1_704_067_200_000_000
@@ -135,17 +136,41 @@ def _parse(text: str, begin: int) -> int | None:
         return None
 
 
+def _unmentioned(at: Located, shape: Shape, collection: str) -> Iterator[Issue]:
+    """Yield a note for each property of an expected document that the schema refuses, or that is probably misspelt."""
+    if isinstance(at.value, dict):
+        for name in at.value:
+            member, exists = locate(shape, (name,))
+            known = {known for known, one in shape.properties.items() if one.types and known not in at.value}
+            near = suggest_misspelt(name, known)
+            if exists == "cannot" or (exists == "implicit" and near):
+                fault = "refuses" if exists == "cannot" else "does not mention"
+                message = f"the test expects '{name}', which the schema of '{collection}' {fault}"
+                guess = near or suggest(name, known)
+                hint = f"did you mean '{guess}'?" if guess else None
+                yield Issue("N609", message, at[name].key_position, hint)
+            else:
+                yield from _unmentioned(at[name], member, collection)
+    elif isinstance(at.value, list):
+        for index, item in enumerate(at.elements()):
+            yield from _unmentioned(item, locate(shape, (str(index),))[0], collection)
+
+
 class StepBuilder:
     """Builds the steps of tests.
 
     Args:
+        shapes: the shape of each collection's documents, which may still be filled.
         resources: loader with the files of documents.
         report: report for issues.
+        notes: list for remarks.
     """
 
-    def __init__(self, resources: Resources, report: Report) -> None:
+    def __init__(self, shapes: Mapping[str, Shape], resources: Resources, report: Report, notes: list[Issue]) -> None:
+        self._shapes = shapes
         self._resources = resources
         self._report = report
+        self._notes = notes
 
     def build(self, definition: StepDef, collection: CollectionSpec, time: StepTime | None) -> IngestStep | VerifyStep:
         """Return the step, with its collection and time."""
@@ -154,6 +179,12 @@ class StepBuilder:
             self._check_documents(definition, collection)
             return IngestStep(collection.name, definition.documents, position, time)
         self._check_order(definition, collection)
+        shape = self._shapes[collection.name]
+        notes: dict[str, Issue] = {}  # the first of each property
+        for at in self._documents(definition):
+            for note in _unmentioned(at, shape, collection.name):
+                notes.setdefault(note.message, note)
+        self._notes += notes.values()
         selector = build_selector(definition.source.partitions, collection, self._report)
         return VerifyStep(collection.name, selector, definition.documents, position, time)
 
