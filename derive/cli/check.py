@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import catalog_options, data_folder, open_store, output_option
+from derive.cli.options import catalog_options, data_folder, open_store, output_option, stored_folder
 from derive.plural import counted
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     from derive.errors import CatalogError
 
     built = check_catalog(source)
-    with _stored(data_folder(source, data)) as store:
+    with _stored(source, data) as store:
         if built.spec.materializations:
             from derive.engine.unique_keys import duplicate_issues
             from derive.materialize.connector import Connectors
@@ -77,22 +77,28 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
 
 
 @contextmanager
-def _stored(folder: Path) -> Iterator[Maintainable | None]:
+def _stored(source: Path, data: Path | None) -> Iterator[Maintainable | None]:
     """Yield the data folder of the catalog, open for reading; None if there is none, or it cannot be read."""
-    if not folder.exists():
+    if data is None and not data_folder(source, None).exists():
         yield None  # without the imports below, which take as long as a small catalog
         return
     from derive.cli.console import note
-    from derive.errors import StorageError
+    from derive.errors import StorageError, UsageError
     from derive.storage.metadata.opening import is_data_folder
 
     with ExitStack() as stack:
         store = None
-        if is_data_folder(folder):
-            try:
+        try:
+            folder = stored_folder(source, data)
+        except UsageError as error:
+            note(f"the catalog was not checked against a data folder: {error}")
+            yield None
+            return
+        try:
+            if is_data_folder(folder):
                 store = stack.enter_context(closing(open_store(folder, reading=True)))
-            except StorageError as error:
-                note(f"the catalog was not checked against the data folder, which could not be read: {error}")
+        except StorageError as error:
+            note(f"the catalog was not checked against the data folder, which could not be read: {error}")
         yield store
 
 

@@ -24,6 +24,7 @@ from derive.cli.inputs import (
 )
 from derive.cli.options import (
     catalog_options,
+    created_folder,
     data_folder,
     open_store,
     optional_catalog,
@@ -124,12 +125,13 @@ def command(
         _require_growing(clock, load_id, is_dry=dry_run, is_following=follow)
         form_of = line_formats(files, form, delimiter, most_mib << 20)
         require_followable(files, form_of, until_idle=until_idle)
-        with closing(open_store(data_folder(source, data))) as store:
+        with closing(open_store(created_folder(source, data))) as store:
             follow_files(store, spec, files, form_of, until_idle=until_idle, output=output)
         return
     inputs = [(name, format_of(name, form, delimiter)) for name in listed_files(files)]
     _require(clock, load_id, inputs, is_dry=dry_run)
-    with closing(open_store(data_folder(source, data), reading=dry_run)) as store:
+    folder = data_folder(source, data) if dry_run else created_folder(source, data)
+    with closing(open_store(folder, reading=dry_run)) as store:
         if dry_run:
             _check(store, spec, inputs, clock, most_mib << 20, output)
         else:

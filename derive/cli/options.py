@@ -260,6 +260,17 @@ def optional_catalog(source: Path, data: Path | None) -> CatalogSpec | None:
     return load_without_tests(source) if source.exists() or data is None else None
 
 
+def created_folder(source: Path, data: Path | None) -> Path:
+    """Return the data folder, for a command that creates a missing folder; note that a folder that is named is new."""
+    folder = data_folder(source, data)
+    if data is not None and not folder.exists():
+        from derive.cli.console import note
+
+        meant = _meant(folder, data_folder(source, None))
+        note(f"{folder} becomes a new data folder{f'; did you mean {meant}?' if meant else ''}")
+    return folder
+
+
 def stored_folder(source: Path, data: Path | None) -> Path:
     """Return the data folder, for a command that creates no folder; without `--data`, the folder may be missing.
 

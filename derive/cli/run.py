@@ -16,7 +16,7 @@ import click
 from derive.cli.monitoring import monitoring_options, traces_option
 from derive.cli.options import (
     catalog_options,
-    data_folder,
+    created_folder,
     limit_options,
     limited_catalog,
     local_option,
@@ -171,7 +171,7 @@ def command(
     _refuse(auto_split, shadow=shadow, hold=hold, watch=watch, until_idle=until_idle, has_tasks=bool(tasks))
     load = partial(_load, source, lambda_limits, tasks or None)
     catalog = load(resources := Resources())
-    settings, folder = _settings(conf, master), data_folder(source, data)
+    settings, folder = _settings(conf, master), created_folder(source, data)
     with Progress() as progress, ExitStack() as stack:
         reporter = _Reporter(progress, goes_on=not until_idle)
         observed = stack.enter_context(monitoring.observed(reporter, has_traces=traces))

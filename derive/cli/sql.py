@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -19,11 +20,12 @@ import click
 from derive.cli.console import visible_line
 from derive.cli.options import (
     catalog_options,
-    data_folder,
+    created_folder,
     optional_catalog,
     quiet_option,
     segments_option,
     settle_metadata,
+    stored_folder,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +35,11 @@ if TYPE_CHECKING:
     from derive.sql.results import CopyOut, Result, ResultColumn
     from derive.sql.session import SqlSession
 
+
+_WRITING = re.compile(
+    r"\b(?:alter|comment|copy|create|delete|drop|grant|insert|into|merge|revoke|truncate|update)\b", re.IGNORECASE
+)
+"""Words of statements that write; scripts without them create no data folder."""
 
 _SHOWN_SECONDS = 0.5
 """Interval between two looks at the time while a statement runs."""
@@ -145,7 +152,8 @@ async def _run(
     from derive.sql.client import opened_session
 
     catalog = optional_catalog(source, data)
-    folder = settle_metadata(data_folder(source, data), creates=True)
+    is_writing = any(_WRITING.search(text) for _, text in scripts)
+    folder = settle_metadata((created_folder if is_writing else stored_folder)(source, data), creates=True)
     with Progress("statement") as progress:
         async with opened_session(folder, catalog, most_bytes) as session:
             for name, text in scripts:

@@ -15,7 +15,7 @@ from derive.cli.console import visible
 from derive.cli.monitoring import monitoring_options, shown
 from derive.cli.options import (
     catalog_options,
-    data_folder,
+    created_folder,
     optional_catalog,
     quiet_option,
     segments_option,
@@ -164,7 +164,7 @@ def command(
     host, port = address_of(listen, "127.0.0.1:6875")
     passwords, tls = _clients(password_file, tls_certificate, tls_key)
     kept = _duration(retention)
-    folder = settle_metadata(data_folder(source, data), creates=True)
+    folder = settle_metadata(created_folder(source, data), creates=True)
     files = _files(folders, [folder, password_file, tls_certificate, tls_key, *security.values()], passwords)
     instances = _instances(folder, replicas, addresses, **security)
     with monitoring.served() as monitor, _started(folder, instances) as ownership, pages_beside(pages, source, folder):

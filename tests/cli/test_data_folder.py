@@ -67,7 +67,14 @@ def entries(folder: Path) -> list[str]:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "arguments",
-    [*READING, ["reset", "--task", "d/copies"], ["split", "--task", "d/copies"], ["compact"], ["compact", "--dry-run"]],
+    [
+        *READING,
+        ["sql", "-c", "SELECT 1"],
+        ["reset", "--task", "d/copies"],
+        ["split", "--task", "d/copies"],
+        ["compact"],
+        ["compact", "--dry-run"],
+    ],
 )
 def test_a_mistyped_data_folder_is_an_error_and_is_not_created(folder: Path, arguments: list[str]) -> None:
     stored(folder).store.close()
@@ -79,6 +86,24 @@ def test_a_mistyped_data_folder_is_an_error_and_is_not_created(folder: Path, arg
     assert f"{folder}/dta does not exist" in err
     assert f"did you mean {folder}/data?" in err
     assert entries(folder) == before
+
+
+def test_a_command_that_writes_notes_a_new_data_folder_of_a_mistyped_name(folder: Path) -> None:
+    stored(folder).store.close()
+    create = ["sql", "-c", "CREATE TABLE t (a integer)", "--data"]
+
+    assert flowctl(folder, *create, "data") == (0, "", "CREATE TABLE\n")
+    assert flowctl(folder, *create, "dta") == (
+        0,
+        "",
+        f"{folder}/dta becomes a new data folder; did you mean {folder}/data?\nCREATE TABLE\n",
+    )
+
+
+def test_check_notes_a_mistyped_data_folder_and_creates_none(folder: Path) -> None:
+    status, _, err = flowctl(folder, "check", "--data", "dta")
+
+    assert (status, f"{folder}/dta does not exist" in err, entries(folder)) == (0, True, ["flow.yaml"])
 
 
 def test_folder_with_other_files_is_refused_as_data_folder(folder: Path) -> None:

@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def sql(folder: Path, *arguments: str, text: str = "") -> tuple[int, str, str]:
+    (folder / "data").mkdir(exist_ok=True)
     return flowctl(folder, "sql", "--data", str(folder / "data"), *arguments, text=text)
 
 
