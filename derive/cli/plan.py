@@ -75,6 +75,8 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...], output: str
       flowctl plan --exit-code && flowctl run
     """
     from derive.catalog import load_without_tests
+    from derive.catalog.build import require_sound
+    from derive.cli.console import print_warning
     from derive.document.exact import dump_exact
     from derive.planning.plan import plan_tasks
     from derive.storage.metadata.opening import is_data_folder
@@ -86,6 +88,8 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...], output: str
         if is_data_folder(folder):
             store = stack.enter_context(closing(open_store(folder, reading=True)))
         _require(catalog, store, tasks)
+        for issue in require_sound(catalog, tasks or None):
+            print_warning(issue)
         plans = plan_tasks(store, catalog, tasks)
         plans = _with_endpoints(catalog, store, plans)
     if (output or ("table" if sys.stdout.isatty() else "json")) == "json":

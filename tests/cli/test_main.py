@@ -352,7 +352,7 @@ def test_help_of_every_command_fits_80_columns() -> None:
     assert [line for line in lines(group, "flowctl") if len(line) > 80] == []
 
 
-@pytest.mark.parametrize("command", [["check"], ["run", "--until-idle"], ["test"]])
+@pytest.mark.parametrize("command", [["check"], ["plan"], ["run", "--until-idle"], ["test"]])
 def test_commands_that_check_code_warn_of_a_property_that_the_schema_does_not_mention(
     command: list[str], tmp_path: Path
 ) -> None:
