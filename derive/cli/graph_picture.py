@@ -457,7 +457,9 @@ def _plain_node_lines(node: Node, flows: list[Flow]) -> list[str]:
     for flow in flows:
         mark = " (feedback: one tick later)" if flow.feedback else ""
         lines += _wrapped(f"  <- {visible(flow.source)}{mark}", "       ", ())
-        lines += _wrapped(f"     {visible(flow.label)}:", "       ", flow.notes)
+        into = "into " if node.kind == "materialization" else ""
+        colon = ":" if flow.notes else ""
+        lines += _wrapped(f"     {into}{visible(flow.label)}{colon}", "       ", flow.notes)
     return lines
 
 

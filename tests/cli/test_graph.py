@@ -68,6 +68,21 @@ def test_graph_is_drawn_as_text() -> None:
     )
 
 
+def test_text_names_the_destination_of_each_binding() -> None:
+    flows = (Flow("a/raw", "a/view", "raw", ()), Flow("a/raw", "a/view", "late", ("delay 1h",)))
+    graph = FlowGraph((Node("a/view", "materialization", ("materialize-sqlite",)),), flows)
+
+    assert render(graph, "text", title="") == dedent(
+        """\
+        a/view  (materialization) materialize-sqlite
+          <- a/raw
+             into raw
+          <- a/raw
+             into late: delay 1h
+        """
+    )
+
+
 def test_graph_is_drawn_as_mermaid() -> None:
     assert render(SMALL, "mermaid", title="") == dedent(
         """\
