@@ -473,10 +473,10 @@ def plan_statement(begun: Plan, objects: Objects) -> Plan:  # noqa: PLR0911 (one
     begun = replace(begun, given=given, zone=objects.zone)
     types = [type_of_oid(oid) or Type.TEXT if oid else None for oid in begun.given]
     match begun.statement:
-        case SelectStatement(query, _):
+        case SelectStatement(query, as_of):
             if VOID_OID in given:
                 query = without_outputs(query, [index for index, oid in enumerate(given) if oid == VOID_OID])
-            return _with_query(begun, plan_query(query, objects, types))
+            return _with_query(begun, plan_query(query, objects, types, as_of.time if as_of else None))
         case Insert() | Update() | Delete() | Merge() as write:
             planned = plan_write(write, objects, types)
             columns = None if planned.returning is None else result_columns(planned.returning, objects.zone)
@@ -490,8 +490,8 @@ def plan_statement(begun: Plan, objects: Objects) -> Plan:  # noqa: PLR0911 (one
             return replace(begun, writes=writes, columns=columns, parameters=_oids(writes.parameters, begun.given))
         case Copy(source=QualifiedName() as name, columns=columns, is_from=False):
             return _with_query(begun, plan_relation(name, objects, columns))
-        case Copy(source=SelectStatement(query, _)):
-            return _with_query(begun, plan_query(query, objects, types))
+        case Copy(source=SelectStatement(query, as_of)):
+            return _with_query(begun, plan_query(query, objects, types, as_of.time if as_of else None))
         case Subscribe() | Copy(source=Subscribe()) as statement:
             subscribe = statement if isinstance(statement, Subscribe) else statement.source
             assert isinstance(subscribe, Subscribe)

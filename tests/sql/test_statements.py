@@ -185,6 +185,14 @@ async def test_explain_and_show_list_objects(client: Client) -> None:
     assert ("shop/orders", "collection") in await client("SHOW OBJECTS")
 
 
+async def test_show_tables_notes_that_collections_are_no_tables(client: Client) -> None:
+    for what, hint in (("TABLES", ["SHOW OBJECTS lists tables, views and collections."]), ("VIEWS", [])):
+        prepared = await client.session.prepare(f"SHOW {what}", ())
+        await client.session.begin_implicit()
+        assert [notice.hint for notice in (await client.session.execute(prepared, ())).notices] == hint
+        await client.session.end_implicit()
+
+
 async def test_outdated_plans_are_refused(client: Client) -> None:
     await client("CREATE TABLE t (a int)")
     prepared = await client.session.prepare("SELECT * FROM t", ())

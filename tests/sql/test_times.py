@@ -75,9 +75,32 @@ async def test_other_values_of_as_of_are_refused_at_their_place(time: str, clien
     assert "now() - interval '1 hour'" in (error.hint or "")
 
 
-async def test_as_of_takes_no_parameter(client: Client) -> None:
-    error = await client.error("SELECT 1 AS OF $1")
-    assert (error.sqlstate, error.message) == ("0A000", "AS OF takes no parameters")
+async def test_as_of_takes_parameters(client: Client) -> None:
+    await client.script("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
+    [(text, clock)] = await client("SELECT now()::text, (extract(epoch FROM now()) * 1000000)::bigint")
+    assert clock is not None
+    await client.script("INSERT INTO t VALUES (2)")
+
+    assert await client("SELECT a FROM t AS OF $1", text) == [("1",)]
+    assert await client("SELECT a, $2 FROM t WHERE a >= $1 AS OF $3", 1, "x", text) == [("1", "x")]
+    assert await client("SELECT count(*) FROM t AS OF AT LEAST $1", "1h") == [("2",)]
+    assert await client("SELECT a FROM t AS OF $1::timestamptz", int(clock)) == [("1",)]
+    assert await client("SELECT a FROM t AS OF $1::timestamptz - interval '0 s'", int(clock)) == [("1",)]
+    assert await client("SELECT $1::bigint FROM t AS OF $1", int(clock)) == [(clock,)]
+    await client("PREPARE p AS SELECT a FROM t AS OF $1")
+    assert await client(f"EXECUTE p('{text}')") == [("1",)]
+
+
+@pytest.mark.parametrize("value", [None, "yesterday"])
+async def test_parameter_of_as_of_that_is_no_time_is_refused(value: str | None, client: Client) -> None:
+    error = await client.error("SELECT 1 AS OF $1", value)
+    assert (error.sqlstate, error.message, error.offset) == ("22023", "the value of AS OF is not a time", 15)
+
+
+async def test_as_of_of_a_subscription_takes_no_parameter(client: Client) -> None:
+    await client("CREATE TABLE t (a int)")
+    error = await client.error("SUBSCRIBE t AS OF $1", "1h")
+    assert (error.sqlstate, error.message) == ("0A000", "AS OF takes parameters only in SELECT")
 
 
 async def test_near_future_time_is_awaited(coordinator: Coordinator) -> None:

@@ -27,7 +27,7 @@ from derive.sql.copy_format import BinaryCopyIn, CopyIn, copy_out
 from derive.sql.execution import foreign_keys, query, subscribe
 from derive.sql.execution import query as reading
 from derive.sql.execution.alter_table import add_change, numbered
-from derive.sql.execution.read_time import time_of
+from derive.sql.execution.read_time import time_of, with_arguments
 from derive.sql.execution.staged_rows import completed, over_staged
 from derive.sql.execution.state import State
 from derive.sql.parser.ast import QualifiedName
@@ -612,6 +612,7 @@ async def copy_to(state: State, plan: Plan, statement: Copy, arguments: Sequence
     else:
         assert plan.query is not None
         as_of = statement.source.as_of if isinstance(statement.source, SelectStatement) else None
+        as_of = with_arguments(state.objects, as_of, plan.query.parameters, arguments)
         rows = await query.read(state, state.bound(plan.query, arguments, as_of), as_of)
         rows = rows if columns else query.without_columns(rows)
     is_prompt = isinstance(statement.source, Subscribe)

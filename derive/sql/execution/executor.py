@@ -108,7 +108,8 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
             return await _explain(state, begun, statement)
         case ShowObjects() as statement:
             columns, rows = _shown(state, statement)
-            return Result(lambda _: "SHOW", columns, of_rows(rows))
+            notices = session_statements.unlisted(statement, state.objects)
+            return Result(lambda _: "SHOW", columns, of_rows(rows), notices=notices)
         case Prepare() | Execute() | Deallocate() | Discard() as statement:
             return await _of_prepared(state, statement)
         case Declare() | Fetch() | Close() as statement:

@@ -33,7 +33,7 @@ from derive.sql.catalog.items import is_provisional
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution import keyed_joins
 from derive.sql.execution.keyed_joins import COMPUTED
-from derive.sql.execution.read_time import stale_views, time_of
+from derive.sql.execution.read_time import stale_views, time_of, with_arguments
 from derive.sql.execution.sequences import SEQUENCE_FUNCTIONS, call_sequence
 from derive.sql.execution.state import State
 from derive.sql.maintenance.view_state import Maintained
@@ -318,6 +318,7 @@ async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: As
         as_of: AS OF clause; None if missing.
     """
     assert plan.query is not None
+    as_of = with_arguments(state.objects, as_of, plan.query.parameters, arguments)
     is_short = len(plan.text) <= MOST_CHARACTERS
     is_lookup = as_of is None and is_short and not plan.query.needs_context
     rows = await _look_up(state, plan.query, arguments) if is_lookup else None

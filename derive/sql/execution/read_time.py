@@ -5,11 +5,12 @@ AS OF takes every form of time that commands and pages take (`parse_time`), and 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from derive.algebra.relation import GlobalId, Relation
-from derive.algebra.types import Type
+from derive.algebra.types import Datum, Type
 from derive.document.clock import TIME_FORMS, format_rfc3339, parse_time
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
@@ -106,26 +107,45 @@ def _newest(clock: int) -> str:
     return f"They are known up to {at}. AS OF AT LEAST '{at}' {_NEWEST}."
 
 
-def clock_of(objects: Objects, as_of: AsOf) -> int:
+def with_arguments(
+    objects: Objects, as_of: AsOf | None, types: Sequence[Type], arguments: Sequence[Datum]
+) -> AsOf | None:
+    """Return AS OF of a query with parameters, evaluated with the arguments.
+
+    Raises:
+        SqlError: as for `clock_of`.
+    """
+    return replace(as_of, clock=clock_of(objects, as_of, types, arguments)) if as_of and types else as_of
+
+
+def clock_of(objects: Objects, as_of: AsOf, types: Sequence[Type] = (), arguments: Sequence[Datum] = ()) -> int:
     """Evaluate the time of AS OF as microseconds since 1970.
 
     A number counts microseconds since 1970. A text has the forms of `parse_time`; in a text, timestamp or date without
     a time zone, the zone is that of the session.
 
+    Args:
+        objects: objects of the session.
+        as_of: the clause.
+        types: types of the query's parameters.
+        arguments: a datum for each parameter.
+
     Raises:
         SqlError: the value is not a time (22023).
     """
-    expression, parameters = plan_value(as_of.time, objects)
-    if parameters:
+    if as_of.clock is not None:
+        return as_of.clock
+    expression, parameters = plan_value(as_of.time, objects, types=types)
+    if len(parameters) > len(arguments):
         raise SqlError(
             "0A000",
-            "AS OF takes no parameters",
+            "AS OF takes parameters only in SELECT",
             offset=start_of(as_of.time),
-            hint="Write the time into the statement.",
+            hint="Write the time into the statement: AS OF '2024-01-01T00:00:00Z'.",
         )
     if expression.type in _LOCAL:
-        expression, _ = plan_value(as_of.time, objects, Type.TIMESTAMPTZ)
-    datum = evaluate(bind_expression(expression, ()))
+        expression, _ = plan_value(as_of.time, objects, Type.TIMESTAMPTZ, types)
+    datum = evaluate(bind_expression(expression, arguments))
     if isinstance(datum, int) and expression.type in _CLOCKS:
         return datum
     if isinstance(datum, str) and expression.type is Type.TEXT:

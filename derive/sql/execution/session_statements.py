@@ -11,6 +11,7 @@ from derive.compute.instance import Progress, explanation_of
 from derive.document.clock import format_rfc3339
 from derive.errors import SqlError
 from derive.functions.scalar.text import quoted_name
+from derive.plural import counted
 from derive.sql.catalog.snapshot import Objects, listing
 from derive.sql.execution.deferred_keys import check_deferred, set_constraints
 from derive.sql.execution.read_time import time_of
@@ -338,6 +339,16 @@ def shown(  # noqa: PLR0911 (one for each kind)
         )
     text = f'CREATE {item.kind.value.upper()} "{item.name}" AS {item.definition}'
     return (text_column("name"), text_column("create_sql")), [(named.name, text)]
+
+
+def unlisted(statement: ShowObjects, objects: Objects) -> tuple[Notice, ...]:
+    """Return a notice for SHOW TABLES if the catalog has collections, which are relations but no tables."""
+    collections = [named for named in listing(objects) if named.kind is RelationKind.COLLECTION]
+    if statement.what != "tables" or not collections:
+        return ()
+    are = "is no table" if len(collections) == 1 else "are no tables"
+    text = f"{counted(len(collections), 'collection')} of the catalog {are}"
+    return (Notice("NOTICE", "00000", text, "SHOW OBJECTS lists tables, views and collections."),)
 
 
 def _indexes(statement: ShowObjects, objects: Objects) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:

@@ -404,10 +404,11 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """`AS OF [AT LEAST] time`."""
+    """`AS OF [AT LEAST] time`; `clock` is the time in microseconds if the expression has been evaluated."""
 
     time: SyntaxNode
     is_at_least: bool
+    clock: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

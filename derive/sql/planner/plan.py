@@ -27,13 +27,16 @@ from derive.sql.planner.row_columns import groups_of
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame
 
 
-def plan_query(query: Query, names: Names, types: Sequence[Type | None] = ()) -> PlannedQuery:
+def plan_query(
+    query: Query, names: Names, types: Sequence[Type | None] = (), time: SyntaxNode | None = None
+) -> PlannedQuery:
     """Plan a query whose rows are the result.
 
     Args:
         query: the query.
         names: names of relations.
         types: types of the parameters; None for an unknown type.
+        time: expression of the query's AS OF, whose parameters are parameters of the query, too.
 
     Raises:
         SqlError: the query is invalid; the offset shows the cause.
@@ -42,6 +45,8 @@ def plan_query(query: Query, names: Names, types: Sequence[Type | None] = ()) ->
     try:
         planner = QueryPlanner(names, parameters)
         body = planner.plan(query, None, rows=RowsAs.TEXTS)
+        if time is not None:
+            _constants(planner).known(time)
         return finished(body, parameters.finish(), planner.views)
     except RecursionError:
         raise too_complex() from None
@@ -136,20 +141,28 @@ def plan_view(query: Query, names: Names, columns: tuple[str, ...] = ()) -> Plan
     return PlannedView(relation, tuple(map(PlannedColumn, all_names, relation.types, modifiers_of(relation))))
 
 
-def plan_value(node: SyntaxNode, names: Names, target: Type | None = None) -> tuple[Expression, tuple[Type, ...]]:
+def _constants(queries: QueryPlanner) -> ExpressionPlanner:
+    """Return a planner of expressions without columns."""
+    return ExpressionPlanner(queries, Frame(NO_SOURCE, None, Clause("this expression")))
+
+
+def plan_value(
+    node: SyntaxNode, names: Names, target: Type | None = None, types: Sequence[Type | None] = ()
+) -> tuple[Expression, tuple[Type, ...]]:
     """Plan an expression without columns, such as an argument of EXECUTE, and return its parameter types, too.
 
     Args:
         node: the expression.
         names: names of relations, for subqueries.
         target: required type; None for any.
+        types: types of parameters, as far as known.
 
     Raises:
         SqlError: the expression is invalid, or has another type.
     """
-    parameters = ParameterTypes()
+    parameters = ParameterTypes(types)
     queries = QueryPlanner(names, parameters)
-    expressions = ExpressionPlanner(queries, Frame(NO_SOURCE, None, Clause("this expression")))
+    expressions = _constants(queries)
     value = expressions.plan(node) if target else expressions.known(node)
     if target is not None:
         cast = queries.coercion.cast(value, target, start_of(node), "assignment")
