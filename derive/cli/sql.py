@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
@@ -297,16 +297,19 @@ class _LinePrinter:
         """Print rows."""
         import orjson
 
+        from derive.algebra.types import Type
         from derive.functions.types.type_info import text_function
 
         texts = [text_function(column.type, column.modifier) for column in self._columns]
         named = [(column.name, column.type) for column in self._columns]
+        pairs = zip(self._columns, texts, strict=True)
+        scaled = {column.name: text for column, text in pairs if column.type is Type.NUMERIC}
         for row in rows:
             if self._csv:
-                pairs = zip(texts, row, strict=True)
-                self._csv.writerow([None if datum is None else text(datum) for text, datum in pairs])
+                data = zip(texts, row, strict=True)
+                self._csv.writerow([None if datum is None else text(datum) for text, datum in data])
             else:
-                sys.stdout.write(orjson.dumps(json_of(named, row)).decode() + "\n")
+                sys.stdout.write(orjson.dumps(json_of(named, row, scaled)).decode() + "\n")
 
     def end(self) -> None:
         """Do nothing: all rows are printed."""
@@ -394,10 +397,17 @@ def numeric_types() -> frozenset[Any]:
     )
 
 
-def json_of(columns: Sequence[tuple[str, Any]], row: Row) -> Mapping[str, Any]:
-    """Return a row as a JSON object, which orjson can write; columns are pairs of a name and a type.
+def json_of(
+    columns: Sequence[tuple[str, Any]], row: Row, texts: Mapping[str, Callable[[Any], str]] | None = None
+) -> Mapping[str, Any]:
+    """Return a row as a JSON object, which orjson can write.
 
     A number is written as PostgreSQL writes it, so that `40` of a document is `40`, also in a column of doubles.
+
+    Args:
+        columns: a name and a type for each column.
+        row: a datum for each column.
+        texts: functions that write the data of some columns, by name.
     """
     import math
 
@@ -411,6 +421,8 @@ def json_of(columns: Sequence[tuple[str, Any]], row: Row) -> Mapping[str, Any]:
     for (name, kind), datum in zip(columns, row, strict=True):
         if datum is None:
             values[name] = None
+        elif texts and name in texts:
+            values[name] = texts[name](datum)
         elif kind is Type.BOOLEAN:
             values[name] = bool(datum)
         elif kind is Type.JSONB or kind.element:

@@ -89,6 +89,10 @@ def test_json_output_writes_numbers_as_postgresql_does(tmp_path: Path) -> None:
     """Law: an integral double is written as in a document, and so that `flowctl collections read` agrees."""
     columns = "40::float8 AS a, 21.5::float8 AS b, 1e15::float8 AS c, 1.1::real AS d, -2::float8 AS e"
 
-    status, out, _ = sql(tmp_path, "-c", f"SELECT {columns}, 'NaN'::float8 AS f, 2.5 AS g")
+    more = "'NaN'::float8 AS f, 2.5 AS g, 2.50 AS h, 3::numeric(4,2) AS i, 1.5::numeric AS j"
+    status, out, _ = sql(tmp_path, "-c", f"SELECT {columns}, {more}, NULL::numeric(4,2) AS k")
 
-    assert (status, out) == (0, '{"a":40,"b":21.5,"c":1e+15,"d":1.1,"e":-2,"f":"NaN","g":"2.5"}\n')
+    assert (status, out) == (
+        0,
+        '{"a":40,"b":21.5,"c":1e+15,"d":1.1,"e":-2,"f":"NaN","g":"2.5","h":"2.50","i":"3.00","j":"1.5","k":null}\n',
+    )
