@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -40,14 +41,11 @@ class Cluster:
     """A master and two workers of one core each, from which a folder may be hidden."""
 
     def __init__(self, folder: Path, hidden: Path | None = None) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.master = f"spark://127.0.0.1:{port}"
         self._folder = folder
         listen = ["--host", "127.0.0.1", "--webui-port", "0"]
-        self._processes = [self._start("master", f"{DEPLOY}.master.Master", *listen, "--port", str(port))]
+        self._processes = [self._start("master", f"{DEPLOY}.master.Master", *listen, "--port", "0")]
         self._wait("master", "I have been elected leader")
+        (self.master,) = re.findall(r"Starting Spark master at (spark://\S+)", self._log("master").read_text())
         for name in ("first", "second"):
             options = [*listen, "--cores", "1", "--memory", "1g", "--work-dir", str(folder / name)]
             self._processes.append(self._start(name, f"{DEPLOY}.worker.Worker", *options, self.master, hidden=hidden))
@@ -57,7 +55,7 @@ class Cluster:
     def _start(self, name: str, *command: str, hidden: Path | None = None) -> subprocess.Popen[bytes]:
         spark, java = Path(pyspark.__file__).parent, ensure_java()
         away = hiding(hidden) if hidden else []
-        with (self._folder / f"{name}.log").open("wb") as log:
+        with self._log(name).open("wb") as log:
             return subprocess.Popen(
                 [*away, spark / "bin" / "spark-class", *command],
                 env=os.environ
@@ -67,8 +65,11 @@ class Cluster:
                 start_new_session=True,
             )
 
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
     def _wait(self, name: str, said: str) -> None:
-        log = self._folder / f"{name}.log"
+        log = self._log(name)
         deadline = time.monotonic() + 120
         while said not in log.read_text():
             assert time.monotonic() < deadline, log.read_text()[-2000:]
