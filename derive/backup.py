@@ -55,6 +55,7 @@ from derive.storage.metadata.chain import CHAINS, object_paths, read_chains
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.descriptions import TaskState
 from derive.storage.metadata.identity import DATABASE, PRIVATE, identity_of, read_commits
+from derive.storage.metadata.materializations import adopt_every_file, read_record
 from derive.storage.metadata.segment import every_segment, is_segment
 from derive.storage.metadata.sqlite import SqliteConnection
 from derive.storage.metadata.tasks import read_task, read_tasks
@@ -169,6 +170,8 @@ def copy_snapshot(root: Path, metadata: Metadata, copy: Path) -> None:
             shards = _hold_shards(root, metadata, standstill)
             metadata.copy(copy / DATABASE)
             reach("backup.metadata")
+            if not _adopt_copied(root, metadata, copy):
+                continue  # a run has moved the files of an earlier release into the metadata
             tasks = read_copied_tasks(copy)
             folders = _folders(root, tasks)
             if not shards.keys() >= {folder for folder in folders if keeps_state(folder)}:
@@ -182,6 +185,25 @@ def copy_snapshot(root: Path, metadata: Metadata, copy: Path) -> None:
             _copy_states(root, copy, folders, shards)
             return
     raise BusyError(f"tasks of {root} were started, split or reset during every attempt", hint="run the command again")
+
+
+def _adopt_copied(root: Path, metadata: Metadata, copy: Path) -> bool:
+    """Record the facts in the files of an earlier release in a copied metadata database, which is then complete.
+
+    Returns:
+        False if other processes have recorded such facts in the metadata meanwhile, and perhaps removed the files.
+    """
+    with closing(SqliteConnection(str(copy / DATABASE), apsw.SQLITE_OPEN_READWRITE)) as db:
+        missing = [task.name for task in read_tasks(db) if not read_record(db, task.name).is_stored]
+        if not missing:
+            return True
+        db.execute("BEGIN IMMEDIATE")
+        adopted = adopt_every_file(db, root)
+        db.execute("COMMIT")
+    if adopted:
+        sync(copy / DATABASE)
+    with metadata.snapshot() as live:
+        return not any(read_record(live, name).is_stored for name in missing)
 
 
 def read_copied_tasks(copy: Path) -> list[TaskState]:

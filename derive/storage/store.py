@@ -69,7 +69,7 @@ from derive.storage.metadata.descriptions import (
 from derive.storage.metadata.followed import FileMove, FilePosition, move_positions, read_positions
 from derive.storage.metadata.identity import disown_files, read_commits
 from derive.storage.metadata.ingestions import Load, LoadedFile, find_load, loads_of_content, read_loads, record_load
-from derive.storage.metadata.materializations import adopt_files, read_record, remove_adopted
+from derive.storage.metadata.materializations import adopt_files, find_record, read_record, remove_adopted
 from derive.storage.metadata.opening import Host, open_metadata, this_host
 from derive.storage.metadata.owner import Door, Owner, owner_of, require_ingested, require_open
 from derive.storage.metadata.quarantine import (
@@ -642,8 +642,7 @@ class Store:
 
     def materialization(self, name: str) -> MaterializationRecord:
         """Return the facts about a materialization that its endpoint does not store."""
-        with self._metadata.snapshot() as db:
-            return read_record(db, name)
+        return find_record(self._metadata.snapshot, self.root, name)
 
     def adopt_materialization(self, name: str) -> MaterializationRecord:
         """Return the facts about a materialization, after the move of files of an earlier release into the metadata."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -11,11 +12,14 @@ import pytest
 from postgres_server import server
 from psycopg.sql import SQL, Identifier
 
+from derive.backup import copy_snapshot
 from derive.errors import FencedError, StorageError
 from derive.storage.metadata.descriptions import Kept, MaterializationRecord, Refilling, ShardData
-from derive.storage.metadata.materializations import adopt_every_file
+from derive.storage.metadata.identity import DATABASE
+from derive.storage.metadata.materializations import adopt_every_file, read_record
 from derive.storage.metadata.place import VARIABLE, place_of
 from derive.storage.metadata.shared_opening import settle_place
+from derive.storage.metadata.sqlite import SqliteConnection
 from derive.storage.store import Store
 
 TASK = "a/view"
@@ -146,4 +150,28 @@ def test_notes_need_the_right_to_run(tmp_path: Path) -> None:
     with pytest.raises(FencedError, match="another flowctl runs 'a/view'"):
         store.note_task(capability, Refilling({"b0": 8}))
     assert store.materialization(TASK).refills == {}
+    store.close()
+
+
+@pytest.mark.both_databases
+def test_facts_in_files_are_read_and_backed_up_before_a_run_records_them(tmp_path: Path) -> None:
+    """Another machine has upgraded the metadata, and this one has files with facts."""
+    root, copy = tmp_path / "data", tmp_path / "copy"
+    store = Store(root)
+    with store.metadata.transaction() as db:
+        db.execute(RUN)
+    folder = write_files(root, {"restart": FIRST, "00000000-7fffffff/kept.json": '{"flow": "{}", "driver": ""}'})
+    kept = {0: ShardData(b"{}")}
+    assert store.materialization(TASK) == MaterializationRecord(FIRST, {}, kept)
+
+    copy.mkdir()
+    copy_snapshot(root, store.metadata, copy)
+    with closing(SqliteConnection(str(copy / DATABASE))) as copied:
+        assert read_record(copied, TASK) == MaterializationRecord(FIRST, {}, kept, is_stored=True)
+    assert not store.adopt_materialization("a/other").kept
+    assert (folder / "restart").exists()
+
+    assert store.adopt_materialization(TASK) == MaterializationRecord(FIRST, {}, kept, is_stored=True)
+    assert store.materialization(TASK) == MaterializationRecord(FIRST, {}, kept, is_stored=True)
+    copy_snapshot(root, store.metadata, copy)
     store.close()

@@ -6,13 +6,14 @@ keep. A fact is committed together with the change to which it belongs: the rese
 of shards with the progress of the transaction.
 
 Releases before format 13 had these facts in files of the data folder. The upgrade of the format moves the files of its
-folder. The folder of another machine keeps its files until the materialization runs there, or is reset there.
+folder. The folder of another machine keeps its files until the materialization runs there, or is reset there. Commands
+that only read, and backups, take the facts from these files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,26 @@ def read_record(db: Transaction, task: str) -> MaterializationRecord:
     restart, refills = row
     data = {number: ShardData(flow.encode(), driver.encode()) for number, flow, driver in kept}
     return MaterializationRecord(restart, orjson.loads(refills), data, is_stored=True)
+
+
+def find_record(
+    snapshot: Callable[[], AbstractContextManager[Transaction]], root: Path, task: str
+) -> MaterializationRecord:
+    """Return the record of a materialization, or the facts in the files of an earlier release, which are not stored.
+
+    Args:
+        snapshot: begins a read of the metadata.
+        root: the data folder.
+        task: name of the materialization.
+    """
+    with snapshot() as db:
+        record = read_record(db, task)
+        if record.is_stored:
+            return record
+        unrecorded = read_files(db, root, task)
+    with snapshot() as db:  # another process may have recorded and removed the files while they were read
+        record = read_record(db, task)
+    return record if record.is_stored else unrecorded
 
 
 def write_restart(db: Transaction, task: str, restart: str) -> None:
@@ -88,9 +109,6 @@ def adopt_every_file(db: Transaction, root: Path) -> list[str]:
 def adopt_files(db: Transaction, root: Path, task: str) -> None:
     """Record the facts in the files of an earlier release about a materialization, unless it has a record.
 
-    An announced reset of an earlier epoch was committed if the bindings have no progress. No other announced reset can
-    be committed any more, because earlier releases can no longer write the metadata.
-
     Args:
         db: a write transaction.
         root: the data folder.
@@ -98,6 +116,23 @@ def adopt_files(db: Transaction, root: Path, task: str) -> None:
     """
     if read_record(db, task).is_stored:
         return  # a killed process has left its files, which are outdated
+    record = read_files(db, root, task)
+    refills = orjson.dumps(dict(record.refills)).decode()
+    db.execute("INSERT INTO materialization VALUES (?, ?, ?)", (task, record.restart, refills))
+    write_kept(db, task, record.kept)
+
+
+def read_files(db: Transaction, root: Path, task: str) -> MaterializationRecord:
+    """Return the facts in the files of an earlier release about a materialization, which are not stored.
+
+    An announced reset of an earlier epoch was committed if the bindings have no progress. No other announced reset can
+    be committed any more, because earlier releases can no longer write the metadata.
+
+    Args:
+        db: a transaction.
+        root: the data folder.
+        task: name of the materialization.
+    """
     folder = root / own_path("state", task)
     row: Any = db.execute("SELECT shards, epoch, positions FROM task WHERE name = ?", (task,)).fetchone()
     shards, epoch, positions = row or (0, 0, "{}")
@@ -105,8 +140,7 @@ def adopt_files(db: Transaction, root: Path, task: str) -> None:
         restart = _announced(folder, epoch, orjson.loads(positions) if shards else {}) or _text(folder / _RESTART)
         refills = _text(folder / _REFILLS) if shards else ""
         kept = {number: data for number in range(shards) if (data := _kept(folder, number, shards)) is not None}
-    db.execute("INSERT INTO materialization VALUES (?, ?, ?)", (task, restart, refills or "{}"))
-    write_kept(db, task, kept)
+    return MaterializationRecord(restart, orjson.loads(refills or "{}"), kept)
 
 
 def _announced(folder: Path, epoch: int, positions: Collection[str]) -> str:
