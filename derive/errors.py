@@ -19,6 +19,7 @@ defect of this project.
     │   │   └── SegmentMissingError a file of a collection is missing
     │   ├── StateMissingError   an object with the state of a shard is missing
     │   ├── BusyError           other processes locked the metadata database for too long
+    │   │   └── UnansweredError     the metadata database does not answer
     │   ├── HeldError           another process holds the resource
     │   ├── OwnedError          the collection belongs to another writer
     │   ├── ObjectStoreError    an object store refuses a request
@@ -271,6 +272,10 @@ class BusyError(StorageError):
     """Other processes locked a database for longer than the time limit."""
 
     heals = True
+
+
+class UnansweredError(BusyError):
+    """The metadata database does not answer, or ends the sessions of this process; nothing was committed."""
 
 
 class HeldError(StorageError):

@@ -12,7 +12,7 @@ from types import TracebackType
 
 import apsw
 
-from derive.errors import DiskFullError, FlowError, InternalError, SqlError
+from derive.errors import BusyError, DiskFullError, FlowError, InternalError, SqlError, UnansweredError
 from derive.instruments import Histogram
 from derive.sql.pgwire.messages import ConnectionEnded
 from derive.sql.results import Session
@@ -68,8 +68,13 @@ def sql_error_of(error: BaseException, on_defect: Callable[[BaseException], None
 def _cause_of(error: FlowError) -> tuple[str, str | None]:
     """Return the SQLSTATE and the hint of an error without SQLSTATE, according to its cause."""
     for cause in (error, *_causes(error)):
-        if isinstance(cause, DiskFullError):
-            return "53100", cause.hint
+        match cause:
+            case DiskFullError():
+                return "53100", cause.hint
+            case UnansweredError():
+                return "57P03", cause.hint
+            case BusyError():
+                return "55P03", cause.hint
         if (known := _of_system(cause)) is not None:
             return known[0], known[2]
     return "58000", None

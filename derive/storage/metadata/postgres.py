@@ -32,7 +32,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 from typing_extensions import override
 
-from derive.errors import BusyError, DiskFullError, StorageError, UsageError
+from derive.errors import BusyError, DiskFullError, StorageError, UnansweredError, UsageError
 from derive.failpoint import reach
 from derive.storage.metadata.database import Listener, Metadata
 from derive.storage.metadata.identity import CommitCount, identity_of, read_commits
@@ -179,7 +179,7 @@ def translated(place: Place) -> Iterator[None]:
     except (errors.UndefinedTable, errors.UndefinedColumn) as exc:
         raise StorageError(f"{where} is incomplete: {_first_line(exc)}", hint="restore it from a backup") from exc
     except (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout) as exc:
-        raise BusyError(
+        raise UnansweredError(
             f"{where} cannot be reached: {_first_line(exc)}", hint="nothing was committed; run the command again"
         ) from exc
 
@@ -402,7 +402,7 @@ class PostgresMetadata(Metadata):
 
         Raises:
             StorageError: the tables have another version.
-            BusyError: the session of this process was ended again and again.
+            UnansweredError: the session of this process was ended again and again.
         """
         for _ in range(_MOST_SESSIONS):
             try:
@@ -414,7 +414,7 @@ class PostgresMetadata(Metadata):
                 self._session = None
             else:
                 return db
-        raise BusyError(
+        raise UnansweredError(
             f"the metadata database {self._place.shown} has ended {_MOST_SESSIONS} sessions of this process in a row",
             hint="nothing was committed; run the command again",
         )
@@ -558,7 +558,7 @@ class PostgresMetadata(Metadata):
         """Take the turn to read. On an event loop, do not wait long for other threads and for the server.
 
         Raises:
-            BusyError: the server is silent, or another thread waits for the server.
+            UnansweredError: the server is silent, or another thread waits for the server.
         """
         if not _is_on_a_loop():
             with self._turn:
@@ -566,7 +566,7 @@ class PostgresMetadata(Metadata):
             return
         if self._stall.is_on or not self._turn.acquire(timeout=LOOP_SECONDS):
             self._connection.ask_later()
-            raise BusyError(
+            raise UnansweredError(
                 f"the metadata database {self._place.shown} does not answer",
                 hint="nothing was committed; try again when it answers",
             )

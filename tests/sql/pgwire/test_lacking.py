@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from forked_flowctl import Flowctl
 
-from derive.errors import BusyError, DiskFullError, FlowError, StorageError
+from derive.errors import BusyError, DiskFullError, FlowError, StorageError, UnansweredError
 from derive.sql.pgwire.work import sql_error_of
 from derive.storage.blobs import translated
 
@@ -64,7 +64,8 @@ def test_lacking_resources_have_an_sqlstate_and_a_hint(name: str, way: str) -> N
     ("error", "sqlstate"),
     [
         (DiskFullError("x"), "53100"),
-        (BusyError("x"), "58000"),
+        (BusyError("x"), "55P03"),
+        (UnansweredError("x"), "57P03"),
         (StorageError("x"), "58000"),
         (OSError(errno.EPERM, "x"), "XX000"),
         (ValueError("x"), "XX000"),
