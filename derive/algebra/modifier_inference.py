@@ -46,6 +46,9 @@ FIT, CUT = "fit_", "cut_"
 
 RECORD = "record"
 """Function of the texts of a row's columns, whose value is shown as a row."""
+RECORDS = "records"
+"""Function of the text of an array of rows, which is shown as such an array."""
+_OF_ROWS = {RECORD: ModifiedType.RECORD, RECORDS: ModifiedType.RECORDS}
 
 _VOID = ("pg_sleep", "pg_notify", "pg_advisory_lock", "pg_advisory_xact_lock", "pg_advisory_unlock_all")
 """Prefixes of functions without a value."""
@@ -162,8 +165,8 @@ def modifier_of(expression: Expression, own: Modifiers, outer: tuple[Modifiers, 
             return outer[depth - 1][index] if depth <= len(outer) else None
         case Literal():
             return None if expression.scale is None else number(expression.scale)
-        case Call(function) if function.startswith(_VOID) or function == RECORD:
-            return TypeModifier(ModifiedType.RECORD if function == RECORD else ModifiedType.VOID, 0)
+        case Call(function) if function.startswith(_VOID) or function in _OF_ROWS:
+            return TypeModifier(_OF_ROWS.get(function, ModifiedType.VOID), 0)
         case Call(function, arguments) if function in _OF_ARRAY:
             return _of_elements(arguments[0], own, outer)
         case Call():

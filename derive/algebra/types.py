@@ -135,6 +135,7 @@ class ModifiedType(Enum):
     OIDVECTOR = "oidvector"
     VOID = "void"
     RECORD = "record"
+    RECORDS = "record[]"
     TIMESTAMP = "timestamp without time zone"
     TIMESTAMPTZ = "timestamp with time zone"
     TIME = "time without time zone"

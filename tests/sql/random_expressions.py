@@ -115,6 +115,7 @@ FORMS: dict[str, Sequence[str]] = {
         *("JSON_OBJECT('k': {int}, 't' VALUE {text} ABSENT ON NULL RETURNING jsonb)", "JSON_ARRAY({int}, {jsonb} NULL ON NULL RETURNING jsonb)"),
         *("JSON_ARRAY({text}, {date}, {boolean} RETURNING jsonb)", "JSON_OBJECT(coalesce({text}, ''): {jsonb} RETURNING jsonb)"),
         *("jsonb_strip_nulls({jsonb})", "jsonb_path_query_array({jsonb}, '$.b[*] * 2', '{{}}', true)"),
+        *("to_jsonb(CASE WHEN {boolean} THEN ROW({int}, {text}) WHEN {boolean} THEN ROW({int}, {text}) END)", "to_jsonb(coalesce(ROW({date}), ROW({date})))"),
     ),
     "int[]": (
         *("ARRAY[{int}, {int}]", "array_append({int[]}, {int})", "({int[]} || {int[]})", "array_remove({int[]}, 2)"),

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 
-from derive.algebra.modifier_inference import RECORD
+from derive.algebra.modifier_inference import RECORD, RECORDS
 from derive.algebra.types import Datum, Type
 from derive.errors import SqlError
 from derive.functions.function import Function, Functions, registered_name, word_of
@@ -50,6 +50,7 @@ for _name in ("record_text", RECORD):
     FUNCTIONS.add(
         Function(_name, f"{_name}()", (Type.TEXT,), Type.TEXT, _record_text, can_fail=False, is_variadic=True)
     )
+FUNCTIONS.add(Function(RECORDS, f"{RECORDS}()", (Type.TEXT,), Type.TEXT, lambda text: text, can_fail=False))
 
 _T, _I, _L, _B = Type.TEXT, Type.INTEGER, Type.BIGINT, Type.BOOLEAN
 

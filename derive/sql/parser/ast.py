@@ -327,12 +327,16 @@ class ScalarQuery:
 
 @dataclass(frozen=True, slots=True)
 class CaseExpression:
-    """`CASE [operand] WHEN … THEN … [ELSE …] END`."""
+    """`CASE [operand] WHEN … THEN … [ELSE …] END`.
+
+    `is_field` states that the planner made it for a field of a row that such an expression chooses.
+    """
 
     operand: SyntaxNode | None
     branches: tuple[tuple[SyntaxNode, SyntaxNode], ...]
     otherwise: SyntaxNode | None
     offset: int
+    is_field: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ Encoder: TypeAlias = Callable[[Datum], bytes]
 """A function that encodes a datum; the datum is not NULL."""
 
 _NULL = b"\xff\xff\xff\xff"
-_OID, _JSON, _TEXT, _RECORD = 26, 114, 25, 2249
+_OID, _JSON, _TEXT, _RECORD, _RECORDS = 26, 114, 25, 2249, 2287
 _length, _count = struct.Struct("!i").pack, struct.Struct("!h").pack
 _unsigned = struct.Struct("!I")
 
@@ -54,7 +54,7 @@ def encoder_of(column: ResultColumn, form: int) -> Encoder:
     encoding = CLIENT.get()
     if encoding.is_utf8 or column.type in _PLAIN_INTEGERS or column.type is Type.DOUBLE:
         return encode
-    if form and (column.type.element is Type.TEXT or column.oid == _RECORD):
+    if form and (column.type.element is Type.TEXT or column.oid in {_RECORD, _RECORDS}):
         what = f"arrays of texts and rows in binary are not supported with the client encoding {encoding.name}"
         raise SqlError("0A000", what, hint="Ask for texts, or SET client_encoding = 'UTF8'.")
     is_text = not form or INFO_OF[column.type].is_text or column.oid == _JSON

@@ -64,7 +64,14 @@ from derive.sql.planner.interfaces import Domain, Expressions, NamedColumn, Name
 from derive.sql.planner.json_queries import JsonQueryPlanner
 from derive.sql.planner.output import start_of
 from derive.sql.planner.predicates import PredicatePlanner
-from derive.sql.planner.rows import field_of, require_equal_texts, row_of, row_text, without_rows
+from derive.sql.planner.rows import (
+    field_of,
+    require_equal_texts,
+    require_one_type,
+    row_of,
+    row_text,
+    without_rows,
+)
 from derive.sql.planner.scope import DOMAIN_CHECK, Frame, Source, VisibleColumn
 from derive.sql.planner.set_returning import check_no_rows
 
@@ -300,7 +307,16 @@ class ExpressionPlanner:
         nodes.append(node.otherwise or NullLiteral(node.offset))
         # As in PostgreSQL, the type of ELSE counts first.
         order = [len(nodes) - 1, *range(len(nodes) - 1)]
-        planned = of_one_type([self.plan(nodes[index]) for index in order], self)
+        values = [self.plan(nodes[index]) for index in order]
+        if node.is_field:
+            require_one_type(values, [nodes[index] for index in order])
+            if any(map(changes, conditions)):
+                message = "a condition whose value changes cannot choose between rows"
+                hint = (
+                    "Compute the value in a subquery: SELECT CASE WHEN x < 1 THEN … END FROM (SELECT random() AS x) s."
+                )
+                raise SqlError("0A000", message, offset=node.offset, hint=hint)
+        planned = of_one_type(values, self)
         check_no_rows(self.frame, rows, "CASE")
         alike = self.coercion.alike(planned, [start_of(nodes[index]) for index in order], "CASE")
         results = (*alike[1:], alike[0])

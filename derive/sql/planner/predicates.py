@@ -24,6 +24,7 @@ from derive.sql.parser.ast import (
     Operation,
     Quantified,
     Query,
+    Resolved,
     RowValue,
     ScalarQuery,
     StringLiteral,
@@ -34,9 +35,11 @@ from derive.sql.parser.ast import (
 )
 from derive.sql.planner.building import among, columns_of
 from derive.sql.planner.equal_values import compared, is_padded, trimmed, without_spaces
-from derive.sql.planner.interfaces import Expressions
+from derive.sql.planner.interfaces import Expressions, RowsAs
 from derive.sql.planner.output import start_of
-from derive.sql.planner.rows import Row, row_of
+from derive.sql.planner.row_columns import visible_columns
+from derive.sql.planner.rows import Row, row_of, row_of_column
+from derive.sql.planner.scope import Frame, Source
 
 Predicate: TypeAlias = Logical | Test | DistinctTest | Between | InList | Quantified
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "=", "<>"})
@@ -77,6 +80,9 @@ class PredicatePlanner:
             case Quantified():
                 if not isinstance(node.source, Query):
                     return self._with_array(node, node.source)
+                row = None if isinstance(node.operand, RowValue) else row_of(node.operand, self._expressions.frame)
+                if row is not None:
+                    return self._with_rows(node, node.source, row)
                 return self._in_query(node) if node.is_in else self._quantified(node)
 
     def _test(self, node: Test) -> Expression:
@@ -230,7 +236,39 @@ class PredicatePlanner:
         is_any = Subquery(SubqueryKind.IN, outcomes, (Literal(1, Type.BOOLEAN),), Type.BOOLEAN)
         return negated(is_any) if node.is_all else is_any
 
+    def _with_rows(self, node: Quantified, query: Query, row: Row) -> Expression:
+        """Plan `row operator ANY | ALL (query)` and `row IN (query)` of a column that is a row."""
+        frame = self._expressions.frame
+        body = self._expressions.queries.plan(query, frame, rows=RowsAs.COLUMNS)
+        relation = body.settled()
+        columns = visible_columns(body.names, columns_of(relation))
+        if len(columns) != 1:
+            raise SqlError("42601", "subquery has too many columns", offset=node.offset)
+        if not columns[0].fields:
+            message = f"operator does not exist: record {node.symbol} {columns[0].expression.type.value}"
+            raise SqlError("42883", message, offset=node.offset)
+
+        def outer(value: Expression) -> Resolved:
+            return Resolved(deepened(value, 1), row.offset)
+
+        own = replace(
+            row,
+            items=tuple(outer(self._expressions.plan(item)) for item in row.items),
+            presence=outer(self._expressions.boolean(row.is_present, "WHERE")) if row.may_be_null else None,
+        )
+        inner = PredicatePlanner(self._expressions.queries.expressions(Frame(Source(relation, (), columns), frame)))
+        outcome = inner.records(node.symbol, [own, row_of_column(columns[0], node.offset)], node.offset)
+        outcomes = Project(relation, (negated(outcome) if node.is_all else outcome,))
+        is_any = Subquery(SubqueryKind.IN, outcomes, (Literal(1, Type.BOOLEAN),), Type.BOOLEAN)
+        return negated(is_any) if node.is_all or node.is_negated else is_any
+
     def _with_array(self, node: Quantified, source: SyntaxNode) -> Expression:
+        if isinstance(source, ArrayValue) and source.items:
+            row = row_of(node.operand, self._expressions.frame)
+            others = [row_of(item, self._expressions.frame) for item in source.items] if row else []
+            if row and others and all(others):
+                parts = [self.records(node.symbol, [row, other], node.offset) for other in others if other]
+                return connected("and" if node.is_all else "or", parts)
         if isinstance(node.operand, RowValue):
             raise SqlError(
                 "0A000",

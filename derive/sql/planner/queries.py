@@ -50,12 +50,13 @@ from derive.sql.planner.output import ordinal_of, output_named, sorted_by, sorte
 from derive.sql.planner.row_columns import (
     groups_of,
     has_rows,
+    is_field,
     require_same_rows,
     shown_names,
     visible_columns,
     with_names,
 )
-from derive.sql.planner.rows import row_of_column, row_text
+from derive.sql.planner.rows import require_one_type, row_of_column, row_text, with_fields
 from derive.sql.planner.scope import NO_SOURCE, Clause, Frame, Source
 from derive.sql.planner.scope import VALUES as VALUES_CLAUSE
 from derive.sql.planner.select import SelectPlanner
@@ -143,17 +144,19 @@ def values_of(queries: Queries, node: Values, parent: Frame | None, keeps_unknow
     for row in node.rows:
         if len(row) != width:
             raise SqlError("42601", "VALUES lists must all be the same length", offset=row[0].offset)
-    planned = [[expressions.plan(value) for value in row] for row in node.rows]
-    for index in range(width):
+    names, rows = with_fields(node.rows, expressions.frame)
+    planned = [[expressions.plan(value) for value in row] for row in rows]
+    for index, name in enumerate(names):
         column = [row[index] for row in planned]
-        offsets = [start_of(row[index]) for row in node.rows]
-        if keeps_unknown and all(value.type is Type.UNKNOWN for value in column):
+        offsets = [start_of(row[index]) for row in rows]
+        if is_field(name):
+            require_one_type(column, [row[index] for row in rows])
+        elif keeps_unknown and all(value.type is Type.UNKNOWN for value in column):
             continue
         alike = queries.coercion.alike(of_one_type(column, expressions), offsets, "VALUES")
         for expressions_of_row, value in zip(planned, alike, strict=True):
             expressions_of_row[index] = value
-    names = tuple(f"column{number}" for number in range(1, width + 1))
-    return Body(rows_of(planned), names, offsets=tuple(start_of(value) for value in node.rows[0]))
+    return Body(rows_of(planned), names, offsets=tuple(map(start_of, rows[0])))
 
 
 def rows_of(rows: Sequence[Sequence[Expression]]) -> Relation:

@@ -6,19 +6,24 @@ subquery, a column that is a row is a column of whether the row is there, and co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from derive.algebra.expression import Call, Case, Column, Expression, Literal
+from derive.algebra.modifier_inference import RECORDS
 from derive.algebra.relation import Filter, Join, OuterJoin, Relation, Side
 from derive.algebra.rewrite import deepened, inputs_of
 from derive.algebra.types import Type
 from derive.errors import SqlError
 from derive.functions.scalar.logic import has_equal_data
 from derive.sql.parser.ast import (
+    ArrayValue,
+    BooleanLiteral,
     CaseExpression,
     ColumnReference,
     FunctionCall,
+    Logical,
     NullLiteral,
     NumberLiteral,
     QualifiedName,
@@ -36,9 +41,12 @@ from derive.sql.parser.ast import (
 from derive.sql.planner.equal_values import with_spaces
 from derive.sql.planner.interfaces import Expressions
 from derive.sql.planner.output import start_of
+from derive.sql.planner.row_columns import field_name
 from derive.sql.planner.scope import Frame, VisibleColumn
 
 _OBJECT = "jsonb_build_object"
+_MOVING = frozenset({"lag", "lead", "first_value", "last_value", "nth_value"})
+"""Window functions that return the argument in another row."""
 _OF_JSON = frozenset({"to_json", "to_jsonb", "row_to_json"})
 _WITH_JSON = frozenset(
     f"{prefix}_{name}"
@@ -76,6 +84,13 @@ class Row:
             return Test(self.presence, "true", True, self.offset)
         return Test(RowValue(self.items, self.offset), "null", False, self.offset)
 
+    @property
+    def is_present(self) -> SyntaxNode:
+        """Return the condition that the row is there."""
+        if self.presence is not None:
+            return Test(self.presence, "true", False, self.offset)
+        return Logical("not", (self.is_null,), self.offset) if self.may_be_null else BooleanLiteral(True, self.offset)
+
     def unless_null(self, value: SyntaxNode) -> SyntaxNode:
         """Return a value of the row; NULL if the row is missing."""
         if not self.may_be_null:
@@ -96,10 +111,71 @@ def row_of(node: SyntaxNode, frame: Frame) -> Row | None:
         return Row(tuple(f"f{index}" for index in range(1, len(items) + 1)), items, False, node.offset)
     if isinstance(node, Star) and len(node.qualifier) == 1:
         return _whole_row(node.qualifier[0], frame, node.offset)
+    if isinstance(node, CaseExpression):
+        return _chosen(node, frame)
+    if isinstance(node, FunctionCall):
+        return _of_call(node, frame)
     if not isinstance(node, ColumnReference) or len(node.parts) > 2:
         return None
     row = _column_row(node, frame)
     return _whole_row(node.parts[0], frame, node.offset) if row is None and len(node.parts) == 1 else row
+
+
+def _chosen(node: CaseExpression, frame: Frame) -> Row | None:
+    """Return the row that CASE chooses: each field is the same choice; None unless all results are rows or NULL."""
+    results = [result for _, result in node.branches]
+    results.append(NullLiteral(node.offset) if node.otherwise is None else node.otherwise)
+    rows = rows_alike([result for result in results if not isinstance(result, NullLiteral)], frame)
+    if rows is None:
+        return None
+    remaining = iter(rows)
+    chosen = [None if isinstance(result, NullLiteral) else next(remaining) for result in results]
+
+    def choice(parts: Sequence[SyntaxNode]) -> CaseExpression:
+        branches = tuple((when, part) for (when, _), part in zip(node.branches, parts, strict=False))
+        return replace(node, branches=branches, otherwise=parts[-1], is_field=True)
+
+    fields = [row.items if row else (NullLiteral(node.offset),) * len(rows[0].items) for row in chosen]
+    presence = choice([row.is_present if row else BooleanLiteral(False, node.offset) for row in chosen])
+    return Row(rows[0].names, tuple(map(choice, zip(*fields, strict=True))), True, node.offset, presence)
+
+
+def rows_alike(nodes: Sequence[SyntaxNode], frame: Frame) -> list[Row] | None:
+    """Return rows of as many fields; None if an expression is no row, or there is none.
+
+    Raises:
+        SqlError: the rows have different numbers of fields (0A000).
+    """
+    rows: list[Row] = []
+    for node in nodes:
+        row = row_of(node, frame)
+        if row is None:
+            return None
+        rows.append(row)
+        if len(row.items) != len(rows[0].items):
+            message = "rows with different numbers of columns in one place are not supported"
+            raise SqlError("0A000", message, offset=row.offset, hint="Add NULL::type for missing fields.")
+    return rows or None
+
+
+def _of_call(node: FunctionCall, frame: Frame) -> Row | None:
+    """Return the row that `coalesce` chooses, or a window function returns; None for another call."""
+    name = node.name.name
+    if name == "coalesce" and node.is_special:
+        arguments = [argument for argument in node.arguments if not isinstance(argument, NullLiteral)]
+        rows = rows_alike(arguments, frame) or ()
+        branches = tuple((row.is_present, argument) for row, argument in zip(rows, arguments, strict=False))
+        return _chosen(CaseExpression(None, branches, None, node.offset), frame) if branches else None
+    if node.over is None or name not in _MOVING or not 0 < len(node.arguments) <= 2:
+        return None
+    row = row_of(node.arguments[0], frame)
+    if row is None:
+        return None
+
+    def moved(part: SyntaxNode) -> FunctionCall:
+        return replace(node, arguments=(part, *node.arguments[1:]))
+
+    return Row(row.names, tuple(map(moved, row.items)), True, node.offset, moved(row.is_present))
 
 
 def _column_row(node: ColumnReference, frame: Frame) -> Row | None:
@@ -172,17 +248,28 @@ def without_rows(node: FunctionCall, frame: Frame) -> SyntaxNode:
         return _counted(node, frame)
     if name not in _WITH_JSON and name not in _OF_JSON:
         return node
+    node = _of_array(node, frame)
+    name = node.name.name
     keys = {0} if "object_agg" in name else set(range(0, len(node.arguments), 2)) if "object" in name else set()
     arguments = tuple(one if at in keys else _within_query(one) for at, one in enumerate(node.arguments))
     if arguments != node.arguments:
         return arguments[0] if name in _OF_JSON else replace(node, arguments=arguments)
     rows = [row_of(argument, frame) for argument in node.arguments]
-    if not any(rows):
+    if name in _OF_JSON and rows[0] is not None:
+        return rows[0].as_object()
+    if name in _OF_JSON or not any(rows):
         return node
-    if name in _OF_JSON:
-        return node if rows[0] is None else rows[0].as_object()
     pairs = zip(node.arguments, rows, strict=True)
     return replace(node, arguments=tuple(argument if row is None else row.as_object() for argument, row in pairs))
+
+
+def _of_array(node: FunctionCall, frame: Frame) -> FunctionCall:
+    """Return `to_jsonb(array_agg(row))` as `jsonb_agg(row)`, which has the same value; another call unchanged."""
+    inner = node.arguments[0] if node.arguments and node.name.name in _OF_JSON else None
+    if not isinstance(inner, FunctionCall) or inner.name.name != "array_agg" or len(inner.arguments) != 1:
+        return node
+    is_row = not inner.is_distinct and row_of(inner.arguments[0], frame) is not None
+    return replace(inner, name=replace(inner.name, name="jsonb_agg")) if is_row else node
 
 
 def _counted(node: FunctionCall, frame: Frame) -> FunctionCall:
@@ -229,6 +316,77 @@ def row_text(row: Row, expressions: Expressions, frame: Frame, function: str = "
     if not row.may_be_null:
         return text
     return Case(((expressions.plan(row.is_null), Literal(None, Type.TEXT)),), text, Type.TEXT)
+
+
+def with_fields(
+    rows: Sequence[Sequence[SyntaxNode]], frame: Frame
+) -> tuple[tuple[str, ...], Sequence[Sequence[SyntaxNode]]]:
+    """Return the names of the columns of VALUES, and its rows; a column that is a row has columns for its fields.
+
+    Raises:
+        SqlError: a column has a row, and another value (42804).
+    """
+    names: list[str] = []
+    columns: list[Sequence[SyntaxNode]] = []
+    for number, values in enumerate(zip(*rows, strict=True), start=1):
+        names.append(f"column{number}")
+        own = [value for value in values if not isinstance(value, NullLiteral)]
+        if not any(row_of(value, frame) for value in own):
+            columns.append(values)
+            continue
+        inner = rows_alike(own, frame)
+        if inner is None:
+            other = next(value for value in own if row_of(value, frame) is None)
+            message = "VALUES types record and another type cannot be matched"
+            raise SqlError("42804", message, offset=start_of(other))
+        names += map(field_name, inner[0].names)
+        remaining = iter(inner)
+        chosen = [None if isinstance(value, NullLiteral) else next(remaining) for value in values]
+        nulls = tuple(NullLiteral(start_of(value)) for value in inner[0].items)
+        columns.append([row.is_present if row else BooleanLiteral(False, start_of(values[0])) for row in chosen])
+        columns += zip(*(row.items if row else nulls for row in chosen), strict=True)
+    return tuple(names), tuple(zip(*columns, strict=True))
+
+
+def array_text(node: SyntaxNode, expressions: Expressions, frame: Frame) -> Expression | None:
+    """Return an array of rows, `ARRAY[row]` or `array_agg(row)`, as PostgreSQL shows it; None for another value."""
+    if isinstance(node, ArrayValue):
+        rows = rows_alike([item for item in node.items if not isinstance(item, NullLiteral)], frame)
+        if rows is None:
+            return None
+        inner: SyntaxNode = replace(node, items=tuple(map(_as_text, node.items)))
+    elif isinstance(node, FunctionCall) and node.name.name == "array_agg" and len(node.arguments) == 1:
+        if row_of(node.arguments[0], frame) is None:
+            return None
+        if node.is_distinct:
+            message = "array_agg(DISTINCT …) of rows is not supported"
+            raise SqlError("0A000", message, offset=node.offset, hint="Aggregate the rows of SELECT DISTINCT.")
+        inner = replace(node, arguments=(_as_text(node.arguments[0]),))
+    else:
+        return None
+    return Call(RECORDS, (expressions.plan(_as_text(inner)),), Type.TEXT)
+
+
+def is_array_of_rows(value: Expression) -> bool:
+    """Return whether a value is the text of an array of rows, which has another order than the array."""
+    return isinstance(value, Call) and value.function == RECORDS
+
+
+def require_one_type(values: Sequence[Expression], nodes: Sequence[SyntaxNode]) -> None:
+    """Check that the same field of several rows has one type: a record keeps the types of its own fields.
+
+    Raises:
+        SqlError: the types differ (0A000).
+    """
+    known = [
+        (Type.TEXT if value.type is Type.UNKNOWN else value.type, start_of(node))
+        for value, node in zip(values, nodes, strict=True)
+        if value != Literal(None, Type.UNKNOWN)
+    ]
+    for kind, offset in known:
+        if kind is not known[0][0]:
+            message = f"a field of rows cannot be {known[0][0].value} in one row and {kind.value} in another"
+            raise SqlError("0A000", message, offset=offset, hint=f"Cast it: x::{known[0][0].value}.")
 
 
 def require_equal_texts(row: Row, expressions: Expressions) -> None:

@@ -32,7 +32,15 @@ from derive.sql.planner.from_clause import TablePlanner
 from derive.sql.planner.interfaces import Body, Queries, RowsAs
 from derive.sql.planner.output import name_of, ordinal_of, output_named, start_of
 from derive.sql.planner.row_columns import field_name, is_field
-from derive.sql.planner.rows import Row, require_equal_texts, row_of, row_of_column, row_text
+from derive.sql.planner.rows import (
+    Row,
+    array_text,
+    is_array_of_rows,
+    require_equal_texts,
+    row_of,
+    row_of_column,
+    row_text,
+)
 from derive.sql.planner.scope import AGGREGATES, GROUPINGS, ROWS, SELECT, WHERE, WINDOWS, Clause, Frame
 from derive.sql.planner.set_returning import replaced_rows, rows_within, with_rows
 from derive.sql.planner.windows import windowed
@@ -273,16 +281,18 @@ class SelectPlanner:
         if row is not None:
             self._add_row(name, row, begin)
             return
-        expression = self._of_query(item.expression) or self._expressions.plan(item.expression)
+        expression = self._for_client(item.expression) or self._expressions.plan(item.expression)
         if not keeps_unknown:
             expression = self._queries.coercion.known(expression, start_of(item.expression))
         references = self._frame.references[begin:]
         self._targets.append(Target(name, expression, references, item.offset))
 
-    def _of_query(self, node: SyntaxNode) -> Expression | None:
-        """Return the value of a scalar subquery, whose column may be a row, for the client; None for another one."""
-        if self._rows is not RowsAs.TEXTS or not isinstance(node, ScalarQuery) or node.width > 1:
+    def _for_client(self, node: SyntaxNode) -> Expression | None:
+        """Return the value of a scalar subquery, whose column may be a row, or an array of rows; None for another."""
+        if self._rows is not RowsAs.TEXTS:
             return None
+        if not isinstance(node, ScalarQuery) or node.width > 1:
+            return None if self._select.is_distinct else array_text(node, self._expressions, self._frame)
         body = self._queries.plan(node.query, self._frame, rows=RowsAs.TEXTS)
         if len(body.names) != 1:
             raise SqlError("42601", "subquery must return only one column", offset=node.offset)
@@ -351,7 +361,7 @@ class SelectPlanner:
             is_input = any(column.name == node.parts[0] for column in self._frame.source.columns)
             if not (prefers_input and is_input):
                 index = output_named(node, [(target.name, target.expression) for target in shown], clause.name)
-        if index is not None and shown[index].row is not None:
+        if index is not None and (shown[index].row is not None or is_array_of_rows(shown[index].expression)):
             hint = "Write its columns one by one."
             raise SqlError("0A000", f"{clause.name} of a row is not supported", offset=start_of(node), hint=hint)
         return self._planned(node, clause) if index is None else places[index]
