@@ -267,13 +267,11 @@ class Store:
     ) -> Sequence[Segment]:
         """Return the segments of a collection in selected logical partitions, ordered by least timestamp.
 
-        Without a relation, the segments of the present version.
-
         Args:
             spec: the collection.
             selector: selection of logical partitions; None for all.
             begin: first timestamp of interest.
-            relation: relation to read, which may have been renamed; None for the relation with the spec's name.
+            relation: relation to read, which may have been renamed; None for the present version of the name.
             end: exclusive upper bound of the timestamps of interest.
             until: decides when the first segments are enough; then the later segments are not read. Such a read has no
                 upper bound.
@@ -285,15 +283,7 @@ class Store:
         def selects(values: tuple[object, ...]) -> bool:
             return selector is None or selector.selects(dict(zip(partitions, values, strict=True)))
 
-        partitions = [projection.field for projection in spec.partitions]
-        has_all = selector is None or selector.selects_all
-        with self._metadata.snapshot() as db:
-            name = spec.name if relation is None else name_of_relation(db, relation)
-            table = None if name is None else has_appended(db, name)
-        if table is not None:
-            self.tables.flush_table(table)
-        with self._metadata.snapshot() as db:
-            name = spec.name if relation is None else name_of_relation(db, relation)
+        def read(db: Transaction, name: str | None) -> Sequence[Segment]:
             if name is None:
                 return []
             check = partial(check_partitions, db, name, partitions)
@@ -303,6 +293,17 @@ class Store:
             if segments:
                 check()
             return segments if has_all else [segment for segment in segments if selects(segment.partition)]
+
+        partitions = [projection.field for projection in spec.partitions]
+        has_all = selector is None or selector.selects_all
+        with self._metadata.snapshot() as db:
+            name = spec.name if relation is None else name_of_relation(db, relation)
+            table = None if name is None else has_appended(db, name)
+            if table is None:
+                return read(db, name)
+        self.tables.flush_table(table)
+        with self._metadata.snapshot() as db:
+            return read(db, spec.name if relation is None else name_of_relation(db, relation))
 
     def count_documents(
         self, spec: CollectionSpec, selector: SelectorSpec | None, begin: int, end: int, relation: int | None = None

@@ -167,18 +167,20 @@ class Spread:
         for place in (ends - firsts != spans).nonzero()[0].tolist():  # few: those that the bounds of a read divide
             part = tuple(int(column[place]) for column in columns)
             shares[0][place], shares[1][place] = _size(part, part[1])
-        self._sums = [_quick(np.concatenate(([0], np.cumsum(share[by_end])))) for share in shares]
+        sums = (_quick(np.concatenate(([0], np.cumsum(share[by_end])))) for share in shares)
+        self._documents, self._bytes = sums
 
     def before(self, end: int) -> Size:
         """Return the size of the documents before an adjusted timestamp: `size_of` of the reads within it."""
-        firsts, ends = self._by_first[:2]
+        firsts, ends, counts, sizes, spans = self._by_first
         complete, begun = bisect_right(self._ends, end), bisect_left(firsts, end)
-        documents, size = (int(sums[complete]) for sums in self._sums)
+        documents, size = int(self._documents[complete]), int(self._bytes[complete])
         number, incomplete = begun, begun - complete
         while incomplete:
             number -= 1
             if ends[number] > end:
-                more_documents, more_bytes = _size(tuple(int(column[number]) for column in self._by_first), end)
+                part = int(firsts[number]), int(ends[number]), int(counts[number]), int(sizes[number])
+                more_documents, more_bytes = _size((*part, int(spans[number])), end)
                 documents, size, incomplete = documents + more_documents, size + more_bytes, incomplete - 1
         return Size(documents, size, begun)
 

@@ -50,11 +50,10 @@ _FEW = 256
 _PATHS = 500
 """Number of paths in one statement."""
 
-_MOST_DIGITS = 16
-"""Number of hexadecimal digits of the longest time span."""
+_HANDFUL = 32
+"""Number of segments that most looks find at most."""
 
-
-_FIRST_BLOCK, _BLOCK = 32, 512
+_FIRST_BLOCK, _BLOCK = 16, 512
 """Numbers of segments that are read at once: at first, because a few large segments may be enough, and later."""
 
 
@@ -108,24 +107,53 @@ def iterate_segments(
         begin: first timestamp.
         few: number of segments that are sorted at once, and not searched by their spans.
     """
-    placed = "SELECT clock_min, id, path, partition, clock_max, documents, bytes, checksum FROM segment"
-    placed += " WHERE collection = ?"
-    rows: list[Any] = db.execute(f"{placed} AND clock_max >= ? LIMIT ?", (name, begin, few + 1)).fetchall()
-    if len(rows) <= few:
+    rows = _few_rows(db, name, begin, few)
+    if rows is not None:
         if rows:
             yield [Segment(name, row[2], _partition(row[3]), row[0], *row[4:]) for row in sorted(rows)]
         return
     by_span = [
         db.stream(
-            f"{placed} AND {db.dialect.span_digits} = ? AND clock_min > ? AND clock_max >= ? ORDER BY clock_min, id",
+            f"{_PLACED} AND {db.dialect.span_digits} = ? AND clock_min > ? AND clock_max >= ? ORDER BY clock_min, id",
             (name, digits, max(begin - 16**digits, -1), begin),
         )
-        for digits in range(1, _MOST_DIGITS + 1)
+        for digits in _span_lengths(db, name)
     ]
     for block in _merged(by_span):
         begins, _, paths, labels, *numbers, checksums = zip(*block, strict=True)
         columns = ([name] * len(block), paths, map(_partition, labels), begins, *numbers, checksums)
         yield SegmentColumns.of_columns(columns, len(block))
+
+
+_PLACED = (
+    "SELECT clock_min, id, path, partition, clock_max, documents, bytes, checksum FROM segment WHERE collection = ?"
+)
+
+
+def _few_rows(db: Transaction, name: str, begin: int, few: int) -> list[Any] | None:
+    """Return the rows of the segments with timestamps at or above `begin`; None if they are more than `few`."""
+    query = f"{_PLACED} AND clock_max >= ? LIMIT ?"
+    handful = min(few, _HANDFUL)
+    rows: list[Any] = db.execute(query, (name, begin, handful + 1)).fetchall()
+    if len(rows) <= handful:
+        return rows
+    more = "SELECT 1 FROM segment WHERE collection = ? AND clock_max >= ? LIMIT 1 OFFSET ?"
+    if db.execute(more, (name, begin, few)).get is not None:
+        return None
+    every: list[Any] = db.execute(query, (name, begin, few)).fetchall()
+    return every
+
+
+def _span_lengths(db: Transaction, name: str) -> list[int]:
+    """Return the numbers of hexadecimal digits that the spans of a collection's segments have.
+
+    The index is searched once for each number, and not read.
+    """
+    digits = db.dialect.span_digits
+    least = f"SELECT min({digits}) AS digits FROM segment WHERE collection = ?"
+    following = f"SELECT ({least} AND {digits} > length.digits) FROM length WHERE length.digits IS NOT NULL"
+    query = f"WITH RECURSIVE length (digits) AS ({least} UNION ALL {following}) SELECT digits FROM length"
+    return [number for (number,) in db.execute(query, (name, name)) if number is not None]
 
 
 def _merged(streams: Sequence[Rows]) -> Generator[list[tuple[Any, ...]]]:
