@@ -143,6 +143,13 @@ def _one(modifiers: Sequence[TypeModifier | None]) -> TypeModifier | None:
     return number(scales.pop()) if len(scales) == 1 and None not in modifiers else None
 
 
+def stand_in(function: Aggregate | WindowFunction) -> Expression | None:
+    """Return an expression with the modifier of an aggregate's or window function's result; None for no modifier."""
+    if function.function == "sum_numeric":
+        return Call("abs_numeric", function.arguments, Type.NUMERIC)
+    return function.arguments[0] if function.function in _OF_ANY | _OF_FIRST and function.arguments else None
+
+
 def _of_function(
     function: Aggregate | WindowFunction, own: Modifiers, outer: tuple[Modifiers, ...]
 ) -> TypeModifier | None:
@@ -162,7 +169,8 @@ def modifier_of(expression: Expression, own: Modifiers, outer: tuple[Modifiers, 
         case Column(index):
             return own[index] if 0 <= index < len(own) else None
         case OuterColumn(depth, index):
-            return outer[depth - 1][index] if depth <= len(outer) else None
+            enclosing = outer[depth - 1] if depth <= len(outer) else ()
+            return enclosing[index] if index < len(enclosing) else None
         case Literal():
             return None if expression.scale is None else number(expression.scale)
         case Call(function) if function.startswith(_VOID) or function in _OF_ROWS:
@@ -197,7 +205,7 @@ def _of_call(call: Call, own: Modifiers, outer: tuple[Modifiers, ...]) -> TypeMo
         return None
     if call.function.endswith("_to_numeric") and call.arguments[0].type in _INTEGERS:
         return number(0)
-    if call.function == "round_numeric_integer":
+    if call.function in {"round_numeric_integer", "trunc_numeric_integer"}:
         digits = call.arguments[1]
         return number(max(digits.value, 0)) if isinstance(digits, Literal) and isinstance(digits.value, int) else None
     combine = _SCALES.get(call.function)
@@ -223,6 +231,12 @@ _SCALES: Mapping[str, Callable[[Sequence[int]], int]] = {
     "negate_numeric": max,
     "abs_numeric": max,
     "round_numeric": lambda _: 0,
+    "trunc_numeric": lambda _: 0,
+    "ceil_numeric": lambda _: 0,
+    "ceiling_numeric": lambda _: 0,
+    "floor_numeric": lambda _: 0,
+    "mod_numeric_numeric": max,
+    "modulo_numeric": max,
 }
 """Scale of the result of a function, as a function of the scales of its arguments."""
 

@@ -254,7 +254,7 @@ AGGREGATES: dict[str, Sequence[str]] = {
     ),
     "text": (
         *("string_agg({text}, ',' ORDER BY {text})", "min({text})", "max({text})", "string_agg(DISTINCT {text}, '|' ORDER BY {same})"),
-        "percentile_disc(0.5) WITHIN GROUP (ORDER BY {text})",
+        *("percentile_disc(0.5) WITHIN GROUP (ORDER BY {text})", "max({char(4)})::text"),
     ),
     "boolean": ("bool_and({boolean})", "bool_or({boolean})", "every({boolean})", "(count(*) > 1)", "(max({int}) > 1)"),
     "date": ("min({date})", "max({date})"),

@@ -94,6 +94,18 @@ SCRIPTS = {
         "PREPARE pt AS INSERT INTO k VALUES ($1) RETURNING a",
         "EXECUTE pt ('2020-01-01 00:00:05.7')",
     ),
+    "results of aggregates": (
+        "CREATE TABLE t (k int, c char(4), v varchar(3), n numeric(6,2))",
+        "INSERT INTO t VALUES (1, 'ab', 'x', 1.50), (2, 'b', 'yy', 2.5), (3, NULL, NULL, 10)",
+        "SELECT max(c), max(c)::text, max(c)::text || '|', max(c) || '|', length(max(c)), max(c)::char(2), max(c) = 'b', max(c) LIKE 'b' FROM t",
+        "SELECT max(c)::text, coalesce(max(c), 'zz')::text || '|', replace(max(c), ' ', '_'), concat(max(c), '|'), pg_typeof(max(c))::text FROM t GROUP BY k",
+        "SELECT lag(c) OVER w::text || '|', first_value(c) OVER w::text, (lag(n) OVER w)::text FROM t WINDOW w AS (ORDER BY k)",
+        "SELECT max(n)::text, sum(n)::text, sum(n)::numeric(6,1), min(n + 1)::text, (sum(n) * 2)::text FROM t",
+        "SELECT (SELECT max(c)::text FROM t), (SELECT max(o.c)::text || '|'), string_agg(max(c)::text, ',') OVER (ORDER BY k) FROM t o GROUP BY k",
+        "SELECT mod(5.50, 2), 5.50 % 2.0, mod(n, 0.250), n % 1, trunc(n), trunc(2.50, 1), trunc(n, 3), floor(n), ceil(n), ceiling(n + 0.001) FROM t",
+        "CREATE TABLE s AS SELECT max(c)::text AS c, n % 1 AS n FROM t GROUP BY n",
+        "SELECT c || '|', n FROM s",
+    ),
     "series": (
         "SELECT * FROM generate_series('2020-01-31'::timestamp, '2020-04-30', '1 mon')",
         "SELECT t::date FROM generate_series(timestamp '2020-01-03', '2020-01-01', '-1 day') t",
@@ -119,8 +131,8 @@ def test_modified_types_equal_postgresql(name: str, postgres: Connection, tmp_pa
 
 def test_maintained_views_of_modified_types_equal_postgresql(postgres: Connection, tmp_path: Path) -> None:
     definitions = (
-        "CREATE TABLE t (n int, a timestamp(3), b timestamp, p numeric(4,1)[])",
-        "INSERT INTO t VALUES (1, '2020-01-01 00:00:00.1235', '2020-01-01 00:00:00.1235', '{1.25,NULL}')",
+        "CREATE TABLE t (n int, a timestamp(3), b timestamp, p numeric(4,1)[], c char(4), m numeric(6,2))",
+        "INSERT INTO t VALUES (1, '2020-01-01 00:00:00.1235', '2020-01-01 00:00:00.1235', '{1.25,NULL}', 'ab', 1.50)",
     )
     queries = (
         "SELECT n, a, b::timestamp(1) AS b, a = b AS same FROM t",
@@ -128,11 +140,12 @@ def test_maintained_views_of_modified_types_equal_postgresql(postgres: Connectio
         "SELECT n, p, p[1], p::numeric(6,2)[] AS q FROM t",
         "SELECT x, count(*) FROM t, unnest(p) x GROUP BY x",
         "SELECT p, count(*) FROM t GROUP BY p",
+        "SELECT max(c)::text || '|' AS c, mod(sum(m), 2) AS m, floor(max(m)) AS f, sum(m)::text AS s FROM t",
     )
     changes = (
         (
-            "INSERT INTO t VALUES (2, '2020-01-01 00:00:00.5555', '2020-01-01 00:00:00.9', '{1.3,NULL}'),"
-            " (3, NULL, '2020-01-01 00:00:01', ARRAY[2, 3.14])"
+            "INSERT INTO t VALUES (2, '2020-01-01 00:00:00.5555', '2020-01-01 00:00:00.9', '{1.3,NULL}', 'b', 3),"
+            " (3, NULL, '2020-01-01 00:00:01', ARRAY[2, 3.14], NULL, 2.25)"
         ),
         "UPDATE t SET a = b, p = p || 1.25 WHERE n < 3",
         "DELETE FROM t WHERE a = '2020-01-01 00:00:00.9'",

@@ -345,12 +345,21 @@ class _AlterPlanner:
         self._values[index] = self._converted(action, column)
         self._converts = self._converts or action.using is not None
         self._retyped |= {old for old, new in self._names_now.items() if new == action.name}
-        if before.default is not None:
+        if before.identity is None and before.generated is None and self._has_default_of_domain(before):
+            column = replace(column, default=typed.default)
+        elif before.default is not None:
             default = default_of(before, self._names)
             message = f'default for column "{column.name}" cannot be cast automatically to type {column.type.value}'
             self._assigned(default, column, message, action.offset)
             default_of(column, self._names)
         self._with_column(index, column)
+
+    def _has_default_of_domain(self, column: NamedColumn) -> bool:
+        """Return whether a column has no default of its own: none, or that of its domain."""
+        if column.default is None or column.domain is None:
+            return column.default is None
+        of_domain = self._names.domain(column.domain.name)
+        return of_domain is not None and of_domain.default == column.default
 
     def _converted(self, action: SetType, column: NamedColumn) -> Expression:
         """Return the value of a column as another type."""

@@ -305,7 +305,7 @@ class CallPlanner:
         """Plan `OVERLAPS`; a period whose second value is an interval ends that much after its begin."""
         offsets = [start_of(argument) for argument in node.arguments]
         types = [value.type for value in values]
-        if {types[1], types[3]} == {Type.INTERVAL, Type.UNKNOWN}:
+        if {types[1], types[3]} == {Type.INTERVAL, Type.UNKNOWN} or set(types) == {Type.UNKNOWN}:
             raise ambiguous_function(OVERLAPS, types, node.offset)
         instants = [types[at - at % 2] if kind is Type.INTERVAL else kind for at, kind in enumerate(types)]
         try:

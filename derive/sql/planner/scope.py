@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from derive.algebra.expression import Expression
-from derive.algebra.modifier_inference import modifier_of, modifiers_of
+from derive.algebra.expression import Column, Expression, OuterColumn
+from derive.algebra.modifier_inference import modifier_of, modifiers_of, stand_in
 from derive.algebra.relation import Aggregate, Constant, Relation, WindowFunction
-from derive.algebra.rewrite import deepened, shifted
+from derive.algebra.rewrite import deepened, rewritten, shifted
 from derive.algebra.types import Type, TypeModifier
 from derive.errors import SqlError, suggest
 from derive.sql.parser.ast import ColumnReference, WindowDefinition
@@ -186,8 +186,28 @@ class Frame:
 
     def modifier_of(self, expression: Expression) -> TypeModifier | None:
         """Return the type modifier of an expression over the columns in scope."""
-        own, *outer = (modifiers_of(frame.source.relation) for _, frame in self.frames())
+        frames = [frame for _, frame in self.frames()]
+        own, *outer = (modifiers_of(frame.source.relation) for frame in frames)
+
+        def replacement(part: Expression, depth: int) -> Expression | None:
+            if depth or not isinstance(part, Column | OuterColumn) or part.index < AGGREGATES:
+                return None
+            level = part.depth if isinstance(part, OuterColumn) else 0
+            function = frames[level].function_of(part.index)
+            value = stand_in(function) if function else None
+            return deepened(value, level) if value is not None and level else value
+
+        if any(frame.aggregates or frame.windows for frame in frames):
+            expression = rewritten(expression, replacement)
         return modifier_of(expression, own, tuple(outer))
+
+    def function_of(self, index: int) -> Aggregate | WindowFunction | None:
+        """Return the aggregate or window function for which a placeholder column stands; None for another column."""
+        if AGGREGATES <= index < AGGREGATES + len(self.aggregates):
+            return self.aggregates[index - AGGREGATES]
+        if WINDOWS <= index < WINDOWS + len(self.windows):
+            return self.windows[index - WINDOWS]
+        return None
 
     def resolve(self, reference: ColumnReference) -> Expression:
         """Resolve a column reference.
