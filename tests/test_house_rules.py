@@ -65,6 +65,7 @@ SMALL_MODULES = {
     "derive/ui/plan_picture.py": "leaf: from the text of EXPLAIN to a picture",
     "derive/cli/pipes.py": "leaf: loaded by every command",
     "derive/cli/keys.py": "leaf: shared by commands and pages",
+    "derive/cli/pasting.py": "leaf: loaded by every command",
     "derive/sql/transactions/programs.py": "leaf: shared by errors of reads and notices of definitions",
     "derive/cli/metadata.py": "a command",
     "derive/cli/prepare.py": "a command",

@@ -32,6 +32,7 @@ from unicodedata import combining, east_asian_width
 import orjson
 
 from derive.cli.folding import cells, folded, folded_hint
+from derive.cli.pasting import pasteable
 from derive.cli.pipes import discard
 from derive.document.clock import format_rfc3339
 from derive.errors import CatalogError, FlowError, SqlError, ViewError
@@ -226,7 +227,7 @@ def _describe(message: str, position: Position | None, hint: str | None) -> dict
         "line": position.line if position else None,
         "column": position.column if position else None,
         "length": position.length if position else None,
-        "hint": hint,
+        "hint": pasteable(hint) if hint else hint,
     }
 
 
@@ -238,6 +239,7 @@ def _render(
     width: int | None,
     facts: Sequence[Fact] = (),
 ) -> str:
+    hint = pasteable(hint) if hint else hint
     lines, note = [f"{label}: {message}", *(f"  {fact.label}: {fact.value}" for fact in facts)], hint
     if position is not None:
         lines.append(f"  --> {position}")
@@ -494,6 +496,7 @@ def note(text: str, *, level: str = "info", **fields: Any) -> None:
     """
     if _form.is_quiet and level == "info":
         return
+    text = pasteable(text)
     if _form.is_json:
         _print_entry(level, message=text, **fields)
     else:

@@ -172,10 +172,13 @@ class _Columns:
 
     def types_of(self, name: str, header: list[str]) -> list[Types]:
         """Return the types of the columns in a header."""
+        from derive.errors import UsageError
         from derive.schema.shape import ALL
-        from derive.storage.inputs.line import check_columns
+        from derive.storage.inputs.line import check_columns, separator_hint
 
         check_columns(header, name)
+        if hint := separator_hint(header):
+            raise UsageError(f"{name}:1: the header names one column: {header[0]}", hint=hint)
         others = self._valued - self._texts
         return [ALL if column in others or not self._is_decided else frozenset({"string"}) for column in header]
 

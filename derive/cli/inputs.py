@@ -121,8 +121,11 @@ def listed_files(names: Sequence[str]) -> list[str]:
     Raises:
         UsageError: a path does not exist, or a folder has no such file.
     """
+    from derive.cli.console import note
     from derive.errors import UsageError
 
+    if not names and sys.stdin.isatty():
+        note("reading documents from standard input: end them with Ctrl-D")
     files: list[str] = []
     for name in names or ("-",):
         path = Path(name)

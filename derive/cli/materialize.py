@@ -10,6 +10,7 @@ import click
 
 from derive.cli.console import fitted, visible
 from derive.cli.options import catalog_options, output_option, stored_folder, wide_option
+from derive.cli.pasting import pasteable
 
 if TYPE_CHECKING:
     from derive.document.pointer import JSON
@@ -165,8 +166,8 @@ def _lines(
     yield "  planned changes:" if action else "  no changes are planned"
     yield from (f"    {line}" for line in action.splitlines())
     if unaccepted:
-        yield f"  edits to accept with flowctl run --accept {prepared.spec.name}:"
-        yield from (f"    {line}" for line in unaccepted)
+        yield pasteable(f"  edits to accept with flowctl run --accept {prepared.spec.name}:")
+        yield from (f"    {pasteable(line)}" for line in unaccepted)
     if notes:
         yield "  notes:"
         yield from (f"    {line}" for line in notes)

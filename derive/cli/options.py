@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from derive.cli.pasting import give
+
 if TYPE_CHECKING:
     from derive.catalog.loading import Resources
     from derive.protocol.specs import CatalogSpec, LambdaLimits
@@ -17,8 +19,23 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_URL = "derive.url"
+"""Key of the URL that was given as the data folder, in the metadata of a context of click."""
+
+
+def _give(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    """Record an option of the command line for the commands in hints; the environment holds for them, too."""
+    from click.core import ParameterSource
+
+    is_given = option.name is not None and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    text = context.meta.get(_URL) if option.name == "data" else None
+    give(option.opts[0], (text or str(value)) if is_given else None)
+    return value
+
+
 source_option = click.option(
     "--source",
+    callback=_give,
     envvar="FLOW_SOURCE",
     default="flow.yaml",
     show_default=True,
@@ -36,6 +53,8 @@ class DataFolder(click.Path):
             from derive.storage.location import ObjectFolder, is_url, require_folder
 
             place = named_metadata()
+            if ctx is not None:
+                ctx.meta[_URL] = str(value)
             if place is None:
                 require_folder(value)
             elif is_url(value):
@@ -47,6 +66,7 @@ class DataFolder(click.Path):
 
 data_option = click.option(
     "--data",
+    callback=_give,
     envvar="FLOW_DATA",
     type=DataFolder(path_type=Path, file_okay=False),
     help="The data folder; with --metadata, also a URL such as s3://bucket/prefix.  [default: .flow beside the source;"

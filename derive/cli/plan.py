@@ -13,6 +13,7 @@ import click
 
 from derive.cli.console import visible_line
 from derive.cli.options import catalog_options, open_store, output_option, stored_folder
+from derive.cli.pasting import pasteable
 from derive.plural import counted
 
 if TYPE_CHECKING:
@@ -150,14 +151,14 @@ def _describe(plan: TaskPlan) -> dict[str, Any]:
                 "diff": list(change.diff),
                 "documents": change.documents,
                 "seconds": plan.seconds(change.documents),
-                "hint": change.hint or None,
+                "hint": pasteable(change.hint) or None,
             }
             for change in plan.changes
         ],
         "notes": list(plan.notes),
         "documents": plan.documents,
         "seconds": plan.seconds(plan.documents),
-        "commands": [{"command": command, "purpose": purpose} for command, purpose in plan.commands],
+        "commands": [{"command": pasteable(command), "purpose": purpose} for command, purpose in plan.commands],
     }
 
 
@@ -182,7 +183,7 @@ def _lines(plan: TaskPlan, paint: Callable[[str, str], str]) -> Iterator[str]:
     for command, purpose in plan.commands:
         cost = _cost(plan, plan.documents) if purpose == "to start over" else ""
         yield f"  {purpose}{cost}:"
-        yield from folded_command(command, _WIDTH, "    ")
+        yield from folded_command(pasteable(command), _WIDTH, "    ")
 
 
 def _change_lines(plan: TaskPlan, change: Change, paint: Callable[[str, str], str]) -> Iterator[str]:
@@ -199,7 +200,7 @@ def _change_lines(plan: TaskPlan, change: Change, paint: Callable[[str, str], st
     yield first.replace(_EFFECTS[change.effect], paint(_EFFECTS[change.effect], _COLORS.get(change.effect, "")), 1)
     yield from others
     for way in change.hint.split("; ") if change.hint else ():
-        yield from _wrapped(way, "      - ", "        ")
+        yield from _wrapped(pasteable(way), "      - ", "        ")
 
 
 def _values(change: Change) -> str:

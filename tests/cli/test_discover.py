@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derive.catalog import load
+from derive.cli.inputs import listed_files
 from derive.document.pointer import JSON
 from derive.protocol.specs import CatalogSpec
 from derive.schema.discovery import Discovery
@@ -188,6 +190,7 @@ def test_discover_writes_a_catalog_that_ingests_the_files(tmp_path: Path) -> Non
         ([], '{"a": 1}\n[2]\n', 1, "standard input:2: a document is a JSON object, but this is of type array"),
         (["--format", "csv"], 'a,a\n1,2\n', 1, "standard input:1: the header names 'a' twice"),
         (["--format", "csv"], 'a,b\n1\n', 1, "standard input:2: the line has 1 cell, but the header names 2 columns"),
+        (["--format", "csv"], 'a;b\n1;2\n', 2, "standard input:1: the header names one column: a;b\n  = another character is between the columns: --delimiter ';'"),
         ([], "", 2, "standard input has no documents"),
         (["--name", "a b"], '{"a": 1}\n', 2, "'a b' is not a name of a collection"),
         (["--output", "there"], '{"a": 1}\n', 2, "there exists"),
@@ -205,6 +208,19 @@ def test_discover_reports_errors_with_positions(
     assert (code, out) == (status, "")
     assert said in err
     assert "ingested" not in err
+
+
+def test_documents_from_a_terminal_are_awaited_with_a_note(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+
+    assert (listed_files([]), listed_files(["-"])) == (["-"], ["-"])
+    assert capsys.readouterr().err == "reading documents from standard input: end them with Ctrl-D\n"
 
 
 @pytest.mark.parametrize(

@@ -317,14 +317,19 @@ def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> Non
                 f"{name}:1: '{spec.name}' requires {listed}, but the header does not name"
                 f" {'it' if len(missing) == 1 else 'them'}{shown}"
             ),
-            hint=_separator_hint(header, missing)
+            hint=separator_hint(header, missing)
             or (_spelling_hint(header, spec, missing) if spec.redaction is None else None)
             or "the first line must name the columns",
         )
 
 
-def _separator_hint(header: Sequence[str], missing: Sequence[str]) -> str | None:
-    """Return a hint if the header names the missing columns with another separator; None otherwise."""
+def separator_hint(header: Sequence[str], missing: Sequence[str] = ()) -> str | None:
+    """Return a hint if the header has one column, and names several with another separator; None otherwise.
+
+    Args:
+        header: the columns.
+        missing: columns that have to be among the several columns.
+    """
     for separator, shown in {";": "';'", "|": "'|'", ",": "','", "\t": "tab"}.items():
         names = {name.strip('" ') for name in header[0].split(separator)}
         if len(header) == 1 and len(names) > 1 and names.issuperset(missing):
