@@ -400,13 +400,19 @@ class TablePlanner:
     def source(self, items: Sequence[FromItem], parent: Frame | None) -> Source:
         """Plan the items of FROM as a cross join."""
         source = NO_SOURCE
-        for item in items:
-            source = self._beside(source, item, parent)
+        for index, item in enumerate(items):
+            source = self._beside(source, item, parent) if index else self._first(item, parent)
         return source
 
+    def _first(self, item: FromItem, parent: Frame | None) -> Source:
+        """Plan the first item of FROM, which has no columns to its left."""
+        if isinstance(item, JoinedTable):
+            return self._item(item, parent)
+        return self._beside(NO_SOURCE, item, parent)
+
     def _beside(self, left: Source, item: FromItem, parent: Frame | None) -> Source:
-        if _is_lateral(item):
-            right = self._item(item, Frame(left, parent, LATERAL))
+        if _has_lateral(item):
+            right = self._item(item, Frame(NO_SOURCE, parent, LATERAL), Frame(left, parent, LATERAL))
             check_names(left, right, item.offset)
             relation = with_lateral(left.relation, right.relation)
             return beside(relation, left, right)
@@ -414,7 +420,15 @@ class TablePlanner:
         check_names(left, right, item.offset)
         return beside(joined(left.relation, right.relation), left, right)
 
-    def _item(self, item: FromItem, parent: Frame | None) -> Source:  # noqa: PLR0911 (one for each kind)
+    def _item(self, item: FromItem, parent: Frame | None, lateral: Frame | None = None) -> Source:  # noqa: PLR0911 (one for each kind)
+        """Plan an item of FROM.
+
+        Args:
+            item: the item.
+            parent: the outer query.
+            lateral: the columns that lateral items see, as deep as `parent`; None for those of `parent`.
+        """
+        parent = lateral if lateral is not None and _is_lateral(item) else parent
         match item:
             case RelationReference():
                 return self._relation(item, parent)
@@ -440,14 +454,15 @@ class TablePlanner:
                 named = None if is_common else self.named(name)
                 return replace(source, relation=sampled(self._queries, item, source.relation, named))
             case JoinedTable():
-                return self._joined(item, parent)
+                return self._joined(item, parent, lateral)
 
-    def _joined(self, item: JoinedTable, parent: Frame | None) -> Source:
-        left = self._item(item.left, parent)
-        if _is_lateral(item.right):
-            source = self._lateral_join(item, left, item.right, parent)
+    def _joined(self, item: JoinedTable, parent: Frame | None, lateral: Frame | None) -> Source:
+        left = self._item(item.left, parent, lateral)
+        is_merging = item.using is not None or item.is_natural
+        if _is_lateral(item.right) or (_has_lateral(item.right) and not is_merging):
+            source = self._lateral_join(item, left, parent, lateral)
         else:
-            right = self._item(item.right, parent)
+            right = self._item(item.right, parent, lateral)
             check_names(left, right, item.right.offset)
             source = self._joiner.join(item, left, right, parent)
         if item.alias is None:
@@ -456,11 +471,11 @@ class TablePlanner:
         columns = tuple(replace(column, name=name) for name, column in zip(names, source.columns, strict=True))
         return Source(source.relation, (VisibleTable(item.alias.name, None, columns),), columns)
 
-    def _lateral_join(self, item: JoinedTable, left: Source, table: FromItem, parent: Frame | None) -> Source:
-        frame = Frame(left, parent, LATERAL)
+    def _lateral_join(self, item: JoinedTable, left: Source, parent: Frame | None, lateral: Frame | None) -> Source:
+        table, frame = item.right, Frame(left, lateral or parent, LATERAL)
         if item.kind in {JoinKind.RIGHT, JoinKind.FULL}:
             frame.refusal = "The combining JOIN type must be INNER or LEFT for a LATERAL reference."
-        right = self._item(table, frame)
+        right = self._item(table, Frame(NO_SOURCE, parent, LATERAL), frame)
         check_names(left, right, table.offset)
         if item.using is not None or item.is_natural:
             raise SqlError(
@@ -510,6 +525,13 @@ class TablePlanner:
 def _is_lateral(item: FromItem) -> bool:
     """Return whether an item may refer to earlier items of FROM; functions may."""
     return isinstance(item, FunctionTable | RowsFrom) or (isinstance(item, DerivedTable) and item.is_lateral)
+
+
+def _has_lateral(item: FromItem) -> bool:
+    """Return whether an item, or a part of a join, may refer to earlier items of FROM."""
+    if isinstance(item, JoinedTable):
+        return _has_lateral(item.left) or _has_lateral(item.right)
+    return _is_lateral(item)
 
 
 def visible(relation: Relation, names: tuple[str, ...], alias: Alias | None, name: str | None, offset: int) -> Source:
