@@ -48,17 +48,21 @@ def swap_group(store: Maintainable, group: Group, accepted: Collection[str] = ()
         accepted: materializations whose bindings may start over although their connector cannot replace rows at once.
 
     Returns:
-        The timestamp of the swap; None if the group is not ready.
+        The timestamp of the swap; None if the group is not ready, or if a materialization has started meanwhile.
 
     Raises:
         UsageError: a binding that reads the group cannot replace its rows at once, and is not accepted.
     """
+    # A materialization that starts from here on, perhaps with its first binding of a member, has another epoch at the
+    # commit, which then is refused: connectors, which are asked below, may take long.
+    names = group.present.materializations
+    epochs = {**dict.fromkeys(names, 0), **store.task_capabilities.epochs(names)}
     restarts = find_restarts(store, group.present, group.members)
     require_replaceable(store, group.present, restarts, accepted)
     ticks = {task.tick for task in group.present.tasks.values()}
     chosen = choose_resets(store, restarts, ticks, is_swap=True)
     reach("swap.committing")
-    at = store.shadows.swap(group.definitions, restarts, chosen.epochs, chosen.restarts)
+    at = store.shadows.swap(group.definitions, restarts, epochs, chosen.restarts)
     reach("swap.committed")
     return at
 

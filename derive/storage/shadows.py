@@ -141,7 +141,7 @@ class Shadows:
         Args:
             definitions: definition that each member's shadow has run, by the name of the derivation.
             restarts: bindings that start over because they read the group, as state keys by materialization.
-            epochs: epochs of these materializations when their resets were chosen; 0 if one has never run.
+            epochs: epochs of the catalog's materializations before `restarts` was chosen; 0 if one has never run.
             resets: JSON of the reset of each of these materializations, by name.
 
         Returns:
