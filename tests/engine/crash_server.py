@@ -18,6 +18,7 @@ from typing import Any
 from crash_script import do_history
 from forked_flowctl import fork_programs
 from power_cut import do_under_power
+from random_places import move_metadata
 from typing_extensions import override
 from watched_edit import apply_edit
 
@@ -32,6 +33,7 @@ from derive.engine.swapping import BindingSwapping, Swapping
 from derive.engine.task_reconciler import open_changing_run
 from derive.errors import FencedError
 from derive.materialize.stages import AnyPlan
+from derive.protocol.derive import DividesState
 from derive.protocol.entry_points import find_runtime
 from derive.protocol.specs import CatalogSpec
 from derive.shard.plan import Plan
@@ -78,10 +80,13 @@ def main() -> None:
 
 def obey(catalog: CatalogSpec, order: dict[str, Any]) -> int:
     failpoint.arm(order.get("failpoint") or "")
+    os.environ.update(order.get("environment", {}))
     cache = Path(order["cache"]) if order.get("cache") else None
     try:
         if order["do"] == "history":
             do_history(catalog, Path(order["data"]), cache=cache)
+        elif order["do"] == "move":
+            move_metadata(Path(order["data"]), *order["arguments"])
         elif order["do"] == "powered history":
             do_under_power(catalog, order)
         else:
@@ -117,10 +122,25 @@ class Deeds:
             spec = self.catalog.collections[collection]
             Ingestion(self.store, spec, clock="/at").load("history", enumerate(documents, start=1))
 
-    def run(self, shards: int, most: int, late: str = "", tasks: list[str] | None = None) -> None:
-        """Run tasks; with `late`, beside attempts that are paused there and go on when `wake` lets them."""
+    def run(
+        self,
+        shards: int,
+        most: int,
+        late: str = "",
+        tasks: list[str] | None = None,
+        accepted: list[str] | None = None,
+    ) -> None:
+        """Run tasks; with `late`, beside attempts that are paused there and go on when `wake` lets them.
+
+        Args:
+            shards: number of shards of tasks that have never run.
+            most: greatest number of documents of a transaction.
+            late: failpoint at which attempts are paused; empty for none.
+            tasks: names of the tasks; None for all.
+            accepted: tasks whose edits are accepted; None for all.
+        """
         executor = PausesAttempts(late, Path(f"{self.data}.late")) if late else InProcessExecutor()
-        self.work(self.begin(self.store, shards, most, executor, tasks))
+        self.work(self.begin(self.store, shards, most, executor, tasks, accepted))
 
     def retry(self, task: str, ids: list[str]) -> None:
         """Retry documents that a task has put aside, unless they are retried already."""
@@ -148,6 +168,7 @@ class Deeds:
         most: int = 1_000_000,
         executor: InProcessExecutor | None = None,
         tasks: list[str] | None = None,
+        accepted: list[str] | None = None,
     ) -> Run:
         limits = Limits(documents=most)
         run, _ = open_changing_run(
@@ -157,7 +178,7 @@ class Deeds:
             tasks=tasks,
             shards=shards,
             limits=limits,
-            accepted=list(self.catalog.tasks),
+            accepted=list(self.catalog.tasks) if accepted is None else accepted,
         )
         return run
 
@@ -236,7 +257,10 @@ class Deeds:
 
     def split(self, task: str, shards: int) -> None:
         while (known := self.store.task(task)) and known.shards < shards:
-            split(self.store, task, is_materialized=task in self.catalog.materializations)
+            derivation = self.catalog.derivations.get(task)
+            runtime = None if derivation is None else find_runtime(derivation.connector)
+            connector = runtime if isinstance(runtime, DividesState) else None
+            split(self.store, task, is_materialized=derivation is None, connector=connector)
 
     def reset(self, task: str) -> None:
         reset(self.catalog, self.store, [task], cascade=True)

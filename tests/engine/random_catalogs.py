@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
+from random_modules import module_of
 
 from derive.document.clock import format_rfc3339
 
 BASE = 1_700_000_000_000_000
 SECOND = 1_000_000
 SOURCE = "t/source"
-TABLE = "sql/public/items"
+TABLE, VIEW = "sql/public/items", "sql/public/sums"
+RELATIONS = (TABLE, VIEW)
 
 _ROOT = {
     "schema": {
@@ -51,6 +53,8 @@ class Readable:
 ROOT = Readable(SOURCE, "p", ("x", "y", None))
 ITEMS = Readable(TABLE)
 """A table of SQL, whose rows are inserted and deleted."""
+SUMS = Readable(VIEW)
+"""A materialized view of SQL."""
 _TABLE = {
     "schema": {
         "type": "object",
@@ -61,6 +65,12 @@ _TABLE = {
             "v": {"type": "number"},
             "_meta": {"type": "object", "properties": {"op": {"type": "string"}}},
         },
+        "if": {
+            "required": ["_meta"],
+            "properties": {"_meta": {"required": ["op"], "properties": {"op": {"const": "d"}}}},
+        },
+        "then": {"reduce": {"strategy": "lastWriteWins", "delete": True}},
+        "else": {"reduce": {"strategy": "lastWriteWins"}},
     },
     "key": ["/id"],
 }
@@ -94,6 +104,8 @@ class Reduction:
 
 _MERGE = {"strategy": "merge"}
 _SUM = {"v": {"type": "number", "reduce": {"strategy": "sum"}}}
+_SUMS = {"v": {"type": "number"}, "n": {"type": "integer", "reduce": {"strategy": "sum"}}}
+_ITEM = {"type": "object", "reduce": _MERGE, "properties": _SUMS}
 REDUCTIONS = {
     "last": Reduction({}),
     "sum": Reduction(_SUM, strategy=_MERGE),
@@ -112,6 +124,25 @@ REDUCTIONS = {
         "json_object('k', K, 'v', V, 'tags',"
         " json_object(iif(V > 5, 'remove', 'add'), json_array(CAST(V AS INTEGER) % 4))) AS json",
         _MERGE,
+    ),
+    "least": Reduction(
+        {"low": {"type": "object", "reduce": {"strategy": "minimize", "key": ["/v"]}, "properties": _SUMS}},
+        "json_object('k', K, 'v', V, 'low', json_object('v', V, 'n', 1)) AS json",
+        _MERGE,
+    ),
+    "items": Reduction(
+        {"all": {"type": "array", "reduce": {"strategy": "merge", "key": ["/v"]}, "items": _ITEM}},
+        "json_object('k', K, 'v', V, 'all', json_array(json_object('v', V, 'n', 1))) AS json",
+        _MERGE,
+    ),
+    "deleted": Reduction(
+        {"gone": {"type": "integer"}, **_SUM},
+        "json_object('k', K, 'v', V, 'gone', V > 5) AS json",
+        rest={
+            "if": {"properties": {"gone": {"const": 1}}, "required": ["gone"]},
+            "then": {"reduce": {"strategy": "merge", "delete": True}},
+            "else": {"reduce": _MERGE},
+        },
     ),
     "conditional": Reduction(
         {"reset": {"type": "integer"}},
@@ -147,8 +178,8 @@ class Catalog:
         self.draw = draw
         self.priorities = priorities
         self.wide = wide
-        self.readable = [ROOT, ITEMS] if wide else [ROOT]
-        self.collections: dict[str, Any] = {SOURCE: _ROOT} | ({TABLE: _TABLE} if wide else {})
+        self.readable = [ROOT, ITEMS, SUMS] if wide else [ROOT]
+        self.collections: dict[str, Any] = {SOURCE: _ROOT} | (dict.fromkeys(RELATIONS, _TABLE) if wide else {})
 
     def text(self) -> str:
         return json.dumps({"collections": self.collections})
@@ -180,7 +211,7 @@ class Catalog:
     def add(self, name: str, reduction: Reduction, migrations: list[str], transforms: list[Any], **more: Any) -> None:
         is_partitioned = more.pop("partition", False)
         derive = {
-            "using": {"sqlite": {"migrations": migrations}},
+            "using": more.pop("using", {"sqlite": {"migrations": migrations}}),
             "shards": {"maxTxnDuration": self.draw(st.sampled_from(["500ms", "1s", "2s"]))},
             "transforms": transforms,
         }
@@ -280,17 +311,31 @@ def signed(catalog: Catalog, name: str) -> None:
     """Sums of the rows that are there: rows that are taken away, or replaced, are taken back."""
     sign = "iif($_meta$op IS 'd', -1, 1)"
     sql = f"SELECT upper($k) AS k, $v * {sign} AS v;"
-    transform = catalog.transform("rows", ITEMS, "any", sql, ("", "", "3s"))
+    transform = catalog.transform("rows", catalog.draw(st.sampled_from([ITEMS, SUMS])), "any", sql, ("", "", "3s"))
     transform["onSourceReset"] = catalog.draw(st.sampled_from(["follow", "stop"]))
     catalog.add(name, REDUCTIONS["sum"], [], [transform])
 
 
+def module(catalog: Catalog, name: str) -> None:
+    """A module of Python or TypeScript that counts the documents of each key."""
+    draw = catalog.draw
+    language, reduction = draw(st.sampled_from(["python", "typescript"])), draw(st.sampled_from(["sum", "last"]))
+    transforms = [catalog.transform("count", catalog.pick(), _BY_KEY[0], "", ("", "3s"))]
+    if draw(st.booleans()):
+        transforms.append(catalog.transform("too", catalog.pick(), _BY_KEY[0], ""))
+    for transform in transforms:
+        del transform["lambda"]
+    using = {language: {"module": module_of(language, name, 0)}}
+    catalog.add(name, REDUCTIONS[reduction], [], transforms, using=using)
+
+
 @st.composite
-def catalogs(draw: st.DrawFn, *, priorities: bool = False, wide: bool = False) -> str:
+def catalogs(draw: st.DrawFn, *, priorities: bool = False, wide: bool = False, modules: bool = False) -> str:
     """A catalog with one to three parts, each of which may read what those before it derive."""
     catalog = Catalog(draw, priorities=priorities, wide=wide)
+    kinds = [stateless, keyed, paired, itself, circle, *([signed] if wide else []), *([module] if modules else [])]
     for number in range(draw(st.integers(1, 3))):
-        kind = draw(st.sampled_from([stateless, keyed, paired, itself, circle, *([signed] if wide else [])]))
+        kind = draw(st.sampled_from(kinds))
         kind(catalog, f"t/d{number}")
     return catalog.text()
 

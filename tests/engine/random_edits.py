@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
-from random_catalogs import BASE, REDUCTIONS, SECOND, SOURCE
+from random_catalogs import BASE, REDUCTIONS, RELATIONS, SECOND, SOURCE
+from random_modules import module_of, variant_of
 
 from derive.document.clock import format_rfc3339
 
@@ -41,8 +42,13 @@ class Edit:
 
 
 def edit_lambda(edit: Edit) -> None:
-    """The lambda publishes another value, or has another comment."""
-    one = edit.transform()
+    """The lambda publishes another value, or has another comment; a module is another one."""
+    name = edit.pick()
+    for language, config in edit.collections[name]["derive"]["using"].items():
+        if "module" in config:
+            config["module"] = module_of(language, name, variant_of(config["module"]) + 1)
+            return
+    one = edit.draw(st.sampled_from(transforms_of(edit.collections, name)))
     before = one["lambda"]
     one["lambda"] = before.replace("$v AS v", "$v + 1 AS v", 1)
     if one["lambda"] == before:
@@ -160,6 +166,24 @@ def remove_derivation(edit: Edit) -> None:
     _point(edit.collections, gone, SOURCE)
 
 
+def stop_deriving(edit: Edit) -> None:
+    """The documents of a derivation stay, and readers read them."""
+    names = derived_of(edit.collections)
+    if len(names) > 1:
+        del edit.collections[edit.draw(st.sampled_from(names))]["derive"]
+
+
+def derive_again(edit: Edit) -> None:
+    """A collection that is not derived, or no more, is derived."""
+    names = sorted({*edit.collections} - {SOURCE, *RELATIONS, *derived_of(edit.collections)})
+    if names:
+        name = edit.draw(st.sampled_from(names))
+        sql = "SELECT $k, $v, CAST($v AS INTEGER) % 2 AS b;"
+        transform = {"name": "again", "source": {"name": SOURCE}, "shuffle": "any", "lambda": sql}
+        derive = {"using": {"sqlite": {"migrations": []}}, "shards": {}, "transforms": [transform]}
+        edit.collections[name]["derive"] = derive
+
+
 def rename_derivation(edit: Edit) -> None:
     former = edit.pick()
     name = f"{former}r{edit.number}"
@@ -178,7 +202,8 @@ def _point(collections: Collections, former: str, name: str) -> None:
 
 def add_migration(edit: Edit) -> None:
     using = edit.collections[edit.pick()]["derive"]["using"]
-    using["sqlite"]["migrations"].append(f"CREATE TABLE more{edit.number} (x);")
+    if "sqlite" in using:
+        using["sqlite"]["migrations"].append(f"CREATE TABLE more{edit.number} (x);")
 
 
 def add_derivation(edit: Edit) -> None:
@@ -223,6 +248,8 @@ EDITS: dict[str, Callable[[Edit], None]] = {
         change_reduction,
         add_property,
         remove_derivation,
+        stop_deriving,
+        derive_again,
         rename_derivation,
         add_migration,
         add_derivation,

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import apsw
 import orjson
+import postgres_server
 import pytest
 from conftest import World, examples
 from crash_client import CrashServer
@@ -24,15 +25,18 @@ from edited_catalogs import BASE, SECOND, catalog_of, changing
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from materialized import served
+from object_server import ObjectServer, serving
 from random_catalogs import catalogs as random_catalogs
 from random_catalogs import cyclic_catalogs, histories
-from random_lives import Story
+from random_places import Places
+from random_stories import Story
 from stateful_catalogs import Derived, text_of
 
 from derive.engine.inputs import settle
 from derive.engine.reset import reset, split
 from derive.errors import FencedError
 from derive.protocol.specs import CatalogSpec
+from derive.storage.location import connected
 
 NAMES = ("copies", "again", "third")
 
@@ -261,6 +265,34 @@ def address() -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def objects() -> Iterator[ObjectServer]:
+    """An object server that this process reaches by its environment."""
+    with serving() as store, pytest.MonkeyPatch.context() as patch:
+        for name, value in store.environment.items():
+            patch.setenv(name, value)
+        yield store
+        connected.cache_clear()
+
+
+def live(story: Story, documents: list[dict[str, Any]], most: int) -> None:
+    """One life: documents arrive, at most `most` events happen at a time, and everything is compared."""
+    try:
+        for _ in range(story.draw(st.integers(2, 6))):
+            count = story.draw(st.integers(0, 4))
+            story.arrive(documents[:count])
+            documents = documents[count:]
+            for _ in range(story.draw(st.integers(0, most))):
+                story.wall += story.draw(st.sampled_from([1, SECOND, 6 * SECOND]))
+                story.happen()
+                story.step()
+            story.wall += story.draw(st.sampled_from([1, SECOND, 6 * SECOND]))
+            story.step()
+        story.end()
+    finally:
+        story.close()
+
+
 @settings(max_examples=examples(200, 2, 100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     text=st.one_of(random_catalogs(wide=True), cyclic_catalogs(wide=True)),
@@ -277,18 +309,33 @@ def test_disturbed_folders_equal_calm_and_fresh_folders(
     server: CrashServer,
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
-        story = Story(Path(name), text, data, address if is_stored else "", server)
-        try:
-            for _ in range(data.draw(st.integers(2, 6))):
-                count = data.draw(st.integers(0, 4))
-                story.arrive(documents[:count])
-                documents = documents[count:]
-                for _ in range(data.draw(st.integers(0, 2))):
-                    story.wall += data.draw(st.sampled_from([1, SECOND, 6 * SECOND]))
-                    story.happen()
-                    story.step()
-                story.wall += data.draw(st.sampled_from([1, SECOND, 6 * SECOND]))
-                story.step()
-            story.end()
-        finally:
-            story.close()
+        places = Places(Path(name) / "busy/data")
+        live(Story(Path(name), text, data, address if is_stored else "", server, places), documents, 2)
+
+
+@pytest.mark.torture
+@pytest.mark.deno
+@pytest.mark.timeout(7200)
+@pytest.mark.xdist_group("python modules")
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    text=st.one_of(random_catalogs(wide=True, modules=True), cyclic_catalogs(wide=True)),
+    documents=histories(),
+    is_stored=st.booleans(),
+    data=st.data(),
+)
+def test_disturbed_folders_with_modules_objects_and_postgres_equal_calm_folders(
+    text: str,
+    documents: list[dict[str, Any]],
+    is_stored: bool,
+    data: st.DataObject,
+    address: str,
+    server: CrashServer,
+    objects: ObjectServer,
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        database = (
+            postgres_server.server().metadata_url_by_file.partition("&schema=")[0] if data.draw(st.booleans()) else ""
+        )
+        places = Places(Path(name) / "busy/data", data.draw(st.booleans()), database, objects.environment)
+        live(Story(Path(name), text, data, address if is_stored else "", server, places), documents, 3)
