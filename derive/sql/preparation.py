@@ -46,7 +46,7 @@ from derive.sql.parser.value_rows import value_rows
 from derive.sql.planner.calls import without_outputs
 from derive.sql.planner.ddl import plan_relation, plan_subscribed
 from derive.sql.planner.dependencies import ids_of, needs_context
-from derive.sql.planner.plan import PlannedView, plan_query, plan_view
+from derive.sql.planner.plan import PlannedView, plan_query, plan_time, plan_view
 from derive.sql.planner.planned import PlannedColumn, PlannedQuery, PlannedWithWrites, PlannedWrite
 from derive.sql.planner.with_writes import plan_with_writes
 from derive.sql.planner.writes import plan_write
@@ -495,6 +495,8 @@ def plan_statement(begun: Plan, objects: Objects) -> Plan:  # noqa: PLR0911 (one
         case Subscribe() | Copy(source=Subscribe()) as statement:
             subscribe = statement if isinstance(statement, Subscribe) else statement.source
             assert isinstance(subscribe, Subscribe)
+            if subscribe.as_of is not None:
+                plan_time(subscribe.as_of.time, objects)
             return _with_view(begun, subscribe, objects)
         case Declare(statement=inner):
             planned_inner = plan_statement(replace(begun, statement=inner), objects)

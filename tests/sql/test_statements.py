@@ -185,7 +185,7 @@ async def test_explain_and_show_list_objects(client: Client) -> None:
     assert ("shop/orders", "collection") in await client("SHOW OBJECTS")
 
 
-async def test_show_tables_notes_that_collections_are_no_tables(client: Client) -> None:
+async def test_show_tables_notes_that_collections_are_not_listed(client: Client) -> None:
     for what, hint in (("TABLES", ["SHOW OBJECTS lists tables, views and collections."]), ("VIEWS", [])):
         prepared = await client.session.prepare(f"SHOW {what}", ())
         await client.session.begin_implicit()

@@ -21,7 +21,7 @@ from derive.sql.execution.state import State
 from derive.sql.parser.statement import AsOf, ObjectKind
 from derive.sql.planner.dependencies import ids_of
 from derive.sql.planner.output import start_of
-from derive.sql.planner.plan import plan_value
+from derive.sql.planner.plan import plan_time, plan_value
 from derive.sql.planner.planned import bind_expression
 from derive.sql.results import Notice
 from derive.sql.transactions.programs import as_commands, programs_of
@@ -135,14 +135,7 @@ def clock_of(objects: Objects, as_of: AsOf, types: Sequence[Type] = (), argument
     """
     if as_of.clock is not None:
         return as_of.clock
-    expression, parameters = plan_value(as_of.time, objects, types=types)
-    if len(parameters) > len(arguments):
-        raise SqlError(
-            "0A000",
-            "AS OF takes parameters only in SELECT",
-            offset=start_of(as_of.time),
-            hint="Write the time into the statement: AS OF '2024-01-01T00:00:00Z'.",
-        )
+    expression = plan_time(as_of.time, objects, types)
     if expression.type in _LOCAL:
         expression, _ = plan_value(as_of.time, objects, Type.TIMESTAMPTZ, types)
     datum = evaluate(bind_expression(expression, arguments))

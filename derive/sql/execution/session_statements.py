@@ -342,12 +342,12 @@ def shown(  # noqa: PLR0911 (one for each kind)
 
 
 def unlisted(statement: ShowObjects, objects: Objects) -> tuple[Notice, ...]:
-    """Return a notice for SHOW TABLES if the catalog has collections, which are relations but no tables."""
+    """Return a notice for SHOW TABLES if the catalog has collections, which it does not list."""
     collections = [named for named in listing(objects) if named.kind is RelationKind.COLLECTION]
     if statement.what != "tables" or not collections:
         return ()
-    are = "is no table" if len(collections) == 1 else "are no tables"
-    text = f"{counted(len(collections), 'collection')} of the catalog {are}"
+    are = "is" if len(collections) == 1 else "are"
+    text = f"{counted(len(collections), 'collection')} of the catalog {are} not listed"
     return (Notice("NOTICE", "00000", text, "SHOW OBJECTS lists tables, views and collections."),)
 
 

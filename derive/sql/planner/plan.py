@@ -146,6 +146,28 @@ def _constants(queries: QueryPlanner) -> ExpressionPlanner:
     return ExpressionPlanner(queries, Frame(NO_SOURCE, None, Clause("this expression")))
 
 
+def plan_time(time: SyntaxNode, names: Names, types: Sequence[Type] = ()) -> Expression:
+    """Plan the time of AS OF or UP TO.
+
+    Args:
+        time: the expression.
+        names: names of relations.
+        types: types of the statement's parameters; none for a statement without parameters.
+
+    Raises:
+        SqlError: the expression is invalid; 0A000, it has a parameter of another statement than SELECT.
+    """
+    expression, parameters = plan_value(time, names, types=types)
+    if len(parameters) > len(types):
+        raise SqlError(
+            "0A000",
+            "AS OF takes parameters only in SELECT",
+            offset=start_of(time),
+            hint="Write the time into the statement: AS OF '2024-01-01T00:00:00Z'.",
+        )
+    return expression
+
+
 def plan_value(
     node: SyntaxNode, names: Names, target: Type | None = None, types: Sequence[Type | None] = ()
 ) -> tuple[Expression, tuple[Type, ...]]:
