@@ -41,6 +41,7 @@ _OF_TESTS = "E6"
 
 _NAME_HINT = "tokens of letters, numbers, '-', '_' and '.', with single slashes between them"
 _OWNED_HINT = "derive into a collection of another name; a view of SQL can read that collection"
+_PREFIX_HINT = "rename one of them: no name may be a folder of another one"
 _LINE_HINT = "one line of text, without a space at its ends"
 
 
@@ -172,7 +173,8 @@ class _Builder:
         for index, other, relation in collisions([name for _, name, _ in entities]):
             kind, name, position = entities[index]
             message = f"{kind} '{name}' {relation} {entities[other][0]} '{entities[other][1]}'"
-            self._report.add("E102", message, position)
+            hint = _PREFIX_HINT if "prefix" in relation else None
+            self._report.add("E102", message, position, hint)
         for name, collection_def in definition.collections.items():
             if collection_def.derive and is_of_sql(name):
                 message = f"'{name}' cannot be derived: names that begin with 'sql/' belong to tables and views of SQL"

@@ -6,7 +6,7 @@ import sys
 from contextlib import ExitStack, closing
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -108,6 +108,11 @@ def _read(readers: list[LogReader], levels: tuple[str, ...], begin: str) -> list
     return sorted(entries, key=lambda entry: entry["at"])
 
 
+def _short(value: Any) -> Any:
+    """Return a value of an entry for people, who need no more than milliseconds."""
+    return round(value, 3) if isinstance(value, float) else value
+
+
 def _show(entries: list[Entry], *, as_json: bool) -> None:
     import orjson
 
@@ -117,7 +122,7 @@ def _show(entries: list[Entry], *, as_json: bool) -> None:
         else:
             message = visible(entry["message"])
             fields = {name: value for name, value in entry.items() if name not in ("at", "level", "task", "message")}
-            said = visible(" ".join(f"{name}={value}" for name, value in fields.items()))
+            said = visible(" ".join(f"{name}={_short(value)}" for name, value in fields.items()))
             at, level = f"{entry['at'][:23]}Z", f"{entry['level']:<5}"
             text = fitted(f"{at} {level} {entry['task']}  {message}{'  ' if said else ''}{said}")
             styled = click.style(level, fg={"warn": "yellow", "error": "red"}.get(entry["level"]))

@@ -152,11 +152,12 @@ def flowctl(*, log_format: str, log_level: str, debug: bool) -> None:
     """Keep derived collections of JSON documents correct and up to date.
 
     \b
-    First steps, with the catalog in ./flow.yaml:
+    First steps, in an empty folder:
+      flowctl init
       flowctl test
       flowctl ingest --collection shop/orders orders.jsonl
       flowctl run --until-idle
-      flowctl collections read --collection shop/spending --reduce
+      flowctl collections read --collection shop/customers --reduce
     """
     if log_format == "json":
         from derive.cli.console import use_json

@@ -60,7 +60,7 @@ def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output
     import orjson
 
     from derive.catalog import load_without_tests
-    from derive.cli.console import print_error
+    from derive.cli.console import note, print_error
     from derive.errors import CatalogError, FlowError
     from derive.materialize.connector import Connectors
     from derive.planning.differences import plan_endpoint
@@ -69,6 +69,8 @@ def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output
     folder = stored_folder(source, data)
     chosen = [catalog.find_materialization(name) for name in names]
     specs = chosen or [spec for spec in catalog.materializations.values() if not spec.disabled]
+    if not specs:
+        note("the catalog has no materialization that is enabled")
     as_json = (output or ("table" if sys.stdout.isatty() else "json")) == "json"
     issues: list[Issue] = []
     errors: list[FlowError] = []
@@ -202,10 +204,10 @@ def list_command(output: str | None) -> None:
 
 
 @connector_command.command("describe")
-@click.argument("connector", metavar="NAME")
+@click.argument("connector", metavar="NAME", required=False)
 @output_option
 @wide_option
-def describe_command(connector: str, output: str | None, *, wide: bool) -> None:
+def describe_command(connector: str | None, output: str | None, *, wide: bool) -> None:
     """List the options of a connector: those of its endpoint, and those of the resource of each binding.
 
     In a catalog, the options of the endpoint are below 'endpoint: connector: config:', and the options of a resource
@@ -219,9 +221,13 @@ def describe_command(connector: str, output: str | None, *, wide: bool) -> None:
       flowctl connector describe materialize-postgres
       flowctl connector describe materialize-files -o json | jq .option
     """
-    from connectors.kit.connector import find_materialize_connector
+    from connectors.kit.connector import find_materialize_connector, installed_materialize_connectors
     from derive.cli.console import note, print_rows
+    from derive.errors import UsageError
 
+    if connector is None:
+        installed = ", ".join(installed_materialize_connectors())
+        raise UsageError("the name of a connector is missing", hint=f"installed connectors: {installed}")
     print_rows(_OPTION_COLUMNS, option_rows(connector), output, spare=("secret", "default"), wide=wide)
     note(f"documentation of {connector}: {find_materialize_connector(connector).spec().documentation_url}")
 

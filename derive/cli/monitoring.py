@@ -153,7 +153,7 @@ def _tracing(observer: Observer, *, has_traces: bool) -> Iterator[Observer]:
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
         raise FlowError(
             "--traces needs the libraries of OpenTelemetry, which are not installed",
-            hint="install the extra: pip install 'derive-flow[otel]'",
+            hint="install the extra, in a copy of the repository: pip install '.[otel]'",
         )
     from derive.metrics.traces import TracingObserver
 

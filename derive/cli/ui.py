@@ -91,7 +91,7 @@ def _require_libraries() -> None:
     if missing:
         raise FlowError(
             f"the pages need {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
-            hint="install the extra: pip install 'derive-flow[ui]'",
+            hint=f"install the missing libraries: pip install {' '.join(missing)}",
         )
 
 

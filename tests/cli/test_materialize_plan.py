@@ -225,6 +225,19 @@ def test_connector_describe_lists_the_options_of_endpoint_and_resource(tmp_path:
     assert out.splitlines()[3].split()[:6] == ["resource", "delta_updates", "boolean", "no", "no", "false"]
 
 
+def test_connector_describe_without_a_name_lists_the_connectors(tmp_path: Path) -> None:
+    status, out, err = flowctl(tmp_path, "connector", "describe")
+
+    assert (status, out) == (2, "")
+    assert "installed connectors: materialize-duckdb, materialize-files" in err
+
+
+def test_plan_without_materializations_says_so(tmp_path: Path) -> None:
+    (tmp_path / "flow.yaml").write_text("collections: {}\n")
+
+    assert flowctl(tmp_path, "materialize", "plan") == (0, "", "the catalog has no materialization that is enabled\n")
+
+
 def test_connector_describe_suggests_an_installed_connector(tmp_path: Path) -> None:
     status, out, err = flowctl(tmp_path, "connector", "describe", "materialize-sqlit")
 

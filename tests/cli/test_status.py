@@ -76,6 +76,14 @@ def test_status_rate_covers_the_last_transactions_since_a_reset(tmp_path: Path) 
     assert rate(tmp_path) == 0.2
 
 
+def test_logs_show_durations_in_milliseconds(tmp_path: Path) -> None:
+    write_catalog(tmp_path, DERIVED)
+    Store(tmp_path / ".flow").close()
+    TaskLog(tmp_path / ".flow", "s/copies").write("info", "done", seconds=0.32741109, documents_in=10**15 + 1)
+
+    assert "done  seconds=0.327 documents_in=1000000000000001" in flowctl(tmp_path, "logs", "-o", "table")[1]
+
+
 def test_status_does_not_report_disabled_tasks_as_failed(tmp_path: Path) -> None:
     text = DERIVED.replace("SELECT $id}", "SELECT 'x' AS id}")
     write_catalog(tmp_path, text)

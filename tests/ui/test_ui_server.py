@@ -101,7 +101,7 @@ def test_command_names_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(FlowError, match="the pages need jinja2, which is not installed") as caught:
         command.main([], standalone_mode=False)
 
-    assert caught.value.hint == "install the extra: pip install 'derive-flow[ui]'"
+    assert caught.value.hint == "install the missing libraries: pip install jinja2"
 
 
 def test_command_needs_a_catalog_or_a_data_folder(tmp_path: Path) -> None:
