@@ -384,10 +384,16 @@ def fitted(text: str) -> str:
 
 
 def _fitted_line(line: str, width: int, hanging: int) -> str:
-    """Return lines that fit; all but the first are indented more than the line, by some blanks."""
+    """Return lines that fit; all but the first are indented more than the line, by some blanks.
+
+    A command at the end of the line has lines of its own, which a shell accepts.
+    """
     if cells(line) <= width:
         return line
     margin = " " * (len(line) - len(line.lstrip()))
+    _, colon, command = line.partition(": flowctl ")
+    if colon and ";" not in command:
+        return "\n".join(folded_hint(line.strip(), width, margin, margin + " " * (hanging or _GAP)))
     return "\n".join(folded(line.strip(), width, margin, margin + " " * hanging))
 
 

@@ -651,9 +651,12 @@ class Terminal(io.StringIO):
         ("a/name-that-is-longer-than-a-line-is is kept", "a/name-that-is-longer-than-a-line-is\n  is kept"),
         ("    is a/name-that-just-fits-the-line", "    is\n  a/name-that-just-fits-the-line"),
         ("CREATE TABLE t (\n  a text\n)", "CREATE TABLE t (\n  a text\n)"),
+        ("load some now: flowctl ingest --collection a/b FILE", "load some now:\n  flowctl ingest --collection \\\n    a/b FILE"),
+        ("  load it: flowctl run --until-idle", "  load it:\n    flowctl run --until-idle"),
+        ("read it: flowctl run --watch; or wait", "read it: flowctl run --watch; or\n  wait"),
         ("short", "short"),
     ],
-)
+)  # fmt: skip
 def test_lines_of_a_narrow_terminal_end_between_words(text: str, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fitted(text) == text
     monkeypatch.setattr("sys.stdout", Terminal())
