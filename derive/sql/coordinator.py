@@ -199,7 +199,7 @@ class Coordinator:
         return None
 
     def _altered(self, identifier: GlobalId, shape: Shape) -> str | None:
-        """Return the name of a table whose stored columns differ from the expected ones; None if they are equal."""
+        """Return the name of a table whose name, columns or constraints are not the expected ones, or None."""
         item = self.objects.items.get(identifier)
         named = None if item is None else self.objects.described(identifier)
         return None if named is None or shape_of(named) == shape else named.name
@@ -258,16 +258,17 @@ class Coordinator:
         unfit = self.maintenance.unfit
         return [described(state, self.objects.items, unfit) for state in self.computing.replicas()]
 
-    def source(self, identifier: GlobalId) -> Source:
-        """Return the relation of an identifier in Storage; a table has the columns of the current names.
+    def source(self, identifier: GlobalId, names: Objects | None = None) -> Source:
+        """Return the relation of an identifier in Storage; a table has the columns of some names, or the current ones.
 
         Raises:
             SqlError: the relation was dropped.
         """
-        spec = self.objects.collections.get(identifier)
+        names = names or self.objects
+        spec = names.collections.get(identifier)
         if spec is not None:
             return spec
-        table, item = self.store.tables.table(identifier), self.objects.items.get(identifier)
+        table, item = self.store.tables.table(identifier), names.items.get(identifier)
         if table is None:
             raise SqlError("42P01", f"relation {dropped_name(self.store, identifier)} was dropped")
         if item is None or item.kind is not ObjectKind.TABLE:

@@ -132,6 +132,13 @@ class Prepared:
     zone: str | None = None
 
 
+class ChangedResultError(SqlError):
+    """A statement has other result columns, or other parameters, than when it was prepared."""
+
+    def __init__(self) -> None:
+        super().__init__("0A000", "cached plan must not change result type", hint="Prepare the statement again.")
+
+
 @dataclass(frozen=True, slots=True)
 class Notice:
     """A notice for clients; a notice is not an error.

@@ -18,7 +18,7 @@ from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution.ddl import drop_temporary
 from derive.sql.execution.dml import RowInsert, row_insert
-from derive.sql.execution.executor import carry_out, current, planned
+from derive.sql.execution.executor import execute, planned
 from derive.sql.execution.query import look_up
 from derive.sql.execution.settings import Settings
 from derive.sql.execution.state import LOCAL_USER, State, User
@@ -138,7 +138,7 @@ class SqlSession:
             raise _aborted()
         done = self._state.limit()
         try:
-            result = await carry_out(self._state, current(self._state, before), arguments)
+            result = await execute(self._state, before, arguments)
         except BaseException:
             done()
             raise

@@ -678,9 +678,10 @@ class DdlTransaction:
         for identifier in change.renamed:
             if now.items[identifier].name != self.base.items[identifier].name:
                 raise _conflict(f'renamed "{self.base.items[identifier].name}"')
-        for item in change.altered:
-            if now.items.get(item.id) != self.base.items[item.id]:
-                raise _conflict(f'altered "{item.name}"')
+        read = {item.id for item in change.altered}.union(*({*item.uses, item.alters} for item in change.added))
+        for one in (self.base.items[identifier] for identifier in self.base.items.keys() & read):
+            if now.items.get(one.id) != one:
+                raise _conflict(f'altered "{one.name}"')
         for user in now.users(change.removed):
             if user.id not in change.removed and self.base.items.get(user.id) != user:
                 raise _conflict(f'defined "{user.name}", which depends on a dropped relation')

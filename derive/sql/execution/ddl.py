@@ -191,6 +191,7 @@ class _Definer:
         return self._state.objects
 
     async def define(self, statement: Definition) -> Result:  # noqa: PLR0911, PLR0912 (one for each kind)
+        self._state.planned = self._objects.version
         match statement:
             case CreateTable():
                 return await self._create_table(statement)

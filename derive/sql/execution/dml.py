@@ -27,6 +27,7 @@ from derive.sql.copy_format import BinaryCopyIn, CopyIn, copy_out
 from derive.sql.execution import foreign_keys, query, subscribe
 from derive.sql.execution import query as reading
 from derive.sql.execution.alter_table import add_change, numbered
+from derive.sql.execution.read_names import OutdatedPlanError
 from derive.sql.execution.read_time import time_of, with_arguments
 from derive.sql.execution.staged_rows import completed, over_staged
 from derive.sql.execution.state import State
@@ -565,6 +566,8 @@ async def _by_itself(
                 if writes:
                     await commit(writes, state.transaction.latest_basis(ids), shapes=shapes)
             return rows
+        except OutdatedPlanError:
+            raise
         except SqlError as error:
             if error.sqlstate != "40001" or is_last:
                 raise

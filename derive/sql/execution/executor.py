@@ -13,6 +13,7 @@ from derive.functions.types.pg_type import OID_OF
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.execution import ddl, dml, foreign_keys, session_statements, subscribe
 from derive.sql.execution import query as reading
+from derive.sql.execution.read_names import OutdatedPlanError
 from derive.sql.execution.replicas import change_replicas
 from derive.sql.execution.session_statements import check_names, control, lock
 from derive.sql.execution.state import Cursor, State
@@ -52,11 +53,14 @@ from derive.sql.planner.plan import plan_value
 from derive.sql.planner.planned import PlannedWrite
 from derive.sql.planner.writes import plan_write
 from derive.sql.preparation import Plan, plan, plan_statement, text_column
-from derive.sql.results import Result, ResultColumn, of_rows
+from derive.sql.results import ChangedResultError, Result, ResultColumn, of_rows
 from derive.sql.sources.definitions import micros_of
 
 _WITHOUT_SNAPSHOT = (TransactionStatement, Set, Show, LockTable, Fetch, Close, Deallocate, type(None))
 """Statements that a transaction may have before its isolation level is set."""
+
+_MOST_PLANS = 10
+"""Greatest number of plans of a statement that other sessions' definitions have overtaken, before it fails."""
 
 
 def planned(state: State, text: str, oids: Sequence[int]) -> Plan:
@@ -75,8 +79,25 @@ def _completed(state: State, begun: Plan) -> Plan:
     return begun
 
 
+async def execute(state: State, before: Plan, arguments: Sequence[Datum]) -> Result:
+    """Execute a statement; plan it again while other sessions commit definitions between its plan and its read."""
+    for _ in range(_MOST_PLANS):
+        ddl = state.ddl
+        try:
+            return await carry_out(state, current(state, before), arguments)
+        except OutdatedPlanError:
+            if state.ddl is not ddl:
+                raise
+    return await carry_out(state, current(state, before), arguments)
+
+
 async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Result:  # noqa: PLR0911, PLR0912
-    """Execute a statement."""
+    """Execute a statement.
+
+    Raises:
+        OutdatedPlanError: another session has committed definitions since the statement was planned.
+    """
+    state.planned, state.names = begun.version, state.kept_names or state.coordinator.objects
     if state.is_explicit and not isinstance(begun.statement, _WITHOUT_SNAPSHOT):
         state.transaction.has_queried = True
     match begun.statement:
@@ -187,7 +208,7 @@ def current(state: State, before: Plan) -> Plan:
     """Return a plan for the current names.
 
     Raises:
-        SqlError: the result columns have changed (0A000).
+        ChangedResultError: the result columns have changed.
     """
     objects = state.objects
     if before.version == objects.version:
@@ -196,7 +217,7 @@ def current(state: State, before: Plan) -> Plan:
     if again.parameters != before.parameters:  # as in PostgreSQL, parameters keep the types that they had
         again = planned(state, before.text, before.parameters)
     if _shown_types(again) != _shown_types(before) or again.parameters != before.parameters:
-        raise SqlError("0A000", "cached plan must not change result type", hint="Prepare the statement again.")
+        raise ChangedResultError
     return again
 
 

@@ -30,9 +30,11 @@ from derive.functions.statement_context import CatalogNames, StatementContext, e
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
 from derive.relations.columns import Source, columns_of
 from derive.sql.catalog.items import is_provisional
+from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution import keyed_joins
 from derive.sql.execution.keyed_joins import COMPUTED
+from derive.sql.execution.read_names import has_current_names, take_names
 from derive.sql.execution.read_time import stale_views, time_of, with_arguments
 from derive.sql.execution.sequences import SEQUENCE_FUNCTIONS, call_sequence
 from derive.sql.execution.state import State
@@ -149,6 +151,8 @@ def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Ro
     coordinator = state.coordinator
     # A process that is not the owner must refresh the names.
     if not (coordinator.computing.is_owner and state.is_at_rest) or len(plan.text) > MOST_CHARACTERS:
+        return None
+    if coordinator.commits.is_publishing:
         return None
     try:
         present = _present(state, plan)
@@ -357,9 +361,12 @@ async def _look_up(
     with state.interruptible():
         await coordinator.source_feeder.begun(lookup.sources)
         time = await state.transaction.read(lookup.sources, at_present=lookup.at_present, least=since, upper=upper)
+        await take_names(state, lookup.sources)
         if since > time:
             return None
         if upper <= time and not await _is_known(state.coordinator, lookup.asked.reads, time):
+            return None
+        if not has_current_names(state):
             return None
     rows = rows_at_once(state, lookup, time, arguments)
     return of_rows(rows) if rows is not None else await ask(state, lookup.asked, time, arguments)
@@ -382,7 +389,9 @@ async def _look_up_key(
         if key is None:
             return of_rows([])
         rows = await coordinator.commits.rows_of_keys(lookup.table, lookup.number, [key], time)
-    return None if rows is None else of_rows([lookup.result(row) for row in rows])
+    if rows is None or not has_current_names(state):
+        return None
+    return of_rows([lookup.result(row) for row in rows])
 
 
 async def read_tables(state: State, query: PlannedQuery, arguments: Sequence[Datum]) -> list[Row] | None:
@@ -393,13 +402,15 @@ async def read_tables(state: State, query: PlannedQuery, arguments: Sequence[Dat
         return None
     with state.interruptible():
         time = await time_of(state, asked.tables, None)
-        if time < coordinator.ownership.begun:  # the former owner's later commits are not noted here
+        # the former owner's later commits are not noted here
+        if time < coordinator.ownership.begun or not has_current_names(state):
             return None
         rows = await coordinator.commits.rows_of_tables(
             asked, time, arguments, state.most_bytes, lambda: state.is_stopped
         )
-    if rows is not None:
-        _logger.debug("evaluation over tables in memory: %s", asked.tables.keys())
+    if rows is None or not has_current_names(state):
+        return None
+    _logger.debug("evaluation over tables in memory: %s", asked.tables.keys())
     return rows
 
 
@@ -427,7 +438,7 @@ async def read(
             return of_rows(ready)
     with state.interruptible():
         await _await_instance(state, ids_of(query.relation))
-    ids = maintained.sources(ids_of(query.relation))
+    ids = maintained.sources(ids_of(query.relation), state.names)
     has_changed = as_of is None and state.transaction.has_changed(ids)
     asked = None if has_changed else _maintained(state.coordinator.maintained, query)
     frontiers = maintained.frontiers_of(asked.reads) if asked is not None else None
@@ -440,18 +451,18 @@ async def read(
         is_answered = asked is not None and is_there and await _is_known(state.coordinator, asked.reads, time)
     if asked is not None and query.is_of_session:
         asked = replace(asked, relation=oneshot.at_time(asked.relation, time))
-    rows = await ask(state, asked, time) if asked is not None and is_answered else None
+    rows = await ask(state, asked, time) if asked is not None and is_answered and has_current_names(state) else None
     if rows is not None:
         _logger.debug("read of maintained relations %s at %s", sorted(ids), time_text(time))
         return rows
     _logger.debug("evaluation over stored relations %s at %s", sorted(ids), time_text(time))
-    if asked is None:
+    if asked is None and has_current_names(state):
         await _check_views(state, query.relation, time)
     known = {} if as_of is not None else await _rows_by_keys(state, query, time)
     computed: Sequence[Row] = ()
     if as_of is None and not may_wait:
         query, computed = await _joined_by_key(state, query, time, known, staged, has_changes=has_changed)
-    if not may_wait and known.keys() >= maintained.sources(ids_of(query.relation)):
+    if not may_wait and known.keys() >= maintained.sources(ids_of(query.relation), state.names):
         ready = _rows_at_once(state, query, staged, known, time, computed, has_changes=has_changed)
         if ready is not None:
             return of_rows(ready)
@@ -462,15 +473,16 @@ async def read(
 async def _rows_by_keys(state: State, query: PlannedQuery, time: int) -> dict[GlobalId, list[Row]]:
     """Return the rows of the tables of which a query needs the rows of some keys, from the indexes of the keys."""
     coordinator = state.coordinator
-    if not any(coordinator.commits.keys.keyed(coordinator.maintained.sources(ids_of(query.relation)))):
+    sources = coordinator.maintained.sources(ids_of(query.relation), state.names)
+    if not (has_current_names(state) and any(coordinator.commits.keys.keyed(sources))):
         return {}
     known = {}
-    relation = coordinator.maintained.expanded(query.relation)
+    relation = coordinator.maintained.expanded(query.relation, state.names)
     for identifier, bounds in bounds_of((relation, query.finishing)).items():
         rows = await coordinator.commits.rows_within(identifier, bounds, time) if bounds else None
         if rows is not None:
             known[identifier] = rows
-    return known
+    return known if has_current_names(state) else {}
 
 
 _MOST_JOINED = 50_000
@@ -493,9 +505,10 @@ async def _joined_by_key(
     """
     coordinator = state.coordinator
     keys = coordinator.commits.keys
-    if not any(keys.keyed(coordinator.maintained.sources(ids_of(query.relation)))):
+    sources = coordinator.maintained.sources(ids_of(query.relation), state.names)
+    if not (has_current_names(state) and any(keys.keyed(sources))):
         return query, ()
-    relation = coordinator.maintained.expanded(query.relation)
+    relation = coordinator.maintained.expanded(query.relation, state.names)
     join = keyed_joins.find(relation, lambda identifier: next(iter(keys.keyed([identifier])), None))
     if join is None or join.table.id in known:
         return query, ()
@@ -509,7 +522,7 @@ async def _joined_by_key(
         batches = rows_at(state, source, time, staged=staged, known=known, has_changes=has_changes)
         rows = [row async for batch in in_thread(batches, state.stop) for row in batch]
     partners = await coordinator.commits.rows_of_keys(join.table, join.number, join.keys(rows), time)
-    if partners is not None:
+    if partners is not None and has_current_names(state):
         known[join.table.id] = partners
     return replace(query, relation=join.over_computed(relation)), rows
 
@@ -636,14 +649,14 @@ def rows_at(
     begun: dict[GlobalId, Sequence[Row]] = {STAGED: staged, COMPUTED: computed}
     ids = ids_of(query.relation)
     begun.update((id_, state.transaction.rows(id_)) for id_ in ids if is_provisional(id_))
-    relation = coordinator.maintained.expanded(query.relation)
+    relation = coordinator.maintained.expanded(query.relation, state.names)
     read = types_read(relation)
     if query.is_of_session or not ids <= read.keys():  # only views have `mz_now()` otherwise
         relation = oneshot.at_time(relation, time or state.transaction.begun)
     bounds = bounds_of((relation, query.finishing))
     stored = {id_: types for id_, types in read.items() if id_ not in begun and id_ < FIRST_SYSTEM_ID}
     changed = {id_: dict(state.transaction.changes(id_)) for id_ in stored} if has_changes else {}
-    sources = _sources(coordinator, stored)
+    sources = _sources(coordinator, stored, state.names)
     catalog = snapshot_of(state.objects) if query.needs_context else None
     read_on = [source for identifier, source in sources.items() if identifier not in known]
     progress = state.reads.begin(coordinator.store, read_on) if state.reads is not None else _unwatched
@@ -708,13 +721,15 @@ def _with_changes(batches: Iterator[list[Row]], changes: Mapping[Row, int]) -> I
     yield [row for row, count in changes.items() for _ in range(count)]
 
 
-def _sources(coordinator: Coordinator, read: Mapping[GlobalId, tuple[Type, ...]]) -> dict[GlobalId, Source]:
-    """Return the relations as Storage has them now, because a table may be altered during a read.
+def _sources(
+    coordinator: Coordinator, read: Mapping[GlobalId, tuple[Type, ...]], names: Objects
+) -> dict[GlobalId, Source]:
+    """Return relations in Storage, with the names of the read.
 
     Raises:
         SqlError: the columns of a table have changed since the query was planned (40001).
     """
-    sources = {identifier: coordinator.source(identifier) for identifier in read}
+    sources = {identifier: coordinator.source(identifier, names) for identifier in read}
     for identifier, types in read.items():
         if tuple(column.type for column in columns_of(sources[identifier])) != types:
             message = "could not serialize access: another session has altered a table that the statement reads"

@@ -17,6 +17,7 @@ from derive.functions.registry import evaluate
 from derive.sql.catalog.items import Item, is_provisional
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
+from derive.sql.execution.read_names import take_names
 from derive.sql.execution.state import State
 from derive.sql.parser.statement import AsOf, ObjectKind
 from derive.sql.planner.dependencies import ids_of
@@ -55,6 +56,7 @@ async def time_of(
 
     Raises:
         SqlError: the time is compacted, or too far in the future (22023); or a relation is not known at the time.
+        OutdatedPlanError: another session has committed definitions since the statement was planned.
     """
     ids = frozenset(identifier for identifier in ids if not is_provisional(identifier))
     if not ids:
@@ -63,8 +65,11 @@ async def time_of(
     coordinator.source_feeder.check(ids)
     if as_of is None:
         await coordinator.source_feeder.begun(ids)
-        at_present = is_timed or coordinator.objects.is_written_by_others(ids)
-        return await state.transaction.read(ids, at_present=at_present, least=least, upper=upper)
+        is_ours = coordinator.ownership.is_held and not coordinator.objects.is_written_by_others(ids)
+        at_present = is_timed or not is_ours
+        time = await state.transaction.read(ids, at_present=at_present, least=least, upper=upper)
+        await take_names(state, ids)
+        return time
     time = clock_of(state.objects, as_of)
     since, upper = await coordinator.storage_clock.frontiers(ids)
     if as_of.is_at_least:
@@ -77,6 +82,7 @@ async def time_of(
             hint=_newest(upper - 1) if upper > since else f"AS OF AT LEAST an earlier time {_NEWEST}.",
         )
     await coordinator.timeline.reach(ids, time)
+    await take_names(state, ids)
     return time
 
 

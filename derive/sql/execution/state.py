@@ -188,6 +188,9 @@ class State:
         is_failed: whether the transaction has failed.
         waiting: the waiting task that cancellation may interrupt; None if missing.
         ddl: definitions of the transaction; None without any.
+        planned: version of the names that the present statement was planned with; None before any.
+        names: names of the present read.
+        kept_names: names of the first read of a transaction block, which its later statements have; None before.
         deferral: effect of SET CONSTRAINTS on the transaction.
         reads: progress of the reads of the present statement; None if nobody watches it.
     """
@@ -201,6 +204,9 @@ class State:
         self.cursors: dict[str, Cursor] = {}
         self.is_explicit = self.is_failed = False
         self.ddl: DdlTransaction | None = None
+        self.planned: int | None = None
+        self.names = coordinator.objects
+        self.kept_names: Objects | None = None
         self.deferral = NOTHING_SET
         self.reads: ReadProgress | None = None
         self.temporary: str | None = None
@@ -217,7 +223,7 @@ class State:
     @property
     def objects(self) -> Objects:
         """Return the names, including definitions of the transaction."""
-        objects = self.ddl.objects if self.ddl else self.coordinator.refresh()
+        objects = self.ddl.objects if self.ddl else self.kept_names or self.coordinator.refresh()
         return objects.seen_by(self.settings.search_path(self.user.name, self.temporary), self.settings.zone)
 
     # Transactions
@@ -390,7 +396,7 @@ class State:
     def _leave(self, *, is_committed: bool) -> Transaction | None:
         transaction, self._transaction = self._transaction, None
         self.is_explicit = self.is_failed = False
-        self.ddl, self.deferral = None, NOTHING_SET
+        self.ddl, self.deferral, self.kept_names = None, NOTHING_SET, None
         self._savepoints.clear()
         self.settings.end_transaction(is_committed=is_committed)
         self.coordinator.advisory_locks.release(self, is_of_transaction=True)

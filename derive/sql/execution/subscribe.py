@@ -122,7 +122,7 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
             that it reads.
     """
     coordinator = state.coordinator
-    relation = coordinator.maintained.expanded(of_read(view.relation))
+    relation = coordinator.maintained.expanded(of_read(view.relation), state.names)
     require_maintainable(relation, "subscription", statement.target)
     ids = ids_of(relation)
     if any(map(is_provisional, ids)):
@@ -245,7 +245,9 @@ class _Stream:
         is_foreseen = min(uppers) >= FOREVER if uppers else mentions(relation, is_read_time)
         stream = _Stream(state, subscription, ids, is_foreseen=is_foreseen)
         state.coordinator.maintenance.follow(ids)
-        imports = tuple(Import.of(identifier, state.coordinator.source(identifier)) for identifier in sorted(ids))
+        imports = tuple(
+            Import.of(identifier, state.coordinator.source(identifier, state.names)) for identifier in sorted(ids)
+        )
         dataflow = Dataflow(stream._identifier, relation, imports, tail, time, name="a subscription")
         try:
             await settled(asyncio.to_thread(stream._controller.subscribe, dataflow, stream._take))

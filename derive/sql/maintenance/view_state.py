@@ -237,14 +237,13 @@ class Maintained:
                 sources.add(identifier)
         return frozenset(sources)
 
-    def expanded(self, relation: Relation) -> Relation:
+    def expanded(self, relation: Relation, objects: Objects) -> Relation:
         """Return a relation over stored relations, with all views expanded."""
-        objects = self._objects()
 
         def stored(get: Get) -> Relation:
             item = objects.items.get(get.id)
             if item is not None and self._is_evaluated(item):
-                return self.expanded(objects.meaning(item))
+                return self.expanded(objects.meaning(item), objects)
             return get
 
         return with_gets(relation, stored)

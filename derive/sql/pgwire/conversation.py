@@ -21,10 +21,12 @@ from derive.sql.pgwire.messages import Wire, bind_of, execute_of, named_of, pars
 from derive.sql.pgwire.portal import Delivery, Portal, PreparedStatement
 from derive.sql.pgwire.values import data_rows
 from derive.sql.pgwire.work import Work
-from derive.sql.results import Prepared, Session, TransactionStatus
+from derive.sql.results import ChangedResultError, Prepared, Session, TransactionStatus
 
 _SHORT = 4096
 """Greatest length of a text that is split on the event loop, in characters."""
+_MOST_TRIES = 10
+"""Greatest number of preparations of a simple query whose result columns other sessions change meanwhile."""
 _TERMINATE, _SYNC, _FLUSH, _QUERY, _CALL = b"X", b"S", b"H", b"Q", b"F"
 _MOST_LATEST = 100
 _COPY = (b"d", b"c", b"f")
@@ -219,7 +221,7 @@ class Conversation:
         for index, (begin, statement) in enumerate(statements):
             self._work.require_going_on()  # a completed statement, such as a COMMIT, is never reported as cancelled
             self._begin = begin
-            tag = await (self._run(statement) if portal is None else self._carry_out(portal))
+            tag = await self._carried_out(statement, portal)
             if index == len(statements) - 1:
                 await self._session.end_implicit()
             self._wire.send(messages.command_complete(tag))
@@ -239,6 +241,15 @@ class Conversation:
             if error.sqlstate[:2] == "42":
                 self._refused.put((shape.text, shape.oids), True)
             return None
+
+    async def _carried_out(self, statement: str, portal: Portal | None) -> str:
+        """Execute a statement; prepare it again if other sessions have changed its result columns meanwhile."""
+        for _ in range(_MOST_TRIES):
+            try:
+                return await (self._run(statement) if portal is None else self._carry_out(portal))
+            except ChangedResultError:
+                portal = None
+        return await self._run(statement)
 
     async def _run(self, text: str) -> str:
         if self._forget(text):

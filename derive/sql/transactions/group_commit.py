@@ -52,13 +52,13 @@ class Basis:
     histories: Histories = field(default_factory=dict, hash=False)
 
 
-Shape: TypeAlias = tuple[tuple[NamedColumn, ...], tuple[Constraint, ...]]
-"""Columns and constraints of a table, which rows were checked for."""
+Shape: TypeAlias = tuple[str, str, tuple[NamedColumn, ...], tuple[Constraint, ...]]
+"""Schema, name, columns and constraints of a table, which rows were checked for."""
 
 
 def shape_of(table: NamedRelation) -> Shape:
     """Return the shape of a table."""
-    return table.columns, table.constraints
+    return table.schema, table.name, table.columns, table.constraints
 
 
 NO_SHAPES: Mapping[GlobalId, Shape] = {}
@@ -169,6 +169,7 @@ class GroupCommit:
         self._applying: set[GlobalId] = set()  # tables with durable writes that are not in the index yet
         self._in_flight: frozenset[GlobalId] = frozenset()  # tables whose writes may be durable, and are not noted
         self._before = 0  # a time before the writes in flight
+        self._publishing: asyncio.Event | None = None  # until definitions that may be durable are the current names
         self.seconds = Histogram()
 
     async def commit(
@@ -396,7 +397,7 @@ class GroupCommit:
                 waiting.done.set_exception(SqlError("42P01", message))
                 continue
             if altered := sorted(filter(None, starmap(self._altered, waiting.shapes.items()))):
-                message = f"could not serialize access: table {', '.join(altered)} was altered"
+                message = f"could not serialize access: table {', '.join(altered)} was altered or renamed"
                 waiting.done.set_exception(SqlError("40001", message, hint="Run the transaction again."))
                 continue
             if not await self._has_unique_keys(waiting, keys):
@@ -404,6 +405,16 @@ class GroupCommit:
             accepted.append(waiting)
             before.update(tables)
         return accepted
+
+    @property
+    def is_publishing(self) -> bool:
+        """Return whether a commit with definitions may be durable, while the names are those from before."""
+        return self._publishing is not None
+
+    async def published(self) -> None:
+        """Wait until the names include the definitions of all commits at times that were assigned so far."""
+        while self._publishing is not None:
+            await self._publishing.wait()
 
     def histories(self, ids: Collection[GlobalId]) -> Histories:
         """Return the histories of collections and tables, without dropped ones."""
@@ -450,6 +461,17 @@ class GroupCommit:
         group = await self._accepted(pending, keys)
         if not group:
             return
+        if group[0].definitions is None:
+            await self._write_accepted(group, keys)
+            return
+        published = self._publishing = asyncio.Event()
+        try:
+            await self._write_accepted(group, keys)
+        finally:
+            self._publishing = None
+            published.set()
+
+    async def _write_accepted(self, group: Sequence[_PendingCommit], keys: Mapping[GlobalId, KeyChanges]) -> None:
         first = group[0]
         writes = first.writes if len(group) == 1 else [write for waiting in group for write in waiting.writes]
         # A write with a check or with definitions is alone in its group.

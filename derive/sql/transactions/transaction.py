@@ -175,13 +175,27 @@ class Transaction:
         if self._latest is None:
             self._time = self._latest = await self._first_time(ids, at_present=at_present, least=least, upper=upper)
         elif not self._read.issuperset(ids):
-            await self._timeline.reach(ids, self._latest)
+            await self._reach(ids, self._latest)
         if self._holder is None:
             self._holder = await self._capabilities.acquire(self._latest)
         if not self._histories.keys() >= set(ids):
             self._histories = {**self._commits.histories(ids), **self._histories}
         self._read.update(ids)
         return self._latest
+
+    async def _reach(self, ids: Collection[GlobalId], time: int) -> None:
+        """Wait until relations are complete up to the time of the first read.
+
+        Raises:
+            SqlError: a relation is known from a later time on, as it was altered meanwhile (40001).
+        """
+        try:
+            await self._timeline.reach(ids, time)
+        except SqlError as error:
+            if error.sqlstate != "22023":
+                raise
+            message = f"could not serialize access: {error.message}"
+            raise SqlError("40001", message, hint="Run the transaction again.") from error
 
     async def _first_time(self, ids: Collection[GlobalId], *, at_present: bool, least: int, upper: int | None) -> int:
         if self.modes.isolation is Isolation.SERIALIZABLE:

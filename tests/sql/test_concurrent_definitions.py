@@ -1,0 +1,204 @@
+"""Definitions that other sessions commit while a statement waits, or while a transaction is open.
+
+Law: a statement has the names, columns and views of the time of its read; a transaction has those of its first read,
+and conflicts with definitions that would give its own writes and definitions another meaning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import pytest
+from sql_world import Client, SqlWorld
+
+from derive.algebra.relation import GlobalId
+from derive.errors import SqlError
+from derive.sql.coordinator import Coordinator
+from derive.sql.transactions.group_commit import GroupCommit
+from derive.sql.transactions.timeline import Timeline
+from derive.sql.transactions.writes import Write
+from derive.storage.metadata.definitions import Definitions
+
+Rows = list[tuple[str | None, ...]]
+
+SETUP = (
+    "CREATE TABLE t (k int PRIMARY KEY, a int, b int, d int DEFAULT 4); INSERT INTO t VALUES (1, 10, 100), (2, 20, 200)",
+    "CREATE TABLE u (k int, a int, b int, d int); INSERT INTO u VALUES (1, 7, 8, 9)",
+    "CREATE VIEW v AS SELECT k, a FROM t; CREATE TABLE w (n int)",
+)
+SWAPPED_COLUMNS = (
+    "BEGIN; ALTER TABLE t RENAME a TO c; ALTER TABLE t RENAME b TO a; ALTER TABLE t RENAME c TO b; COMMIT"
+    "; UPDATE t SET a = a + 1 WHERE k = 2"
+)
+SWAPPED_TABLES = (
+    "BEGIN; ALTER TABLE t RENAME TO s; ALTER TABLE u RENAME TO t; ALTER TABLE s RENAME TO u; COMMIT"
+    "; UPDATE t SET a = a + 1"
+)
+OTHER_COLUMN = "ALTER TABLE t DROP COLUMN d, ADD COLUMN e int DEFAULT 9"
+OTHER_VIEW = "BEGIN; CREATE OR REPLACE VIEW v AS SELECT k, b AS a FROM t; DELETE FROM t WHERE k = 2; COMMIT"
+
+READS: Sequence[tuple[str, str, Rows | str]] = [
+    ("SELECT d FROM t", OTHER_COLUMN, "42703"),
+    ("SELECT d FROM t WHERE k = 1", OTHER_COLUMN, "42703"),
+    ("SELECT k, a FROM t", SWAPPED_COLUMNS, [("1", "100"), ("2", "201")]),
+    ("SELECT a FROM t WHERE k = 2", SWAPPED_COLUMNS, [("201",)]),
+    ("SELECT a FROM v WHERE k = 2", SWAPPED_COLUMNS, [("20",)]),
+    ("SELECT a FROM t", SWAPPED_TABLES, [("8",)]),
+    ("SELECT a FROM v", OTHER_VIEW, [("100",)]),
+]
+
+
+async def pause() -> None:
+    """Let the other tasks run until each waits."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("begin", ["BEGIN", "DECLARE"])
+@pytest.mark.parametrize(("query", "definitions", "expected"), READS)
+async def test_read_has_the_names_of_its_time(
+    coordinator: Coordinator, client: Client, begin: str, query: str, definitions: str, expected: Rows | str
+) -> None:
+    other = Client(coordinator)
+    await other.script(*SETUP, "SELECT * FROM t; SELECT * FROM t; SELECT * FROM u; SELECT * FROM u")
+    await client("BEGIN")
+    text = query if begin == "BEGIN" else f"DECLARE r CURSOR FOR {query}"
+    async with coordinator.timeline.alone():  # the time of the read is chosen after the block
+        reading = asyncio.create_task(client(text))
+        await pause()
+        await other.script(definitions)
+    if isinstance(expected, str):
+        with pytest.raises(SqlError) as raised:
+            await reading
+        assert raised.value.sqlstate == expected
+        return
+    rows = await reading
+    assert sorted(rows if begin == "BEGIN" else await client("FETCH ALL FROM r")) == expected
+
+
+async def test_write_has_the_names_of_its_read(coordinator: Coordinator, client: Client) -> None:
+    other = Client(coordinator)
+    await other.script(*SETUP)
+    async with coordinator.commits.exclusive():
+        altering = asyncio.create_task(other(OTHER_COLUMN))
+        await pause()
+        writing = asyncio.create_task(client("INSERT INTO w SELECT d FROM t"))
+        await pause()
+    await altering
+    with pytest.raises(SqlError) as raised:
+        await writing
+    assert raised.value.sqlstate == "42703"
+    assert await client("TABLE w") == []
+
+
+async def test_transaction_keeps_the_names_of_its_first_read(coordinator: Coordinator, client: Client) -> None:
+    other = Client(coordinator)
+    await other.script(*SETUP)
+    await client("BEGIN")
+    before = [await client("SELECT a FROM t WHERE k = 1"), await client("SELECT a FROM v WHERE k = 1")]
+    await other.script("BEGIN; ALTER TABLE t RENAME TO s; ALTER TABLE u RENAME TO t; COMMIT")
+    await other("CREATE OR REPLACE VIEW v AS SELECT k, b AS a FROM s")
+    await other("CREATE TABLE u (n int)")
+    assert [await client("SELECT a FROM t WHERE k = 1"), await client("SELECT a FROM v WHERE k = 1")] == before
+    assert await client("SELECT a FROM u") == [("7",)]
+    await client("COMMIT")
+    assert await client("SELECT a FROM t") == [("7",)]
+    assert await client("SELECT a FROM v WHERE k = 1") == [("100",)]
+    await client("BEGIN")
+    await client("TABLE w")
+    await other(OTHER_COLUMN.replace("TABLE t", "TABLE s"))
+    assert await client.fails("SELECT a FROM s") == "40001"  # the rows of that time have no such columns
+
+
+CONFLICTS = [
+    ("ALTER TABLE t ADD COLUMN x int", "ALTER TABLE t ADD COLUMN y int"),
+    ("ALTER TABLE t ADD COLUMN x int", "ALTER TABLE t RENAME TO s"),
+    ("ALTER TABLE w ADD COLUMN x int", "ALTER TABLE w ALTER COLUMN n SET DEFAULT 7"),
+    ("CREATE VIEW x AS SELECT b FROM t", "ALTER TABLE t RENAME COLUMN b TO c"),
+    ("CREATE INDEX x ON t (b)", "ALTER TABLE t RENAME COLUMN b TO c"),
+    ("CREATE MATERIALIZED VIEW x AS SELECT d FROM t", OTHER_COLUMN),
+    ("INSERT INTO w VALUES (1)", "BEGIN; ALTER TABLE w RENAME TO x; CREATE TABLE w (n int); COMMIT"),
+    ("INSERT INTO t VALUES (5, 6, 7, 8)", SWAPPED_TABLES),
+]
+
+
+@pytest.mark.parametrize(("own", "others"), CONFLICTS)
+async def test_transaction_conflicts_with_definitions_of_others(
+    coordinator: Coordinator, client: Client, own: str, others: str
+) -> None:
+    other = Client(coordinator)
+    await other.script(*SETUP)
+    await client.script("BEGIN", own)
+    await other.script(others)
+    before = await other("SELECT table_name, column_name FROM information_schema.columns ORDER BY 1, 2")
+    assert await client.fails("COMMIT") == "40001"
+    assert await other("SELECT table_name, column_name FROM information_schema.columns ORDER BY 1, 2") == before
+    assert await other("SELECT count(*) FROM t") == [("1",)] if others is SWAPPED_TABLES else [("2",)]
+
+
+async def test_definitions_conflict_with_others_between_their_reads(coordinator: Coordinator, client: Client) -> None:
+    """ALTER TABLE in a transaction copies rows; the columns are those of the time of the copy."""
+    other = Client(coordinator)
+    await other.script(*SETUP)
+    await client("BEGIN")
+    async with coordinator.timeline.alone():
+        altering = asyncio.create_task(client("ALTER TABLE t ADD COLUMN x int DEFAULT 1"))
+        await pause()
+        await other.script(SWAPPED_COLUMNS)
+    await altering
+    await client("COMMIT")
+    assert await client("SELECT k, a, b, x FROM t ORDER BY k") == [("1", "100", "10", "1"), ("2", "201", "20", "1")]
+
+
+async def test_process_beside_the_owner_reads_at_the_present(tmp_path: Path) -> None:
+    world = SqlWorld(tmp_path)
+    async with world.served() as (_, writer), world.served() as (_, reader):
+        await writer.script("CREATE TABLE t (n int); INSERT INTO t VALUES (1)")
+        assert await reader("TABLE t") == [("1",)]
+        await writer("INSERT INTO t VALUES (2)")
+        assert await reader("SELECT count(*) FROM t") == [("2",)]
+        await writer.script("ALTER TABLE t RENAME n TO m; UPDATE t SET m = m + 1")
+        assert await reader("SELECT m FROM t ORDER BY m") == [("2",), ("3",)]
+
+
+class SlowStorage:
+    """A storage whose write is durable before the timeline continues."""
+
+    def __init__(self) -> None:
+        self.written, self.may_continue = asyncio.Event(), asyncio.Event()
+
+    async def present(self, *, is_exact: bool = True) -> int:
+        return 10
+
+    async def append(
+        self, time: int, writes: Sequence[Write], definitions: Definitions | None = None, *, is_estimate: bool = False
+    ) -> None:
+        self.written.set()
+        await self.may_continue.wait()
+
+    async def seal(self, ids: Collection[GlobalId], time: int) -> None: ...
+
+    async def frontiers(self, ids: Collection[GlobalId]) -> tuple[int, int]:
+        return 0, 100
+
+    async def changed(self, ids: Collection[GlobalId], time: int) -> None: ...
+
+
+async def test_readers_wait_for_names_of_durable_definitions() -> None:
+    storage, published = SlowStorage(), list[str]()
+    commits = GroupCommit(Timeline(storage, 0))
+    committing = asyncio.create_task(
+        commits.commit((), then=lambda: published.append("names"), definitions=Definitions(None))
+    )
+    await storage.written.wait()
+    reading = asyncio.create_task(commits.published())
+    await pause()
+    assert commits.is_publishing
+    assert not reading.done()
+    storage.may_continue.set()
+    await reading
+    assert published == ["names"]
+    await committing
+    assert not commits.is_publishing
