@@ -280,6 +280,22 @@ def test_other_views_advance_between_the_begins_of_small_views(monkeypatch: pyte
     instance.close()
 
 
+def test_small_view_over_another_begins_at_the_requested_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view that begins later than requested would lack the history of the time between."""
+    monkeypatch.setattr(dataflows, "_BEGINNING_SECONDS", 0.0)
+    orders = many()
+    instance = Instance()
+    instance.maintain(9, COUNTS, 4, {1: orders.movable(4)})
+    for identifier in (10, 11):
+        instance.maintain(identifier, Distinct(Get(9, COUNTS.types)), 4, {})
+    orders.change(6, [((0, "customer 0", 0, 0.5), -1)])
+    orders.seal(8)
+    while instance.step():
+        pass
+    assert [instance.frontiers(identifier) for identifier in (9, 10, 11)] == [(4, 8)] * 3
+    instance.close()
+
+
 class Stages:
     """Tasks that are executed in this process when the test lets them."""
 

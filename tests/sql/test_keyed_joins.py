@@ -51,7 +51,7 @@ def test_joins_of_a_key_are_found(tmp_path: Path) -> None:
             planned = plan(text, (), objects)
             query = planned.write.query if planned.write else planned.query
             assert query is not None
-            relation = coordinator.maintained.expanded(query.relation)
+            relation = coordinator.maintained.expanded(query.relation, coordinator.objects)
             join = find(relation, lambda identifier: next(iter(keys.keyed([identifier])), None))
             if join is not None:
                 found[text] = (join.number, join.columns)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sql_world import Client, SqlWorld
 
-from derive.contents.rows import last_rows
+from derive.contents.rows import last_rows, table_at
 from derive.sql.coordinator import Coordinator
 from derive.storage.table_types import Table
 
@@ -76,3 +76,40 @@ async def test_readers_leave_dataflows_of_earlier_definitions(tmp_path: Path, mo
         for name, text in ROWS.items():
             assert sorted(await client(f"TABLE {name}"), key=str) == sorted(await client(text), key=str)
         assert await client("SELECT a FROM v WHERE b = 'y'") == [("40",)]
+
+
+async def test_stored_history_has_rows_that_were_written_before_the_change(tmp_path: Path) -> None:
+    """At each time, the stored rows are those of the definition of that time over the rows of that time."""
+    async with SqlWorld(tmp_path).served() as (coordinator, client):
+        await client.script(*START)
+        await check(coordinator, client)
+        for number, change in enumerate(CHANGES["name used again"].split("; "), start=11):
+            begin, rows = view_table(coordinator, "m").since, len(await client("TABLE t"))
+            await client(f"INSERT INTO t VALUES ({number}, {number}, 'z')")
+            inserted = coordinator.timeline.latest
+            await client(change)
+            await check(coordinator, client)
+            table = view_table(coordinator, "m")
+            assert table.since == begin
+            for time in (inserted - 1, inserted, coordinator.timeline.latest):
+                stored = [row for batch in table_at(coordinator.store, table, time) for row in batch]
+                assert len(stored) == rows + (time >= inserted)
+
+
+async def test_dataflows_begin_when_their_columns_do(coordinator: Coordinator, client: Client) -> None:
+    """The dataflow of an index finds values by the present names, which earlier rows do not have."""
+    await client.script("CREATE TABLE t (k int, a int, b int); CREATE INDEX i ON t (a)")
+    await client("INSERT INTO t VALUES (0, 1, 2)")
+    before = coordinator.timeline.latest
+    await client.script("ALTER TABLE t RENAME a TO c; INSERT INTO t VALUES (0, 3, 4)")
+    assert await client("SELECT b FROM t WHERE c = 3") == [("4",)]
+    item = coordinator.objects.find(None, "t")
+    assert item is not None
+    assert before < item.known_from < coordinator.timeline.latest
+    assert await client.fails(f"SELECT b FROM t AS OF {item.known_from - 1}") == "22023"
+    assert await client(f"SELECT c, b FROM t AS OF {item.known_from}") == [("1", "2")]
+    index = coordinator.objects.find(None, "i")
+    assert index is not None
+    while coordinator.maintained.frontiers_of([index.id]) is None:
+        await coordinator.watcher.next.wait()
+    assert coordinator.computing.controller.frontiers(index.id)[0] >= item.known_from

@@ -200,10 +200,13 @@ class Dataflows:
         large = self._large()
         while large and self._hydrations.is_free() and self._hydrate(large):
             happened = True
-        happened |= self._begin_small()
+        has_begun, untried = self._begin_small()
+        happened |= has_begun
         went_on = False
+        joined = self._joined_exactly(untried) if has_begun else frozenset()
         for group in list(self._groups.values()):
-            went_on |= self._failures.advance(group)
+            if group.id not in joined:
+                went_on |= self._failures.advance(group)
             if group.partner is not None:
                 self._join(group, group.partner)
         has_more = bool(self.requests) or any(map(self._failures.has_more, self._groups.values()))
@@ -343,20 +346,38 @@ class Dataflows:
         known = [dataflow for dataflow in upstream if dataflow is not None]
         return known if len(known) == len(upstream) else None
 
-    def _begin_small(self) -> bool:
-        """Start dataflows of few rows, as long as other dataflows can wait; return whether one has started or failed.
+    def _begin_small(self) -> tuple[bool, list[GlobalId]]:
+        """Start dataflows of few rows, as long as other dataflows can wait.
 
         A dataflow may read one that has just started.
+
+        Returns:
+            Whether one has started or failed; and the requested dataflows that were not tried.
         """
         happened, deadline = False, clock.monotonic() + _BEGINNING_SECONDS
-        for identifier in list(self.requests):
+        untried = list(self.requests)
+        while untried:
+            identifier = untried.pop(0)
             time = self._time_of(identifier, is_large=False)
             if time is None:
                 continue
             happened |= self._fulfil(identifier, self.requests[identifier], time)
             if clock.monotonic() > deadline:
                 break
-        return happened
+        return happened, untried
+
+    def _joined_exactly(self, identifiers: Sequence[GlobalId]) -> frozenset[int]:
+        """Return the groups that dataflows can join at the requested time, unless the group advances.
+
+        A view that begins later than requested lacks the history since then.
+        """
+        joined: set[int] = set()
+        for request in map(self.requests.__getitem__, identifiers):
+            upstream = self._upstream(request)
+            group = None if upstream is None else self._group_for(self._sources(request), upstream)
+            if group is not None and group.upper - 1 == request.as_of:
+                joined.add(group.id)
+        return frozenset(joined)
 
     def _fulfil(self, identifier: GlobalId, request: DataflowRequest, time: int) -> bool:
         """Start a dataflow of few rows; return whether it has started or failed."""

@@ -54,6 +54,12 @@ Bindings: TypeAlias = Mapping[str, GlobalId]
 """Identifiers by name in a view's text, as of the view's creation."""
 
 
+KNOWN_FROM = "known from"
+"""Name in an item's `origin` of the time from which the rows of an altered table have its present columns."""
+
+AT_COMMIT = -1
+"""The time of the commit of an item, which is assigned later."""
+
 ON_COMMIT = "on commit"
 """Name in an item's `origin` of the effect of COMMIT on a temporary table: `drop`, or `delete` for its rows."""
 
@@ -146,8 +152,8 @@ class Item:
 
     @property
     def known_from(self) -> int:
-        """Return the approximate time from which the rows of a table have its present columns; 0 for all times."""
-        time = self.origin.get("known from")
+        """Return the time from which the rows of a table have its present columns; 0 for all times."""
+        time = self.origin.get(KNOWN_FROM)
         return time if isinstance(time, int) else 0
 
     @property
@@ -251,6 +257,17 @@ def items_change(change: Change) -> ItemChanges:
     added = (StoredItem(item.id, item.kind.value, item.schema, item.name, _description(item)) for item in change.added)
     described = {item.id: _description(item) for item in change.altered}
     return ItemChanges(tuple(added), change.removed, change.renamed, described)
+
+
+def at_commit(changes: ItemChanges, time: int) -> ItemChanges:
+    """Return changes in which tables with the time `AT_COMMIT` have the time of the commit."""
+    described = dict(changes.described)
+    for identifier, text in described.items():
+        description = orjson.loads(text)
+        if description["origin"].get(KNOWN_FROM) == AT_COMMIT:
+            description["origin"][KNOWN_FROM] = time
+            described[identifier] = orjson.dumps(description).decode()
+    return replace(changes, described=described)
 
 
 def _description(item: Item) -> str:

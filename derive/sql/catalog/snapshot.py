@@ -122,6 +122,21 @@ class Objects:
         """Return a snapshot with other items and a new version, for an uncommitted transaction."""
         return Objects(next(_VERSIONS), items, self.collections, self._derived, self.path, self.zone)
 
+    def with_later(self, now: Objects) -> Objects:
+        """Return these names with the items that were created later, unless these read items that have changed."""
+        names = {(item.schema, item.name) for item in self.items.values()}
+        later = {
+            id_: item
+            for id_, item in now.items.items()
+            if id_ not in self.items and (item.schema, item.name) not in names
+        }
+        known = self.collections.keys() | {id_ for id_, item in self.items.items() if now.items.get(id_) == item}
+        before = -1
+        while len(later) != before:
+            before = len(later)
+            later = {id_: item for id_, item in later.items() if item.uses <= known | later.keys()}
+        return self.with_items([*self.items.values(), *later.values()]) if later else self
+
     @property
     def zone(self) -> str | None:
         """Return the time zone of the session; None for UTC."""
@@ -678,10 +693,7 @@ class DdlTransaction:
         for identifier in change.renamed:
             if now.items[identifier].name != self.base.items[identifier].name:
                 raise _conflict(f'renamed "{self.base.items[identifier].name}"')
-        read = {item.id for item in change.altered}.union(*({*item.uses, item.alters} for item in change.added))
-        for one in (self.base.items[identifier] for identifier in self.base.items.keys() & read):
-            if now.items.get(one.id) != one:
-                raise _conflict(f'altered "{one.name}"')
+        self._check_altered(change, now)
         for user in now.users(change.removed):
             if user.id not in change.removed and self.base.items.get(user.id) != user:
                 raise _conflict(f'defined "{user.name}", which depends on a dropped relation')
@@ -693,6 +705,18 @@ class DdlTransaction:
             if (schema, name) in taken:
                 hint = "Another session has created the relation and committed."
                 raise SqlError("42P07", f'relation "{name}" already exists', hint=hint)
+
+    def _check_altered(self, change: Change, now: Objects) -> None:
+        """Check that nobody else has altered the items that a change alters, or that its new items read."""
+        before = self.base.items
+        altered = {item.id for item in change.altered}.union(item.alters for item in change.added if item.alters)
+        for item in (before[identifier] for identifier in before.keys() & altered):
+            if now.items.get(item.id) != item:
+                raise _conflict(f'altered "{item.name}"')
+        read = frozenset[GlobalId]().union(*(item.uses for item in change.added))
+        for item in (before[identifier] for identifier in before.keys() & read):
+            if replace(now.items[item.id], name=item.name, comment=item.comment) != item:
+                raise _conflict(f'altered "{item.name}"')
 
 
 def _check_schemas(change: Change, now: Objects) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -21,6 +22,9 @@ from derive.sql.transactions.group_commit import Commit
 from derive.sql.transactions.writes import ChangedRows, InsertedRows, Write, tables_of
 from derive.storage.metadata.definitions import Definitions, NewTable
 from derive.storage.table_types import TableColumn
+
+_PATIENCE_SECONDS = 5.0
+"""Seconds for which ALTER TABLE waits until maintained views have the rows of all earlier commits."""
 
 
 async def deploy(coordinator: Coordinator, ddl: DdlTransaction, writes: Sequence[Write], commit: Commit) -> None:
@@ -57,8 +61,11 @@ class _Deployment:
             return
         # New names depend on no rows; constraints of altered tables do.
         commit = self._commit if kept or change.altered else partial(self._commit, basis=None)
+        definitions = None if change.is_empty else self._definitions(change)
+        if definitions is not None and definitions.redefined:
+            await self._views_written(definitions.redefined)
         try:
-            await commit(kept, then=self._publish, definitions=None if change.is_empty else self._definitions(change))
+            await commit(kept, then=self._publish, definitions=definitions)
         except UsageError as error:
             raise SqlError("42P07", error.message, hint=error.hint) from error
         except Exception as error:
@@ -68,10 +75,32 @@ class _Deployment:
                 raise
             self._publish()
 
+    async def _views_written(self, inputs: Mapping[GlobalId, Collection[GlobalId]]) -> None:
+        """Wait until views have the rows of all commits so far: their present definitions write no later rows.
+
+        Other writers of tables are excluded. A view that is not maintained, or late, gets the rows at the commit.
+
+        Args:
+            inputs: inputs of the views.
+        """
+        coordinator = self._coordinator
+        items, clock = coordinator.objects.items, coordinator.storage_clock
+        tables = {id_ for ids in inputs.values() for id_ in ids if id_ in items and items[id_].is_written}
+        time = max((clock.frontiers_of(identifier)[1] for identifier in tables), default=0) - 1
+        await clock.seal(tables, time)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                while coordinator.maintenance.failure is None:
+                    progress = coordinator.watcher.next
+                    if all(clock.frontiers_of(view)[1] > time for view in inputs):
+                        return
+                    coordinator.store.changes.wake()
+                    await progress.wait()
+
     def _publish(self) -> None:
         """Publish the committed names to all sessions."""
         for table in self._rewritten:
-            self._coordinator.storage_clock.note_altered(table, self._coordinator.timeline.latest)
+            self._coordinator.storage_clock.forget(table)
         self._coordinator.look()
         self._coordinator.store.changes.wake()  # views are maintained by the published names
 
@@ -114,7 +143,7 @@ class _Deployment:
             self._ids[item.id] = altered.id
             if altered.is_rewritten:
                 self._rewritten.append(altered.id)
-            change = altered.applied(change, self._ddl.base.items[altered.id], self._coordinator.timeline.latest + 1)
+            change = altered.applied(change, self._ddl.base.items[altered.id])
             # The rows of the altered table include the earlier writes to the original table.
             writes = [write for write in writes if write[0] not in {item.id, altered.id}] + altered.writes
         return change, writes

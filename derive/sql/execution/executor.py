@@ -92,14 +92,8 @@ async def execute(state: State, before: Plan, arguments: Sequence[Datum]) -> Res
 
 
 async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Result:  # noqa: PLR0911, PLR0912
-    """Execute a statement.
-
-    Raises:
-        OutdatedPlanError: another session has committed definitions since the statement was planned.
-    """
-    state.planned, state.names = begun.version, state.kept_names or state.coordinator.objects
-    if state.is_explicit and not isinstance(begun.statement, _WITHOUT_SNAPSHOT):
-        state.transaction.has_queried = True
+    """Execute a statement; raise an `OutdatedPlanError` if others have committed definitions since its plan."""
+    _begin(state, begun)
     match begun.statement:
         case None:
             return Result(lambda _: "")
@@ -137,6 +131,13 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
             return await _of_cursors(state, begun, statement, arguments)
         case statement:
             return await control(state, statement)
+
+
+def _begin(state: State, begun: Plan) -> None:
+    """Record the names of a statement, and whether its transaction may still set its isolation level."""
+    state.planned, state.names = begun.version, state.present_names
+    if state.is_explicit and not isinstance(begun.statement, _WITHOUT_SNAPSHOT):
+        state.transaction.has_queried = True
 
 
 def _truncated(objects: Objects, statement: Truncate) -> list[PlannedWrite]:

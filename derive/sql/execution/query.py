@@ -24,7 +24,7 @@ from derive.algebra.types import Datum, Row, Type
 from derive.compute import oneshot
 from derive.compute.protocol.messages import PeekResponse, Query
 from derive.contents.rows import contents_at
-from derive.errors import FlowError, FrontierError, SqlError
+from derive.errors import FlowError, FrontierError, SqlError, UsageError
 from derive.event_loop import Handover
 from derive.functions.statement_context import CatalogNames, StatementContext, each_in_context
 from derive.recently_used import MOST_CHARACTERS, RecentlyUsed
@@ -694,14 +694,15 @@ def _unless_dropped(
     """Yield the rows of a table or view.
 
     Raises:
-        SqlError: another session has dropped it (42P01).
+        SqlError: another session has dropped it (42P01), or its history at the time was lost meanwhile (40001).
     """
     try:
         yield from batches
-    except FrontierError as error:
-        if (name := coordinator.dropped(identifier)) is None:
-            raise
-        raise SqlError("42P01", f"relation {name} was dropped") from error
+    except (FrontierError, UsageError) as error:
+        if (name := coordinator.dropped(identifier)) is not None:
+            raise SqlError("42P01", f"relation {name} was dropped") from error
+        message = f"could not serialize access: {error.message}"
+        raise SqlError("40001", message, hint="Run the statement again.") from error
 
 
 def _with_changes(batches: Iterator[list[Row]], changes: Mapping[Row, int]) -> Iterator[list[Row]]:

@@ -35,7 +35,7 @@ async def take_names(state: State, ids: Collection[GlobalId]) -> None:
     """
     coordinator = state.coordinator
     if state.kept_names is not None:
-        state.names = state.kept_names
+        state.names = state.present_names
         return
     if coordinator.commits.is_publishing:
         await coordinator.commits.published()

@@ -207,6 +207,7 @@ class State:
         self.planned: int | None = None
         self.names = coordinator.objects
         self.kept_names: Objects | None = None
+        self._later: tuple[Objects, Objects] | None = None  # the present names, and the kept ones with later items
         self.deferral = NOTHING_SET
         self.reads: ReadProgress | None = None
         self.temporary: str | None = None
@@ -223,8 +224,18 @@ class State:
     @property
     def objects(self) -> Objects:
         """Return the names, including definitions of the transaction."""
-        objects = self.ddl.objects if self.ddl else self.kept_names or self.coordinator.refresh()
+        objects = self.ddl.objects if self.ddl else self.present_names
         return objects.seen_by(self.settings.search_path(self.user.name, self.temporary), self.settings.zone)
+
+    @property
+    def present_names(self) -> Objects:
+        """Return the names without definitions of the transaction; a transaction keeps the names of its first read."""
+        now = self.coordinator.refresh()
+        if self.kept_names is None or self.kept_names.version == now.version:
+            return now
+        if self._later is None or self._later[0] is not now:
+            self._later = now, self.kept_names.with_later(now)
+        return self._later[1]
 
     # Transactions
 
@@ -397,6 +408,7 @@ class State:
         transaction, self._transaction = self._transaction, None
         self.is_explicit = self.is_failed = False
         self.ddl, self.deferral, self.kept_names = None, NOTHING_SET, None
+        self._later = None
         self._savepoints.clear()
         self.settings.end_transaction(is_committed=is_committed)
         self.coordinator.advisory_locks.release(self, is_of_transaction=True)

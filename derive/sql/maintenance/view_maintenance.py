@@ -265,7 +265,11 @@ class Maintenance:
             imports.append(Import.of(source_id, stored))
         if isinstance(export, Materialized) and written is None:
             return None  # the view is being dropped
-        since, upper = frontiers(desired.sources(identifier))
+        sources = desired.sources(identifier)
+        since, upper = frontiers(sources)
+        if desired.objects is not None:  # earlier rows of an altered table lack its present columns
+            items = desired.objects.items
+            since = max(since, *(items[id_].known_from if id_ in items else BEGINNING for id_ in sources), BEGINNING)
         if upper >= FOREVER:
             upper = self._store.timeline.time() + 1
         time = upper - 1 if written is None else written

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from derive.algebra.relation import GlobalId
 from derive.contents.table_updates import table_contents
 from derive.relations.table_rows import StoredRow, rows_of
-from derive.sql.catalog.items import Change, Item
+from derive.sql.catalog.items import AT_COMMIT, KNOWN_FROM, Change, Item
 from derive.sql.planner.interfaces import NamedColumn
 from derive.sql.transactions.writes import Write
 from derive.storage.roles import Readable
@@ -40,15 +40,14 @@ class AlteredTable:
     writes: list[Write]
     is_rewritten: bool
 
-    def applied(self, change: Change, before: Item, time: int) -> Change:
+    def applied(self, change: Change, before: Item) -> Change:
         """Return a change that alters the table in place of creating a new one.
 
         Args:
             change: a change that replaces the table.
             before: the table before the change.
-            time: approximate time of the change.
         """
-        origin = {"known from": time} if self.is_rewritten else before.origin
+        origin = {KNOWN_FROM: AT_COMMIT} if self.is_rewritten else before.origin
         is_renamed = self.item.name != before.name
         return replace(
             change,

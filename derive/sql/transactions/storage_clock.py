@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import repeat
 
 from derive.algebra.relation import GlobalId
@@ -15,7 +16,7 @@ from derive.errors import BusyError, SqlError
 from derive.protocol.collection import SQL_PREFIX, intended_name
 from derive.protocol.specs import CatalogSpec
 from derive.relations.table_rows import TableRows, rows_of
-from derive.sql.catalog.items import Item
+from derive.sql.catalog.items import Item, at_commit
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.parser.statement import ObjectKind
 from derive.sql.transactions.group_commit import Basis, Histories
@@ -221,9 +222,6 @@ class StoreClock:
         objects: returns the current names.
         ownership: ownership of the data folder, which is read and written.
         followed: returns the tables that dataflows read; any thread may call it.
-
-    Attributes:
-        known_from: for each table that ALTER TABLE has rewritten, the time from which its rows have its columns.
     """
 
     def __init__(
@@ -240,7 +238,6 @@ class StoreClock:
         self._objects, self._ownership = objects, ownership
         self._known: dict[GlobalId, tuple[int, int]] = {}  # frontiers of tables, valid until the next notification
         self._earlier: dict[GlobalId, tuple[int, int]] = {}  # the same, before it
-        self.known_from: dict[GlobalId, int] = {}
         self._converters: dict[GlobalId, TableRows] = {}
         self._converted_from = 0
         self._heard = watcher.next
@@ -285,6 +282,8 @@ class StoreClock:
             bulk = converter.bulk(rows, diffs) if len(rows) >= BULK_ROWS else None
             changes[identifier] = bulk or converter.changes(zip(rows, diffs or repeat(1), strict=False))
         dropped = definitions.dropped if definitions else ()
+        if definitions is not None and definitions.items is not None:
+            definitions = replace(definitions, items=at_commit(definitions.items, time))
         items = self._advanced.of(
             [item for item in self._objects().items.values() if item.is_written and item.id not in dropped]
         )
@@ -304,7 +303,7 @@ class StoreClock:
         for identifier in (*dropped, *(definitions.altered if definitions else ())):
             self._converters.pop(identifier, None)
         for identifier in dropped:
-            self._forget(identifier)
+            self.forget(identifier)
         for identifier in (*idle, *changes):
             self._note(identifier, time + 1)
         return True
@@ -321,11 +320,6 @@ class StoreClock:
                 raise SqlError("42P01", f"table {dropped_name(self._store, identifier)} was dropped")
             converter = self._converters[identifier] = rows_of(table)
         return converter
-
-    def note_altered(self, identifier: GlobalId, time: int) -> None:
-        """Record the time from which a table's rows have its columns."""
-        self.known_from[identifier] = time
-        self._forget(identifier)
 
     async def seal(self, ids: Collection[GlobalId], time: int) -> None:
         """Move the `upper` of relations above a time, except of relations that are derived or maintained.
@@ -402,14 +396,13 @@ class StoreClock:
                 raise
             frontiers = (table.since, table.upper) if table else (BEGINNING, BEGINNING)
             item = objects.items.get(identifier)
-            least = max(self.known_from.get(identifier, BEGINNING), item.known_from if item else BEGINNING)
-            frontiers = max(frontiers[0], least), frontiers[1]
+            frontiers = max(frontiers[0], item.known_from if item else BEGINNING), frontiers[1]
             if table and objects.is_sealed_by_hand(identifier):
                 self._known[identifier] = frontiers
         return frontiers
 
-    def _forget(self, identifier: GlobalId) -> None:
-        """Forget the frontiers of a table."""
+    def forget(self, identifier: GlobalId) -> None:
+        """Forget the frontiers of a table that was dropped or altered."""
         self._known.pop(identifier, None)
         self._earlier.pop(identifier, None)
 
@@ -486,7 +479,7 @@ class StoreClock:
             spec = objects.collections.get(identifier)
             relation = self._store.relation(spec.name) if spec else identifier if identifier in objects.items else None
             if relation is not None:
-                histories[identifier] = relation, self.known_from.get(identifier, BEGINNING)
+                histories[identifier] = relation, BEGINNING if spec else objects.items[identifier].known_from
         return histories
 
     def _behind(self, ids: Collection[GlobalId], frontier: int) -> list[GlobalId]:

@@ -195,7 +195,7 @@ class Transaction:
             if error.sqlstate != "22023":
                 raise
             message = f"could not serialize access: {error.message}"
-            raise SqlError("40001", message, hint="Run the transaction again.") from error
+            raise SqlError("40001", message, hint=error.hint) from error
 
     async def _first_time(self, ids: Collection[GlobalId], *, at_present: bool, least: int, upper: int | None) -> int:
         if self.modes.isolation is Isolation.SERIALIZABLE:
