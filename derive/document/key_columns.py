@@ -24,7 +24,7 @@ Values: TypeAlias = Sequence[JSON] | pa.Array
 
 _TEXT, _END = pa.scalar(b"\x02"), pa.scalar(b"\0")
 _EMPTY = pa.scalar(b"")
-_TEXTS, _INTEGERS = frozenset({str}), frozenset({int})
+_TEXTS, _INTEGERS, _FLOATS = frozenset({str}), frozenset({int}), frozenset({float})
 _I64 = 1 << 63
 _ZERO = 0x14
 """Code of the integer 0; the code of another integer is higher or lower by its size in bytes."""
@@ -47,7 +47,7 @@ class KeyColumns:
         Raises:
             DocumentError: an integer is too large for the encoding.
         """
-        return _packed([_values(tokens, default, columns) for tokens, default in self._components], len(columns))
+        return pack_columns([_values(tokens, default, columns) for tokens, default in self._components], len(columns))
 
     def are_distinct(self, columns: Columns) -> bool:
         """Return true if certainly all keys can be packed, and are distinct."""
@@ -67,7 +67,7 @@ def pack_components(components: Sequence[Values], count: int) -> pa.BinaryArray:
     Raises:
         DocumentError: an integer is too large for the encoding.
     """
-    return _packed([(values, _kinds_of(values)) for values in components], count)
+    return pack_columns([(values, _kinds_of(values)) for values in components], count)
 
 
 def _kinds_of(values: Values) -> Kinds:
@@ -76,7 +76,12 @@ def _kinds_of(values: Values) -> Kinds:
     return frozenset(map(type, values))
 
 
-def _packed(components: Sequence[tuple[Values, Kinds]], count: int) -> pa.BinaryArray:
+def pack_columns(components: Sequence[tuple[Values, Kinds]], count: int) -> pa.BinaryArray:
+    """Pack the keys of `count` documents from the values of each component, and their types.
+
+    Raises:
+        DocumentError: an integer is too large for the encoding.
+    """
     pieces = [piece for values, kinds in components for piece in _pieces(values, kinds)]
     if len(pieces) == 1:
         return pieces[0]
@@ -100,7 +105,8 @@ def _pieces(values: Values, kinds: Kinds) -> list[pa.Array | pa.Scalar]:
         texts = values if isinstance(values, pa.Array) else pa.array(values, pa.string())
         if isinstance(texts, pa.StringArray) and np.frombuffer(texts.buffers()[2] or b"", np.uint8).all():
             return [_TEXT, texts.cast(pa.binary()), _END]
-    elif kinds == _INTEGERS and (packed := pack_integers(values)) is not None:
+    packed = pack_integers(values) if kinds == _INTEGERS else _pack_floats_of_keys(values) if kinds == _FLOATS else None
+    if packed is not None:
         return [packed]
     listed: list[JSON] = values.to_pylist() if isinstance(values, pa.Array) else list(values)
     return [pa.array(pack_column(listed), pa.binary())]
@@ -210,6 +216,22 @@ def _pack_floats(values: np.ndarray) -> pa.BinaryArray:
     cells[:, 0] = _FLOAT
     cells[:, 1:] = flipped.astype(">u8").view(np.uint8).reshape(-1, 8)
     return _fixed(cells)
+
+
+def _pack_floats_of_keys(numbers: Values) -> pa.BinaryArray | None:
+    """Pack floats as components of keys: as integers, if they equal integers; None if an integer exceeds 64 bits."""
+    values = np.array(numbers, dtype=np.float64)
+    is_integer = np.isfinite(values) & (np.trunc(values) == values)
+    integers, floats = values[is_integer], values[~is_integer]
+    if len(integers) == 0:
+        return _pack_floats(floats)
+    if np.abs(integers).max() >= _I64:
+        return None
+    packed = pack_integers(integers.astype(np.int64))
+    if packed is None or len(floats) == 0:
+        return packed
+    places = np.where(is_integer, np.cumsum(is_integer), len(integers) + np.cumsum(~is_integer)) - 1
+    return pa.concat_arrays([packed, _pack_floats(floats)]).take(pa.array(places))
 
 
 def _fixed(cells: np.ndarray) -> pa.BinaryArray:

@@ -29,7 +29,7 @@ from derive.storage.table_types import BulkChanges, RowBatch, Table
 from derive.storage.tables import Change
 
 if TYPE_CHECKING:
-    from derive.document.columns import Columns
+    from derive.document.columns import Columns, Kinds
 
 _BATCH = 16_384
 """Number of rows that are converted at once."""
@@ -128,29 +128,46 @@ class TableRows:
         return BulkChanges(len(rows), lambda: [*retractions, *insertions])
 
     def _batches(self, rows: Sequence[Row], diff: int) -> Iterator[RowBatch]:
-        from derive.document.columns import Columns
-        from derive.document.key_columns import pack_components
+        from derive.document.key_columns import pack_columns
         from derive.storage.segments.columns import compile_column_fields
         from derive.storage.segments.texts import write_properties
 
-        names, fields_of = tuple(self._names), compile_column_fields(self._table.spec)
+        fields_of = compile_column_fields(self._table.spec)
         for begin in range(0, len(rows), _BATCH):
             part = rows[begin : begin + _BATCH]
-            values = [self._values(index, data) for index, data in enumerate(zip(*part, strict=True))]
-            columns = Columns.of(names, values)
-            keys = [
-                values[index] if convert is None else [None if one is None else convert(one) for one in values[index]]
-                for index, convert in self._keys
-            ]
-            texts, fields = write_properties(columns), fields_of(_without_nones(columns))
-            yield RowBatch(diff, texts, pack_components(keys, len(part)), fields)
+            columns = self._columns(part)
+            keys = pack_columns([_component(columns, index, convert) for index, convert in self._keys], len(part))
+            yield RowBatch(diff, write_properties(columns), keys, fields_of(_without_nones(columns)))
+
+    def _columns(self, rows: Sequence[Row]) -> Columns:
+        """Return the documents of rows; texts without NULL are converted once for their texts, keys and columns."""
+        from derive.document.columns import Columns
+        from derive.storage.segments.texts import written_texts
+
+        values: list[Sequence[JSON]] = []
+        kinds: list[Kinds] = []
+        for index, data in enumerate(zip(*rows, strict=True)):
+            column, types = self._column(index, data)
+            values.append(column)
+            kinds.append(types)
+        if all(type(None) not in types for types in kinds):
+            for index, types in enumerate(kinds):
+                written = written_texts(values[index]) if types == {str} else None
+                values[index] = values[index] if written is None else written
+        return Columns(tuple(self._names), tuple(values), tuple(kinds))
 
     def _values(self, index: int, data: Sequence[Datum]) -> Sequence[JSON]:
         """Return the documents' values of a column; None for NULL."""
-        if set(map(type, data)) <= self._unchanged[index] and self._is_json(index, data):
-            return data
+        return self._column(index, data)[0]
+
+    def _column(self, index: int, data: Sequence[Datum]) -> tuple[Sequence[JSON], Kinds]:
+        """Return the documents' values of a column, with None for NULL, and their types."""
+        types: Kinds = frozenset(map(type, data))
+        if types <= self._unchanged[index] and self._is_json(index, data):
+            return data, types
         convert = self._to_json[index]
-        return [None if datum is None else convert(datum) for datum in data]
+        values = [None if datum is None else convert(datum) for datum in data]
+        return values, frozenset(map(type, values))
 
     def _is_json(self, index: int, data: Sequence[Any]) -> bool:
         """Return whether numbers are valid in JSON; False also for very large numbers, whose sum is infinite."""
@@ -216,6 +233,14 @@ def _have_common_texts(some: Sequence[RowBatch], others: Sequence[RowBatch]) -> 
 
     texts = pa.chunked_array([batch.texts for batch in some], pa.string())
     return any(pc.any(pc.is_in(batch.texts, texts)).as_py() for batch in others)
+
+
+def _component(columns: Columns, index: int, convert: Callable[[JSON], JSON] | None) -> tuple[Sequence[JSON], Kinds]:
+    """Return the values by which rows are ordered in a column, and their types."""
+    if convert is None:
+        return columns.values[index], columns.kinds[index]
+    values = [None if value is None else convert(value) for value in columns.values[index]]
+    return values, frozenset(map(type, values))
 
 
 def _without_nones(columns: Columns) -> Columns:

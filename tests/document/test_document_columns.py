@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.document.columns import Columns, are_finite
-from derive.document.key import compile_keys, pack
+from derive.document.key import compile_keys, pack, packed_key
 from derive.document.key_columns import KeyColumns, pack_components
 from derive.errors import DocumentError
 
@@ -133,6 +133,12 @@ def test_keys_of_arrays_equal_keys_of_lists(components: list[list[str] | list[in
     assert pack_components(lists, 6 - begin).to_pylist() == [
         pack([values[row] for values in lists]) for row in range(6 - begin)
     ]
+
+
+@given(st.lists(st.floats(allow_nan=False) | st.integers(-300, 300).map(float), min_size=1, max_size=6))
+def test_keys_of_floats_equal_keys_of_their_values(values: list[float]) -> None:
+    """Also of floats that equal integers, which are packed as integers."""
+    assert pack_components([values], len(values)).to_pylist() == [packed_key([value]) for value in values]
 
 
 def test_integer_too_wide_for_a_key_is_refused() -> None:

@@ -86,7 +86,7 @@ def write_texts(documents: Sequence[JSON], most_bytes: int = MOST_BYTES, *, leve
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(texts)))
 
 
-_COMMA = ord(",")
+_COMMA, _SPACE, _QUOTE, _BACKSLASH = map(ord, ', "\\')
 _NESTED = frozenset({dict, list})
 
 
@@ -124,6 +124,17 @@ def write_columns(columns: Columns, most_bytes: int = MOST_BYTES) -> pa.StringAr
     if size > most_bytes:  # approximate, because the size includes offsets
         raise DocumentError(f"{count:,} documents that belong together take more than 2 GiB")
     return pc.binary_join_element_wise(*pieces, "")
+
+
+def written_texts(values: Sequence[JSON]) -> WrittenColumn | None:
+    """Return texts as they are written in JSON; None if some have characters that are written otherwise."""
+    array = pa.array(values, pa.string())
+    if not isinstance(array, pa.StringArray):  # the texts exceed the capacity of a column
+        return None
+    content = np.frombuffer(array.buffers()[2] or b"", np.uint8)
+    if ((content < _SPACE) | (content == _QUOTE) | (content == _BACKSLASH)).any():
+        return None
+    return WrittenColumn(array)
 
 
 def write_properties(columns: Columns) -> pa.StringArray:
