@@ -201,3 +201,19 @@ def test_many_segments_are_there_unless_one_is_missing(metadata: SqliteMetadata,
         assert not are_there(db, name, segments)
 
     rolled_back(metadata, look)
+
+
+@pytest.mark.both_databases
+def test_many_segments_are_read_in_blocks(tmp_path: Path) -> None:
+    described = [(7 * number % 5_000, (0, 3, 15, 16, 300, 1 << 40)[number % 6], 1, "a") for number in range(600)]
+    store = Store(tmp_path)
+    with store.metadata.transaction() as db:
+        for name in NAMES:
+            bind(db, spec_of(name))
+            insert_segments(db, name, segments_of(described, name))
+    with store.metadata.snapshot() as db:
+        for begin in (0, 2_500, 4_990, 1 << 41):
+            blocks = list(iterate_segments(db, NAMES[0], begin, 30))
+            assert [segment for block in blocks for segment in block] == read_segments(db, NAMES[0], begin)
+            assert len(blocks) > 1 or begin == 1 << 41
+    store.close()
