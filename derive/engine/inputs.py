@@ -215,7 +215,9 @@ def _add_retried(
         segments: segments of each input, by index.
         uppers: upper of each source, by name.
     """
-    for transform in task.transforms if isinstance(task, DerivationSpec) else ():
+    if not isinstance(task, DerivationSpec) or not store.internal_collections(task.name):
+        return
+    for transform in task.transforms:
         # A retry gets a time after those up to which the sources are sealed above.
         index, source = transform.index, task.sources[transform.input.source]
         begin = positions.get(transform.input.state_key, BEGINNING) - offset_of(transform.input, task.tick)
