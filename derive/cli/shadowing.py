@@ -125,16 +125,11 @@ def _require_swapped(store: Store, catalog: CatalogSpec) -> None:
 
 def _begin_bindings(store: Store, catalog: CatalogSpec, *, is_held: bool) -> CatalogSpec:
     """Begin or continue the shadows of a catalog's bindings; return the catalog to run."""
-    from dataclasses import replace
-
     from derive.cli.console import note
-    from derive.engine.shadow import new_shadows, with_shadows
+    from derive.engine.shadow import begin_binding_shadows
 
-    present = [replace(shadow, is_held=is_held) for shadow in store.shadows.bindings()]
-    shadows = present or new_shadows(store, catalog, is_held=is_held)
-    running = with_shadows(catalog, shadows)
-    store.shadows.begin_bindings(shadows)
-    for shadow in shadows:
+    running = begin_binding_shadows(store, catalog, is_held=is_held)
+    for shadow in store.shadows.bindings():
         names = ", ".join(f"'{key}'" for key in shadow.keys.values())
         note(f"{shadow.task}: a second table is filled beside the table of {names}", task=shadow.task)
     return running

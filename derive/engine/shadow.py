@@ -352,6 +352,30 @@ def new_shadows(store: View, catalog: CatalogSpec, *, is_held: bool) -> list[Bin
     return shadows
 
 
+def begin_binding_shadows(store: Runnable, catalog: CatalogSpec, *, is_held: bool) -> CatalogSpec:
+    """Begin the shadows of the catalog's raised bindings, or continue shadows; return the catalog to run.
+
+    Args:
+        store: the data folder.
+        catalog: the catalog.
+        is_held: whether the swap waits for a person.
+
+    Raises:
+        UsageError: a binding cannot be filled beside its table, or a materialization was edited since its shadows
+            began.
+        FencedError: another process has begun to run a materialization, and has perhaps applied the edit.
+        FlowError: a connector does not answer.
+    """
+    # Connectors are asked below, and may take long.
+    names = catalog.materializations
+    epochs = {**dict.fromkeys(names, 0), **store.task_capabilities.epochs(names)}
+    present = [replace(shadow, is_held=is_held) for shadow in store.shadows.bindings()]
+    shadows = present or new_shadows(store, catalog, is_held=is_held)
+    running = with_shadows(catalog, shadows)
+    store.shadows.begin_bindings(shadows, None if present else epochs)
+    return running
+
+
 def _require_fillable(store: View, spec: MaterializationSpec, shadow: BindingShadow) -> None:
     """Raise an error if shadows cannot be filled beside the tables of their live bindings.
 

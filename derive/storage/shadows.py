@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from derive.errors import FencedError, FlowError, UsageError
@@ -87,9 +87,28 @@ class Shadows:
         with self._metadata.snapshot() as db:
             return read_binding_shadows(db)
 
-    def begin_bindings(self, shadows: Iterable[BindingShadow]) -> None:
-        """Begin shadows of bindings, or continue those that are there, in one commit."""
+    def begin_bindings(self, shadows: Collection[BindingShadow], epochs: Mapping[str, int] | None = None) -> None:
+        """Begin shadows of bindings, or continue shadows, in one commit.
+
+        Args:
+            shadows: the shadows.
+            epochs: epochs that the materializations of new shadows had before these were chosen, by name; None to
+                continue shadows.
+
+        Raises:
+            FencedError: a run or a reset of a materialization has begun meanwhile.
+            UsageError: another process has ended a shadow meanwhile, or has begun one of another definition.
+        """
         with self._metadata.transaction(wakes=True) as db:
+            require_epochs(db, epochs or {})
+            present = {shadow.task: shadow.definition for shadow in read_binding_shadows(db)}
+            for shadow in shadows:
+                unknown = None if epochs is None else shadow.definition
+                if present.get(shadow.task, unknown) != shadow.definition:
+                    raise UsageError(
+                        f"another process has ended the shadow of '{shadow.task}', or has begun another one",
+                        hint="begin a shadow again: flowctl run --shadow",
+                    )
             for shadow in shadows:
                 begin_binding_shadow(db, shadow)
 

@@ -28,7 +28,7 @@ from derive.engine.executor import InProcessExecutor
 from derive.engine.quarantine import Choice, decide
 from derive.engine.reset import reset, split
 from derive.engine.run import Run
-from derive.engine.shadow import begin_shadow, drop_binding_shadows, drop_shadows, find_group, new_shadows, with_shadows
+from derive.engine.shadow import begin_binding_shadows, begin_shadow, drop_binding_shadows, drop_shadows, find_group
 from derive.engine.swapping import BindingSwapping, Swapping
 from derive.engine.task_reconciler import open_changing_run
 from derive.errors import FencedError
@@ -239,9 +239,7 @@ class Deeds:
 
     def shadow_bindings(self) -> None:
         """Fill tables of raised bindings until they are swapped, or run the catalog if they are."""
-        shadows = self.store.shadows.bindings() or new_shadows(self.store, self.catalog, is_held=False)
-        running = with_shadows(self.catalog, shadows)
-        self.store.shadows.begin_bindings(shadows)
+        running = begin_binding_shadows(self.store, self.catalog, is_held=False)
         limits = Limits(documents=3)
         run, reconciler = open_changing_run(running, self.store, InProcessExecutor(), shards=2, limits=limits)
         swapping = BindingSwapping(self.store, run, reconciler, self.catalog)

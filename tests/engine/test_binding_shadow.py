@@ -28,6 +28,7 @@ from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.reset import reset, start_over
 from derive.engine.shadow import (
+    begin_binding_shadows,
     drop_binding_shadows,
     new_shadows,
     prepare_shadow,
@@ -55,10 +56,7 @@ class Filled:
 
     def __init__(self, shop: Shop, shards: int = 2, *, is_held: bool = False) -> None:
         self.shop, store = shop, shop.world.store
-        shadows = [replace(one, is_held=is_held) for one in store.shadows.bindings()]
-        shadows = shadows or new_shadows(store, shop.world.catalog, is_held=is_held)
-        running = with_shadows(shop.world.catalog, shadows)
-        store.shadows.begin_bindings(shadows)
+        running = begin_binding_shadows(store, shop.world.catalog, is_held=is_held)
         self.run, self.reconciler = open_changing_run(running, store, InProcessExecutor(), shards=shards, limits=FEW)
         self.swapping = BindingSwapping(store, self.run, self.reconciler, shop.world.catalog)
 
@@ -256,7 +254,7 @@ def test_shadow_that_an_earlier_release_has_filled_is_swapped(table: Shop) -> No
 
 def test_shadow_that_is_behind_is_not_swapped(table: Shop) -> None:
     store = table.world.store
-    store.shadows.begin_bindings(new_shadows(store, table.world.catalog, is_held=False))
+    begin_binding_shadows(store, table.world.catalog, is_held=False)
     (shadow,) = store.shadows.bindings()
     assert store.shadows.behind(shadow) == [SHADOW]
     assert not swap_alone(store, table.world.catalog, shadow)

@@ -315,9 +315,9 @@ def test_disturbed_folders_equal_calm_and_fresh_folders(
 
 @pytest.mark.torture
 @pytest.mark.deno
-@pytest.mark.timeout(7200)
 @pytest.mark.xdist_group("python modules")
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("part", range(20))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     text=st.one_of(random_catalogs(wide=True, modules=True), cyclic_catalogs(wide=True)),
     documents=histories(),
@@ -325,6 +325,7 @@ def test_disturbed_folders_equal_calm_and_fresh_folders(
     data=st.data(),
 )
 def test_disturbed_folders_with_modules_objects_and_postgres_equal_calm_folders(
+    part: int,
     text: str,
     documents: list[dict[str, Any]],
     is_stored: bool,
@@ -333,6 +334,7 @@ def test_disturbed_folders_with_modules_objects_and_postgres_equal_calm_folders(
     server: CrashServer,
     objects: ObjectServer,
 ) -> None:
+    """Each part has its own examples; together they would take longer than a test may."""
     with tempfile.TemporaryDirectory() as name:
         database = (
             postgres_server.server().metadata_url_by_file.partition("&schema=")[0] if data.draw(st.booleans()) else ""

@@ -1,4 +1,4 @@
-"""Processes that begin to run a task while another process swaps a shadow of its source.
+"""Processes that begin to run a task while another process begins a shadow of it, or swaps a shadow of its source.
 
 A connector may take long to answer, so the other process begins in the middle of its answer.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conftest import World, write_catalog
 from materialized import CATALOG, folded, ingest, tables
 
@@ -20,9 +21,10 @@ from connectors.kit.servicer import ConnectorServer
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.shadow import begin_shadow, find_group
+from derive.engine.shadow import begin_binding_shadows, begin_shadow, drop_binding_shadows, find_group
 from derive.engine.swapping import swap_group
 from derive.engine.task_reconciler import open_run
+from derive.errors import FencedError, UsageError
 from derive.materialize.worker import close_streams
 from derive.protocol.specs import CatalogSpec
 
@@ -103,3 +105,42 @@ def test_swap_counts_a_materialization_that_starts_meanwhile(tmp_path: Path) -> 
             ingest(world, 20, 30, day=2)
             run_tasks(world)
             assert tables(tmp_path / "first.db") == tables(tmp_path / "second.db") == folded(world)
+
+
+def test_shadow_of_a_binding_does_not_begin_after_a_run_has_applied_the_edit(tmp_path: Path) -> None:
+    connector = SlowConnector()
+    with serving(connector) as address:
+        world = World(tmp_path / "data", catalog_at(tmp_path, address))
+        with closing(world.store):
+            ingest(world, 0, 20)
+            run_tasks(world)
+            raised = CATALOG.replace("source: shop/spending }", "source: shop/spending, backfill: 1 }")
+            world.catalog = catalog_at(tmp_path, address, raised)
+
+            def apply() -> None:
+                with closing((other := World(world.root, world.catalog, wall=world.wall)).store):
+                    run_tasks(other)
+
+            connector.act = apply
+            with pytest.raises(FencedError, match="shop/view"):
+                begin_binding_shadows(world.store, world.catalog, is_held=False)
+            assert world.store.shadows.bindings() == []
+            ingest(world, 20, 30, day=2)
+            run_tasks(world)
+            assert tables(tmp_path / "first.db") == folded(world)
+
+
+def test_dropped_shadow_of_a_binding_is_not_continued(tmp_path: Path) -> None:
+    with serving(SlowConnector()) as address:
+        world = World(tmp_path / "data", catalog_at(tmp_path, address))
+        with closing(world.store):
+            ingest(world, 0, 20)
+            run_tasks(world)
+            raised = CATALOG.replace("source: shop/spending }", "source: shop/spending, backfill: 1 }")
+            world.catalog = catalog_at(tmp_path, address, raised)
+            begin_binding_shadows(world.store, world.catalog, is_held=True)
+            shadows = world.store.shadows.bindings()
+            drop_binding_shadows(world.store, world.catalog, shadows)
+            with pytest.raises(UsageError, match="another process has ended the shadow of 'shop/view'"):
+                world.store.shadows.begin_bindings(shadows)
+            assert world.store.shadows.bindings() == []
