@@ -78,6 +78,29 @@ async def test_read_has_the_names_of_its_time(
     assert sorted(rows if begin == "BEGIN" else await client("FETCH ALL FROM r")) == expected
 
 
+async def test_first_read_of_a_transaction_has_the_time_of_its_names(
+    coordinator: Coordinator, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time was chosen before the definitions were committed, so the statement that is planned again has another."""
+    other, begun, acquire = Client(coordinator), asyncio.Event(), coordinator.capabilities.acquire
+
+    async def late(time: int) -> int:
+        await begun.wait()
+        return await acquire(time)
+
+    await other.script(*SETUP)
+    await client("BEGIN")
+    monkeypatch.setattr(coordinator.capabilities, "acquire", late)
+    reading = asyncio.create_task(client("SELECT k, b FROM t"))
+    await pause()
+    await other.script("ALTER TABLE t RENAME b TO c; ALTER TABLE t RENAME a TO b; UPDATE t SET b = 7 WHERE k = 2")
+    begun.set()
+    assert sorted(await reading) == [("1", "10"), ("2", "7")]
+    await other("INSERT INTO t VALUES (3, 30, 300)")
+    assert await client("SELECT count(*), sum(b), sum(c) FROM t") == [("2", "17", "300")]
+    await client("COMMIT")
+
+
 async def test_write_has_the_names_of_its_read(coordinator: Coordinator, client: Client) -> None:
     other = Client(coordinator)
     await other.script(*SETUP)

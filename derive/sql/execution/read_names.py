@@ -46,6 +46,7 @@ async def take_names(state: State, ids: Collection[GlobalId]) -> None:
             message = "could not serialize access: another session has changed a relation that the transaction reads"
             raise SqlError("40001", message, hint="Run the transaction again.")
     elif state.planned is not None and state.objects.version != state.planned:
+        await state.transaction.forget_read()
         message = "could not serialize access: another session has changed definitions during the statement"
         raise OutdatedPlanError("40001", message, hint="Run the statement again.")
     state.names = now

@@ -95,6 +95,7 @@ class Transaction:
         self._writes: Sequence[Write] = []
         self._shapes: dict[GlobalId, Shape] = {}
         self._histories: Histories = {}
+        self._locked: Histories = {}  # before the first read
         # Changes by table, with the number of writes that are included.
         self._changes: dict[GlobalId, tuple[Counter[Row], int]] = {}
         self._keys: dict[GlobalId, tuple[KeyChanges, int]] = {}
@@ -173,6 +174,7 @@ class Transaction:
             return time
         self._commits.check_histories(self._histories)
         if self._latest is None:
+            self._locked = self._histories
             self._time = self._latest = await self._first_time(ids, at_present=at_present, least=least, upper=upper)
         elif not self._read.issuperset(ids):
             await self._reach(ids, self._latest)
@@ -182,6 +184,14 @@ class Transaction:
             self._histories = {**self._commits.histories(ids), **self._histories}
         self._read.update(ids)
         return self._latest
+
+    async def forget_read(self) -> None:
+        """Forget the first read of an explicit transaction, whose rows were not read; the next one has another time."""
+        if self.modes.is_explicit:
+            self._time = self._latest = None
+            self._read.clear()
+            self._histories = self._locked
+            await self._release()
 
     async def _reach(self, ids: Collection[GlobalId], time: int) -> None:
         """Wait until relations are complete up to the time of the first read.
@@ -276,6 +286,9 @@ class Transaction:
     async def end(self) -> None:
         """Release the read capabilities, and discard uncommitted writes."""
         self._writes = []
+        await self._release()
+
+    async def _release(self) -> None:
         if self._holder is not None:
             number, self._holder = self._holder, None
             await self._capabilities.release(number)
