@@ -139,20 +139,6 @@ def test_failing_shadow_leaves_the_live_version_running(tmp_path: Path) -> None:
     assert scene.world.digest() == scene.fresh(catalog).digest()
 
 
-def test_failed_live_derivation_is_replaced(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    wrong = text_of(CHAIN).replace("SELECT $n + 100", "SELECT json(iif($id > 5, '[', '1')) + $n + 99")
-    scene.world.catalog = catalog_of(tmp_path, wrong)
-    scene.ingest()
-    with pytest.raises(Exception, match="malformed JSON"):
-        scene.world.step(shards=1)
-    upper = scene.world.store.upper("a/copies")
-    shadowed = scene.shadow()
-    at = shadowed.swap()
-    assert upper < at
-    scene.check()
-
-
 def test_reader_of_a_failed_live_derivation_is_replaced(tmp_path: Path) -> None:
     """It never reaches the time of a member that goes on, so the swap does not wait for it."""
     defined = {**CHAIN, "third": Derived("numbers", 0)}

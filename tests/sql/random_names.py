@@ -13,12 +13,13 @@ import asyncio
 import re
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from held_readers import Readers
 from script_doors import Served
@@ -449,31 +450,27 @@ async def _replay(texts: Sequence[str], folder: Path) -> None:
             await stage.play(text)
 
 
-@contextmanager
-def differing(script: Script) -> Iterator[Path]:
+def played(play: Callable[[Script, Path], Coroutine[Any, Any, None]]) -> Script:
+    """Play a script in a new folder, to its end or to the first difference."""
+    script = Script()
     with TemporaryDirectory() as folder:
         try:
-            yield Path(folder)
+            asyncio.run(play(script, Path(folder)))
         except Difference as difference:
             script.difference = str(difference)
         except Exception as error:
             script.difference = "".join(traceback.format_exception(error))
+    return script
 
 
 def made(seed: int, steps: int = 40) -> Script:
-    """A random script, played to its end or to the first difference."""
-    script = Script()
-    with differing(script) as folder, asyncio.Runner() as runner:
-        runner.run(_make(seed, steps, folder, script))
-    return script
+    """A random script."""
+    return played(lambda script, folder: _make(seed, steps, folder, script))
 
 
 def is_different(texts: Sequence[str]) -> str:
     """The difference that a script shows; empty if there is none."""
-    script = Script()
-    with differing(script) as folder, asyncio.Runner() as runner:
-        runner.run(_replay(texts, folder))
-    return script.difference
+    return played(lambda _, folder: _replay(texts, folder)).difference
 
 
 def reduced(texts: Sequence[str], is_shown: Callable[[Sequence[str]], str] = is_different) -> tuple[list[str], str]:

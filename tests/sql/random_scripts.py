@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 import orjson
-from random_names import Script, differing, reduced, run
+from random_names import Script, played, reduced, run
 from random_statements import PRELUDE, Schema, Statement, Statements
 from script_doors import Cells, Door, Outcome, Served
 from script_stage import Difference, Stage, is_lenient
@@ -278,19 +278,13 @@ async def _replay(texts: Sequence[str], folder: Path) -> None:
 
 
 def made(seed: int, steps: int = 40) -> Script:
-    """A random script, played to its end or to the first difference."""
-    script = Script()
-    with differing(script) as folder, asyncio.Runner() as runner:
-        runner.run(_make(seed, steps, folder, script))
-    return script
+    """A random script."""
+    return played(lambda script, folder: _make(seed, steps, folder, script))
 
 
 def is_different(texts: Sequence[str]) -> str:
     """The difference that a script shows; empty if there is none."""
-    script = Script()
-    with differing(script) as folder, asyncio.Runner() as runner:
-        runner.run(_replay(texts, folder))
-    return script.difference
+    return played(lambda _, folder: _replay(texts, folder)).difference
 
 
 if __name__ == "__main__":
