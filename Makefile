@@ -1,6 +1,6 @@
 # Every target sets up what it needs: a machine with Python 3.11 or later and make is enough.
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test check lint types catalogs modules suite room bench transactions torture clients clean
+.PHONY: help demo docs test check lint types classes catalogs modules suite room bench transactions torture clients clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -22,13 +22,16 @@ docs: $(READY) ## Build the documentation as a site in build/site, which needs n
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean --config-file website/mkdocs.yml
 	@echo "read it, with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
 
-# mypy takes the time in which the tests wait for other processes, and its report comes after theirs.
+# All that the suite needs is made at the same time. mypy, with low priority, takes the time that the others leave, and
+# its report comes last.
 test: $(READY) ## Everything CI runs: check, the catalogs' tests, and the tests of the code
-	@$(MAKE) --no-print-directory -j 2 lint catalogs modules
-	@$(MAKE) --no-print-directory -j 2 suite types; status=$$?; cat $(TYPES); exit $$status
+	@rm -f $(TYPES)
+	@$(MAKE) --no-print-directory -k -j 5 suite types; status=$$?; test ! -f $(TYPES) || cat $(TYPES); exit $$status
+
+classes: $(READY)
+	@$(BIN)/flowctl prepare
 
 catalogs: $(READY)
-	@$(BIN)/flowctl prepare
 	@$(BIN)/flowctl generate --cache --source flow.yaml > /dev/null
 	@$(BIN)/flowctl test --source flow.yaml
 
@@ -38,11 +41,11 @@ modules: $(READY)
 
 # Two processes more than there are processors, at most 5: tests wait for other processes almost half of their time.
 # A process that has died is not started again: it would be given the test that killed it once more, and so for ever.
-suite: $(READY)
+suite: $(READY) lint classes catalogs modules
 	@$(BIN)/python -m pytest -n $$($(BIN)/python -c 'import os; print(min(os.cpu_count(), 3) + 2)') \
 	    --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder
 
-types: $(READY)
+types: $(READY) lint
 	@mkdir -p .mypy_cache; nice $(BIN)/mypy > $(TYPES)
 
 check: $(READY) lint ## Lint, formatting, types, and the direction of imports

@@ -264,8 +264,8 @@ def test_sqlalchemy_writes_and_reads(toy: ToyServer) -> None:
     engine = sqlalchemy.create_engine(
         f"postgresql+psycopg://flow@127.0.0.1:{toy.port}/flow", poolclass=sqlalchemy.NullPool, use_native_hstore=False
     )
-    engine.dialect._get_server_version_info = lambda connection: (16, 0)  # type: ignore[method-assign]
-    engine.dialect._get_default_schema_name = lambda connection: "public"  # type: ignore[method-assign]
+    engine.dialect._get_server_version_info = lambda connection: (16, 0)
+    engine.dialect._get_default_schema_name = lambda connection: "public"
     with engine.connect() as connection:
         row = connection.execute(sqlalchemy.text("SELECT name FROM t WHERE id = :id"), {"id": 1}).one()
 
