@@ -31,7 +31,7 @@ from derive.sql.execution.owned_sequences import (
     owner_of,
 )
 from derive.sql.execution.query import read, read_tables
-from derive.sql.execution.replaced_views import CASCADE, depended, replaced_view
+from derive.sql.execution.replaced_views import CASCADE, depended, replaced_view, with_renamed_column
 from derive.sql.execution.routines import dropped_functions, planned_domain, planned_function
 from derive.sql.execution.state import State
 from derive.sql.parser.ast import QualifiedName, Query
@@ -60,6 +60,7 @@ from derive.sql.parser.statement import (
     FileSource,
     ObjectKind,
     Rename,
+    RenameColumn,
     SelectStatement,
 )
 from derive.sql.pg_catalog.objects import sequences_of_default
@@ -258,10 +259,17 @@ class _Definer:
         return Result(lambda _: f"SELECT {len(rows)}" if statement.has_rows else "CREATE TABLE AS")
 
     async def _alter_table(self, statement: AlterTable) -> Result:
-        """Alter a table: until COMMIT, a new table of the same name has its rows."""
-        item = self._item(statement.name, ObjectKind.TABLE, is_missing_welcome=statement.if_exists)
+        """Alter a table: until COMMIT, a new table of the same name has its rows. Rename a column of a view."""
+        named = self._objects.find(statement.name.schema, statement.name.name)
+        action, tag = statement.actions[0], f"ALTER {statement.kind.value.upper()}"
+        kind = ObjectKind.VIEW if named and named.kind is ObjectKind.VIEW else statement.kind
+        kind = kind if isinstance(action, RenameColumn) else ObjectKind.TABLE
+        item = self._item(statement.name, kind, is_missing_welcome=statement.if_exists)
         if item is None:
-            return Result(lambda _: "ALTER TABLE", notices=(_missing(ObjectKind.TABLE, statement.name),))
+            return Result(lambda _: tag, notices=(_missing(statement.kind, statement.name),))
+        if kind is ObjectKind.VIEW and isinstance(action, RenameColumn):
+            add_change(self._state, *with_renamed_column(self._objects, item, action), removed=(item.id,))
+            return Result(lambda _: tag)
         notices = await alter_table(self._state, item, statement.actions)
         await follow_actions(self._state, item.schema, item.name, statement.actions)
         return Result(lambda _: "ALTER TABLE", notices=notices)

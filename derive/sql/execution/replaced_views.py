@@ -1,14 +1,16 @@
-"""CREATE OR REPLACE VIEW: the columns that must stay, and the views that depend on the replaced view."""
+"""CREATE OR REPLACE VIEW and ALTER VIEW … RENAME COLUMN: a view in place of another one, and the views that read it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.errors import SqlError
+from derive.errors import SqlError, suggest
+from derive.functions.scalar.text import quoted_name
 from derive.sql.catalog.items import Item
-from derive.sql.catalog.snapshot import Objects
-from derive.sql.parser.statement import ObjectKind
+from derive.sql.catalog.renamed_columns import with_earlier_names
+from derive.sql.catalog.snapshot import Objects, provisional_id
+from derive.sql.parser.statement import ObjectKind, RenameColumn
 from derive.sql.planner.interfaces import NamedColumn
 
 CASCADE = "Use DROP … CASCADE to drop them too."
@@ -43,10 +45,7 @@ def replaced_view(objects: Objects, former: Item, view: Item) -> list[Item]:
         message = f'infinite recursion detected in rules for relation "{former.name}"'
         hint = "Create a view of another name, or use WITH RECURSIVE."
         raise SqlError("42P17", message, hint=hint)
-    maintained = [user for user in users if user.kind in {ObjectKind.INDEX, ObjectKind.MATERIALIZED_VIEW}]
-    if maintained:
-        hint = "Use DROP … CASCADE, and create the dependents again."
-        raise depended("view", former, maintained, verb="replace", hint=hint)
+    _require_unmaintained(former, users, "replace")
     names = tuple(column.name for column in former.columns)
     followed = []
     for user in users:
@@ -55,6 +54,52 @@ def replaced_view(objects: Objects, former: Item, view: Item) -> list[Item]:
             read = {**user.read, **{name: user.read.get(name, names) for name in own}}
             followed.append(replace(user.rebound({former.id: view.id}), read=read))
     return [view, *followed]
+
+
+def with_renamed_column(objects: Objects, former: Item, action: RenameColumn) -> list[Item]:
+    """Return a view with another name of a column, and the dependents, which keep the meaning of their texts.
+
+    Args:
+        objects: the names before.
+        former: the view before.
+        action: the column and its new name.
+
+    Raises:
+        SqlError: 42703, the column does not exist; 42701, another one has the new name; 2BP01, the server maintains
+            rows of the view, or a dependent takes the view as a row.
+    """
+    names = [column.name for column in former.columns]
+    if action.name not in names:
+        message = f'column "{action.name}" does not exist'
+        nearest = suggest(action.name, names)
+        hint = f'Did you mean "{nearest}"?' if nearest else None
+        raise SqlError("42703", message, offset=action.offset, hint=hint)
+    if action.new_name in names:
+        message = f'column "{action.new_name}" of relation "{former.name}" already exists'
+        raise SqlError("42701", message, offset=action.new_offset)
+    users = objects.users([former.id])
+    _require_unmaintained(former, users, "change")
+    columns = tuple(replace(one, name=action.new_name) if one.name == action.name else one for one in former.columns)
+    listed = ", ".join(quoted_name(column.name) for column in columns)
+    definition = f"SELECT * FROM ({former.definition}) AS {quoted_name(former.name)} ({listed})"
+    view = replace(former, id=provisional_id(), columns=columns, definition=definition)
+    followed = []
+    for user in users:
+        if former.id in user.uses:
+            reader = with_earlier_names(user, former.id, names, {action.name: action.new_name})
+            if reader is None:
+                hint = "Drop the dependents, and create them again after the change."
+                raise depended("view", former, [user], verb="change", hint=hint)
+            followed.append(reader.rebound({former.id: view.id}))
+    return [view, *followed]
+
+
+def _require_unmaintained(former: Item, users: Sequence[Item], verb: str) -> None:
+    """Check that the server maintains no rows of a view (2BP01)."""
+    maintained = [user for user in users if user.kind in {ObjectKind.INDEX, ObjectKind.MATERIALIZED_VIEW}]
+    if maintained:
+        hint = "Use DROP … CASCADE, and create the dependents again."
+        raise depended("view", former, maintained, verb=verb, hint=hint)
 
 
 def _require_same_columns(before: Sequence[NamedColumn], after: Sequence[NamedColumn]) -> None:

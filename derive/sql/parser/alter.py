@@ -1,4 +1,4 @@
-"""Parser of ALTER TABLE, ALTER SEQUENCE, and renames."""
+"""Parser of ALTER TABLE, ALTER VIEW, ALTER SEQUENCE, and renames."""
 
 from __future__ import annotations
 
@@ -51,10 +51,15 @@ def parse_alter(reader: TokenReader, queries: QueryParser) -> Rename | AlterTabl
         return parse_altered_sequence(reader, name, if_exists)
     if kind is ObjectKind.TABLE and reader.is_word("add", "drop", "alter"):
         return AlterTable(name, reader.list_of(lambda: _action(reader, queries)), if_exists)
-    if kind is ObjectKind.TABLE and reader.is_word("rename") and not reader.is_words("rename", "to"):
-        return AlterTable(name, (_renamed_part(reader),), if_exists)
+    is_relation = kind in {ObjectKind.TABLE, ObjectKind.VIEW}
+    if is_relation and reader.is_word("rename") and not reader.is_words("rename", "to"):
+        begin = reader.ahead()
+        part = _renamed_part(reader)
+        if kind is ObjectKind.VIEW and not isinstance(part, RenameColumn):
+            raise SqlError("42601", 'syntax error at or near "CONSTRAINT"', offset=begin.offset)
+        return AlterTable(name, (part,), if_exists, kind)
     if not reader.is_words("rename", "to"):
-        hint = "Supported are ALTER … RENAME TO name, and for tables ADD, DROP, RENAME and ALTER COLUMN."
+        hint = "Supported are ALTER … RENAME TO name, for tables ADD, DROP and ALTER, and RENAME COLUMN also for views."
         raise SqlError(
             "0A000", f"ALTER {kind.value.upper()} does not support this change", hint=hint, offset=reader.offset
         )

@@ -343,11 +343,12 @@ TableAction: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """`ALTER TABLE [IF EXISTS] name actions`."""
+    """`ALTER TABLE [IF EXISTS] name actions`; the kind is VIEW for `ALTER VIEW … RENAME COLUMN`."""
 
     name: QualifiedName
     actions: tuple[TableAction, ...]
     if_exists: bool = False
+    kind: ObjectKind = ObjectKind.TABLE
 
 
 @dataclass(frozen=True, slots=True)
