@@ -392,7 +392,7 @@ def _fitted_line(line: str, width: int, hanging: int) -> str:
         return line
     margin = " " * (len(line) - len(line.lstrip()))
     _, colon, command = line.partition(": flowctl ")
-    if colon and ";" not in command:
+    if colon and ";" not in command and not command.endswith(")"):
         return "\n".join(folded_hint(line.strip(), width, margin, margin + " " * (hanging or _GAP)))
     return "\n".join(folded(line.strip(), width, margin, margin + " " * hanging))
 

@@ -654,6 +654,7 @@ class Terminal(io.StringIO):
         ("load some now: flowctl ingest --collection a/b FILE", "load some now:\n  flowctl ingest --collection \\\n    a/b FILE"),
         ("  load it: flowctl run --until-idle", "  load it:\n    flowctl run --until-idle"),
         ("read it: flowctl run --watch; or wait", "read it: flowctl run --watch; or\n  wait"),
+        ("kept (start over: flowctl reset --task a)", "kept (start over: flowctl reset\n  --task a)"),
         ("short", "short"),
     ],
 )  # fmt: skip
