@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
@@ -105,3 +106,16 @@ class MovableChangingInput(ChangingInput):
         assert not self.keeps or place.read_text() == str(as_of)
         self.since = as_of
         self._frontier = as_of + 1
+
+
+class EndlessInput(MovableChangingInput):
+    """A collection that another process reads until it is killed."""
+
+    def opener(self, as_of: int, required: Collection[int] | None, place: Path) -> Callable[[], MovableChangingInput]:
+        return wait_for_end
+
+
+def wait_for_end() -> MovableChangingInput:
+    """Wait until this process is killed."""
+    while True:
+        signal.pause()

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import apsw
 import pytest
-from changing import Changing
+from changing import Changing, EndlessInput
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_relations import COLLECTIONS, RandomRelations, collections, random_changes
@@ -514,7 +514,7 @@ def test_killed_hydration_process_is_restarted() -> None:
     (process,) = children()
     os.kill(process, signal.SIGKILL)
     until(instance, lambda: is_known(instance, 9))
-    instance.maintain(10, COUNTS, 4, {1: orders.movable(4)})
+    instance.maintain(10, COUNTS, 4, {1: EndlessInput(orders, 4, keeps=False)})
     while (failure := instance.failure(10)) is None:
         instance.step()
         for process in children():

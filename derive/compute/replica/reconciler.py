@@ -207,9 +207,27 @@ class Reconciler:
         self._commands.clear()
         self.peeks.clear()
 
-    def _answerable(self) -> Session | None:
-        """Return the session that gets answers; None while pending commands may create dataflows."""
-        return None if self._commands else self._session
+    def _answerable(self, reads: Collection[GlobalId]) -> Session | None:
+        """Return the session that gets answers about dataflows; None while pending commands may affect the answers.
+
+        Other pending commands delay no answer, because many views may be created one after another.
+        """
+        if not self._commands:
+            return self._session
+        with self._lock:
+            if self._welcomed is not self._session or any(self._affects(one, reads) for one in self._commands):
+                return None
+            return self._session
+
+    def _affects(self, command: Command, reads: Collection[GlobalId]) -> bool:
+        """Return whether a pending command may create one of `reads`, or change or drop present dataflows."""
+        match command:
+            case CreateDataflows():
+                present = self._dataflows.present
+                return any(dataflow.id in present or dataflow.id in reads for dataflow in command.dataflows)
+            case AllowCompaction():  # the times of pending peeks are not compacted
+                return any(frontier >= END_OF_TIME for _, frontier in command.frontiers)
+        return True
 
     # -- Work
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -79,7 +79,7 @@ class Peeks:
     Args:
         instance: the instance.
         lock: lock that is held while the result of `answerable` changes.
-        answerable: returns the session that gets answers now; None if peeks must wait.
+        answerable: returns the session that gets answers about some dataflows now; None if their peeks must wait.
         failure: returns the reason why a dataflow is not maintained; None for a maintained dataflow.
         run: schedules a function, in another thread or in this one.
     """
@@ -88,7 +88,7 @@ class Peeks:
         self,
         instance: Instances,
         lock: threading.RLock,
-        answerable: Callable[[], Session | None],
+        answerable: Callable[[Collection[GlobalId]], Session | None],
         failure: Callable[[GlobalId], FlowError | None],
         run: Callable[[Callable[[], object]], object],
     ) -> None:
@@ -124,14 +124,17 @@ class Peeks:
     def look_at(self, peek: Peek) -> None:
         """Answer a peek, if it is ready."""
         prepared = self._prepare(peek.query)
+        session = self._answerable(prepared.reads)
+        if session is None:  # asked first, because a command that is executed meanwhile may create a dataflow
+            return
         try:
             known = [self._is_known(identifier, peek.time) for identifier in prepared.reads]
             is_known, failure = all(known), None
         except FlowError as error:
             is_known, failure = True, error
         with self._lock:
-            session = self._answerable()
-            if not is_known or session is None or self._waiting.pop(peek.uuid, None) is None:
+            is_answerable = self._answerable(prepared.reads) is session
+            if not is_known or not is_answerable or self._waiting.pop(peek.uuid, None) is None:
                 return
             self._answering.add(peek.uuid)
         if failure is not None:
@@ -147,7 +150,7 @@ class Peeks:
         self, session: Session, query: Query, time: int, arguments: Sequence[Datum], most_bytes: int | None
     ) -> Sequence[Row] | None:
         """Return the rows of a query, as for `Peek`, if a point lookup succeeds; otherwise None."""
-        if self._answerable() is not session or any(map(self._failure, query.reads)):
+        if self._answerable(query.reads) is not session or any(map(self._failure, query.reads)):
             return None
         return self._instance.look_up(self._prepared.get(query) or self._prepare(query), time, arguments, most_bytes)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from silent_connections import SILENCES, await_ends, silent
@@ -221,7 +222,13 @@ def test_unsendable_command_is_reported_and_the_connection_renewed(
     tmp_path: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    loop.set_exception_handler(lambda _, context: told.append(f"{context['message']}: {context['exception']}"))
+
+    def tell(_: object, context: dict[str, Any]) -> None:
+        # gRPC reports here, too, that a loop of an earlier test is closed, because all loops share a queue of events
+        if "PollerCompletionQueue" not in context["message"]:
+            told.append(f"{context['message']}: {context['exception']}")
+
+    loop.set_exception_handler(tell)
     is_welcomed, defects = threading.Event(), [ValueError("no such text")]
 
     def failing(command: Command) -> pb.ComputeCommand:
