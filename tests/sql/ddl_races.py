@@ -237,8 +237,9 @@ class Observation:
 
     @property
     def is_conflict(self) -> bool:
-        """Return whether the reader was told to read again."""
-        return any(outcome.sqlstate == "40001" or outcome.message == _CHANGED for _, outcome in self.reads)
+        """Return whether the reader was told to read again, perhaps as a relation was dropped during the read."""
+        told = (outcome.sqlstate == "40001" or outcome.message == _CHANGED for _, outcome in self.reads)
+        return any(told) or any("was dropped" in outcome.message for _, outcome in self.reads)
 
 
 States = dict[str, Outcome]

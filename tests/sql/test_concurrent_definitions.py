@@ -47,6 +47,7 @@ READS: Sequence[tuple[str, str, Rows | str]] = [
     ("SELECT a FROM v WHERE k = 2", SWAPPED_COLUMNS, [("20",)]),
     ("SELECT a FROM t", SWAPPED_TABLES, [("8",)]),
     ("SELECT a FROM v", OTHER_VIEW, [("100",)]),
+    ("SELECT a FROM u", "BEGIN; DROP TABLE u; CREATE TABLE u (a int); INSERT INTO u VALUES (5); COMMIT", [("5",)]),
 ]
 
 

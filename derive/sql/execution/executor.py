@@ -82,13 +82,21 @@ def _completed(state: State, begun: Plan) -> Plan:
 async def execute(state: State, before: Plan, arguments: Sequence[Datum]) -> Result:
     """Execute a statement; plan it again while other sessions commit definitions between its plan and its read."""
     for _ in range(_MOST_PLANS):
-        ddl = state.ddl
+        ddl, begun = state.ddl, current(state, before)
         try:
-            return await carry_out(state, current(state, before), arguments)
-        except OutdatedPlanError:
-            if state.ddl is not ddl:
+            return await carry_out(state, begun, arguments)
+        except SqlError as error:
+            if state.ddl is not ddl or not await _is_outdated(state, begun, error):
                 raise
     return await carry_out(state, current(state, before), arguments)
+
+
+async def _is_outdated(state: State, begun: Plan, error: SqlError) -> bool:
+    """Return whether a statement has failed because of names that have changed, as a table was created again."""
+    if error.sqlstate == "42P01":
+        await state.coordinator.commits.published()
+        return state.objects.version != begun.version
+    return isinstance(error, OutdatedPlanError)
 
 
 async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Result:  # noqa: PLR0911, PLR0912
