@@ -35,7 +35,7 @@ QUERIES = {
     "count": "SELECT n FROM n",
     "over": "SELECT * FROM over",
     "source": "SELECT amount FROM s ORDER BY 1",
-    "subscription": "SUBSCRIBE v UP TO {soon}",
+    "subscription": "SUBSCRIBE v AS OF {present} UP TO {present} + 1",
 }
 ROWS = {
     "collection": [("2",)],
@@ -74,9 +74,9 @@ async def answers(client: Client) -> dict[str, object]:
     """Rows of all queries, or how they fail."""
     reported: dict[str, object] = {}
     for name, query in QUERIES.items():
-        soon = client.session._state.coordinator.store.timeline.present() + 100_000
+        present = client.session._state.coordinator.store.timeline.present()
         try:
-            rows = await client(query.format(soon=soon))
+            rows = await client(query.format(present=present))
             reported[name] = sorted(row[1:] for row in rows) if name == "subscription" else rows
         except Exception as error:
             reported[name] = error

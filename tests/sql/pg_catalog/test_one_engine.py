@@ -164,7 +164,7 @@ SAME = [
         "SELECT table_name, table_type, is_insertable_into FROM information_schema.tables"
         " WHERE table_name = 'engine_orders'"
     ),
-    "SELECT tablename, hasindexes FROM pg_tables WHERE tablename LIKE 'engine%'",
+    "SELECT tablename, hasindexes FROM pg_tables WHERE tablename LIKE 'engine%' ORDER BY 1",
     (
         "SELECT ARRAY(SELECT attname FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 ORDER BY attnum)"
         " FROM pg_class c WHERE relname = 'engine_orders'"
