@@ -463,6 +463,9 @@ def test_views_keep_the_relations_of_their_search_path(tmp_path: Path) -> None:
         await client("RESET search_path")
         ((text,),) = await client("SELECT pg_get_viewdef('s.w'::regclass)")
         assert text == "WITH o AS (SELECT a FROM public.t) SELECT t.b, o.a FROM s.t, o;"
+        await client("CREATE VIEW s.n (x) AS SELECT a, a AS y FROM public.t")
+        ((text,),) = await client("SELECT pg_get_viewdef('s.n'::regclass)")
+        assert text == "SELECT * FROM (SELECT a, a AS y FROM public.t) AS n (x, y);"
         assert await client("TABLE s.w") == [("2", "8")]
         assert await client.fails("DROP SCHEMA s") == "2BP01"
 

@@ -17,6 +17,7 @@ import orjson
 from derive.algebra.relation import GlobalId
 from derive.algebra.types import ModifiedType, Type, TypeModifier
 from derive.document.pointer import JSON
+from derive.functions.scalar.text import quoted_name
 from derive.sql.parser.sequences import Identity
 from derive.sql.parser.statement import ConstraintKind, ObjectKind
 from derive.sql.planner import sequences as counting
@@ -56,6 +57,9 @@ Bindings: TypeAlias = Mapping[str, GlobalId]
 
 KNOWN_FROM = "known from"
 """Name in an item's `origin` of the time from which the rows of an altered table have its present columns."""
+
+NAMED = "named"
+"""Name in a view's `origin` of whether a list of names was given for its columns."""
 
 AT_COMMIT = -1
 """The time of the commit of an item, which is assigned later."""
@@ -133,6 +137,20 @@ class Item:
         return frozenset((*self.bindings.values(), *domains, *others))
 
     @property
+    def shown_definition(self) -> str | None:
+        """Return a query with the rows and the column names of a view; None for other items.
+
+        >>> from derive.algebra.types import Type
+        >>> from derive.sql.parser.statement import ObjectKind
+        >>> columns = (NamedColumn("b", Type.INTEGER),)
+        >>> Item(1, ObjectKind.VIEW, "public", "v", columns, "SELECT 1", origin={NAMED: True}).shown_definition
+        'SELECT * FROM (SELECT 1) AS v (b)'
+        """
+        if self.definition is None or not self.origin.get(NAMED):
+            return self.definition
+        return with_names(self.definition, self.name, [column.name for column in self.columns])
+
+    @property
     def position(self) -> GlobalId | None:
         """Return the table that records the position of a source in its input; None if missing."""
         place = self.origin.get("position")
@@ -187,6 +205,12 @@ class Change:
     def is_empty(self) -> bool:
         """Return whether the change is empty."""
         return not (self.added or self.removed or self.renamed or self.altered)
+
+
+def with_names(definition: str, relation: str, columns: Iterable[str]) -> str:
+    """Return a query whose columns have other names, in a relation of that name."""
+    listed = ", ".join(map(quoted_name, columns))
+    return f"SELECT * FROM ({definition}) AS {quoted_name(relation)} ({listed})"
 
 
 def _rebound(constraint: Constraint, ids: Mapping[GlobalId, GlobalId]) -> Constraint:

@@ -10,7 +10,7 @@ from derive.algebra.relation import GlobalId, Relation
 from derive.algebra.rewrite import mentions
 from derive.document.pointer import JSON
 from derive.errors import SqlError, suggest
-from derive.sql.catalog.items import ON_COMMIT, IdentitySequence, Item
+from derive.sql.catalog.items import NAMED, ON_COMMIT, IdentitySequence, Item
 from derive.sql.catalog.snapshot import (
     PUBLIC,
     DdlTransaction,
@@ -318,6 +318,8 @@ class _Definer:
             assert isinstance(query, SelectStatement)
             plan_view(query.query, names, statement.columns)
         item = Item(provisional_id(), kind, schema, name, columns, definition, names.bindings, names.read)
+        if statement.columns:
+            item = replace(item, origin={NAMED: True})
         if is_replaced and former is not None:
             add_change(self._state, *replaced_view(self._objects, former, item), removed=(former.id,))
         else:

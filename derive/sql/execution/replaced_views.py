@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from derive.errors import SqlError, suggest
-from derive.functions.scalar.text import quoted_name
-from derive.sql.catalog.items import Item
+from derive.sql.catalog.items import Item, with_names
 from derive.sql.catalog.renamed_columns import with_earlier_names
 from derive.sql.catalog.snapshot import Objects, provisional_id
 from derive.sql.parser.statement import ObjectKind, RenameColumn
@@ -80,9 +79,9 @@ def with_renamed_column(objects: Objects, former: Item, action: RenameColumn) ->
     users = objects.users([former.id])
     _require_unmaintained(former, users, "change")
     columns = tuple(replace(one, name=action.new_name) if one.name == action.name else one for one in former.columns)
-    listed = ", ".join(quoted_name(column.name) for column in columns)
-    definition = f"SELECT * FROM ({former.definition}) AS {quoted_name(former.name)} ({listed})"
-    view = replace(former, id=provisional_id(), columns=columns, definition=definition)
+    assert former.definition is not None
+    definition = with_names(former.definition, former.name, [column.name for column in columns])
+    view = replace(former, id=provisional_id(), columns=columns, definition=definition, origin={})
     followed = []
     for user in users:
         if former.id in user.uses:

@@ -337,7 +337,7 @@ def shown(  # noqa: PLR0911 (one for each kind)
             offset=statement.offset,
             hint="SHOW COLUMNS FROM lists columns.",
         )
-    text = f'CREATE {item.kind.value.upper()} "{item.name}" AS {item.definition}'
+    text = f'CREATE {item.kind.value.upper()} "{item.name}" AS {item.shown_definition}'
     return (text_column("name"), text_column("create_sql")), [(named.name, text)]
 
 

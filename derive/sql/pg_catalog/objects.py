@@ -322,7 +322,7 @@ def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> Ob
         named.name,
         _KINDS.get(named.kind, ObjectKind.TABLE),
         named.columns,
-        f"{item.definition};" if item and item.definition else None,
+        f"{item.shown_definition};" if item and item.definition else None,
         keys + tuple(object_index(named, index) for index in indexes),
         (item and item.comment) or _COMMENTS.get(named.kind),
         tuple(sorted(id_ for id_ in item.uses if objects.described(id_))) if item and item.definition else (),
