@@ -41,7 +41,7 @@ class PgType:
         """Return `typalign`."""
         if self.name in {"name", "uuid", "unknown"}:
             return "c"
-        return "d" if self.name in {"interval", "record", "timetz"} else _ALIGNMENTS.get(self.size, "i")
+        return "d" if self.name in {"interval", "record", "_record", "timetz"} else _ALIGNMENTS.get(self.size, "i")
 
     @property
     def storage(self) -> str:
@@ -84,12 +84,19 @@ def _array_type(scalar: PgType) -> Type:
     return scalar.type.array if is_own and scalar.type.array else Type.TEXT
 
 
+def _array_category(element: PgType) -> str:
+    """Return `typcategory` of an array; an array of rows is a pseudo-type like its element."""
+    return "P" if element.category == "P" else "A"
+
+
 PG_TYPES: Mapping[int, PgType] = {
     pg_type.oid: pg_type
     for pg_type in (
         *_SCALARS,
         *(
-            PgType(scalar.array, f"_{scalar.name}", _array_type(scalar), -1, "A", element=scalar.oid)
+            PgType(
+                scalar.array, f"_{scalar.name}", _array_type(scalar), -1, _array_category(scalar), element=scalar.oid
+            )
             for scalar in _SCALARS
             if scalar.array
         ),
