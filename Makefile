@@ -12,19 +12,19 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY) ## Load the examples' data, derive from it on Spark, check the results, and keep tables in PostgreSQL
+demo: $(READY) ## Derive from the examples' data, and check it; 2-3 minutes
 	@$(BIN)/python examples/demo.py
 
 # The site is built by MkDocs, which nothing else needs.
-docs: $(READY) ## Build the documentation as a site in build/site, which needs no network; links are checked
+docs: $(READY) ## Build the documentation in build/site, and check its links
 	@$(BIN)/python -c 'import material' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	@$(BIN)/python -m website.pages
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean --config-file website/mkdocs.yml
-	@echo "read it, with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
+	@echo "read it, with search:"; echo "  $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
 
 # All that the suite needs is made at the same time. mypy, with low priority, takes the time that the others leave, and
 # its report comes last.
-test: $(READY) ## Everything CI runs: check, the catalogs' tests, and the tests of the code
+test: $(READY) ## All that CI runs: check, and the tests of catalogs and code
 	@rm -f $(TYPES)
 	@$(MAKE) --no-print-directory -k -j 5 suite types; status=$$?; test ! -f $(TYPES) || cat $(TYPES); exit $$status
 
@@ -56,7 +56,7 @@ lint: $(READY)
 	@$(BIN)/ruff format --check
 	@$(BIN)/lint-imports
 
-room: $(READY) ## Check and test one room, such as ROOM=reduce: lint, types, and its tests without those marked torture
+room: $(READY) ## Check and test one room, such as ROOM=reduce
 	@test -n '$(ROOM)' -a -d 'derive/$(ROOM)' || { echo "name a folder of derive/: make room ROOM=reduce" >&2; exit 1; }
 	@$(BIN)/ruff check derive/$(ROOM) $(wildcard tests/$(ROOM))
 	@$(BIN)/ruff format --check derive/$(ROOM) $(wildcard tests/$(ROOM))
@@ -65,17 +65,17 @@ room: $(READY) ## Check and test one room, such as ROOM=reduce: lint, types, and
 	@test ! -d 'tests/$(ROOM)' || $(BIN)/python -m pytest 'tests/$(ROOM)'
 
 # Limits that are missed fail it, but only in the end, when everything is measured.
-bench: $(READY) ## Measure the figures of docs/figures.md on this machine; BENCH='--transfers 10000000' for larger ones
+bench: $(READY) ## Measure the figures of docs/figures.md on this machine
 	@$(BIN)/python -c 'import bytewax' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	    --only-binary bytewax -e '.[bench]' || echo "bytewax cannot be had here, so it is passed over" >&2
 	@status=0; \
 	for part in 'run $(BENCH)' reduce check typescript python latency cycles materialize views sql freshness instances joining metadata pages reports; do $(BIN)/python -m bench.$$part || status=1; done; \
 	exit $$status
 
-transactions: $(READY) ## Measure a collection of 10,000 small transactions; takes some minutes
+transactions: $(READY) ## Measure 10,000 small transactions; takes some minutes
 	@$(BIN)/python -m bench.transactions
 
-torture: $(READY) ## Kill both examples, the SQL server and its instances at random moments, over and over; takes hours
+torture: $(READY) ## Kill processes at random moments, and more; takes hours
 	@$(BIN)/python tests/engine/torture.py --example acmebank --rounds 200
 	@$(BIN)/python tests/engine/torture.py --example flights --rounds 50
 	@for example in acmebank flights; do \
@@ -88,7 +88,7 @@ torture: $(READY) ## Kill both examples, the SQL server and its instances at ran
 
 # A client of Node.js is left out if there is no `npm`; drivers of JDBC and ODBC come from Debian, if there is `apt-get`.
 DRIVERS := libpostgresql-jdbc-java libscram-java odbc-postgresql libodbc2 libodbcinst2 libltdl7
-clients: $(READY) ## Install clients of PostgreSQL from PyPI, npm and Debian into .clients, and let each do its job
+clients: $(READY) ## Install PostgreSQL's clients in .clients, and use each
 	@test -x .clients/bin/python || $(PYTHON) -m venv .clients
 	@.clients/bin/python -m pip install --quiet --disable-pip-version-check -r tests/clients/requirements.txt
 	@if command -v apt-get > /dev/null; then mkdir -p .clients/debian && cd .clients/debian && \
@@ -97,7 +97,7 @@ clients: $(READY) ## Install clients of PostgreSQL from PyPI, npm and Debian int
 	    npm install --prefix .clients --ignore-scripts --no-audit --no-fund --loglevel error; fi
 	@$(BIN)/python -m pytest -m clients tests/clients
 
-clean: ## Remove the environment and every cache; collected data (.flow) stays
+clean: ## Remove the environment and caches; data (.flow) stays
 	rm -rf .venv .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
 	find derive connectors examples tests -name __pycache__ -prune -exec rm -rf {} +
 
@@ -105,9 +105,11 @@ clean: ## Remove the environment and every cache; collected data (.flow) stays
 # pip's exit status does not survive the pipe that shortens its output, but the stamp tells whether it succeeded.
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	    echo "Python 3.11 or later is needed, and '$(PYTHON)' is not: name one with 'make PYTHON=/path/to/python3'" >&2; exit 1; }
+	    printf '%s\n' "Python 3.11 or later is needed, and '$(PYTHON)' is not." \
+	        "Name one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
-	    rm -rf .venv; echo "'$(PYTHON)' cannot make virtual environments: on Debian and Ubuntu, install python3-venv" >&2; exit 1; }
-	@echo "Installing into .venv; the first time this fetches Spark, Java and Deno and takes some minutes"
+	    rm -rf .venv; printf '%s\n' "'$(PYTHON)' cannot make virtual environments." \
+	        "On Debian and Ubuntu, install python3-venv." >&2; exit 1; }
+	@echo "Installing into .venv; the first time this fetches Spark, Java and Deno,"; echo "and takes some minutes"
 	@rm -f $@; { PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --no-compile --disable-pip-version-check -e '.[dev]' && touch $@; } \
 	    | sed -n 's/^Collecting \([^ (]*\).*/  \1/p'; test -f $@

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,7 @@ def main() -> None:
     run("flowctl", "collections", "read", "--collection", "delays/late-arrivals", *late)
     materialize()
     query()
-    print("\nLook around with: FLOW_SOURCE=.demo/flow.yaml .venv/bin/flowctl collections list")
+    print("\nLook around with:\n  FLOW_SOURCE=.demo/flow.yaml .venv/bin/flowctl collections list")
 
 
 def materialize() -> None:
@@ -147,7 +147,7 @@ def materialize() -> None:
     print("\nPostgreSQL: balances and the last large sends, in tables that are kept up to date.")
     with postgres() as database:
         run("flowctl", "materialize", "plan", "--source", MATERIALIZED, "-o", "table")
-        with running("flowctl", "run", "--source", MATERIALIZED):
+        with running("flowctl", "run", "--quiet", "--source", MATERIALIZED):
             until(
                 database, "SELECT sum(balance) = 0 AND count(*) = 5000 FROM balances"
             )  # what one pays, another is paid
@@ -164,7 +164,7 @@ def materialize() -> None:
 def query() -> None:
     """Ask collections in SQL, and follow a view in which a transfer shows that arrives meanwhile."""
     print("\nSQL: collections for psql and every other client of PostgreSQL.")
-    with running("flowctl", "run"), serving() as address:
+    with running("flowctl", "run", "--quiet"), serving() as address:
         host, port = address.rsplit(":", 1)
         with psycopg.connect(host=host, port=int(port), user="flow", autocommit=True) as flow:
             until(flow, 'SELECT count(*) = 5000 FROM "acmeBank/balances"')  # the run has begun
@@ -244,9 +244,23 @@ def ask(database: psycopg.Connection[Any], query: str, prompt: str = "postgres")
     if cursor.description is None:
         print(cursor.statusmessage)
         return
-    print(" | ".join(column.name for column in cursor.description))
-    for row in cursor:
-        print(" | ".join(map(str, row)))
+    print("\n".join(table([column.name for column in cursor.description], cursor.fetchall())))
+
+
+def table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Return the lines that psql shows for rows: numbers to the right, and nothing for NULL."""
+    cells = [["" if value is None else str(value) for value in row] for row in rows]
+    widths = [max([len(name), *(len(row[place]) for row in cells)]) for place, name in enumerate(names)]
+    lines = [" | ".join(name.center(width) for name, width in zip(names, widths, strict=True))]
+    lines.append("-+-".join("-" * width for width in widths))
+    for row, values in zip(cells, rows, strict=True):
+        aligned = (
+            cell.ljust(width) if isinstance(value, str) or value is None else cell.rjust(width)
+            for cell, value, width in zip(row, values, widths, strict=True)
+        )
+        lines.append(" | ".join(aligned))
+    framed = [f"-{line}-" if place == 1 else f" {line}".rstrip() for place, line in enumerate(lines)]
+    return [*framed, f"({len(rows)} row{'' if len(rows) == 1 else 's'})"]
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ SMALL_MODULES = {
     "derive/storage/metadata/postgres_stall.py": "leaf: the question to a silent server",
     "derive/shard/meter.py": "leaf: shared by pipelines and cycles",
     "derive/ui/plan_picture.py": "leaf: from the text of EXPLAIN to a picture",
+    "derive/cli/foreground.py": "leaf: shared by the console and commands that run until they are stopped",
     "derive/cli/pipes.py": "leaf: loaded by every command",
     "derive/cli/keys.py": "leaf: shared by commands and pages",
     "derive/cli/pasting.py": "leaf: loaded by every command",

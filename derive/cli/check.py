@@ -24,7 +24,10 @@ _COLUMNS = ("code", "message", "file", "line", "column", "length", "hint")
 @catalog_options
 @output_option
 def command(source: Path, data: Path | None, output: str | None) -> None:
-    """Report every error in a catalog: structure, references, keys, SQL, TypeScript, materializations.
+    """Report the errors of a catalog: structure, references, keys, SQL, TypeScript, materializations.
+
+    The check has steps: the form of the files, then names and keys, then the migrations of each derivation, then its
+    lambdas. Each step reports all its errors at once, and the next step follows when there are none.
 
     The connector of each materialization validates its bindings. A missing database or secret is a warning, not an
     error. If there is a data folder, two more errors are found: a derived collection that belongs to another

@@ -32,6 +32,7 @@ from unicodedata import combining, east_asian_width
 import orjson
 
 from derive.cli.folding import cells, folded, folded_hint
+from derive.cli.foreground import is_in_foreground
 from derive.cli.pasting import pasteable
 from derive.cli.pipes import discard
 from derive.document.clock import format_rfc3339
@@ -330,11 +331,14 @@ _repeated: dict[tuple[Any, ...], _Repeated] = {}
 class _Form:
     is_json = False
     is_quiet = False
-    is_live = False
-    """True while live lines are on the terminal; other text is then written above them."""
+    live: Live | None = None
+    """Live lines on the terminal; other text is written above them."""
 
 
 _form = _Form()
+
+_writing = threading.RLock()
+"""Held while text is written to standard error, or live lines are drawn."""
 
 
 @cache
@@ -348,6 +352,25 @@ def _is_terminal() -> bool:
     return sys.stderr.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
+def _can_draw() -> bool:
+    """Return whether live lines can be drawn now: not by a background job, whose terminal others use, too."""
+    return is_in_foreground(sys.stderr) if sys.stderr.isatty() else _is_terminal()
+
+
+def _stop_live() -> None:
+    """Remove the live lines; those of a process that is now in the background stay, and others write below them."""
+    live, _form.live = _form.live, None
+    if live is None:
+        return
+    is_left = live.console.quiet = not _can_draw()
+    try:
+        live.stop()
+    finally:
+        live.console.quiet = False
+    if is_left:
+        live.console.show_cursor(show=True)
+
+
 def is_interactive() -> bool:
     """Return whether a person can be asked: standard input and standard error are terminals, and text is not JSON."""
     return sys.stdin.isatty() and sys.stderr.isatty() and not _form.is_json
@@ -357,8 +380,10 @@ def _print(line: str, style: str = "") -> None:
     """Write a line to standard error, in a style if standard error is a terminal."""
     line = _wrapped(visible(line))
     style = "" if "NO_COLOR" in os.environ else style
-    with _work_first():
-        if _form.is_live or (style and _is_terminal()):
+    with _writing, _work_first():
+        if not _can_draw():
+            _stop_live()
+        if _form.live or (style and _is_terminal()):
             from rich.text import Text
 
             _stderr().print(Text(line, style=style))
@@ -631,8 +656,8 @@ def _duration(seconds: float) -> str:
 class Progress:
     """Progress of long work on standard error: live lines on a terminal, otherwise a plain line from time to time.
 
-    A live line fits the terminal. Threads may show different work at the same time. A command that writes data to the
-    same terminal calls `pause` before.
+    A background job of a shell draws no live lines. A live line fits the terminal. Threads may show different work at
+    the same time. A command that writes data to the same terminal calls `pause` before.
 
     Args:
         noun: the counted thing, such as `document`.
@@ -641,7 +666,6 @@ class Progress:
     def __init__(self, noun: str = "document") -> None:
         self._noun = noun
         self._is_live = _is_terminal() and not _form.is_json and not _form.is_quiet
-        self._live: Live | None = None
         self._turn = threading.Lock()
         self._works: dict[str, _Work] = {}
         self._shown = time.monotonic()
@@ -659,11 +683,8 @@ class Progress:
             if self._over is not None:
                 self._over.set()
                 self._over = None
-            if self._live:
-                with _work_first():
-                    self._live.stop()
-                _form.is_live = False
-                self._live = None
+            with _writing, _work_first():
+                _stop_live()
 
     def show(
         self, work: str, done: int, total: int | None = None, *, before: int = 0, share: float | None = None
@@ -681,10 +702,14 @@ class Progress:
             self._begin_ticks()
             state = self._works.setdefault(work, _Work(time.monotonic()))
             state.done, state.total, state.before, state.share = done, total, before, share
-            if time.monotonic() - self._shown < (_LIVE_SECONDS if self._is_live else _PLAIN_SECONDS):
+            elapsed = time.monotonic() - self._shown
+            if elapsed < _LIVE_SECONDS:
+                return
+            draws = self._is_live and _can_draw()
+            if not draws and elapsed < _PLAIN_SECONDS:
                 return
             self._shown = time.monotonic()
-            if self._is_live:
+            if draws:
                 self._refresh()
             elif done:
                 self._print(work, state)
@@ -715,7 +740,7 @@ class Progress:
 
     def _forget(self, work: str) -> None:
         self._works.pop(work, None)
-        if self._live:
+        if _form.live:
             self._refresh()
 
     def _refresh(self) -> None:
@@ -724,15 +749,17 @@ class Progress:
 
         width = shutil.get_terminal_size().columns
         lines = [self._line(visible_line(work), state, width) for work, state in self._works.items()]
-        with _work_first():
+        with _writing, _work_first():
+            if not _can_draw():
+                _stop_live()
+                return
             console = _stderr()
             console.width = width  # otherwise the value of COLUMNS at the first use stays
-            if self._live is None:
+            if _form.live is None:
                 # Data may go to a file, and rich would redirect them to the terminal.
-                self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
-                self._live.start()
-                _form.is_live = True
-            self._live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+                _form.live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+                _form.live.start()
+            _form.live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
 
     def _print(self, work: str, state: _Work) -> None:
         counts: dict[str, Any] = {plural(self._noun): state.before + state.done}

@@ -107,6 +107,7 @@ def follow(
 ) -> None:
     """Ingest the lines of growing files until Ctrl-C, or until no complete line is left."""
     from derive.cli.console import Progress, note
+    from derive.cli.foreground import stopping
     from derive.storage.following import Follower
     from derive.storage.ingest import Ingestion
 
@@ -115,7 +116,7 @@ def follow(
         loop = _Loop(follower, spec.name, roots, progress, output)
         if not until_idle:
             shown = ", ".join(roots[:_SHOWN_ROOTS]) + (", …" if len(roots) > _SHOWN_ROOTS else "")
-            note(f"following {shown} into '{spec.name}'; stop with Ctrl-C", collection=spec.name, files=list(roots))
+            note(f"following {shown} into '{spec.name}'; {stopping()}", collection=spec.name, files=list(roots))
         try:
             loop.run(until_idle=until_idle)
         except KeyboardInterrupt:

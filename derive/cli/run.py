@@ -292,6 +292,7 @@ def _forever(
     observed: ObservedRun,
 ) -> None:
     from derive.cli.console import note
+    from derive.cli.foreground import stopping
 
     def failed(error: FlowError) -> None:
         if shadowing is not None:
@@ -301,7 +302,7 @@ def _forever(
         _pause(observed, error)
 
     tasks = len(run.tasks)
-    note(f"running {counted(tasks, 'task')}; stop with Ctrl-C")
+    note(f"running {counted(tasks, 'task')}; {stopping()}")
     scheduler.serve(advance=partial(advance, scheduler), failed=failed)
 
 

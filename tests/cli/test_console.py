@@ -46,6 +46,7 @@ from derive.cli.console import (
     visible,
     visible_line,
 )
+from derive.cli.foreground import stopping
 from derive.errors import CatalogError, Fact, FlowError, Issue, LambdaError, SqlError, document_fact
 from derive.position import Position
 from derive.storage.capability.table import Capability
@@ -169,6 +170,39 @@ def test_live_progress_shows_the_time_during_a_long_step(monkeypatch: pytest.Mon
         for thread in ticking:
             thread.join()
         assert capsys.readouterr().err == ""
+
+
+def test_progress_of_a_background_job_draws_over_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: a process in the background writes whole lines only, also if it drew live lines before."""
+    foreground, now, said = [os.getpgrp()], [1000.0], Terminal()
+    monkeypatch.setattr(os, "tcgetpgrp", lambda _: foreground[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(Terminal, "fileno", lambda _: 2)
+    monkeypatch.setattr("sys.stderr", said)
+    monkeypatch.setenv("TERM", "xterm")
+    _stderr.cache_clear()
+    with Progress() as progress:
+        now[0] += 1
+        progress.show("a/b", 1)
+        assert "1 document" in said.getvalue()
+        assert stopping() == "stop with Ctrl-C"
+
+        foreground[0], begin = 0, said.tell()  # bg
+        note("by the way")
+        now[0] += 11
+        progress.show("a/b", 2)
+        progress.done("a/b", 3)
+        print_error(FlowError("odd"))
+        text = re.sub("\x1b\\[(?:\\?25h|[0-9;]*m)", "", said.getvalue()[begin:])  # without colours, and with the cursor
+        assert [line.split("  ")[0] for line in text.splitlines()] == ["by the way", "a/b", "a/b", "error: odd"]
+        assert "\x1b" not in text
+        assert stopping() == f"stop with: kill {os.getpid()}"
+
+        foreground[0], begin = os.getpgrp(), said.tell()  # fg
+        now[0] += 1
+        progress.show("a/b", 4)
+        assert re.search("4 documents [^\n]*$", said.getvalue()[begin:])
+    _stderr.cache_clear()
 
 
 LONG = "a-company/with-a-department/and-a-collection-of-a-long-name/and-a-part"

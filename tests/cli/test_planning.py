@@ -189,7 +189,7 @@ def answered(folder: Path, answer: str, *arguments: str) -> tuple[int, str]:
 
 def test_watch_asks_about_an_edit_and_continues_with_other_tasks(folder: Path) -> None:
     terminal = Terminal(folder, "run", "--watch")
-    terminal.read("stop with Ctrl-C")
+    terminal.read("running 2 tasks; stop with")
     assert flowctl(folder, "plan", "-o", "table")[1].endswith("2 tasks: 2 unchanged\n")  # beside a run
     write_catalog(folder, RENAMED)
     terminal.read("w/sums restarts, 1 task continues")
