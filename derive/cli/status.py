@@ -94,7 +94,7 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
     delayed   documents wait for their read delay
     behind    documents wait for `flowctl run`
     waiting   an edit waits to be accepted by `flowctl run --accept`
-    failed    an error stopped the task
+    failed    an error stopped the task, or will stop it at the next run
     disabled  the catalog disables the task
 
     `rate` is the number of documents read per second in the last transactions. `lag` is the distance of `upper` from

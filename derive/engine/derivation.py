@@ -179,7 +179,7 @@ class Derivation:
                 reset=reset,
                 told={edit.former for edit in unaccepted if edit.former is not None},
             ),
-            error=refused or misplaced(spec, state) or self._check_migrations(state, capability.epoch),
+            error=refused or misplaced(spec, state, reset) or self._check_migrations(state, capability.epoch),
             unaccepted=unaccepted,
             renamed=renamed,
             reset=reset,
@@ -294,7 +294,7 @@ def place_of(spec: DerivationSpec, transform: TransformSpec) -> Place:
     return Place(transform.input.source, offset_of(transform.input, spec.tick), ways[shuffle.kind] or "")
 
 
-def misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
+def misplaced(spec: DerivationSpec, state: TaskState, reset: str) -> TaskError | None:
     """Return the error of a task whose edited shuffle separates keys from their state; None otherwise."""
     for transform in spec.transforms:
         before, now = state.places.get(transform.input.state_key), place_of(spec, transform)
@@ -303,7 +303,7 @@ def misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
                 f"'{transform.name}' of '{spec.name}' was shuffled by {before.shuffle}, and is now shuffled by"
                 f" {now.shuffle}: the state of its {state.shards} shards is divided by the former shuffle",
                 position=transform.position,
-                hint=f"shuffle as before, or start over: flowctl reset --task {spec.name}",
+                hint=f"shuffle as before, or start over: {reset}",
             )
     return None
 

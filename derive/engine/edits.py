@@ -14,6 +14,7 @@ output of the task began.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -175,20 +176,20 @@ def edits_of(
     plain = f"flowctl reset --task {spec.name}"
     command = reset or plain
     now, before = fingerprints_of(spec), state.fingerprints
-    names = {name_of(key) for key in now}
     begun_again = {name_of(key) for key in now if key not in before}
     remembered = [
         replace(edit, hint=edit.hint.replace(f"{plain} --cascade", plain).replace(plain, command))
         for edit in state.edits
         if name_of(edit.part) not in begun_again
     ]
-    new = [replace(edit, at=upper) for edit in _compare(now, before, names, command, told)]
+    new = [replace(edit, at=upper) for edit in _compare(spec, now, before, command, told)]
     return (*remembered, *new)
 
 
 def _compare(
-    now: Mapping[str, str], before: Mapping[str, str], names: set[str], reset: str, told: Collection[str]
+    spec: DerivationSpec, now: Mapping[str, str], before: Mapping[str, str], reset: str, told: Collection[str]
 ) -> Iterator[Edit]:
+    names = {name_of(key) for key in now}
     for key, part in now.items():
         if key not in before or before[key] == part:
             continue
@@ -199,13 +200,25 @@ def _compare(
             is_shared = key.startswith(SHARED)
             what = f"the {key.removeprefix(SHARED)}" if is_shared else f"the lambda of '{name_of(key)}'"
             message = f"{what} was edited; documents published before stay unchanged"
-            ways = "to derive all again and add the results, raise 'backfill'; to replace them"
-            yield Edit(key, message, f"{ways}, start over: {reset}")
+            ways = "to derive all again and add the results, raise 'backfill'; to replace them, start over"
+            if counts_twice(spec):
+                ways = "a raised 'backfill' would add all results a second time; to replace them, start over"
+            yield Edit(key, message, f"{ways}: {reset}")
     for key in before:
         name = name_of(key)
         if name not in names and name not in told and not key.startswith(SHARED):
             message = f"transform '{name}' was removed; its published documents stay"
             yield Edit(key, message, f"to remove them, start over: {reset}")
+
+
+_ADDS = re.compile(r"(^| and )(sum|append)\b")
+"""Annotations, in the texts of `annotated_locations`, that count a document twice if it is published twice."""
+
+
+def counts_twice(spec: DerivationSpec) -> bool:
+    """Return whether the reduction of a derived collection counts results twice that are published twice."""
+    schemas = (spec.collection.write_schema, spec.collection.read_schema)
+    return any(_ADDS.search(text) for schema in schemas for text in annotated_locations(schema).values())
 
 
 def name_of(key: str) -> str:

@@ -229,7 +229,7 @@ def _plan(store: Maintainable, spec: DerivationSpec | MaterializationSpec, remov
     if error is not None:
         changes.append(_refused(error))
     status = _status(changes, error, unaccepted)
-    commands = () if bound else _commands(task, changes)
+    commands = () if bound else _commands(task, changes, is_kept=_has_conflict(store, spec))
     if _has_shadow(store, spec.name):
         commands = _OF_SHADOWS
         notes += (_SHADOW,)
@@ -266,7 +266,7 @@ def _added(
     store: Maintainable, spec: DerivationSpec | MaterializationSpec, removed: Sequence[TaskState], documents: int
 ) -> TaskPlan:
     former = next((state.name for state in removed if _is_like(spec, state)), None)
-    error = _refusal(store, spec)
+    error = find_refusal(store, spec, None)
     if error is not None:
         return TaskPlan(spec.name, "refused", (_refused(error),))
     meaning = "processes its sources from their start"
@@ -428,8 +428,16 @@ def _refused(error: FlowError) -> Change:
     return Change("the next run", "refused", f"the task stops: {error.message}", hint=error.hint or "")
 
 
-def _refusal(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> FlowError | None:
-    """Return the error with which the data folder refuses the collections of a task; None if it accepts them."""
+def find_refusal(
+    store: Maintainable, spec: DerivationSpec | MaterializationSpec, state: TaskState | None
+) -> FlowError | None:
+    """Return the error of a task's collections or shuffles with which the next run stops; None without an error.
+
+    Args:
+        store: the data folder.
+        spec: the task.
+        state: state of the task, from `present_state`.
+    """
     own = [spec.collection] if isinstance(spec, DerivationSpec) else []
     for collection in (*spec.sources.values(), *own):
         conflict = store.find_conflict(collection)
@@ -440,6 +448,8 @@ def _refusal(store: Maintainable, spec: DerivationSpec | MaterializationSpec) ->
             store.require_open(spec.name, Door.TASK)
     except OwnedError as error:
         return error
+    if state is not None and isinstance(spec, DerivationSpec):
+        return misplaced(spec, state, reset_command(store, spec.name))
     return None
 
 
@@ -447,6 +457,11 @@ def _bound_sources(store: Maintainable, spec: DerivationSpec | MaterializationSp
     """Return the ingested sources that contradict their documents, which neither a reset nor a shadow settles."""
     conflicts = (name for name, source in spec.sources.items() if store.find_conflict(source) is not None)
     return frozenset(name for name in conflicts if store.task(name) is None)
+
+
+def _has_conflict(store: Maintainable, spec: DerivationSpec | MaterializationSpec) -> bool:
+    """Return whether another collection that a task reads contradicts its documents, so that a reset does not help."""
+    return any(store.find_conflict(source) is not None for name, source in spec.sources.items() if name != spec.name)
 
 
 def _closed(change: Change, bound: Collection[str]) -> Change:
@@ -460,9 +475,7 @@ def _closed(change: Change, bound: Collection[str]) -> Change:
 def _error(task: _Task, positions: Mapping[str, int]) -> FlowError | None:
     """Return the error with which the next run of a task stops, apart from waiting edits; None if missing."""
     store, spec, state = task.store, task.spec, task.state
-    error = _refusal(store, spec)
-    if error is None and isinstance(spec, DerivationSpec):
-        error = misplaced(spec, state) or task.migrations_error
+    error = find_refusal(store, spec, state) or task.migrations_error
     if error is not None or task.unaccepted:
         return error
     relations, former = _relations(task)
@@ -487,7 +500,14 @@ def _status(changes: Sequence[Change], error: FlowError | None, unaccepted: Sequ
     return "changed" if changes else "unchanged"
 
 
-def _commands(task: _Task, changes: Sequence[Change]) -> tuple[tuple[str, str], ...]:
+def _commands(task: _Task, changes: Sequence[Change], *, is_kept: bool) -> tuple[tuple[str, str], ...]:
+    """Return the commands that give an edit another effect, each with its purpose.
+
+    Args:
+        task: the task.
+        changes: its changes.
+        is_kept: whether a reset of the task alone is refused like the next run.
+    """
     effects = {change.effect for change in changes}
     accept = [(f"flowctl run --accept {task.spec.name}", "to accept the waiting edit")] if task.unaccepted else []
     start = [(task.reset, "to start over")] if effects & {"waits", "refused", "new documents", "from the start"} else []
@@ -496,7 +516,7 @@ def _commands(task: _Task, changes: Sequence[Change]) -> tuple[tuple[str, str], 
     raised = [change for change in changes if change.part.endswith(": backfill") and change.effect == "from the start"]
     if raised and not isinstance(task.spec, DerivationSpec):
         shadow = [("flowctl run --shadow", "to keep the rows up to date until the new rows replace them")]
-    return (*accept, *shadow, *start)
+    return (*accept, *shadow, *([] if is_kept else start))
 
 
 def with_endpoint(plan: TaskPlan, changes: Sequence[Change], notes: Sequence[str]) -> TaskPlan:

@@ -15,7 +15,14 @@ from derive.engine.shadow import running_catalog, with_shadows
 from derive.engine.shard_advice import advise, can_be_split
 from derive.errors import FlowError, SourceReplacedError, StorageError, UsageError
 from derive.materialize.restarts import read_refills
-from derive.planning.plan import find_edits, find_unaccepted, measured_rate, present_positions, present_state
+from derive.planning.plan import (
+    find_edits,
+    find_refusal,
+    find_unaccepted,
+    measured_rate,
+    present_positions,
+    present_state,
+)
 from derive.protocol.specs import CatalogSpec, DerivationSpec, InputSpec, MaterializationSpec
 from derive.sql.maintenance.recording import Record
 from derive.storage.metadata.descriptions import Edit, TaskState, Work
@@ -71,6 +78,7 @@ def _described(
 ) -> tuple[dict[str, Any], FlowError | None]:
     """Return the row of a task without its quarantine, and the error that stopped it or will stop it."""
     task, reset = present_state(store, spec), reset_command(store, spec.name)
+    refused = None if spec.disabled else find_refusal(store, spec, task)
     error = FlowError.from_json(orjson.loads(task.error)) if task and task.error else None
     waiting: list[PendingDocuments] = []
     unreadable = advice = None
@@ -82,15 +90,15 @@ def _described(
         waiting = find_pending(store, spec, positions, _places(spec.inputs, positions, task))
         advice = _advice(store, spec, task, rate) if waiting else None
         unaccepted = find_unaccepted(store, spec, task)
-        error = refusal_of(spec.name, unaccepted, reset) or error
+        error = refused or refusal_of(spec.name, unaccepted, reset) or error
     except (StorageError, SourceReplacedError) as exc:
         unreadable = exc
-        error = error or exc
+        error = refused or error or exc
     state = _state(store, waiting, has_run=task is not None, failed=error is not None, disabled=spec.disabled)
     upper = _upper(store, spec, positions)
     return {
         "task": spec.name,
-        "state": "waiting" if unaccepted and not spec.disabled else state,
+        "state": "waiting" if unaccepted and not refused and not spec.disabled else state,
         **_counts(task),
         "rate": rate,
         "waiting": None if unreadable else sum(wait.documents for wait in waiting),

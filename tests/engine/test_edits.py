@@ -69,6 +69,29 @@ def shown(world: World) -> list[tuple[str, int | None]]:
 EDITED = "the lambda of 'copy' was edited; documents published before stay unchanged"
 
 
+@pytest.mark.parametrize(
+    ("kind", "reduce", "hint"),
+    [
+        (
+            "integer",
+            "lastWriteWins",
+            "to derive all again and add the results, raise 'backfill'; to replace them, start over",
+        ),
+        ("integer", "sum", "a raised 'backfill' would add all results a second time; to replace them, start over"),
+        ("array", "append", "a raised 'backfill' would add all results a second time; to replace them, start over"),
+    ],
+)
+def test_hint_of_an_edited_lambda_offers_a_backfill_unless_it_counts_twice(
+    kind: str, reduce: str, hint: str, world: World
+) -> None:
+    reduced = f"m: {{type: {kind}, reduce: {{strategy: {reduce}}}}}"
+    fields = f"required: [n], reduce: {{strategy: merge}}, properties: {{n: {{type: integer}}, {reduced}}}"
+    text = text_of(sql="SELECT $n + 1 AS n", more=MORE).replace("*schema", f"{{type: object, {fields}}}")
+    world.catalog = load(write_catalog(world.root.parent, text))
+    edits = edits_of(world.catalog.derivations["e/copies"], world.task("e/copies"))
+    assert [edit.hint for edit in edits if edit.message == EDITED] == [f"{hint}: flowctl reset --task e/copies"]
+
+
 def test_an_edited_lambda_is_reported_once_and_shown_until_the_task_starts_over(world: World) -> None:
     edit(world, sql="SELECT $n + 1 AS n", more=MORE)
     assert shown(world) == [(EDITED, None)]

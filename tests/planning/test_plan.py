@@ -23,6 +23,7 @@ from derive.engine.run import Run
 from derive.errors import UnacceptedError
 from derive.planning.differences import TaskPlan
 from derive.planning.plan import plan_tasks
+from derive.planning.status import task_row
 from derive.protocol.specs import CatalogSpec
 
 NAMES = ("copies", "again", "third")
@@ -221,6 +222,25 @@ def test_a_refused_key_of_an_ingested_source_offers_no_commands(ran: World, tmp_
     plan = plan_of(ran)
     assert ("key of a/numbers", "refused") in [(change.part, change.effect) for change in plan.changes]
     assert plan.commands == ()
+
+
+def test_refused_key_of_a_derivation_offers_a_cascade_and_readers_no_reset(tmp_path: Path) -> None:
+    """The way out of the error is the command of the plan; a reset of a reader alone does not help."""
+    derived = {"copies": Edited(), "again": Edited(Derived("copies", 0))}
+    text = text_of(derived).replace("[n]\n", "[n, other]\n").replace("other: {}", "other: {type: integer}")
+    text = text.replace("AS n, times FROM", "AS n, 1 AS other, times FROM")
+    world, _ = edited(tmp_path, text, text.replace("    key: [/n]\n", "    key: [/n, /other]\n", 1))
+    with closing(world.store):
+        plan, reader = plan_of(world), plan_of(world, "a/again")
+        rows = [task_row(world.store, spec) for spec in world.catalog.derivations.values()]
+    command = "flowctl reset --task a/copies --cascade"
+    assert (plan.status, reader.status) == ("refused", "refused")
+    assert (command, "to start over") in plan.commands
+    assert "to start over" not in [purpose for _, purpose in reader.commands]
+    assert [row["state"] for row, _ in rows] == ["failed", "failed"]
+    assert all(
+        error is not None and error.hint is not None and error.hint.endswith(f": {command}") for _, error in rows
+    )
 
 
 def test_a_change_counts_the_documents_to_read(tmp_path: Path) -> None:
