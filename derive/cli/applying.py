@@ -37,7 +37,11 @@ if TYPE_CHECKING:
 
 
 def ask_acceptance(
-    store: Maintainable, catalog: CatalogSpec, tasks: Sequence[str] | None, accepted: Collection[str]
+    store: Maintainable,
+    catalog: CatalogSpec,
+    tasks: Sequence[str] | None,
+    accepted: Collection[str],
+    shown: set[str],
 ) -> list[str]:
     """Ask for each task with a waiting edit whether the edit is accepted, and return the tasks with the answer yes.
 
@@ -46,6 +50,7 @@ def ask_acceptance(
         catalog: the catalog.
         tasks: names of the tasks to run; None for all.
         accepted: names of tasks whose edits are accepted already.
+        shown: gets the message of each edit that a question prints.
     """
     from derive.cli.console import is_interactive, print_error
     from derive.engine.edits import refusal_of, reset_command
@@ -58,9 +63,14 @@ def ask_acceptance(
         error = refusal_of(name, edits, reset_command(store, name))
         if error is not None and name not in accepted:
             print_error(error)
-            if _ask(f"accept this edit of '{name}'?"):
+            shown.add(error.message)
+            if _ask(_question(name)):
                 agreed.append(name)
     return agreed
+
+
+def _question(name: str) -> str:
+    return f"accept this edit of '{name}'?"
 
 
 def _ask(question: str) -> bool:
@@ -133,7 +143,7 @@ class AcceptanceQuestions:
     def _work(self) -> None:
         while True:
             name, message = self._questions.get()
-            if (name, message) in self._asked and _ask(name):  # not if the edit was undone meanwhile
+            if (name, message) in self._asked and _ask(_question(name)):  # not if the edit was undone meanwhile
                 self._agreed[name] = message
                 self._wake()
 

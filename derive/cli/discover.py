@@ -270,7 +270,7 @@ def _yaml(name: str, discovery: Discovery, files: str, *, is_whole: bool) -> str
     documents = counted(discovery.documents, "document")
     which = documents if is_whole else f"the first {documents}"
     choice = discovery.key()
-    comments = [f"flowctl discover read {which} of {files}.", *_reasons(choice, discovery.documents)]
+    comments = [f"flowctl discover read {which} of {files}.", *_reasons(choice, discovery)]
     collection = {"key": list(choice.pointers), "schema": discovery.schema()}
     text = yaml.dump(
         {"collections": {name: collection}},
@@ -286,8 +286,25 @@ def _yaml(name: str, discovery: Discovery, files: str, *, is_whole: bool) -> str
     return "".join(f"# {line}\n" for line in lines) + text
 
 
-def _reasons(choice: KeyChoice, documents: int) -> list[str]:
+def _reasons(choice: KeyChoice, discovery: Discovery) -> list[str]:
     """Return the reasons for a key."""
+    from derive.schema.discovery import is_identifier
+
+    documents, mixed = discovery.documents, discovery.mixed()
+    if not choice.pointers and mixed:
+        is_one = "is in all documents, but has" if len(mixed) == 1 else "are in all documents, but have"
+        fields = ", ".join(f"{pointer} ({' and '.join(types)})" for pointer, types in [*mixed.items()][:_SHOWN_KEYS])
+        way_out = "write one type, or add a field that identifies a document"
+        return [f"{fields} {is_one} several types, so there is no key: {way_out}."]
+    rejected = [
+        f"{pointer} has several types ({' and '.join(types)}), so it is no key."
+        for pointer, types in mixed.items()
+        if is_identifier(pointer)
+    ]
+    return [*_reasons_of_key(choice, documents), *rejected]
+
+
+def _reasons_of_key(choice: KeyChoice, documents: int) -> list[str]:
     if not choice.pointers:
         return ["No field is in all documents, so there is no key: add a field that identifies a document."]
     shown = ", ".join(choice.pointers)

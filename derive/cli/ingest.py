@@ -158,13 +158,14 @@ def _load(
             show = partial(_show_progress, progress, file)
             show(0)
             ingestion = Ingestion(store, spec, clock=clock, progress=show)
-            if load_id is None:
-                _warn_of_repetition(store, spec.name, file)
+            before = _earlier_loads(store, spec.name, file) if load_id is None else []
             with _documents(file, form, spec, most_bytes) as lines:
                 documents, is_repeated = 0, False
                 try:
                     documents = ingestion.load(shown, lines, LoadedFile(shown, load_id, file.digest))
                     progress.done(shown, documents)
+                    if documents:
+                        _warn_of_repetition(spec.name, shown, before)
                 except RepeatedLoadError as repeated:
                     is_repeated = True
                     progress.stop(shown)
@@ -282,17 +283,22 @@ def _print_load(collection: str, name: str, load_id: str | None, documents: int,
     click.echo(orjson.dumps(loaded).decode())
 
 
-def _warn_of_repetition(store: Store, collection: str, file: InputFile) -> None:
+def _earlier_loads(store: Store, collection: str, file: InputFile) -> list[Load]:
+    """Return the loads of the content of a file into a collection, the latest first."""
+    digest = file.digest() if file.is_regular else ""
+    return store.loads_of_content(collection, digest) if digest else []
+
+
+def _warn_of_repetition(collection: str, name: str, loads: Sequence[Load]) -> None:
+    """Print a warning about a file that was ingested without an identifier, if earlier loads had its content."""
     from derive.cli.console import note
 
-    digest = file.digest() if file.is_regular else ""
-    loads = store.loads_of_content(collection, digest) if digest else []
     if loads:
         times = "once" if len(loads) == 1 else counted(len(loads), "time")
         note(
-            f"the content of {file.name} was ingested into '{collection}' {times} before, the last time"
-            f" {loads[0].described}; it is ingested again. With --load-id ID, a content is ingested once, and"
-            " 'flowctl ingestions undo' can remove it",
+            f"the content of {name} was ingested into '{collection}' {times} before, the last time"
+            f" {loads[0].described}; it was ingested again. This load has no id, so it cannot be undone. With --load-id"
+            " ID, a content is ingested once, and 'flowctl ingestions undo' can remove it",
             level="warn",
         )
 

@@ -27,10 +27,32 @@ from derive.plural import counted
 
 if TYPE_CHECKING:
     from derive.document.pointer import JSON
+    from derive.errors import FlowError
     from derive.preview.recording import Change, Effect
     from derive.preview.run import KeyDifference
     from derive.protocol.specs import CollectionSpec, LambdaLimits
     from derive.storage.roles import Readable
+
+
+def with_preview(task: str, error: FlowError) -> FlowError:
+    """Return the error of a failed lambda with the command that shows its effects as the hint; other errors unchanged.
+
+    Args:
+        task: name of the task, or of its shadow.
+        error: the error that stopped the task.
+    """
+    from copy import copy
+
+    from derive.errors import LambdaError
+    from derive.protocol.collection import owner_of_version
+
+    if not isinstance(error, LambdaError) or error.hint:
+        return error
+    hinted = copy(error)
+    command = f"flowctl preview --task {owner_of_version(task) or task} --limit 1000"
+    hinted.hint = f"to see the effects of each document, without a run: {command}"
+    return hinted
+
 
 _FIRST = 10
 """Number of documents without --limit, --from and --fixture."""

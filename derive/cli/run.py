@@ -160,7 +160,7 @@ def command(
       flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
     """
     from derive.catalog.loading import Resources
-    from derive.cli.applying import applying_edits, ask_acceptance, ask_to_fence
+    from derive.cli.applying import applying_edits, ask_to_fence
     from derive.cli.console import Progress, note
     from derive.cli.shadowing import choose_catalog, shadowing_of
     from derive.engine.executor import open_executor
@@ -182,7 +182,7 @@ def command(
         stack.enter_context(closing(executor))
         running, group = attempt(partial(choose_catalog, store, catalog, tasks, accepted, shadow=shadow, hold=hold))
         others = ask_to_fence(store.task_capabilities.runs(tasks or running.tasks))
-        accepted = (*accepted, *attempt(partial(ask_acceptance, store, running, tasks or None, accepted)))
+        accepted = (*accepted, *attempt(partial(reporter.ask, store, running, tasks or None, accepted)))
         opening = partial(open_changing_run, running, store, executor, tasks=tasks or None, shards=shards)
         opening = partial(opening, cores=os.cpu_count() or 1, limits=Limits(**json.loads(limits)))
         run, reconciler = attempt(partial(opening, observer=observed.observer, accepted=accepted))
@@ -403,6 +403,15 @@ class _Reporter:
         self._run: Run | None = None
         self._before: dict[str, int] = {}  # by task, documents of earlier transactions of the same backlog
         self.failures = 0
+        self._shown: set[str] = set()  # messages of waiting edits that a question has printed
+
+    def ask(
+        self, store: Store, catalog: CatalogSpec, tasks: Sequence[str] | None, accepted: Sequence[str]
+    ) -> list[str]:
+        """Ask about waiting edits, and return the tasks whose edits were accepted; see `ask_acceptance`."""
+        from derive.cli.applying import ask_acceptance
+
+        return ask_acceptance(store, catalog, tasks, accepted, self._shown)
 
     def watch(self, run: Run) -> None:
         """Show the progress of transactions within the backlogs of the tasks of a run."""
@@ -427,13 +436,16 @@ class _Reporter:
     def failed(self, task: str, error: FlowError) -> None:
         """Report a task that has stopped."""
         from derive.cli.console import note, print_error, print_repeated
+        from derive.cli.preview import with_preview
         from derive.errors import UnacceptedError
 
         self.failures += 1
         self._progress.stop(task)
         if isinstance(error, UnacceptedError):
             note(f"{task} waits until its edit is accepted; the other tasks continue", level="warn", task=task)
-            print_error(error)
+            if error.message not in self._shown:
+                print_error(error)
+            self._shown.discard(error.message)
             return
         then = ", and will be retried" if error.heals and self._goes_on else ""
-        print_repeated(error, f"{task} stopped; its transaction was rolled back{then}", task=task)
+        print_repeated(with_preview(task, error), f"{task} stopped; its transaction was rolled back{then}", task=task)

@@ -91,7 +91,10 @@ def _begin(
             return _begin_bindings(store, catalog, is_held=is_held), None
         require_raised(store, catalog)
         _require_swapped(store, catalog)
-        note("the catalog is in force, and there is no shadow: the run continues without one")
+        note(
+            "the catalog is in force, and there is no shadow: the run continues without one; to derive all documents"
+            " again after a run has applied an edit: flowctl reset --task NAME --cascade"
+        )
         return catalog, None
     if raised or store.shadows.bindings():
         present = [shadow.task for shadow in store.shadows.bindings()]

@@ -159,6 +159,7 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
 def _report_tasks(rows: Sequence[tuple[dict[str, Any], FlowError | None]]) -> None:
     """Print the waits, refills, edits and errors of tasks."""
     from derive.cli.console import note, print_error
+    from derive.cli.preview import with_preview
 
     for row, error in rows:
         if wait := row["edit waits for"]:
@@ -175,7 +176,7 @@ def _report_tasks(rows: Sequence[tuple[dict[str, Any], FlowError | None]]) -> No
         for edit in row["edits"]:
             note(f"{row['task']}: {edit['message']}, {_since(edit['at'])} ({edit['hint']})", task=row["task"])
         if error and row["state"] in ("failed", "waiting"):
-            print_error(error)
+            print_error(with_preview(row["task"], error))
         if row["advice"]:
             note(row["advice"], task=row["task"])
 

@@ -29,7 +29,7 @@ def explained(error: click.ClickException, arguments: Sequence[str]) -> click.Cl
         return error
     if isinstance(error, click.NoSuchOption):
         return _unknown_option(error, context, arguments)
-    hint = _name_hint(error, context, arguments)
+    hint = _name_hint(error, context, arguments) or _language_hint(error)
     return click.UsageError(f"{error.format_message().rstrip('.')}. {hint}", context) if hint else error
 
 
@@ -46,6 +46,14 @@ def _unknown_option(
             )
     likely = [option for option in error.possibilities or () if suggest(error.option_name[2:], [option[2:]])]
     return click.NoSuchOption(error.option_name, error.message, likely, context)
+
+
+def _language_hint(error: click.ClickException) -> str | None:
+    """Return the hint for a language of derivations without a sample; None for other errors."""
+    param = error.param if isinstance(error, click.BadParameter) else None
+    if param is None or param.name != "language" or "'typescript'" not in error.message:
+        return None
+    return "For TypeScript, docs/typescript.md begins with a catalog to copy."
 
 
 def _name_hint(error: click.ClickException, context: click.Context, arguments: Sequence[str]) -> str | None:

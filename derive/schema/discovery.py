@@ -51,6 +51,11 @@ _IDENTIFIER = re.compile(r"_?(id|uuid|guid|key)", re.IGNORECASE)
 _LIKE_IDENTIFIER = re.compile(r".*([_\W](id|uuid|guid|key|code|sku|number|no)|(Id|ID|Uuid|UUID|Key|Code|Number))")
 
 
+def is_identifier(pointer: str) -> bool:
+    """Return whether a field is named like an identifier."""
+    return _IDENTIFIER.fullmatch(pointer.rpartition("/")[2]) is not None
+
+
 @cache
 def _format(name: str) -> Validator:
     return compile_validator({"type": "string", "format": name}, name=name)
@@ -106,9 +111,10 @@ class _Location:
             location.add(member)
         if len(self.properties) > _NAMES and not self.is_closed:
             self.is_closed = True
-            self.properties = dict(self._required())
+            self.properties = dict(self.required())
 
-    def _required(self) -> Iterator[tuple[str, _Location]]:
+    def required(self) -> Iterator[tuple[str, _Location]]:
+        """Yield the members that all objects at this location have."""
         return ((name, member) for name, member in self.properties.items() if member.count == self.objects)
 
     def schema(self) -> dict[str, JSON]:
@@ -120,7 +126,7 @@ class _Location:
             schema["format"] = self.formats[0]
         elif values := self._enumerated():
             schema["enum"] = values
-        if required := [name for name, _ in self._required()]:
+        if required := [name for name, _ in self.required()]:
             schema["required"] = required
         if self.properties:
             schema["properties"] = {name: member.schema() for name, member in self.properties.items()}
@@ -207,6 +213,10 @@ class Discovery:
         best = max((at.pointer for at in fields), key=lambda at: _distinct([codes[at]]), default=None)
         return KeyChoice((best,), _distinct([codes[best]])) if best is not None else KeyChoice((), 0)
 
+    def mixed(self) -> dict[str, list[str]]:
+        """Return the types of each field that is in all documents and in no key, because it has several types."""
+        return dict(_mixed(self._root, ()))
+
     def _rank(self, at: _Field) -> tuple[int, int, int]:
         """Return the rank of a field as a part of a key, least first."""
         name = at.names[-1]
@@ -216,6 +226,16 @@ class Discovery:
             location = location.properties[step]
         is_time = at.kind == "string" and any(known in location.formats for known in ("date-time", "date", "time"))
         return alike, 2 if at.kind == "boolean" else int(is_time), len(at.names)
+
+
+def _mixed(location: _Location, within: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the pointers of required fields with several types, of which one may be a part of a key, with the types."""
+    for name, member in location.required():
+        types = member.schema()["type"]
+        if name and isinstance(types, list) and not _SCALARS.isdisjoint(member.types):
+            yield "".join(f"/{escape(step)}" for step in (*within, name)), types
+        elif name and types == "object" and len(within) + 1 < _KEY_LEVELS:
+            yield from _mixed(member, (*within, name))
 
 
 def _scalars(value: dict[str, JSON], within: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], JSON]]:

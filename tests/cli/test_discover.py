@@ -230,6 +230,8 @@ def test_documents_from_a_terminal_are_awaited_with_a_note(
         ([], '{"a": 1, "b": 1}\n{"a": 1, "b": 1}\n{"a": 2, "b": 1}\n', ["# flowctl discover read 3 documents of standard input.", "# No key of up to three fields is unique. /a has the most values: 2."]),
         ([], '{"a": 1, "b": 1}\n{"a": 2, "b": 1}\n{"a": 2, "b": 2}\n', ["# flowctl discover read 3 documents of standard input.", "# The key: /a, /b are in all documents, unique together."]),
         ([], '{"a": []}', ["# flowctl discover read 1 document of standard input.", "# No field is in all documents, so there is no key: add a field that identifies", "# a document."]),
+        ([], '{"id": 1}\n{"id": "b"}\n', ["# flowctl discover read 2 documents of standard input.", "# /id (string and integer) is in all documents, but has several types, so there", "# is no key: write one type, or add a field that identifies a document."]),
+        ([], '{"id": 1, "n": 1}\n{"id": "b", "n": 2}\n', ["# flowctl discover read 2 documents of standard input.", "# The key: /n is in all documents, and unique.", "# /id has several types (string and integer), so it is no key."]),
     ],
 )  # fmt: skip
 def test_discover_comments_on_the_documents_and_the_key(

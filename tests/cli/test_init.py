@@ -69,6 +69,8 @@ def test_init_refuses_an_unknown_language(tmp_path: Path) -> None:
 
     assert (status, out) == (2, "")
     assert "'cobol' is not one of 'sql', 'python'" in err
+    status, _, err = flowctl(tmp_path, "init", "--language", "typescript")
+    assert (status, "docs/typescript.md" in err) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
 

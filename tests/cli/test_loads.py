@@ -142,7 +142,7 @@ def test_ingest_warns_of_content_that_was_ingested_before(folder: Path) -> None:
     assert "before" not in ingest(folder, "a.jsonl", "b.jsonl", "packed.jsonl.gz")
     warning = ingest(folder, "a.jsonl")
     assert "the content of a.jsonl was ingested into 'l/orders' once before, the last time at 20" in warning
-    assert "from a.jsonl, 2 documents; it is ingested again" in warning
+    assert "from a.jsonl, 2 documents; it was ingested again. This load has no id, so it cannot be undone" in warning
     assert "2 times before" in ingest(folder, "a.jsonl")
     assert "before" not in ingest(folder, text=ONE_AND_TWO)
     assert ids(folder) == {1: 5, 2: 5, 3: 1}
@@ -150,6 +150,14 @@ def test_ingest_warns_of_content_that_was_ingested_before(folder: Path) -> None:
     refused = ingest(folder, "a.jsonl", status=1)
     assert "was stored with key" in refused
     assert "ingested again" not in refused
+
+
+def test_ingest_does_not_warn_of_an_empty_or_refused_file(folder: Path) -> None:
+    (folder / "empty.jsonl").write_text("")
+    ingest(folder, "empty.jsonl", "a.jsonl")
+    (folder / "flow.yaml").write_text(CATALOG.replace("id: {type: integer}", "id: {type: integer, minimum: 2}"))
+    assert "ingested again" not in ingest(folder, "empty.jsonl")
+    assert "ingested again" not in ingest(folder, "a.jsonl", status=1)
 
 
 @pytest.mark.sampled(1)

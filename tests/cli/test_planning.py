@@ -194,6 +194,7 @@ def test_watch_asks_about_an_edit_and_continues_with_other_tasks(folder: Path) -
     write_catalog(folder, RENAMED)
     terminal.read("w/sums restarts, 1 task continues")
     terminal.answer("yes\n")
+    assert "accept this edit of 'w/sums'? [y/N]" in terminal.output
     terminal.read("has read 2 documents of 'w/events'")
     terminal.read("w/sums had its edit accepted: w/sums restarts, 1 task continues")
     terminal.process.send_signal(signal.SIGINT)
@@ -208,6 +209,7 @@ def test_run_asks_on_a_terminal_before_it_accepts_an_edit(folder: Path) -> None:
     assert status == 1
     assert "2 documents of 'w/events'" in output
     assert "w/sums waits until its edit is accepted" in output
+    assert output.count("to start over: flowctl reset --task w/sums") == 1
     assert total(folder) == 2
     status, output = answered(folder, "y\n", "run", "--until-idle")
     assert (status, total(folder)) == (0, 4)

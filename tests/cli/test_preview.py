@@ -16,6 +16,9 @@ import pytest
 from checkout import REPOSITORY
 from forked_flowctl import BARE, Flowctl, flowctl
 
+from derive.cli.preview import with_preview
+from derive.errors import FlowError, LambdaError, StorageError, document_fact
+
 CATALOG = """\
 collections:
   shop/orders:
@@ -412,3 +415,21 @@ def test_messages_of_sql_are_in_the_log_and_in_previews(stored: Path, tmp_path: 
     status, out, _ = flowctl(folder, "logs", "--task", "shop/late", "-o", "json")
     said = [orjson.loads(line) for line in out.splitlines()]
     assert (status, next(entry["message"] for entry in said if entry.get("by") == "lambda")) == (0, message)
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (
+            LambdaError("the lambda failed", facts=[document_fact("{}")]),
+            "to see the effects of each document, without a run: flowctl preview --task a/b --limit 1000",
+        ),
+        (LambdaError("migration 1 was edited", hint="undo the edit"), "undo the edit"),
+        (StorageError("the disk is full"), None),
+    ],
+)
+@pytest.mark.parametrize("task", ["a/b", "a/b@2"])
+def test_error_of_a_lambda_names_the_preview_of_its_task(task: str, error: FlowError, hint: str | None) -> None:
+    hinted = with_preview(task, error)
+    assert (hinted.message, hinted.hint, type(hinted)) == (error.message, hint, type(error))
+    assert hinted.to_json() == {**error.to_json(), "hint": hint}
