@@ -21,7 +21,7 @@ from derive.engine.following import way_to
 from derive.engine.inputs import find_pending
 from derive.engine.rereading import carried_over, find_rereadings, renaming_of
 from derive.engine.task_opening import error_of_reread
-from derive.errors import FlowError, OwnedError, SourceReplacedError
+from derive.errors import FlowError, OwnedError, SourceReplacedError, StorageError
 from derive.materialize.restarts import binding_of
 from derive.planning.differences import Change, Facts, TaskPlan, TaskStatus, find_differences
 from derive.protocol.definition_text import definition_of, definition_of_materialization
@@ -255,10 +255,18 @@ def _has_shadow(store: Maintainable, name: str) -> bool:
 def count_stored(store: Maintainable, spec: DerivationSpec | MaterializationSpec, item: InputSpec) -> int:
     """Return the number of stored documents that an input would read from the start of its source.
 
+    The number is 0 if the source contradicts its documents so that it cannot be read.
+
     Raises:
         SegmentError: a file of the source cannot be read.
     """
-    segments = store.segments(spec.sources[item.source], item.selector, BEGINNING)
+    source = spec.sources[item.source]
+    try:
+        segments = store.segments(source, item.selector, BEGINNING)
+    except StorageError:
+        if store.find_conflict(source) is None:
+            raise
+        return 0
     return count_documents(store.location, read_input(item, spec.tick, segments, BEGINNING, END_OF_TIME))
 
 

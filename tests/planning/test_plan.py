@@ -230,10 +230,17 @@ def test_refused_key_of_a_derivation_offers_a_cascade_and_readers_no_reset(tmp_p
     text = text_of(derived).replace("[n]\n", "[n, other]\n").replace("other: {}", "other: {type: integer}")
     text = text.replace("AS n, times FROM", "AS n, 1 AS other, times FROM")
     world, _ = edited(tmp_path, text, text.replace("    key: [/n]\n", "    key: [/n, /other]\n", 1))
+    partitioned = "    key: [/n]\n    projections: {n: {location: /n, partition: true}}\n"
     with closing(world.store):
         plan, reader = plan_of(world), plan_of(world, "a/again")
+        catalog = load(write_catalog(tmp_path, text.replace("    key: [/n]\n", partitioned, 1)))
+        plans = plan_tasks(world.store, catalog)
         rows = [task_row(world.store, spec) for spec in world.catalog.derivations.values()]
     command = "flowctl reset --task a/copies --cascade"
+    assert [(one.status, (command, "to start over") in one.commands) for one in plans] == [
+        ("refused", True),
+        ("refused", False),
+    ]
     assert (plan.status, reader.status) == ("refused", "refused")
     assert (command, "to start over") in plan.commands
     assert "to start over" not in [purpose for _, purpose in reader.commands]
