@@ -37,7 +37,9 @@ def is_loopback(host: str) -> bool:
     return bool(addresses) and all(ip_address(str(address).partition("%")[0]).is_loopback for address in addresses)
 
 
-PORT_HINT = "another process may use the port: choose another one, or 0 for any that is free"
+def port_hint(option: str) -> str:
+    """Return the hint for a port that cannot be used, with the option that gives the address."""
+    return f"another process may use the port: give another one with {option}, or port 0 for any that is free"
 
 
 def listening_failure(error: OSError) -> str:

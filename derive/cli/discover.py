@@ -89,7 +89,7 @@ def command(
       curl -s https://example.com/orders | flowctl discover --name shop/orders
     """
     from derive.catalog.language.structure import is_name
-    from derive.cli.console import Progress
+    from derive.cli.console import Progress, note
     from derive.errors import UsageError
     from derive.schema.discovery import Discovery
 
@@ -115,6 +115,7 @@ def command(
         click.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
+        note(f"{output} defines '{name}'")
 
 
 def _name_of(path: str) -> str:

@@ -106,9 +106,9 @@ def format_of(name: str, form: str | None, delimiter: str | None) -> InputFormat
 
 def _similar(path: Path) -> str | None:
     """Return the hint of a missing file: a file of its folder with a similar name; None without one."""
-    from derive.errors import suggest
+    from derive.errors import suggest_misspelt
 
-    guess = suggest(path.name, [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else [])
+    guess = suggest_misspelt(path.name, [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else [])
     return f"did you mean {path.with_name(guess)}?" if guess else None
 
 

@@ -19,7 +19,7 @@ from derive.errors import FlowError, UsageError, suggest
 
 _COMMANDS = {
     "backup": "Back up a data folder while tasks run.",
-    "check": "Report every error in a catalog.",
+    "check": "Report the errors of a catalog.",
     "collections": "List, read, truncate and drop collections.",
     "compact": "Merge small files of collections into larger ones.",
     "completion": "Print a script that completes commands in a shell.",
@@ -55,6 +55,16 @@ _COMMANDS = {
     "verify": "Find damaged files, and documents unlike their replay.",
     "why": "Explain how a document came to be.",
 }
+
+_ELSEWHERE = {
+    "help": "--help",
+    "list": "collections list",
+    "query": "sql",
+    "read": "collections read",
+    "serve": "sql serve",
+    "truncate": "collections truncate",
+}
+"""Commands and options under other names, which people may try."""
 
 _MODULES = {
     "connector": "materialize",
@@ -98,7 +108,7 @@ class LazyGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Find the command that the arguments name."""
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
-            guess = suggest(args[0], _COMMANDS)
+            guess = _ELSEWHERE.get(args[0]) or suggest(args[0], _COMMANDS)
             ctx.fail(f"there is no command '{args[0]}'." + (f" Did you mean '{guess}'?" if guess else ""))
         return super().resolve_command(ctx, args)
 

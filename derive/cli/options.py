@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from functools import wraps
 from pathlib import Path
@@ -49,6 +50,10 @@ class DataFolder(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path; for a URL, the path of the folder of this machine."""
+        if not str(value):
+            self.fail("a data folder has a name; '.' is the present folder", param, ctx)
+        if os.path.isfile(value):
+            self.fail(f"{value} is a file, and a data folder is needed, such as .flow", param, ctx)
         if ":/" in str(value) and not (ctx and ctx.resilient_parsing):
             from derive.storage.location import ObjectFolder, is_url, require_folder
 
@@ -77,8 +82,6 @@ data_option = click.option(
 def _name_metadata(_context: click.Context, _option: click.Parameter, url: str | None) -> None:
     """Let this process and its children use an address, which may have a password that `metadata.json` lacks."""
     if url is not None:
-        import os
-
         from derive.storage.metadata.place import VARIABLE, place_of
 
         place_of(url)
@@ -298,8 +301,6 @@ def stored_folder(source: Path, data: Path | None) -> Path:
         UsageError: `--data` names no data folder.
         StorageError: the data folder cannot be read.
     """
-    import os
-
     from derive.errors import StorageError, UsageError
     from derive.storage.metadata.opening import is_data_folder
 
@@ -334,8 +335,6 @@ def settle_metadata(folder: Path, *, creates: bool) -> Path:
 
 def named_metadata() -> Place | None:
     """Return the database that is named for the metadata of a data folder; None for none."""
-    import os
-
     from derive.storage.metadata.place import VARIABLE, place_of
 
     url = os.environ.get(VARIABLE)

@@ -392,8 +392,8 @@ def _duration(retention: str) -> int:
         raise UsageError(f"--retention: {exc}") from exc
 
 
-def address_of(listen: str, example: str) -> tuple[str, int]:
-    """Return the host and the port of the address of `--listen`.
+def address_of(listen: str, example: str, option: str = "--listen") -> tuple[str, int]:
+    """Return the host and the port of the address that an option gives.
 
     Raises:
         UsageError: the text is not HOST:PORT.
@@ -402,5 +402,5 @@ def address_of(listen: str, example: str) -> tuple[str, int]:
 
     host, separator, port = listen.rpartition(":")
     if not separator or not port.isdigit() or int(port) > 65_535 or not host:
-        raise UsageError(f"--listen takes HOST:PORT, not {listen}", hint=f"such as {example}")
+        raise UsageError(f"{option} takes HOST:PORT, not {listen}", hint=f"such as {example}")
     return host.strip("[]"), int(port)

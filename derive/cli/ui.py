@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -19,6 +22,9 @@ _LIBRARIES = ("jinja2", "starlette", "uvicorn")
 
 _END_SECONDS = 10
 
+_FREE_SECONDS = 2.0
+"""Time to wait for a port that another process uses."""
+
 beside_option = click.option(
     "--ui",
     "pages",
@@ -31,7 +37,7 @@ beside_option = click.option(
 def pages_beside(listen: str | None, source: Path, folder: Path) -> Iterator[None]:
     """Serve pages in a process of their own, until the block ends or this process ends in any way.
 
-    The pages take no time of this process. If they cannot start, a note says why, and the block continues.
+    The pages take no time of this process. If they end before the block, a note says why, and the block continues.
 
     Args:
         listen: address of this machine, `HOST:PORT`; None for no pages.
@@ -39,7 +45,7 @@ def pages_beside(listen: str | None, source: Path, folder: Path) -> Iterator[Non
         folder: the data folder, which exists.
 
     Raises:
-        UsageError: the address is none, or not one of this machine.
+        UsageError: the address is none, not one of this machine, or in use.
         FlowError: a library is missing.
     """
     if listen is None:
@@ -50,10 +56,12 @@ def pages_beside(listen: str | None, source: Path, folder: Path) -> Iterator[Non
     from derive.materialize.process import guarded_command, installed_env
     from derive.web_access import is_loopback
 
-    if not is_loopback(address_of(listen, "127.0.0.1:8080")[0]):
+    host, port = address_of(listen, "127.0.0.1:8080", "--ui")
+    if not is_loopback(host):
         hint = "flowctl ui serves other addresses, with a secret and TLS"
         raise UsageError("--ui takes an address of this machine, such as 127.0.0.1:8080", hint=hint)
     _require_libraries()
+    _require_free(host, port)
     ui = [sys.executable, "-P", "-m", "derive.cli.main", "ui", "--listen", listen]
     command = guarded_command([*ui, "--source", str(source), "--data", str(folder)])
     pipe = subprocess.PIPE
@@ -69,18 +77,38 @@ def pages_beside(listen: str | None, source: Path, folder: Path) -> Iterator[Non
             process.kill()
 
 
+def _require_free(host: str, port: int) -> None:
+    """Raise a `UsageError` if pages cannot listen at an address; the pages of a run that was killed end in a moment."""
+    from derive.errors import UsageError
+    from derive.web_access import listening_failure, port_hint
+
+    end = time.monotonic() + _FREE_SECONDS
+    while True:
+        try:
+            family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            socket.create_server(place[:2], family=socket.AddressFamily(family)).close()
+            return
+        except OSError as exc:
+            if exc.errno != errno.EADDRINUSE or time.monotonic() > end:
+                message = f"--ui cannot listen at {host}:{port}: {listening_failure(exc)}"
+                raise UsageError(message, hint=port_hint("--ui")) from exc
+        time.sleep(0.1)
+
+
 def _announce(process: subprocess.Popen[str]) -> None:
     """Print the address of pages, or the reason why they have ended."""
     from derive.cli.console import note
 
+    assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
     with suppress(ValueError):  # the block has ended
         if url := process.stdout.readline().strip():
             note(f"web pages at {url}")
         errors = process.stderr.read().strip()
-        if process.wait():
-            note(f"the web pages have ended: {errors.removeprefix('error: ')}", level="warn")
+        if (status := process.wait()) and (errors or not process.stdin.closed):  # the end of the block closes it
+            reason = errors.removeprefix("error: ") or f"exit code {status}"
+            note(f"the web pages have ended: {reason}", level="warn")
 
 
 def _require_libraries() -> None:

@@ -14,6 +14,9 @@ from derive.errors import suggest
 
 _NAMING = ("--task", "--name", "--collection")
 """Options that name the object of a command."""
+_LISTENING = ("--port", "--host", "--bind", "--address")
+"""Options of other programs for the address that `--listen` gives."""
+_STATEMENT = re.compile(r"No such command '.*[\s;(]")
 _NAME = re.compile(r"[\w./@-]+")
 
 
@@ -29,8 +32,15 @@ def explained(error: click.ClickException, arguments: Sequence[str]) -> click.Cl
         return error
     if isinstance(error, click.NoSuchOption):
         return _unknown_option(error, context, arguments)
-    hint = _name_hint(error, context, arguments) or _language_hint(error)
+    hint = _statement_hint(error, context) or _name_hint(error, context, arguments) or _language_hint(error)
     return click.UsageError(f"{error.format_message().rstrip('.')}. {hint}", context) if hint else error
+
+
+def _statement_hint(error: click.ClickException, context: click.Context) -> str | None:
+    """Return the hint for a statement of SQL without its option; None for other errors."""
+    if context.command_path.endswith(" sql") and _STATEMENT.match(error.message):
+        return "Write -c before a statement: flowctl sql -c 'SELECT 1'"
+    return None
 
 
 def _unknown_option(
@@ -44,6 +54,8 @@ def _unknown_option(
             return click.UsageError(
                 f"{error.message} Options of a command follow it: flowctl {command} {error.option_name} …", context
             )
+    if error.option_name in _LISTENING and any("--listen" in parameter.opts for parameter in context.command.params):
+        return click.UsageError(f"{error.message} Did you mean '--listen HOST:PORT'?", context)
     likely = [option for option in error.possibilities or () if suggest(error.option_name[2:], [option[2:]])]
     return click.NoSuchOption(error.option_name, error.message, likely, context)
 

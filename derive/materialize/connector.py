@@ -29,7 +29,7 @@ from derive.protocol.secrets import hide
 from derive.protocol.specs import AddressEndpoint, ConnectorEndpoint, EndpointSpec, LocalEndpoint
 from derive.protocol.stubs import materialize_pb2 as pb
 
-_PREFIX = "materialize-"
+_PREFIX, _BRITISH = "materialize-", "materialise-"
 _ASK_SECONDS = 120.0
 _APPLY_SECONDS = 3600.0
 _DEATH_SECONDS = 1.0
@@ -47,7 +47,7 @@ def not_installed(endpoint: EndpointSpec) -> tuple[str, str] | None:
         return None
     # All names have the same prefix, so it is no help for a suggestion.
     kinds = {name.removeprefix(_PREFIX): name for name in installed}
-    guess = suggest(endpoint.connector.removeprefix(_PREFIX), kinds)
+    guess = suggest(endpoint.connector.removeprefix(_PREFIX).removeprefix(_BRITISH), kinds)
     hint = f"did you mean '{kinds[guess]}'?" if guess else f"installed: {', '.join(installed) or 'none'}"
     return f"the connector '{endpoint.connector}' of the image '{endpoint.image}' is not installed", hint
 

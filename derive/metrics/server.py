@@ -18,7 +18,7 @@ from typing import Any
 from derive.errors import UsageError
 from derive.metrics.exposition import CONTENT_TYPE, text_of
 from derive.metrics.monitor import Monitor
-from derive.web_access import PORT_HINT, Hosts, listening_failure
+from derive.web_access import Hosts, listening_failure, port_hint
 
 _TEXT = "text/plain; charset=utf-8"
 _JSON = "application/json"
@@ -90,7 +90,7 @@ class MonitorServer:
             self._server = _Server(family, place[:2], _handler(monitor, hosts))
         except OSError as exc:
             raise UsageError(
-                f"--metrics cannot listen at {host}:{port}: {listening_failure(exc)}", hint=PORT_HINT
+                f"--metrics cannot listen at {host}:{port}: {listening_failure(exc)}", hint=port_hint("--metrics")
             ) from exc
         at, port = self._server.server_address[:2]
         self.address = f"[{at!s}]:{port}" if ":" in str(at) else f"{at!s}:{port}"

@@ -50,6 +50,8 @@ _BATCH, _BATCH_BYTES = 5_000, 8 << 20
 
 _MOST_PROBLEMS = 10
 
+_NO_CLOCK = "without a clock, documents get the present time: leave out --clock"
+
 
 @dataclass(slots=True)
 class Problems:
@@ -61,12 +63,14 @@ class Problems:
         count: number of defects.
         shown: line numbers and messages of the first ten defects.
         first: least line number of a defect.
+        is_late: whether a document has a time that is final.
     """
 
     name: str
     hint: str = NOTHING_INGESTED
     count: int = 0
     shown: list[tuple[int, str]] = field(default_factory=list)
+    is_late: bool = False
     first: int = sys.maxsize
 
     def add(self, line: int, text: str) -> None:
@@ -75,6 +79,15 @@ class Problems:
         self.first = min(self.first, line)
         if len(self.shown) < _MOST_PROBLEMS:
             self.shown.append((line, f"{self.name}:{line}: {text}"))
+
+    def add_late(self, line: int, text: str) -> None:
+        """Add a document whose time is final: of many, only the first one is shown."""
+        if not self.is_late:
+            self.is_late = True
+            self.hint = f"{self.hint}; {_NO_CLOCK}"
+            self.add(line, text)
+            return
+        self.count += 1
 
     def add_syntax(self, line: int, error: orjson.JSONDecodeError) -> None:
         """Add a defect of the JSON text that begins in a line."""
@@ -174,6 +187,9 @@ class _Checker:
             value = self._get_clock(document)
             try:
                 clock, seq = history.place(self._parse_clock(value))
+            except _LateError as exc:
+                problems.add_late(number, exc.message)
+                continue
             except (DocumentError, FrontierError) as exc:
                 problems.add(number, exc.message)
                 continue
@@ -506,6 +522,10 @@ def _find_unwritable(numbers: list[int], documents: list[Document], problems: Pr
     return problems.count > before
 
 
+class _LateError(FrontierError):
+    """The time of a document is below `upper`."""
+
+
 class _History:
     """Assigns positions to documents: their own times, which must not decrease, and numbers for equal times.
 
@@ -522,7 +542,7 @@ class _History:
 
     def place(self, clock: int) -> tuple[int, int]:
         if clock < self._upper:
-            raise FrontierError(
+            raise _LateError(
                 f"the time {format_rfc3339(clock)} is below the upper of '{self._collection}',"
                 f" {format_rfc3339(self._upper)}: earlier times are final and take no documents"
             )

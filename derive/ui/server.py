@@ -18,7 +18,7 @@ from derive.sql.pgwire.server import tls_context
 from derive.ui.access import Application, Permissions, Secret, Token, Users
 from derive.ui.application import Services, application
 from derive.ui.folder import Folder
-from derive.web_access import PORT_HINT, WILDCARDS, Hosts, is_loopback, listening_failure
+from derive.web_access import WILDCARDS, Hosts, is_loopback, listening_failure, port_hint
 
 _END_SECONDS = 2
 """Time that requests have to end after a signal."""
@@ -166,5 +166,5 @@ def _listen(address: Address) -> socket.socket:
         return socket.create_server(place[:2], family=socket.AddressFamily(family), backlog=128)
     except OSError as exc:
         raise UsageError(
-            f"cannot listen at {address.host}:{address.port}: {listening_failure(exc)}", hint=PORT_HINT
+            f"cannot listen at {address.host}:{address.port}: {listening_failure(exc)}", hint=port_hint("--listen")
         ) from exc

@@ -152,6 +152,7 @@ TABLE = [
     ("interval: 5m", "interval: often", [("E013", 44, 15, "'interval' is not a duration such as '15m', '24h' or '1h 30s': 'often'", None)]),
     ("target: a/source", "target: 5", [("E010", 42, 46, "'target' must be a string", None)]),
     ("    key: *key\n    projections", "    key: /id\n    projections", [("E010", 7, 10, "'key' must be an array", "did you mean '[/id]'?")]),
+    ("    key: *key\n    projections", "    key: id\n    projections", [("E010", 7, 10, "'key' must be an array", "did you mean '[/id]'?")]),
     ("documents: [{id: 1}], description: one", "documents: [{id: 1}, 2], description: one",
      [("E601", 52, 59, "'documents' must be an array of objects", None)]),
     ("[CREATE TABLE t(a);, build.sql]", "[CREATE TABLE t(a);, 'build.sql#first']",

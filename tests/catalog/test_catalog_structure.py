@@ -63,6 +63,8 @@ def issues(folder: Path, text: str) -> tuple[Issue, ...]:
     ("shuffle", "hint"),
     [
         ("all", "write 'shuffle: any'"),
+        ("ani", "write 'shuffle: any'"),
+        ("ANY", "write 'shuffle: any'"),
         ("customer", "write 'shuffle: {key: [/customer]}'"),
         ("[/customer, who/name]", "write 'shuffle: {key: [/customer, /who/name]}'"),
         ("two words", None),

@@ -171,7 +171,7 @@ def test_discover_writes_a_catalog_that_ingests_the_files(tmp_path: Path) -> Non
 
     status, out, err = flowctl(tmp_path, "discover", "in", "--name", "shop/orders", "--output", "flow.yaml")
 
-    assert (status, out, err) == (0, "", "")
+    assert (status, out, err) == (0, "", "flow.yaml defines 'shop/orders'\n")
     assert (tmp_path / "flow.yaml").read_text().splitlines()[:2] == [
         "# flowctl discover read 3 documents of in/a.json, in/b.tsv.",
         "# The key: /id is in all documents, and unique.",

@@ -178,9 +178,21 @@ def test_the_exit_code_reports_whether_tests_passed(folder: Path, name: str, sta
     [
         # a command that does not exist
         (["chek"], "there is no command 'chek'. Did you mean 'check'?"),
+        (["read", "a/b"], "Did you mean 'collections read'?"),
+        (["help", "run"], "Did you mean '--help'?"),
+        (["sql", "SELECT 1"], "Write -c before a statement"),
+        (["sql", "srve"], "No such command 'srve'.\n"),
         # an option that does not exist
         (["check", "--sorce", "x"], "Did you mean '--source'?"),
         (["status", "--task", "x"], "No such option '--task'.\n"),
+        (["sql", "serve", "--port", "1"], "Did you mean '--listen HOST:PORT'?"),
+        # an address or a folder that is none
+        (["run", "--ui", "8080"], "--ui takes HOST:PORT, not 8080"),
+        (["status", "--data", ""], "a data folder has a name; '.' is the present folder"),
+        (["status", "--data", "flow.yaml"], "flow.yaml is a file, and a data folder is needed, such as .flow"),
+        # a file that does not exist, and a file that has another name
+        (["ingest", "--collection", "a/b", "flaw.yaml"], "did you mean flow.yaml?"),
+        (["ingest", "--collection", "a/b", "fl.yml"], "there is no file fl.yml\n"),
         (["--data", "x", "status"], "Options of a command follow it: flowctl status --data …"),
         # a name without its option
         (["collections", "read", "a/b"], "Missing option '--collection'. Write --collection a/b."),

@@ -34,6 +34,12 @@ def test_valid_materializations_pass_the_check(address: str) -> None:
     assert checked(AddressEndpoint(address, config(), AT)) == []
 
 
+def test_misspelt_prefix_of_an_image_has_a_hint() -> None:
+    [(code, _, _, hint)] = checked(ConnectorEndpoint("materialise-sqlite", config(), AT))
+
+    assert (code, hint) == ("N006", "did you mean 'materialize-sqlite'?")
+
+
 def test_unknown_image_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "derive.materialize.connector.installed_materialize_connectors", lambda: {"materialize-sqlite": "x:Y"}

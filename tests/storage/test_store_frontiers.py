@@ -51,6 +51,9 @@ def test_history_below_upper_is_refused(world: World) -> None:
 
     with pytest.raises(DocumentError, match="test:1: the time .* is below the upper of 's/events'"):
         world.ingest("s/events", [{"id": 2, "at": at(5)}])
+    with pytest.raises(DocumentError, match="are not valid:\n  test:2: .*\n  … and 1 more") as caught:
+        world.ingest("s/events", [{"id": 1, "at": at(6)}, {"id": 2, "at": at(5)}, {"id": 3, "at": at(5)}])
+    assert str(caught.value.hint).endswith("documents get the present time: leave out --clock")
 
 
 def test_descending_times_are_refused(world: World) -> None:

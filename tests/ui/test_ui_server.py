@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -22,8 +23,8 @@ from conftest import write_catalog
 from forked_flowctl import Flowctl, flowctl
 from ui_shop import CATALOG, SCRIPT, orders
 
-from derive.cli.ui import command
-from derive.errors import FlowError
+from derive.cli.ui import command, pages_beside
+from derive.errors import FlowError, UsageError
 
 pytest.importorskip("uvicorn", reason="the extra `ui` is not installed")
 
@@ -94,6 +95,15 @@ def test_run_serves_pages_that_end_with_it(tmp_path: Path) -> None:
             urllib.request.urlopen(url, timeout=5).close()
         except OSError:
             break
+
+
+def test_pages_beside_a_run_need_a_free_port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("derive.cli.ui._FREE_SECONDS", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        listen = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(UsageError, match=f"--ui cannot listen at {listen}: Address already in use") as caught:
+            pages_beside(listen, tmp_path / "flow.yaml", tmp_path).__enter__()
+    assert "with --ui" in str(caught.value.hint)
 
 
 def test_command_names_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from derive.catalog.language.json_schema import LINE, NO_EFFECT, Schema, catalog_schema
+from derive.catalog.language.json_schema import LINE, NO_EFFECT, POINTER, Schema, catalog_schema
 from derive.catalog.language.yaml import Located, Path, YamlFile
-from derive.errors import Issue, suggest
+from derive.errors import Issue, suggest, suggest_misspelt
 
 _TOKEN = r"(?:[^\W_]|[-_.])+"
 _NAME = re.compile(rf"{_TOKEN}(/{_TOKEN})*")
@@ -239,12 +239,14 @@ class _Checker:
 def _as_list(value: Any, schema: Schema) -> str | None:
     """Return the hint for one value in place of a list of such values; None for other faults."""
     is_one = schema.get("type") == "array" and isinstance(value, str) and "\n" not in value
+    if is_one and schema["items"].get("format") == POINTER["format"] and _PLAIN.fullmatch(f"/{value}"):
+        value = f"/{value}"
     return f"did you mean '[{value}]'?" if is_one else None
 
 
 def _as_key(shuffle: Any) -> str | None:
     """Return the hint for a shuffle that is one location or a list of locations; None for other faults."""
-    if shuffle in ("all", "Any", "ANY"):
+    if shuffle == "all" or (isinstance(shuffle, str) and suggest_misspelt(shuffle.lower(), ("any",))):
         return "write 'shuffle: any'"
     locations = shuffle if isinstance(shuffle, list) else [shuffle]
     pointers = [f"/{location.removeprefix('/')}" for location in locations if isinstance(location, str)]

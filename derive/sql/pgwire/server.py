@@ -17,7 +17,7 @@ from derive.sql.pgwire.connection import LOGIN_SECONDS, Cancellation, Connection
 from derive.sql.pgwire.messages import Wire
 from derive.sql.pgwire.passwords import Passwords
 from derive.sql.pgwire.work import Statistics
-from derive.web_access import PORT_HINT, is_loopback, listening_failure
+from derive.web_access import is_loopback, listening_failure, port_hint
 
 MOST_CONNECTIONS, MOST_WAITING = 400, 100
 """Greatest number of clients, and of other connections before login."""
@@ -93,7 +93,8 @@ class Server:
                 lambda: Wire(self._connected), host, port, backlog=_BACKLOG, reuse_address=True
             )
         except OSError as exc:
-            raise FlowError(f"cannot listen at {host}:{port}: {listening_failure(exc)}", hint=PORT_HINT) from exc
+            what = f"cannot listen at {host}:{port}: {listening_failure(exc)}"
+            raise FlowError(what, hint=port_hint("--listen")) from exc
         address = self._listeners.sockets[0].getsockname()
         return str(address[0]), int(address[1])
 
