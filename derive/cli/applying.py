@@ -50,7 +50,7 @@ def ask_acceptance(
         catalog: the catalog.
         tasks: names of the tasks to run; None for all.
         accepted: names of tasks whose edits are accepted already.
-        shown: gets the message of each edit that a question prints.
+        shown: gets the message of each edit that was printed with its question, and has the answer no.
     """
     from derive.cli.console import is_interactive, print_error
     from derive.engine.edits import refusal_of, reset_command
@@ -63,9 +63,10 @@ def ask_acceptance(
         error = refusal_of(name, edits, reset_command(store, name))
         if error is not None and name not in accepted:
             print_error(error)
-            shown.add(error.message)
             if _ask(_question(name)):
                 agreed.append(name)
+            else:
+                shown.add(error.message)
     return agreed
 
 

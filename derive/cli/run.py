@@ -403,7 +403,7 @@ class _Reporter:
         self._run: Run | None = None
         self._before: dict[str, int] = {}  # by task, documents of earlier transactions of the same backlog
         self.failures = 0
-        self._shown: set[str] = set()  # messages of waiting edits that a question has printed
+        self._shown: set[str] = set()  # messages of waiting edits that were printed and refused
 
     def ask(
         self, store: Store, catalog: CatalogSpec, tasks: Sequence[str] | None, accepted: Sequence[str]
