@@ -26,6 +26,7 @@ from forked_flowctl import fork_programs
 from hypothesis import HealthCheck, settings
 
 from derive.catalog import load
+from derive.cli import pasting
 from derive.contents.reads import ReadOptions, read_rows
 from derive.engine.executor import Executor, InProcessExecutor
 from derive.engine.run import Run
@@ -166,6 +167,14 @@ class World:
     def digest(self) -> dict[str, str]:
         """Every byte of every derived collection, in short."""
         return {name: hashlib.sha256(repr(self.rows(name)).encode()).hexdigest() for name in self.catalog.derivations}
+
+
+@pytest.fixture(autouse=True)
+def no_given_options() -> Iterator[None]:
+    """Forget the catalog and the data folder that a command of a test has named, before the next test prints a hint."""
+    yield
+    for option in (pasting.SOURCE, pasting.DATA):
+        pasting.give(option, None)
 
 
 @pytest.fixture(autouse=True)

@@ -187,7 +187,7 @@ class _Checker:
             value = self._get_clock(document)
             try:
                 clock, seq = history.place(self._parse_clock(value))
-            except _LateError as exc:
+            except LateError as exc:
                 problems.add_late(number, exc.message)
                 continue
             except (DocumentError, FrontierError) as exc:
@@ -522,7 +522,7 @@ def _find_unwritable(numbers: list[int], documents: list[Document], problems: Pr
     return problems.count > before
 
 
-class _LateError(FrontierError):
+class LateError(FrontierError):
     """The time of a document is below `upper`."""
 
 
@@ -542,7 +542,7 @@ class _History:
 
     def place(self, clock: int) -> tuple[int, int]:
         if clock < self._upper:
-            raise _LateError(
+            raise LateError(
                 f"the time {format_rfc3339(clock)} is below the upper of '{self._collection}',"
                 f" {format_rfc3339(self._upper)}: earlier times are final and take no documents"
             )

@@ -362,7 +362,7 @@ def test_invalid_time_is_not_printed_with_redaction(folder: Folder, value: str) 
     said = folder.flowctl("ingest", "--collection", "in/hashed", "--clock", "/at", "a.jsonl", code=1)
 
     assert "an RFC 3339 time" in said
-    assert value not in said
+    assert value not in said.replace(str(folder.path), "")
 
 
 @pytest.mark.deno
