@@ -25,6 +25,7 @@ import pytest
 from forked_flowctl import fork_programs
 from hypothesis import HealthCheck, settings
 
+from derive import interrupts
 from derive.catalog import load
 from derive.cli import pasting
 from derive.contents.reads import ReadOptions, read_rows
@@ -170,9 +171,14 @@ class World:
 
 
 @pytest.fixture(autouse=True)
-def no_given_options() -> Iterator[None]:
-    """Forget the catalog and the data folder that a command of a test has named, before the next test prints a hint."""
+def process_restored() -> Iterator[None]:
+    """Forget what a command in this process has left for its end: handlers of signals, Ctrl-C, and named folders."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+    interrupts._received.clear()
     for option in (pasting.SOURCE, pasting.DATA):
         pasting.give(option, None)
 
