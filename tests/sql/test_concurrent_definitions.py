@@ -16,6 +16,7 @@ from sql_world import Client, SqlWorld
 from derive.algebra.relation import GlobalId
 from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
+from derive.sql.execution import deployment
 from derive.sql.transactions.group_commit import GroupCommit
 from derive.sql.transactions.timeline import Timeline
 from derive.sql.transactions.writes import Write
@@ -226,3 +227,40 @@ async def test_readers_wait_for_names_of_durable_definitions() -> None:
     assert published == ["names"]
     await committing
     assert not commits.is_publishing
+
+
+async def test_commit_that_fails_is_not_repeated(coordinator: Coordinator, client: Client) -> None:
+    """A COMMIT that was repeated after its transaction had ended would succeed without the writes."""
+    other = Client(coordinator)
+    await other.script(*SETUP)
+    await client.script("BEGIN", "SELECT * FROM u", "INSERT INTO t VALUES (3, 1, 1)", "INSERT INTO w VALUES (1)")
+    await other.script("DROP VIEW v; DROP TABLE t")
+    assert await client.fails("COMMIT") == "42P01"
+    assert await client("TABLE w") == []
+
+
+async def test_deferred_keys_are_checked_beside_definitions(coordinator: Coordinator, client: Client) -> None:
+    other = Client(coordinator)
+    await other.script(*SETUP, "CREATE TABLE c (k int REFERENCES t DEFERRABLE INITIALLY DEFERRED)")
+    for key, sqlstate in ((1, None), (9, "23503")):
+        await client.script("BEGIN", "INSERT INTO w VALUES (1)", f"INSERT INTO c VALUES ({key})")
+        async with coordinator.timeline.alone():
+            committing = asyncio.create_task(client("COMMIT"))
+            await pause()
+            await other(f"CREATE TABLE unrelated{key} (n int)")
+        if sqlstate is None:
+            await committing
+        else:
+            with pytest.raises(SqlError) as raised:
+                await committing
+            assert raised.value.sqlstate == sqlstate
+    assert await client("TABLE w") == [("1",)]
+    assert await client("TABLE c") == [("1",)]
+
+
+async def test_alter_waits_for_no_view_without_a_run(
+    coordinator: Coordinator, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployment, "_PATIENCE_SECONDS", 1e6)
+    view = 'CREATE MATERIALIZED VIEW m AS SELECT t.a FROM t, "shop/spending" s WHERE s.spent = t.a'
+    await client.script(*SETUP, view, "ALTER TABLE t ADD COLUMN e int")

@@ -82,11 +82,13 @@ def _completed(state: State, begun: Plan) -> Plan:
 async def execute(state: State, before: Plan, arguments: Sequence[Datum]) -> Result:
     """Execute a statement; plan it again while other sessions commit definitions between its plan and its read."""
     for _ in range(_MOST_PLANS):
-        ddl, begun = state.ddl, current(state, before)
+        ended, ddl, begun = state.ended, state.ddl, current(state, before)
         try:
             return await carry_out(state, begun, arguments)
         except SqlError as error:
-            if state.ddl is not ddl or not await _is_outdated(state, begun, error):
+            # A statement that has ended its transaction, such as COMMIT, is never repeated: the writes are gone.
+            has_ended = state.ended != ended or state.ddl is not ddl
+            if has_ended or not await _is_outdated(state, begun, error):
                 raise
     return await carry_out(state, current(state, before), arguments)
 

@@ -14,6 +14,7 @@ from derive.functions.scalar.text import quoted_name
 from derive.plural import counted
 from derive.sql.catalog.snapshot import Objects, listing
 from derive.sql.execution.deferred_keys import check_deferred, set_constraints
+from derive.sql.execution.read_names import OutdatedPlanError
 from derive.sql.execution.read_time import time_of
 from derive.sql.execution.settings import Settings
 from derive.sql.execution.state import State
@@ -92,12 +93,27 @@ async def _commit(state: State) -> Result:
     notices = (_notice("25P01", "there is no transaction in progress"),) * (not state.is_explicit)
     with state.interruptible():
         try:
-            await check_deferred(state)
+            await _check_deferred(state)
         except SqlError:
             await state.roll_back()
             raise
         await state.commit()
     return Result(lambda _: "COMMIT", notices=notices)
+
+
+_MOST_CHECKS = 10
+"""Greatest number of checks of deferred keys that other sessions' definitions overtake, before COMMIT fails."""
+
+
+async def _check_deferred(state: State) -> None:
+    """Check the deferred keys; check again while other sessions commit definitions meanwhile."""
+    for _ in range(_MOST_CHECKS):
+        state.planned = state.objects.version
+        try:
+            return await check_deferred(state)
+        except OutdatedPlanError:
+            continue
+    return await check_deferred(state)
 
 
 def _set(state: State, statement: SetTransaction | Set) -> None:

@@ -191,6 +191,7 @@ class State:
         planned: version of the names that the present statement was planned with; None before any.
         names: names of the present read.
         kept_names: names of the first read of a transaction block, which its later statements have; None before.
+        ended: number of transactions that have ended.
         deferral: effect of SET CONSTRAINTS on the transaction.
         reads: progress of the reads of the present statement; None if nobody watches it.
     """
@@ -207,6 +208,7 @@ class State:
         self.planned: int | None = None
         self.names = coordinator.objects
         self.kept_names: Objects | None = None
+        self.ended = 0
         self._later: tuple[Objects, Objects] | None = None  # the present names, and the kept ones with later items
         self.deferral = NOTHING_SET
         self.reads: ReadProgress | None = None
@@ -406,6 +408,7 @@ class State:
 
     def _leave(self, *, is_committed: bool) -> Transaction | None:
         transaction, self._transaction = self._transaction, None
+        self.ended += 1
         self.is_explicit = self.is_failed = False
         self.ddl, self.deferral, self.kept_names = None, NOTHING_SET, None
         self._later = None

@@ -187,7 +187,7 @@ class Transaction:
 
     async def forget_read(self) -> None:
         """Forget the first read of an explicit transaction, whose rows were not read; the next one has another time."""
-        if self.modes.is_explicit:
+        if self.modes.is_explicit and self._latest is not None:
             self._time = self._latest = None
             self._read.clear()
             self._histories = self._locked
