@@ -217,7 +217,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class Observation:
-    """What one reader has seen.
+    """The answers that one reader has got so far.
 
     Attributes:
         how: the kind of reader.
