@@ -101,8 +101,7 @@ clean: ## Remove the environment and caches; data (.flow) stays
 	rm -rf .venv .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
 	find derive connectors examples tests -name __pycache__ -prune -exec rm -rf {} +
 
-# Modules are compiled when they are first imported, and most of those that pip installs never are.
-# pip's exit status does not survive the pipe that shortens its output, but the stamp tells whether it succeeded.
+# The exit status does not survive the pipe that shortens the output, but the stamp tells whether everything is installed.
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    printf '%s\n' "Python 3.11 or later is needed, and '$(PYTHON)' is not." \
@@ -111,5 +110,5 @@ $(READY): pyproject.toml
 	    rm -rf .venv; printf '%s\n' "'$(PYTHON)' cannot make virtual environments." \
 	        "On Debian and Ubuntu, install python3-venv." >&2; exit 1; }
 	@echo "Installing into .venv; the first time this fetches Spark, Java and Deno,"; echo "and takes some minutes"
-	@rm -f $@; { PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --no-compile --disable-pip-version-check -e '.[dev]' && touch $@; } \
-	    | sed -n 's/^Collecting \([^ (]*\).*/  \1/p'; test -f $@
+	@rm -f $@; { PYTHONUNBUFFERED=1 $(BIN)/python .ci/install.py && touch $@; } \
+	    | sed -n -e 's/^Collecting \([^ (]*\).*/  \1/p' -e '/^ *Downloading/p' -e '/^ *Building/p'; test -f $@
