@@ -264,3 +264,53 @@ async def test_alter_waits_for_no_view_without_a_run(
     monkeypatch.setattr(deployment, "_PATIENCE_SECONDS", 1e6)
     view = 'CREATE MATERIALIZED VIEW m AS SELECT t.a FROM t, "shop/spending" s WHERE s.spent = t.a'
     await client.script(*SETUP, view, "ALTER TABLE t ADD COLUMN e int")
+
+
+INSERTED = "INSERT INTO t VALUES (3, 30, 300)"
+WRITTEN = [
+    (INSERTED, "ALTER TABLE t RENAME COLUMN a TO c", "SELECT k, b FROM t"),
+    (INSERTED, "ALTER TABLE t RENAME COLUMN a TO c", "SELECT a FROM t"),
+    (INSERTED, SWAPPED_COLUMNS, "SELECT k, a FROM t"),
+    (INSERTED, SWAPPED_COLUMNS, "SELECT a FROM v"),
+    (INSERTED, SWAPPED_COLUMNS, "INSERT INTO w SELECT a FROM t"),
+    (INSERTED, SWAPPED_COLUMNS, "INSERT INTO t VALUES (3, 1, 2) ON CONFLICT (k) DO UPDATE SET a = excluded.a"),
+    (INSERTED, SWAPPED_COLUMNS, "DECLARE r CURSOR FOR SELECT a FROM t"),
+    (INSERTED, SWAPPED_TABLES, "SELECT a FROM t"),
+    (INSERTED, SWAPPED_TABLES, "SELECT a FROM u"),
+    (INSERTED, OTHER_COLUMN, "SELECT e FROM t WHERE k = 3"),
+    (INSERTED, "DROP VIEW v; DROP TABLE t; CREATE TABLE t (k int, a int)", "SELECT a FROM t"),
+    ("UPDATE t SET a = 0", SWAPPED_COLUMNS, "SELECT k, a FROM t"),
+    ("CREATE TABLE x (n int); INSERT INTO x VALUES (1); " + INSERTED, SWAPPED_COLUMNS, "SELECT k, a FROM t"),
+    ("SAVEPOINT s; INSERT INTO w VALUES (1); ROLLBACK TO s; " + INSERTED, SWAPPED_COLUMNS, "SELECT k, a FROM t"),
+]
+
+
+@pytest.mark.parametrize(("own", "others", "query"), WRITTEN)
+async def test_transaction_reads_no_written_table_that_others_have_altered(
+    coordinator: Coordinator, client: Client, own: str, others: str, query: str
+) -> None:
+    """Its own rows have the columns from before, under which the later plan would not find them."""
+    other = Client(coordinator)
+    await other.script(*SETUP)
+    await client.script("BEGIN", own)
+    await other.script(others)
+    error = await client.error(query)
+    assert (error.sqlstate, error.hint) == ("40001", "Run the transaction again.")
+    await client("ROLLBACK")
+    assert await client("SELECT count(*) FROM t WHERE k = 3") == [("0",)]
+
+
+async def test_transaction_reads_written_tables_beside_other_definitions(
+    coordinator: Coordinator, client: Client
+) -> None:
+    other = Client(coordinator)
+    await other.script(*SETUP)
+    await client.script("BEGIN", INSERTED, "SAVEPOINT s", "INSERT INTO w VALUES (1)")
+    await other.script("CREATE TABLE x (n int); ALTER TABLE u RENAME COLUMN a TO c; CREATE INDEX t_a ON t (a)")
+    assert await client("SELECT a FROM t WHERE k = 3") == [("30",)]
+    await other("ALTER TABLE w RENAME COLUMN n TO m")
+    assert await client.fails("SELECT a FROM t WHERE k = 3") == "40001"
+    await client("ROLLBACK TO s")  # nothing is written into w now
+    assert await client("SELECT a FROM t WHERE k = 3") == [("30",)]
+    await client("COMMIT")
+    assert await client("SELECT a FROM t WHERE k = 3") == [("30",)]

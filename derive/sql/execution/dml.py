@@ -495,10 +495,10 @@ async def _written_in_one(
     state: State, planned: Sequence[PlannedWrite], evaluated: Evaluation, reads: frozenset[GlobalId]
 ) -> list[Sequence[Written]]:
     """Write tables in one transaction, and return the rows of each statement; `reads` are the relations read."""
-    coordinator = state.coordinator
+    coordinator, names = state.coordinator, state.objects
     state.transaction.check_writable()
     coordinator.own()
-    checked = foreign_keys.tables_read(state.objects, {table.table.id for table in planned})
+    checked = foreign_keys.tables_read(names, {table.table.id for table in planned})
     if checked:
         evaluated = _with_foreign_keys(state, planned, evaluated)
     ids = coordinator.maintained.sources(reads | checked)
@@ -508,14 +508,14 @@ async def _written_in_one(
             await coordinator.source_feeder.begun(ids)
             await coordinator.commits.load_keys([table.table.id for table in planned])
             shapes = {table.table.id: shape_of(table.table) for table in planned}
-            others = (state.objects.described(identifier) for identifier in checked)
+            others = (names.described(identifier) for identifier in checked)
             shapes |= {table.id: shape_of(table) for table in others if table is not None}
             rows = await _by_itself(state, evaluated, ids, shapes)
     else:
         rows, writes = await evaluated(False)
         written = {table.table.id: table.table for table in planned}
         for identifier in dict.fromkeys(write[0] for write in writes):
-            changed = written.get(identifier) or state.objects.described(identifier)
+            changed = written.get(identifier) or names.described(identifier)
             assert changed is not None
             written[identifier] = changed  # also the tables that foreign keys have changed
             await check_keys(state, changed, writes)

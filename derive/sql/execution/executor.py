@@ -64,8 +64,17 @@ _MOST_PLANS = 10
 
 
 def planned(state: State, text: str, oids: Sequence[int]) -> Plan:
-    """Plan a statement, which may refer to the session's prepared statements and cursors."""
-    return _completed(state, state.coordinator.plans.plan(text, oids, state.objects))
+    """Plan a statement, which may refer to the session's prepared statements and cursors.
+
+    Raises:
+        SqlError: the statement has an error; or the transaction cannot commit, because other sessions have changed a
+            table that it has written, which may be the cause of the error (40001).
+    """
+    try:
+        return _completed(state, state.coordinator.plans.plan(text, oids, state.objects))
+    except SqlError:
+        state.check_written()
+        raise
 
 
 def _completed(state: State, begun: Plan) -> Plan:
@@ -144,9 +153,16 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
 
 
 def _begin(state: State, begun: Plan) -> None:
-    """Record the names of a statement, and whether its transaction may still set its isolation level."""
+    """Record the names of a statement, and whether its transaction may still set its isolation level.
+
+    Raises:
+        SqlError: another session has altered, renamed or dropped a table that the transaction has written (40001).
+    """
     state.planned, state.names = begun.version, state.present_names
-    if state.is_explicit and not isinstance(begun.statement, _WITHOUT_SNAPSHOT):
+    if isinstance(begun.statement, _WITHOUT_SNAPSHOT):
+        return
+    state.check_written()
+    if state.is_explicit:
         state.transaction.has_queried = True
 
 
@@ -228,6 +244,7 @@ def current(state: State, before: Plan) -> Plan:
     if again.parameters != before.parameters:  # as in PostgreSQL, parameters keep the types that they had
         again = planned(state, before.text, before.parameters)
     if _shown_types(again) != _shown_types(before) or again.parameters != before.parameters:
+        state.check_written()
         raise ChangedResultError
     return again
 

@@ -261,6 +261,15 @@ class State:
             self._transaction = self._new(self._implicit_modes())
         return self._transaction
 
+    def check_written(self) -> None:
+        """Check that other sessions have not changed the tables that the transaction has written.
+
+        Raises:
+            SqlError: a table was altered, renamed or dropped (40001).
+        """
+        if self._transaction is not None:
+            self._transaction.check_shapes(self.coordinator.objects.version)
+
     def bound(self, query: PlannedQuery, arguments: Sequence[Datum] = (), as_of: AsOf | None = None) -> PlannedQuery:
         """Return a query with its arguments bound, and `now()` bound to the start of the transaction.
 

@@ -396,15 +396,34 @@ class GroupCommit:
                 message = f"table {', '.join(dropped)} was dropped before this was committed"
                 waiting.done.set_exception(SqlError("42P01", message))
                 continue
-            if altered := sorted(filter(None, starmap(self._altered, waiting.shapes.items()))):
-                message = f"could not serialize access: table {', '.join(altered)} was altered or renamed"
-                waiting.done.set_exception(SqlError("40001", message, hint="Run the transaction again."))
+            if altered := self._altered_of(waiting.shapes):
+                waiting.done.set_exception(altered)
                 continue
             if not await self._has_unique_keys(waiting, keys):
                 continue
             accepted.append(waiting)
             before.update(tables)
         return accepted
+
+    def _altered_of(self, shapes: Mapping[GlobalId, Shape]) -> SqlError | None:
+        """Return the error of writes for some shapes if their tables have other ones; None if they have these."""
+        altered = sorted(filter(None, starmap(self._altered, shapes.items())))
+        if not altered:
+            return None
+        message = f"could not serialize access: table {', '.join(altered)} was altered or renamed"
+        return SqlError("40001", message, hint="Run the transaction again.")
+
+    def check_shapes(self, shapes: Mapping[GlobalId, Shape]) -> None:
+        """Check that tables have kept their shapes.
+
+        Raises:
+            SqlError: a table was altered or renamed (40001), or dropped (40001), after its rows were checked.
+        """
+        if altered := self._altered_of(shapes):
+            raise altered
+        if dropped := sorted(shape[1] for table, shape in shapes.items() if self._dropped(table)):
+            message = f"could not serialize access: table {', '.join(dropped)} was dropped"
+            raise SqlError("40001", message, hint="Run the transaction again.")
 
     @property
     def is_publishing(self) -> bool:

@@ -26,7 +26,7 @@ from derive.sql.planner.interfaces import NamedRelation
 from derive.sql.transactions.group_commit import Basis, GroupCommit, Histories, Shape, shape_of
 from derive.sql.transactions.key_index import KeyChanges
 from derive.sql.transactions.timeline import Timeline
-from derive.sql.transactions.writes import Write, by_table, followed
+from derive.sql.transactions.writes import Write, by_table, followed, tables_of
 
 
 class Isolation(Enum):
@@ -94,6 +94,7 @@ class Transaction:
         self._read: set[GlobalId] = set()
         self._writes: Sequence[Write] = []
         self._shapes: dict[GlobalId, Shape] = {}
+        self._checked: int | None = None  # the version of the names that the shapes were compared with
         self._histories: Histories = {}
         self._locked: Histories = {}  # before the first read
         # Changes by table, with the number of writes that are included.
@@ -256,17 +257,37 @@ class Transaction:
         """Return the shapes of the tables to be written."""
         return self._shapes
 
+    def check_shapes(self, version: int) -> None:
+        """Check that the written tables have the shapes that their rows have.
+
+        A plan of other columns, or of another table with the same name, would not find the transaction's own rows.
+
+        Args:
+            version: version of the names that other sessions have committed.
+
+        Raises:
+            SqlError: another session has altered, renamed or dropped a written table (40001).
+        """
+        if self._writes and self._checked != version:
+            self._commits.check_shapes({one: shape for one, shape in self._shapes.items() if not is_provisional(one)})
+            self._checked = version
+
     def discard(self, tables: Collection[GlobalId]) -> None:
         """Discard the writes of some tables."""
         self._writes = [write for write in self._writes if write[0] not in tables]
-        self._changes.clear()
-        self._keys.clear()
+        self._forget_changes()
 
     def take_back(self, count: int) -> None:
         """Discard all writes except the first `count`."""
         self._writes = self._writes[:count]
+        self._forget_changes()
+
+    def _forget_changes(self) -> None:
+        """Forget what followed from writes that were discarded."""
         self._changes.clear()
         self._keys.clear()
+        written = tables_of(self._writes)
+        self._shapes = {table: shape for table, shape in self._shapes.items() if table in written}
 
     async def commit(self) -> int | None:
         """Commit; return the time of the writes, or None without writes.
