@@ -4,7 +4,7 @@ import asyncio
 import gc
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from itertools import islice
 from typing import cast
 
@@ -310,3 +310,74 @@ async def test_subscription_ends_with_the_server_that_maintains_its_view(world: 
             "55000",
             "the subscription cannot advance, because no server maintains 'm'",
         )
+
+
+RELATIONS = (
+    "CREATE TABLE t (a int, b int); CREATE VIEW v AS SELECT a FROM t",
+    "CREATE VIEW i AS SELECT a FROM t; CREATE INDEX i_a ON i (a)",
+)
+SWAP = "DROP INDEX i_a; BEGIN; ALTER TABLE t RENAME a TO c; ALTER TABLE t RENAME b TO a; ALTER TABLE t RENAME c TO b; COMMIT"
+ENDED = [
+    ("t", "ALTER TABLE t RENAME b TO c"),
+    ("(SELECT a FROM t)", SWAP),
+    ("v", "ALTER TABLE t DROP COLUMN b"),
+    ("i", "ALTER TABLE t ALTER b TYPE text"),
+]
+CONTINUED = [
+    ("t", "ALTER TABLE t RENAME TO s; ALTER TABLE s RENAME TO t; ALTER TABLE t ADD COLUMN d int", ("1", "3", "4")),
+    ("m", "ALTER MATERIALIZED VIEW m RENAME TO n; ALTER TABLE t ADD COLUMN d int", ("1", "3")),
+    ("v", "CREATE OR REPLACE VIEW v AS SELECT b AS a FROM t", ("1", "3")),
+    ("i", "DROP INDEX i_a", ("1", "3")),
+]
+
+
+@asynccontextmanager
+async def followed_by(reader: Client, query: str) -> AsyncIterator[list[tuple[str | None, ...]]]:
+    await reader("BEGIN")
+    await reader(f"DECLARE c CURSOR FOR SUBSCRIBE {query} WITH (PROGRESS)")
+    yield await reader("FETCH 1 c WITH (timeout = '60s')")
+    await reader.session.close()
+
+
+@pytest.mark.parametrize(("query", "change"), ENDED)
+@pytest.mark.parametrize("is_beside", [False, True])
+async def test_subscription_ends_before_a_column_changes(
+    world: SqlWorld, coordinator: Coordinator, client: Client, query: str, change: str, *, is_beside: bool
+) -> None:
+    await client.script(*RELATIONS, "INSERT INTO t VALUES (1, 2)")
+    async with world.opened() as beside:
+        reader = Client(beside if is_beside else coordinator)
+        async with followed_by(reader, query) as first:
+            await client("INSERT INTO t VALUES (3, 4)")
+            await client.script(change, "INSERT INTO t VALUES (5)")
+            reported, error = list(first), None
+            while error is None:
+                try:
+                    reported += await reader("FETCH ALL c WITH (timeout = '50ms')")
+                except SqlError as ended:
+                    error = ended
+    assert (error.sqlstate, "table t was altered" in error.message) == ("55000", True)
+    width = 2 if query == "t" else 1
+    assert [row[2:] for row in reported if row[1] == "f"] == [
+        ("1", "1", "2")[: 1 + width],
+        ("1", "3", "4")[: 1 + width],
+    ]
+    items = coordinator.objects.items.values()
+    altered = next(item.known_from for item in items if item.name == "t")
+    assert [row[0] for row in reported if row[1] == "t"][-1] == str(altered)
+
+
+@pytest.mark.parametrize(("query", "change", "expected"), CONTINUED)
+async def test_subscription_continues_beside_other_definitions(
+    coordinator: Coordinator, client: Client, query: str, change: str, expected: tuple[str, ...]
+) -> None:
+    await client.script(*RELATIONS, "CREATE MATERIALIZED VIEW m AS SELECT a FROM t", "INSERT INTO t VALUES (1, 2)")
+    await until_maintained(coordinator, "m")
+    reader = Client(coordinator)
+    async with followed_by(reader, query):
+        await client.script(change, "INSERT INTO t VALUES (3, 4)")
+        rows: list[tuple[str | None, ...]] = []
+        while not rows:
+            batch = await reader("FETCH ALL c WITH (timeout = '50ms')")
+            rows += [row[2:] for row in batch if row[1] == "f"]
+    assert rows == [expected]

@@ -103,6 +103,8 @@ MOST_WAITING = 32 << 20
 _MOST_PROGRESS = 8
 """Number of buffered responses above which a response without updates is not buffered."""
 
+_AGAIN = "SUBSCRIBE again: the new subscription begins with the present rows"
+
 _LOOK_SECONDS = 0.25
 """Interval of checks for cancellation, in seconds; a cursor may take rows after its statement."""
 
@@ -228,6 +230,8 @@ class _Stream:
         self._controller = self._computing.controller
         self._handover: Handover[TailResponse] = Handover(is_patient=self._controller.is_local)
         self._first: list[Row] = subscription.begin()
+        self._known = {id_: item.known_from for id_ in ids if (item := state.names.items.get(id_)) is not None}
+        self._end: SqlError | None = None
         self._is_closed = self._is_too_slow = False
         self._foreseen = _Foreseen(subscription.frontier) if is_foreseen else None
         self._handed = self._taken = 0
@@ -286,6 +290,8 @@ class _Stream:
             while not self._is_closed:
                 if self._subscription.is_ended:
                     break
+                if self._end is not None:
+                    raise self._end
                 response = await self._next()
                 self._state.check_stopped()
                 if response is None:
@@ -299,7 +305,7 @@ class _Stream:
                     response = replace(
                         response, upper=max([response.lower, *(at + 1 for at, _, _ in response.updates)])
                     )
-                rows = self._subscription.rows(response)
+                rows = self._subscription.rows(await self._before_alteration(response))
                 last = response.lower + 1 if self._foreseen is None else FOREVER
                 if not self._ids and response.upper >= last:
                     await self.aclose()  # the rows do not change any more
@@ -321,6 +327,36 @@ class _Stream:
                 return response
             foreseen.put(response)
         return foreseen.get() if foreseen is not None else None
+
+    async def _before_alteration(self, response: TailResponse) -> TailResponse:
+        """Return the part of a response in which the tables have the columns of the subscription.
+
+        Storage finds columns by names, so later rows would have NULL for a column that was renamed, or the values of
+        another column that has the name now. If a part is missing, the subscription ends after this part.
+        """
+        coordinator = self._state.coordinator
+        if not self._known:
+            return response
+        if coordinator.commits.is_publishing:
+            await coordinator.commits.published()
+        items = coordinator.refresh().items
+        altered = {
+            id_: item for id_, known in self._known.items() if (item := items.get(id_)) and item.known_from != known
+        }
+        if not altered:
+            return response
+        first = min(altered.values(), key=lambda item: item.known_from)
+        end = first.known_from
+        if response.upper <= end:
+            return response
+        self._end = SqlError(
+            "55000",
+            f"the subscription ends, because table {first.name} was altered at {time_text(end)}",
+            detail="ALTER TABLE has changed its rows, or the names of their columns; all earlier changes were sent",
+            hint=_AGAIN,
+        )
+        updates = tuple(update for update in response.updates if update[0] < end)
+        return replace(response, upper=max(response.lower, end), updates=updates)
 
     def _require_sources(self) -> None:
         """Check that the sources exist and are maintained; called after a pause without updates.
@@ -357,6 +393,6 @@ def _as_sql(failure: FlowError) -> SqlError:
             "55000",
             "the subscription cannot resume: its relation was reset or dropped, or the subscription is too far behind",
             detail=failure.message,
-            hint="SUBSCRIBE again: the new subscription begins with the present rows",
+            hint=_AGAIN,
         )
     return failure if isinstance(failure, SqlError) else SqlError("XX000", failure.message, hint=failure.hint)
