@@ -412,7 +412,7 @@ class _Watchdog:
     process was stopped, too, and has ended all processes at once after an outage.
     """
 
-    _MOST_SECONDS = 420
+    _MOST_SECONDS = 1200
 
     def __init__(self) -> None:
         self._seconds = 0

@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
+from patience import PATIENCE_SECONDS
 from typing_extensions import override
 
 Kind: TypeAlias = Literal["503", "409", "403", "lost", "refused", "cut"]
@@ -209,10 +210,10 @@ class _Handler(BaseHTTPRequestHandler):
         if store.meeting is not None and method == "GET":
             if store.requests[method] > 1:
                 store.meeting.set()
-            store.meeting.wait(60)
+            store.meeting.wait(PATIENCE_SECONDS)
         if store.holds is not None and method == "PUT" and store.holds in key and not store.go.is_set():
             store.held.set()
-            store.go.wait(60)
+            store.go.wait(PATIENCE_SECONDS)
         if self._kind in {"503", "409", "403"}:
             self._answer(
                 int(self._kind), _error({"503": "SlowDown", "409": "Conflict", "403": "AccessDenied"}[self._kind])

@@ -14,6 +14,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 from conftest import write_catalog
+from patience import PATIENCE_SECONDS
 
 import derive
 from derive.errors import DocumentError, FlowError, LambdaError, SqlError, StorageError, UsageError
@@ -72,7 +73,7 @@ def test_run_without_end_stops_at_the_event(flow: derive.Flow) -> None:
     flow.ingest("a/orders", [{"id": 3, "amount": 4}])
     second = next(flow.subscribe("a/doubles", since=first.upper))
     stop.set()
-    run.join(60)
+    run.join(PATIENCE_SECONDS)
 
     assert ([*first.documents, *second.documents][-1], run.is_alive()) == ({"id": 3, "amount": 8}, False)
 

@@ -18,6 +18,7 @@ import apsw
 import orjson
 import pytest
 from backed_up import BASE, SECOND, go_on, in_child, take, world_of, wrong, wrong_with_backup
+from patience import PATIENCE_SECONDS
 from sql_world import Client
 
 from derive.backup import back_up, read_manifest
@@ -328,7 +329,7 @@ def test_backup_has_consistent_names_and_tables_of_sql(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    begun.wait(60)
+    begun.wait(PATIENCE_SECONDS)
     store = Store(data)
     try:
         for number in range(4):

@@ -15,6 +15,7 @@ from conftest import examples, write_catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from patience import PATIENCE_SECONDS
 
 from derive.catalog import load
 from derive.catalog.definitions import CatalogDef, StepDef
@@ -338,7 +339,7 @@ class Pages(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/silent":
-            self.over.wait(10)
+            self.over.wait(PATIENCE_SECONDS)
             return
         if self.path == "/noise":
             self.wfile.write(b"no HTTP at all\r\n\r\n")

@@ -14,6 +14,7 @@ from subprocess import PIPE
 import orjson
 import pytest
 from forked_flowctl import BARE, Flowctl, flowctl
+from patience import PATIENCE_SECONDS
 
 from derive.document.key import pack
 from derive.protocol.collection import POSITION_PREFIX
@@ -49,7 +50,6 @@ collections:
     key: [/x/id]
 """
 READ = ["collections", "read", "--collection", "a/b"]
-PATIENCE = 60.0
 
 
 def ingest(folder: Path, *seconds: int) -> None:
@@ -76,7 +76,7 @@ class Follower:
     def line(self) -> str:
         assert self.process.stdout is not None
         while b"\n" not in self._waiting:
-            ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
+            ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE_SECONDS)
             assert ready, "nothing was printed"
             read = os.read(self.process.stdout.fileno(), 1 << 16)
             assert read, "it ended"
@@ -86,7 +86,7 @@ class Follower:
 
     def stop(self) -> tuple[int, str]:
         self.process.send_signal(signal.SIGINT)
-        _, err = self.process.communicate(timeout=PATIENCE)
+        _, err = self.process.communicate(timeout=PATIENCE_SECONDS)
         return self.process.returncode, err
 
 
@@ -156,7 +156,7 @@ def test_follow_of_reduced_documents_prints_deletions(tmp_path: Path) -> None:
         for text in ('{"x":{"id":1}}\n{"x":{"id":2}}\n', '{"x":{"id":1},"gone":true}\n'):
             assert flowctl(tmp_path, "ingest", "--collection", "a/b", text=text)[0] == 0
             lines += [follower.line() for _ in range(2 - len(lines) // 2)]
-        assert follower.process.wait(timeout=PATIENCE) == 0
+        assert follower.process.wait(timeout=PATIENCE_SECONDS) == 0
 
     assert lines == ['{"x":{"id":1}}', '{"x":{"id":2}}', '{"x":{"id":1},"_meta":{"op":"d"}}']
 
@@ -168,7 +168,7 @@ def test_follower_ends_without_an_error_if_its_output_is_closed(folder: Path) ->
         assert follower.process.stdout is not None
         assert follower.process.stderr is not None
         follower.process.stdout.close()
-        assert follower.process.wait(timeout=PATIENCE) == 0
+        assert follower.process.wait(timeout=PATIENCE_SECONDS) == 0
         assert follower.process.stderr.read() == "1 document before 1970-01-01T00:00:01.000001Z\n"
 
 
@@ -191,7 +191,7 @@ def test_interrupted_reduced_reads_print_only_the_interruption(folder: Path) -> 
         assert orjson.loads(reader.stdout.readline())["id"] == 0  # it goes on once more is read of it
         reader.send_signal(signal.SIGINT)
         reader.stdout.read()
-        assert reader.wait(timeout=PATIENCE) == 130
+        assert reader.wait(timeout=PATIENCE_SECONDS) == 130
         assert reader.stderr.read().strip() == "stopped"
 
 

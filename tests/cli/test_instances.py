@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 from forked_flowctl import flowctl
+from patience import PATIENCE_SECONDS
 from test_replicas import replicas_of
 from test_sql_serve import serve
 
@@ -25,7 +26,7 @@ def instances_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def wait_for_instances(folder: Path, condition: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition(instances := instances_of(folder)):
         assert time.monotonic() < deadline, instances
     return instances
@@ -111,7 +112,7 @@ def test_status_and_logs_show_instances_of_a_folder_without_a_catalog(tmp_path: 
         with psycopg.connect(served.address, autocommit=True) as connection:
             connection.execute("CREATE TABLE t (a bigint)")
             connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while '"name":"v"' not in (reported := flowctl(tmp_path, "status", *data)[1]):
             assert time.monotonic() < deadline, reported
         assert "replica local is connected" in flowctl(tmp_path, "logs", "--task", "sql-views", *data)[1]

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from forked_flowctl import BARE, Flowctl, flowctl
+from patience import PATIENCE_SECONDS
 
 from derive.catalog import load
 from derive.errors import HeldError, OwnedError, StorageError
@@ -359,7 +360,7 @@ def test_load_fails_if_its_collection_is_emptied(folder: Path, command: tuple[st
         while not is_written(folder):
             assert process.poll() is None
         collections(folder, command[0], "--collection", "l/orders", *command[1:])
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
     assert "the capability to write 'l/orders' has expired, or the collection was truncated or dropped" in err
     ingest(folder, *load_id, "a.jsonl")

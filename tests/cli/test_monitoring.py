@@ -17,6 +17,7 @@ import psycopg
 import pytest
 from conftest import write_catalog
 from forked_flowctl import Flowctl, flowctl
+from patience import PATIENCE_SECONDS
 
 CATALOG = """
 collections:
@@ -41,7 +42,7 @@ def running(folder: Path, *arguments: str) -> Iterator[tuple[Flowctl, str]]:
         assert (lead, url[:10]) == ("metrics at ", "127.0.0.1:")
         yield process, f"http://{url.removesuffix('/metrics')}"
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(PATIENCE_SECONDS)
     finally:
         process.kill()
         process.wait()
@@ -51,7 +52,7 @@ def running(folder: Path, *arguments: str) -> Iterator[tuple[Flowctl, str]]:
 
 def fetch(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         with error:

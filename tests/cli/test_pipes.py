@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import write_catalog
 from forked_flowctl import Flowctl, flowctl
+from patience import PATIENCE_SECONDS
 
 CATALOG = """
 collections:
@@ -148,7 +149,7 @@ def shown_on_terminal(folder: Path, columns: int, *arguments: str) -> list[str]:
             break
         pieces.append(piece)
     os.close(ours)
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_SECONDS) == 0
     text = b"".join(pieces).decode().replace("\x1b[1m", "").replace("\x1b[0m", "")
     return text.replace("\r\n", "\n").splitlines()
 

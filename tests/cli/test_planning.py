@@ -15,6 +15,7 @@ import pytest
 from checkout import REPOSITORY, installed_site
 from conftest import write_catalog
 from forked_flowctl import Flowctl, flowctl
+from patience import PATIENCE_SECONDS
 
 CATALOG = """
 collections:
@@ -161,7 +162,7 @@ class Terminal:
     def read(self, until: str | None = None) -> None:
         """Read up to a text, or until the command ends."""
         while until is None or until not in self.output:
-            assert select.select([self._ours], [], [], 120)[0], self.output
+            assert select.select([self._ours], [], [], PATIENCE_SECONDS)[0], self.output
             try:
                 self.output += os.read(self._ours, 4096).decode()
             except OSError:  # the process has closed the terminal
@@ -176,7 +177,7 @@ class Terminal:
         """Return the exit code, after the end of the command."""
         self.read()
         os.close(self._ours)
-        return self.process.wait(120)
+        return self.process.wait(PATIENCE_SECONDS)
 
 
 def answered(folder: Path, answer: str, *arguments: str) -> tuple[int, str]:

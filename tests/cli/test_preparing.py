@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 from derive.cli.prepare import is_useful, prepare_after
 from derive.spark.executor import SparkExecutor
@@ -52,7 +53,7 @@ FLOWCTL = "import sys; from derive.spark.class_archive import prepare_in_backgro
 def test_background_preparation_outlives_a_run_and_keeps_none_of_its_files_open(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", FLOWCTL, SCRIPT], capture_output=True, check=True, cwd=tmp_path)
 
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not (tmp_path / "told").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -15,6 +15,7 @@ import orjson
 import pytest
 from checkout import REPOSITORY
 from forked_flowctl import BARE, Flowctl, flowctl
+from patience import PATIENCE_SECONDS
 
 from derive.cli.preview import with_preview
 from derive.errors import FlowError, LambdaError, StorageError, document_fact
@@ -71,7 +72,6 @@ ORDERS = [("tea", 4), ("cup", 1), ("tea", 6), ("cup", 2), ("pot", 1)]
 RUN = ["run", "--until-idle", "--shards", "4", "--local-documents", "1000000"]
 PREVIEW = ["preview", "--task", "shop/stock"]
 WITH_DENO = {**BARE, "PATH": os.environ["PATH"]}
-PATIENCE = 60.0
 COMPACTED = "the history of 'shop/orders' before 2024-01-01T00:00:04.000000Z is compacted"
 
 
@@ -303,10 +303,10 @@ def test_interrupted_preview_leaves_no_folder(stored: Path, tmp_path: Path) -> N
     command = ["preview", "--task", "shop/late", "--limit", "1"]
     with Flowctl(command, cwd=folder, env={**BARE, "TMPDIR": str(scratch)}, stdout=PIPE, stderr=PIPE) as process:
         assert process.stdout is not None
-        assert select.select([process.stdout], [], [], PATIENCE)[0]
+        assert select.select([process.stdout], [], [], PATIENCE_SECONDS)[0]
         assert list(scratch.iterdir()), "the folder is elsewhere"
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=PATIENCE_SECONDS)
 
     assert (process.returncode, list(scratch.iterdir()), listed(folder)) == (130, [], before)
 

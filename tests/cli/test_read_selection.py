@@ -11,6 +11,7 @@ from subprocess import PIPE
 import orjson
 import pytest
 from forked_flowctl import BARE, Flowctl, flowctl
+from patience import PATIENCE_SECONDS
 
 from derive.catalog import load
 from derive.contents.reads import packed_key
@@ -48,7 +49,6 @@ DOCUMENTS = [
     ("ann", 2, 5.0, "y"),
     ("ben", 1, 8.0, "x"),
 ]
-PATIENCE = 60.0
 
 
 def ingest(folder: Path, documents: list[tuple[str, int, float, str | None]], first: int) -> None:
@@ -167,10 +167,10 @@ def test_followed_key_ends_at_the_limit(folder: Path) -> None:
     arguments = [*READ, "--follow", "--key", '["ann",1]', "--where", "n <> 3", "--limit", "2"]
     with Flowctl(arguments, cwd=folder, env=BARE, stdout=PIPE, stderr=PIPE, text=True) as follower:
         assert follower.stdout is not None
-        assert select.select([follower.stdout], [], [], PATIENCE)[0]
+        assert select.select([follower.stdout], [], [], PATIENCE_SECONDS)[0]
         assert orjson.loads(os.read(follower.stdout.fileno(), 1 << 16))["n"] == 1
         ingest(folder, [("ben", 1, 9.0, None), ("ann", 1, 10.0, None), ("ann", 1, 11.0, None)], 10)
-        out, err = follower.communicate(timeout=PATIENCE)
+        out, err = follower.communicate(timeout=PATIENCE_SECONDS)
 
     assert (follower.returncode, [orjson.loads(line)["n"] for line in out.splitlines()]) == (0, [10]), err
 
@@ -180,10 +180,10 @@ def test_followed_history_continues_from_the_past(folder: Path) -> None:
     arguments = [*READ, "--follow", "--history", "--key", '["ann",1]', *since, "--limit", "2"]
     with Flowctl(arguments, cwd=folder, env=BARE, stdout=PIPE, stderr=PIPE, text=True) as follower:
         assert follower.stdout is not None
-        assert select.select([follower.stdout], [], [], PATIENCE)[0]
+        assert select.select([follower.stdout], [], [], PATIENCE_SECONDS)[0]
         assert orjson.loads(os.read(follower.stdout.fileno(), 1 << 16))["document"]["n"] == 4
         ingest(folder, [("ann", 1, 10.0, None)], 10)
-        out, err = follower.communicate(timeout=PATIENCE)
+        out, err = follower.communicate(timeout=PATIENCE_SECONDS)
 
     assert [orjson.loads(line)["document"]["n"] for line in out.splitlines()] == [14], err
 

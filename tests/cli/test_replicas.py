@@ -18,6 +18,7 @@ from typing import IO, Any
 import psycopg
 import pytest
 from forked_flowctl import Flowctl, flowctl, owned_by
+from patience import PATIENCE_SECONDS, wait_until
 from test_sql_serve import Served, refused, serve
 
 from derive.compute.protocol.messages import Hello
@@ -46,7 +47,7 @@ def has_ended(process: int, seconds: float) -> bool:
 
 def reported(connection: psycopg.Connection[Any]) -> list[tuple[str, ...]]:
     """The connected replicas, once each of them has reported its dataflows and its memory, which follow later."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         rows = [row for row in connection.execute("SHOW REPLICAS").fetchall() if row[3] == "connected"]
         if rows and all(int(row[5]) >= 2 and row[10] is not None for row in rows):
@@ -84,12 +85,12 @@ def test_replicas_answer_after_one_is_killed(tmp_path: Path) -> None:
 
         running = replicas_of(served)
         served.stop(signal.SIGKILL)
-        assert all(has_ended(process, 20) for process in running)
+        assert all(has_ended(process, PATIENCE_SECONDS) for process in running)
 
 
 def at_work(connection: psycopg.Connection[Any]) -> tuple[str, ...]:
     """What is seen of the only replica, once it is connected and has a view."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         rows: list[tuple[str, ...]] = connection.execute(
             "SHOW REPLICAS"
@@ -108,7 +109,7 @@ def test_stopped_replica_of_an_earlier_server_releases_its_folder(tmp_path: Path
         at_work(connection)
         (replica,) = replicas_of(served)
         served.stop()
-        assert has_ended(replica, 20)
+        assert has_ended(replica, PATIENCE_SECONDS)
     with instance(data, "--folder", str(data / "compute" / "r1")):
         holder = holder_of(data / "compute" / "r1")
         assert holder is not None
@@ -146,7 +147,7 @@ def test_a_replica_that_is_stopped_for_long_is_started_again(tmp_path: Path) -> 
         at_work(connection)
         (replica,) = replicas_of(served)
         os.kill(replica, signal.SIGSTOP)
-        assert has_ended(replica, 60)
+        assert has_ended(replica, PATIENCE_SECONDS)
         at_work(connection)
         assert replicas_of(served) != [replica]
     reported = [str(entry["message"]) for entry in recent_entries(tmp_path / ".flow", "sql-views")]
@@ -282,9 +283,6 @@ def test_controller_of_another_protocol_is_refused_before_it_drops_dataflows() -
 # CREATE REPLICA and DROP REPLICA while clients ask and follow, with real processes.
 
 
-SECONDS = 120
-
-
 class Traffic:
     """Somebody who writes and asks what follows, and somebody who follows it, until the end of the block."""
 
@@ -303,7 +301,7 @@ class Traffic:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         for thread in self._threads:
-            thread.join(SECONDS)
+            thread.join(PATIENCE_SECONDS)
 
     def wait_for_answers(self) -> None:
         """Wait for some more answers, and for as many changes."""
@@ -332,13 +330,6 @@ class Traffic:
             while not self._over.is_set():
                 rows = cursor.execute("FETCH ALL c WITH (timeout = '0.2s')").fetchall()
                 self.changes += [(int(diff), int(a)) for _, diff, a, _ in rows]
-
-
-def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def wait_for_replicas(served: Served, *names: str) -> None:
@@ -384,7 +375,7 @@ def test_queries_and_subscriptions_continue_while_replicas_change(tmp_path: Path
             execute(served, f"CREATE CLUSTER REPLICA default.new (ADDRESS '{address}')")
             wait_for_replicas(served, "old", "new")
             assert execute(served, "DROP REPLICA old") == "DROP REPLICA"
-            assert has_ended(process, SECONDS)
+            assert has_ended(process, PATIENCE_SECONDS)
             assert not (data / "compute" / "old").exists()
             wait_for_replicas(served, "new")
             going.wait_for_answers()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import write_catalog
 from forked_flowctl import BARE, Flowctl, flowctl
+from patience import PATIENCE_SECONDS
 
 CATALOG = """
 collections:
@@ -196,7 +197,7 @@ def test_delta_updates_are_not_sent_again_unless_accepted(tmp_path: Path) -> Non
 
 
 def wait_for(process: Flowctl, told: Path, condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert process.poll() is None, told.read_text()
         assert time.monotonic() < deadline, told.read_text()
@@ -254,7 +255,7 @@ def test_running_shadow_is_given_up_by_another_process(folder: Path) -> None:
     process, told = begin_held(folder)
     assert flowctl(folder, "shadow", "drop")[0] == 0
     ingest(folder, 5)
-    assert process.wait(60) == 2
+    assert process.wait(PATIENCE_SECONDS) == 2
     assert "another process has dropped the shadow, so this run ends" in told.read_text()
     assert sums(folder) == {"odd": 4, "even": 2}
 
@@ -419,7 +420,7 @@ def test_running_shadow_of_a_binding_is_given_up_by_another_process(tmp_path: Pa
     assert status == 0, err
     assert "s/stored: the second table of 's/orders -> orders' was dropped" in err
     ingest(folder, 5)
-    assert process.wait(60) in (1, 2)  # the run may notice that it is fenced before the shadow is gone
+    assert process.wait(PATIENCE_SECONDS) in (1, 2)  # the run may notice that it is fenced before the shadow is gone
     ends = "another process has dropped the shadow of s/stored", "runs 's/stored' now"
     assert any(end in told.read_text() for end in ends), told.read_text()
     assert second_tables(folder) == []

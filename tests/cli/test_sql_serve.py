@@ -24,6 +24,7 @@ import psycopg
 import pytest
 import sqlalchemy
 from forked_flowctl import Flowctl, flowctl
+from patience import PATIENCE_SECONDS
 from psycopg.types import TypeInfo
 from sql_world import lapse
 
@@ -56,7 +57,7 @@ class Served:
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(PATIENCE_SECONDS)
 
 
 def command(folder: Path, *options: str) -> list[str]:
@@ -198,7 +199,7 @@ def test_psql_works_on_a_terminal(served: Served, locale: str) -> None:
         while more := os.read(ours, 4096):
             said += more
     os.close(ours)
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE_SECONDS) == 0
     assert "grün|2" in said.decode()
     assert ("UTF8" if locale == "C.UTF-8" else "SQL_ASCII") in said.decode()
 
@@ -565,9 +566,6 @@ def test_files_option_needs_a_folder(tmp_path: Path) -> None:
 # A server that was taken for dead and comes back, from outside.
 
 
-_PATIENCE_SECONDS = 120.0
-
-
 def held(data: Path) -> dict[int, int]:
     with closing(Store(data, reading=True)) as store:
         return store.task_capabilities.dataflows("index")
@@ -589,7 +587,7 @@ def test_superseded_server_commits_nothing_and_ends(tmp_path: Path) -> None:
     with serve(tmp_path) as first, psycopg.connect(first.address, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (a bigint)")
         connection.execute("CREATE INDEX t_a ON t (a)")
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not held(data):
             assert time.monotonic() < deadline
             connection.execute("SELECT pg_sleep(0.05)")
@@ -602,7 +600,7 @@ def test_superseded_server_commits_nothing_and_ends(tmp_path: Path) -> None:
                 other.execute("SELECT pg_sleep(0.05)")
             first.process.send_signal(signal.SIGCONT)
 
-            assert first.process.wait(_PATIENCE_SECONDS) == 1
+            assert first.process.wait(PATIENCE_SECONDS) == 1
             with pytest.raises(psycopg.OperationalError):
                 connection.execute("INSERT INTO t VALUES (1)")
             assert other.execute("SELECT count(*) FROM t").fetchall() == [(0,)]
@@ -650,7 +648,7 @@ def test_killed_server_recomputes_nothing_at_restart(tmp_path: Path) -> None:
             connection.execute("INSERT INTO t VALUES (%s)", (number,))
             connection.execute(f"CREATE VIEW v{number} AS SELECT a + {number} AS b FROM t")
             connection.execute(f"CREATE INDEX ON v{number} (b)")
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not is_durable(data, count):
             assert time.monotonic() < deadline
             connection.execute("SELECT pg_sleep(0.1)")
@@ -661,7 +659,7 @@ def test_killed_server_recomputes_nothing_at_restart(tmp_path: Path) -> None:
         for number in range(count):
             query = f"SELECT count(*) FROM v{number} WHERE b >= {number}"
             assert connection.execute(query).fetchall() == [(count,)]
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while len(welcomes := [entry for entry in recent_entries(data, FOLDER)[before:] if "rebuilt" in entry]) < 2:
             assert time.monotonic() < deadline
             connection.execute("SELECT pg_sleep(0.1)")

@@ -14,6 +14,7 @@ from typing import cast
 import orjson
 import pytest
 from forked_flowctl import BARE, Flowctl, flowctl
+from patience import PATIENCE_SECONDS
 
 from derive.errors import UsageError
 from derive.protocol.specs import DerivationSpec
@@ -90,7 +91,6 @@ ITEMS = ["tea", "cup", "rye", "jam", "bun", "oil"]
 OWNERS = {"tea": 1, "cup": 3, "rye": 0, "jam": 1, "bun": 2, "oil": 1}
 RUN = ["run", "--until-idle", "--shards", "4", "--local-documents", "1000000"]
 STATE = ["state", "--task", "shop/stock"]
-PATIENCE = 60.0
 
 
 def ingest(folder: Path, first: int) -> None:
@@ -217,10 +217,10 @@ def test_interrupted_state_command_leaves_no_copy(stored: Path) -> None:
         for stop in (signal.SIGINT, signal.SIGTERM):
             with Flowctl([*STATE, sql], cwd=stored, env=environment, stdout=PIPE, stderr=PIPE) as process:
                 assert process.stdout is not None
-                assert select.select([process.stdout], [], [], PATIENCE)[0]
+                assert select.select([process.stdout], [], [], PATIENCE_SECONDS)[0]
                 assert list(Path(scratch).iterdir()), "the copies are elsewhere"
                 process.send_signal(stop)
-                process.communicate(timeout=PATIENCE)
+                process.communicate(timeout=PATIENCE_SECONDS)
             assert (process.returncode, list(Path(scratch).iterdir())) == (130, [])
 
 
@@ -254,7 +254,7 @@ def test_state_of_a_running_task_does_not_stop_it(tmp_path: Path) -> None:
             assert (status, out) == (0, f'{{"seen":{number * len(ITEMS)}}}\n'), err
             ingest(tmp_path, 10 * number + 1)
         running.send_signal(signal.SIGINT)
-        _, err_text = running.communicate(timeout=PATIENCE)
+        _, err_text = running.communicate(timeout=PATIENCE_SECONDS)
     assert "error" not in err_text
     assert not list((tmp_path / ".flow").rglob("backup.lock"))
 

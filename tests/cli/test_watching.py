@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import World, write_catalog
 from forked_flowctl import Flowctl, flowctl
+from patience import PATIENCE_SECONDS
 
 from derive.catalog import load
 from derive.contents.reads import ReadOptions, read_rows
@@ -63,7 +64,7 @@ class Watched:
             return Flowctl([*command, "--source", str(self.folder / "flow.yaml")], stderr=told)
 
     def wait_for(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition():
             assert self.process.poll() is None, self.told.read_text()
             assert time.monotonic() < deadline, self.told.read_text()
@@ -129,7 +130,7 @@ class Watched:
 
     def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(by)
-        return self.process.wait(60)
+        return self.process.wait(PATIENCE_SECONDS)
 
 
 ONE, TEN = "SELECT $id, $n + 1 AS n;", "SELECT $id, $n + 10 AS n;"
@@ -259,7 +260,7 @@ def test_second_run_fences_the_first_which_reports_it_and_ends(tmp_path: Path) -
         runs[0].ingest()
         runs[0].wait_for_documents("w/again", 2)
         runs.append(Watched(tmp_path, "second"))
-        assert runs[0].process.wait(120) == 1
+        assert runs[0].process.wait(PATIENCE_SECONDS) == 1
         assert f":{runs[1].process.pid}) runs 'w/copies' now, so this run ends" in runs[0].told.read_text()
         runs[1].wait_for_text(f"continues 2 tasks of another flowctl run ({platform.node()}:{runs[0].process.pid})")
         runs[1].count = 2

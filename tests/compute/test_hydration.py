@@ -21,6 +21,7 @@ import pytest
 from changing import Changing, EndlessInput
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_SECONDS
 from random_relations import COLLECTIONS, RandomRelations, collections, random_changes
 from relations_sample import ORDERS, aggregate, call, column, number, shown
 
@@ -35,7 +36,6 @@ from derive.errors import FlowError, FrontierError, SqlError
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "6"))
 COUNTS = Reduce(ORDERS, (column(ORDERS, 1),), (aggregate("count"),))
-PATIENCE_SECONDS = 60
 
 
 class Later:
@@ -465,7 +465,7 @@ def test_hydration_of_very_many_rows_has_low_priority(monkeypatch: pytest.Monkey
     instance.maintain(9, COUNTS, 4, {1: many().movable(4)})
     instance.step()
     (process,) = children()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while os.getpriority(os.PRIO_PROCESS, process) == os.getpriority(os.PRIO_PROCESS, 0):
         assert time.monotonic() < deadline
         time.sleep(0.002)

@@ -10,6 +10,7 @@ from threading import Event, Thread
 
 import pytest
 from changing import Changing
+from patience import PATIENCE_SECONDS
 from relations_sample import aggregate, call, column, number, shown
 
 from derive.algebra.expression import Column, Parameter
@@ -81,7 +82,7 @@ def instances(tmp_path: Path) -> Iterator[Instances]:
 def wait_until(condition: Callable[[], bool], awaited: Event) -> None:
     """Wait until a condition is true; the event is set after each change."""
     while not condition():
-        assert awaited.wait(60)
+        assert awaited.wait(PATIENCE_SECONDS)
         awaited.clear()
 
 
@@ -156,7 +157,7 @@ def test_dropped_view_is_interrupted(numbers: Changing) -> None:
     while not instance.running:
         assert thread.is_alive()
     instance.cancel(8)
-    thread.join(60)
+    thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
     instance.drop(8)
     settle(instance)
@@ -243,6 +244,6 @@ def test_close_interrupts_a_running_step(numbers: Changing) -> None:
     while not instance.running:
         assert thread.is_alive()
     instance.close()
-    thread.join(60)
+    thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
     assert instance.failure(8) is None

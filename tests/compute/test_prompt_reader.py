@@ -9,6 +9,7 @@ from pathlib import Path
 
 import apsw
 from changing import Changing
+from patience import PATIENCE_SECONDS
 from relations_sample import ORDERS, aggregate, call, column, number
 
 from derive.algebra.expression import Parameter
@@ -20,7 +21,6 @@ from derive.compute.instance import Instance
 VIEW = Get(9, ORDERS.types)
 BY_ID = Filter(VIEW, call("=", column(ORDERS, 0), Parameter(0, Type.BIGINT)))
 COUNT = Reduce(VIEW, (), (aggregate("count"),))
-_PATIENCE_SECONDS = 60.0
 
 
 def orders_of(count: int) -> Changing:
@@ -148,5 +148,5 @@ def test_fast_path_returns_no_row_of_a_later_commit() -> None:
                 counts.add(time)
     finally:
         is_over.set()
-        writer.join(_PATIENCE_SECONDS)
+        writer.join(PATIENCE_SECONDS)
     instance.close()

@@ -9,6 +9,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import PATIENCE_SECONDS
 
 from derive.compute.dataflow.staging import Throttle, waited_seconds
 
@@ -70,7 +71,7 @@ def test_throttle_pauses_at_most_half_of_the_time(steps: list[tuple[float, float
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system tells")
 def test_linux_reports_the_waiting_time_of_a_thread() -> None:
     before, is_over = waited_seconds(), threading.Event()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     others = [threading.Thread(target=lambda: [None for _ in iter(is_over.is_set, True)]) for _ in range(2)]
     for other in others:
         other.start()

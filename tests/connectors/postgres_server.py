@@ -23,6 +23,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import psycopg
+from patience import PATIENCE_SECONDS
 
 PASSWORD = "it's a secret"
 SETTINGS = {"fsync": "off", "shared_buffers": "64MB", "max_connections": "50", "log_min_messages": "fatal"}
@@ -113,7 +114,7 @@ class PostgresServer:
             [*program, "-c", "listen_addresses=127.0.0.1"], stdout=log, stderr=log, user=self.user, cwd=self._folder
         )
         log.close()
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not self._is_ready():
             if time.monotonic() > deadline or self._process.poll() is not None:
                 said = (self._folder / "log").read_text()
@@ -131,7 +132,7 @@ class PostgresServer:
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(how)
-            self._process.wait(60)
+            self._process.wait(PATIENCE_SECONDS)
             self._process = None
 
     def connect(self, **other: Any) -> psycopg.Connection[Any]:

@@ -6,6 +6,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
+from patience import PATIENCE_SECONDS
+
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SILENCES = {"nothing": b"", "no settings": _PREFACE, "no call": _PREFACE + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])}
 """Bytes that a silent connection sends, by the name of the case."""
@@ -18,7 +20,7 @@ def silent(address: str, count: int, said: bytes) -> Iterator[list[socket.socket
     with ExitStack() as stack:
         connections = []
         for _ in range(count):
-            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS))
             with suppress(OSError):
                 connection.sendall(said)
             connections.append(connection)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 from typescript_derivation import HEAD, derivation, invoke, lambdas, open_session, run
 
 from connectors.derive_typescript.runtime.session import TypeScriptSession
@@ -145,7 +146,7 @@ def test_orphaned_hanging_process_ends_itself() -> None:
     seconds, _ = resource.prlimit(int(deno.name), resource.RLIMIT_CPU)
     assert 0 < seconds < 300
     resource.prlimit(int(deno.name), resource.RLIMIT_CPU, (1, resource.RLIM_INFINITY))  # a shorter wait
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while deno.exists():
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -14,6 +14,7 @@ import pytest
 from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_SECONDS
 from typescript_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
 
 from connectors.derive_typescript.connector import TypeScriptConnector
@@ -325,7 +326,7 @@ assert used() == parent
 def test_a_fork_starts_a_process_of_its_own() -> None:
     """Spark forks its Python workers."""
     command = [sys.executable, "-W", "ignore", "-c", FORK, str(Path(__file__).parent)]
-    assert subprocess.run(command, check=False, timeout=60).returncode == 0
+    assert subprocess.run(command, check=False, timeout=PATIENCE_SECONDS).returncode == 0
 
 
 def test_thread_that_sends_to_a_closed_process_never_writes_to_the_next_process() -> None:
@@ -348,7 +349,7 @@ def test_thread_that_sends_to_a_closed_process_never_writes_to_the_next_process(
     process.end()
     pipes = [os.pipe() for _ in range(8)]  # take the numbers that are free by now
     try:
-        sender.join(60)
+        sender.join(PATIENCE_SECONDS)
         assert refused
         with pytest.raises(BrokenPipeError):
             process.send(b"x")

@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import pytest
 from forked_flowctl import Flowctl
+from patience import PATIENCE_SECONDS
 from silent_connections import SILENCES, await_ends, silent
 from typing_extensions import override
 
@@ -37,7 +38,6 @@ from derive.protocol.stubs import flow_pb2
 from derive.protocol.stubs import materialize_pb2 as pb
 
 ROOT = Path(__file__).parents[2]
-DEADLINE = 60.0
 
 
 class Idle:
@@ -112,7 +112,7 @@ def test_silent_connections_do_not_block_a_runtime(said: str) -> None:
     """They are as many as a connector accepts, and more, and it closes them."""
     server = ConnectorServer(Connector(), "127.0.0.1:0", silent_seconds=_SILENT_SECONDS)
     with silent(server.address, 300, SILENCES[said]) as connections, open_channel(server.address) as channel:
-        DriverClient(channel).spec(pb.SpecRequest(), timeout=60, wait_for_ready=True)
+        DriverClient(channel).spec(pb.SpecRequest(), timeout=PATIENCE_SECONDS, wait_for_ready=True)
         await_ends(connections)
     server.stop()
 
@@ -151,13 +151,13 @@ def names(responses: Any) -> Iterator[str]:
 def held(*requests: pb.TransactionRequest, until: threading.Event) -> Iterator[pb.TransactionRequest]:
     """Requests, after which the client has nothing to say for a while."""
     yield from requests
-    until.wait(DEADLINE)
+    until.wait(PATIENCE_SECONDS)
 
 
 def test_connector_receives_the_opening() -> None:
     connector = Connector()
     with serving(connector) as client:
-        list(client.transactions(iter([OPEN]), timeout=DEADLINE))
+        list(client.transactions(iter([OPEN]), timeout=PATIENCE_SECONDS))
 
     (opening,) = connector.asked
     assert (opening.version, opening.key_begin, opening.key_end, opening.driver_checkpoint) == ("v1", 1, 2, b"")
@@ -184,9 +184,9 @@ def test_connector_errors_reach_the_runtime(
     application = pb.ApplyRequest(materialization=materialization(), version="v1")
     with serving(Connector(error=raised)) as client:
         with pytest.raises(grpc.RpcError) as applied:
-            client.apply(application, timeout=DEADLINE)
+            client.apply(application, timeout=PATIENCE_SECONDS)
         with pytest.raises(grpc.RpcError) as opened:
-            list(client.transactions(iter([OPEN]), timeout=DEADLINE))
+            list(client.transactions(iter([OPEN]), timeout=PATIENCE_SECONDS))
 
     for caught in (applied, opened):
         assert isinstance(caught.value, grpc.Call)
@@ -200,7 +200,7 @@ def test_connector_that_validates_too_few_bindings_is_refused() -> None:
     request = pb.ValidateRequest(materialization="a/m", endpoint_spec_json="{}")
     request.bindings.add(resource_spec_json="{}", collection=materialization().bindings[0].collection)
     with serving(Connector()) as client, pytest.raises(grpc.RpcError) as caught:
-        client.validate(request, timeout=DEADLINE)
+        client.validate(request, timeout=PATIENCE_SECONDS)
 
     error = error_of(caught.value, "it")
     assert type(error) is ProtocolError
@@ -216,10 +216,10 @@ def test_a_commit_that_fails_is_reported_at_once(error: Exception) -> None:
 
     session, done = Failing(), threading.Event()
     with serving(Connector(session)) as client:
-        responses = client.transactions(held(OPEN, PREPARE, COMMIT, until=done), timeout=DEADLINE)
+        responses = client.transactions(held(OPEN, PREPARE, COMMIT, until=done), timeout=PATIENCE_SECONDS)
         with pytest.raises(grpc.RpcError) as caught:
             list(responses)
-        assert session.closed.wait(DEADLINE)
+        assert session.closed.wait(PATIENCE_SECONDS)
         done.set()
 
     assert str(error) in error_of(caught.value, "it").message
@@ -228,7 +228,7 @@ def test_a_commit_that_fails_is_reported_at_once(error: Exception) -> None:
 def test_committed_is_sent_without_further_requests() -> None:
     done = threading.Event()
     with serving(Connector()) as client:
-        responses = names(client.transactions(held(OPEN, PREPARE, COMMIT, until=done), timeout=DEADLINE))
+        responses = names(client.transactions(held(OPEN, PREPARE, COMMIT, until=done), timeout=PATIENCE_SECONDS))
         assert [next(responses) for _ in range(3)] == ["opened", "prepared", "committed"]
         done.set()
         assert list(responses) == []
@@ -254,7 +254,7 @@ def test_loads_during_a_commit_are_answered_after_it() -> None:
         @override
         def commit(self) -> None:
             # It goes on only when the next transaction's Load is there.
-            assert self.is_loading.wait(DEADLINE)
+            assert self.is_loading.wait(PATIENCE_SECONDS)
             self.calls.append("commit")
 
     session = Slow()
@@ -262,7 +262,7 @@ def test_loads_during_a_commit_are_answered_after_it() -> None:
     with serving(Connector(session)) as client:
         responses = []
         with pytest.raises(grpc.RpcError, match="the stream has ended before Commit"):
-            for name in names(client.transactions(iter(requests), timeout=DEADLINE)):
+            for name in names(client.transactions(iter(requests), timeout=PATIENCE_SECONDS)):
                 responses.append(name)
 
     assert session.calls == ["loaded", "load [(1,)]", "commit", "loaded"]
@@ -283,12 +283,12 @@ def test_client_that_does_not_read_uses_bounded_memory() -> None:
 
     session, done = Generous(), threading.Event()
     with serving(Connector(session)) as client:
-        responses: Any = client.transactions(held(OPEN, LOAD, PREPARE, until=done), timeout=DEADLINE)
+        responses: Any = client.transactions(held(OPEN, LOAD, PREPARE, until=done), timeout=PATIENCE_SECONDS)
         assert next(names(responses)) == "opened"
         assert next(names(responses)) == "loaded"
         responses.cancel()
         # it is told that nobody reads any more, and has made no more than fits into queues on the way
-        assert session.closed.wait(DEADLINE)
+        assert session.closed.wait(PATIENCE_SECONDS)
         assert session.given < 100
         done.set()
 
@@ -302,7 +302,7 @@ def test_session_is_notified_of_the_end_of_its_stream() -> None:
         @override
         def commit(self) -> None:
             self.is_committing.set()
-            assert self.is_cancelled.wait(DEADLINE)
+            assert self.is_cancelled.wait(PATIENCE_SECONDS)
             raise EndpointGoneError("the stream was ended")
 
         def cancel(self) -> None:
@@ -310,11 +310,11 @@ def test_session_is_notified_of_the_end_of_its_stream() -> None:
 
     session, done = Waiting(), threading.Event()
     with serving(Connector(session)) as client:
-        responses: Any = client.transactions(held(OPEN, PREPARE, COMMIT, until=done), timeout=DEADLINE)
-        assert session.is_committing.wait(DEADLINE)
+        responses: Any = client.transactions(held(OPEN, PREPARE, COMMIT, until=done), timeout=PATIENCE_SECONDS)
+        assert session.is_committing.wait(PATIENCE_SECONDS)
         responses.cancel()
 
-        assert session.closed.wait(DEADLINE)
+        assert session.closed.wait(PATIENCE_SECONDS)
         done.set()
 
 
@@ -356,18 +356,18 @@ def address_of(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     address = process.stdout.readline().rstrip("\n")
     host, _, port = address.partition(":")
-    assert host == "127.0.0.1", process.communicate(timeout=DEADLINE)
+    assert host == "127.0.0.1", process.communicate(timeout=PATIENCE_SECONDS)
     assert int(port) > 0
     return address
 
 
 def is_served(address: str) -> bool:
     with open_channel(address) as channel:
-        return bool(DriverClient(channel).spec(pb.SpecRequest(), timeout=DEADLINE).documentation_url)
+        return bool(DriverClient(channel).spec(pb.SpecRequest(), timeout=PATIENCE_SECONDS).documentation_url)
 
 
 def test_connectors_are_listed(site: Path) -> None:
-    out, err = flowctl(site, "list", "-o", "json").communicate(timeout=DEADLINE)
+    out, err = flowctl(site, "list", "-o", "json").communicate(timeout=PATIENCE_SECONDS)
 
     assert err == ""
     listed = {row["connector"]: row["class"] for row in map(json.loads, out.splitlines())}
@@ -384,7 +384,7 @@ def test_a_served_connector_ends_with_its_standard_input(site: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert is_served(address)
 
-    out, err = process.communicate("", timeout=DEADLINE)
+    out, err = process.communicate("", timeout=PATIENCE_SECONDS)
     assert (process.returncode, out, err) == (0, "", "")
 
 
@@ -395,7 +395,7 @@ def test_serve_without_standard_input_ends_with_a_signal(site: Path, number: sig
 
     process.send_signal(number)
 
-    assert process.communicate(timeout=DEADLINE) == ("", "")
+    assert process.communicate(timeout=PATIENCE_SECONDS) == ("", "")
     assert process.returncode == 0
 
 
@@ -403,10 +403,10 @@ def test_open_streams_do_not_keep_the_server_running(site: Path) -> None:
     process = flowctl(site, "serve", "materialize-nothing", stdin=subprocess.PIPE)
     done = threading.Event()
     with open_channel(address_of(process)) as channel:
-        responses = names(DriverClient(channel).transactions(held(OPEN, until=done), timeout=DEADLINE))
+        responses = names(DriverClient(channel).transactions(held(OPEN, until=done), timeout=PATIENCE_SECONDS))
         assert next(responses) == "opened"
 
-        process.communicate("", timeout=DEADLINE)
+        process.communicate("", timeout=PATIENCE_SECONDS)
         done.set()
 
         assert process.returncode == 0
@@ -426,7 +426,7 @@ FAILURES = [
 def test_unservable_connectors_are_refused(site: Path, arguments: tuple[str, ...], status: int, message: str) -> None:
     process = flowctl(site, *arguments, stdin=subprocess.PIPE)
 
-    out, err = process.communicate(timeout=DEADLINE)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert (process.returncode, out) == (status, "")
     assert message in err

@@ -20,6 +20,7 @@ import pytest
 from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_SECONDS
 from sql_databases import DATABASES, Database, Source, commit, load, source, stored
 from sql_worker import BINDING, FENCED, count_of, expected
 
@@ -156,7 +157,7 @@ class Worker:
 
     def end(self) -> int:
         """Wait for its end; the exit code."""
-        _, errors = self.process.communicate(timeout=60)
+        _, errors = self.process.communicate(timeout=PATIENCE_SECONDS)
         assert b"Traceback" not in errors, errors.decode()
         return self.process.returncode
 

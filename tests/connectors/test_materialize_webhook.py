@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from patience import PATIENCE_SECONDS
 from webhook_server import Hook, dripping, listening
 
 from connectors.kit import (
@@ -332,11 +333,11 @@ def test_stream_end_interrupts_a_post(hook: Hook) -> None:
 
     worker = threading.Thread(target=work)
     worker.start()
-    assert hook.waiting.wait(30)
+    assert hook.waiting.wait(PATIENCE_SECONDS)
 
     session.cancel()
 
-    worker.join(30)
+    worker.join(PATIENCE_SECONDS)
     assert [str(error) for error in errors] == ["the stream ended while documents were posted"]
     assert hook.posts == []
 

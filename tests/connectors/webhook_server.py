@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from patience import PATIENCE_SECONDS
 from typing_extensions import override
 
 
@@ -65,7 +66,7 @@ def listening() -> Iterator[Hook]:
             status, headers = hook.answers.popleft() if hook.answers else (200, {})
             if status == 1:
                 hook.waiting.set()
-                hook.released.wait(30)
+                hook.released.wait(PATIENCE_SECONDS)
             if status < 100:
                 self.close_connection = True
                 return

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from conftest import World, write_catalog
+from patience import PATIENCE_SECONDS
 from typing_extensions import override
 
 from derive.catalog import load
@@ -71,5 +72,5 @@ class Waits(InProcessExecutor):
     def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         if plan.spec.name == "a/copies":
             self.begun.set()
-            assert self.go_on.wait(60)
+            assert self.go_on.wait(PATIENCE_SECONDS)
         return super().execute(plan, progress)

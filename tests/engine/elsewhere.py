@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass, field
 
 import orjson
+from patience import PATIENCE_SECONDS
 from typing_extensions import override
 
 from derive.engine.executor import InProcessExecutor
@@ -26,7 +27,7 @@ class Elsewhere(InProcessExecutor):
 
     def warm_up(self) -> None:
         self.starting.set()
-        assert self.may_start.wait(30)
+        assert self.may_start.wait(PATIENCE_SECONDS)
         if self.error:
             raise self.error
 

@@ -13,6 +13,7 @@ from conftest import World, examples
 from edited_catalogs import BASE, HEAD, Waits, catalog_of, changing, go_on, text_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_SECONDS
 
 from derive.engine.reset import SPLIT, reset
 from derive.engine.scheduler import Scheduler
@@ -95,7 +96,7 @@ def test_a_task_is_changed_between_transactions_while_others_continue(tmp_path: 
     go_on(world, 0)
     with Scheduler(run, threads=4) as scheduler:
         scheduler.look()
-        assert executor.begun.wait(60)
+        assert executor.begun.wait(PATIENCE_SECONDS)
         # What reads it is defined by its schema, which is the same: it goes on.
         assert scheduler.hold(reconciler.affected(run, edited)) == [("a/copies",)]
         third = threading.Event()
@@ -200,7 +201,7 @@ def test_task_reset_during_its_transaction_stops_alone(tmp_path: Path) -> None:
     go_on(world, 0)
     with Scheduler(run, threads=4) as scheduler:
         scheduler.look()
-        assert executor.begun.wait(60)
+        assert executor.begun.wait(PATIENCE_SECONDS)
         reset(world.catalog, world.store, ["a/copies"], cascade=True)
         assert reconciler.find_superseded(run) == {"a/copies": "was reset", "a/again": "was reset"}
         assert ("a/copies",) in scheduler.hold(reconciler.affected(run, world.catalog))  # `a/again` may be looking

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import World, write_catalog
 from forked_flowctl import Flowctl
+from patience import PATIENCE_SECONDS
 from typing_extensions import override
 
 from derive import failpoint
@@ -222,13 +223,13 @@ def test_fenced_flowctl_run_reports_it_and_fails(tmp_path: Path) -> None:
     run = ["run", "--source", str(tmp_path / "flow.yaml"), "--data", str(world.root)]
     older = Flowctl(run, stderr=subprocess.PIPE, text=True)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while (known := world.store.collection("f/counts")) is None or known.upper == 0:
             assert time.monotonic() < deadline
             assert older.poll() is None
             time.sleep(0.05)
         newer = world.run()
-        _, said = older.communicate(timeout=60)
+        _, said = older.communicate(timeout=PATIENCE_SECONDS)
     finally:
         older.kill()
 

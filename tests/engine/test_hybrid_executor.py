@@ -18,6 +18,7 @@ from elsewhere import Elsewhere
 from forked_flowctl import Flowctl, flowctl
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_SECONDS
 from random_catalogs import BASE, SOURCE, catalogs, histories
 from test_laws import Documents, one_go, pieces, world_of
 from typing_extensions import override
@@ -173,7 +174,7 @@ def test_bound_work_does_not_start_spark() -> None:
     executor.prepare(Load("o/bound", Size(1_000, 100_000), 1, is_bound=True), Limits())
     assert not spark.starting.is_set()
     executor.prepare(Load("o/other", Size(1_000, 100_000), 1), Limits())
-    assert spark.starting.wait(10)
+    assert spark.starting.wait(PATIENCE_SECONDS)
     spark.may_start.set()
     executor.close()
 
@@ -335,7 +336,7 @@ def test_ctrl_c_ends_a_transaction_of_the_driver_soon(ending: signal.Signals, tm
         time.sleep(0.01)
     process.send_signal(ending)
     begun = time.monotonic()
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=PATIENCE_SECONDS)[1]
 
     assert process.returncode == 130, said
     assert said.splitlines()[-1] == "stopped; the next run continues after the last commit"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
+from patience import PATIENCE_SECONDS
 from victims import deno_processes, java_processes, module_processes, processes_of, python_workers
 
 from derive.catalog import load
@@ -177,7 +178,7 @@ def progress_of(world: World) -> set[Path]:
 
 def wait_for_progress(world: World, process: subprocess.Popen[bytes], before: Set[Path] = frozenset()) -> None:
     """Wait until workers have processed some of a transaction, in files that are not among those `before`."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         assert process.poll() is None, "it ended before it could be disturbed"
         with suppress(FileNotFoundError):  # what is left of one before is being removed
@@ -190,7 +191,7 @@ def wait_for_progress(world: World, process: subprocess.Popen[bytes], before: Se
 def wait_for_the_end(process: subprocess.Popen[bytes]) -> int:
     """Wait until nothing of a run is left: workers outlive a driver for a moment, and note progress until they end."""
     status = process.wait()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while left := processes_of(process.pid):
         assert time.monotonic() < deadline, f"processes {left} outlive their driver"
         time.sleep(0.05)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import World, write_catalog
 from materialized import CATALOG, folded, ingest, served, tables
+from patience import PATIENCE_SECONDS
 
 from connectors.kit.connector import Session
 from connectors.kit.requests import Opening
@@ -197,7 +198,7 @@ class Silent(MaterializeSqlite):
 
     def open(self, opening: Opening) -> Session:
         ASKED.set()
-        assert MAY_ANSWER.wait(60)
+        assert MAY_ANSWER.wait(PATIENCE_SECONDS)
         return super().open(opening)
 
 
@@ -209,9 +210,9 @@ def test_unopened_stream_can_be_ended(tmp_path: Path) -> None:
         run = world.run()
         stepping = threading.Thread(target=run.step)
         stepping.start()
-        assert ASKED.wait(60)
+        assert ASKED.wait(PATIENCE_SECONDS)
         close_streams("shop/view")
-        stepping.join(60)
+        stepping.join(PATIENCE_SECONDS)
         assert not stepping.is_alive()
         assert run.tasks["shop/view"].error is not None
         MAY_ANSWER.set()

@@ -16,6 +16,7 @@ import pytest
 from conftest import World, write_catalog
 from forked_flowctl import Flowctl
 from materialized import CATALOG, folded, orders, tables
+from patience import PATIENCE_SECONDS
 
 from derive.catalog import load
 
@@ -63,7 +64,7 @@ def start(folder: Path, *arguments: str) -> Flowctl:
 
 def finish(folder: Path) -> None:
     run = start(folder, "--until-idle")
-    assert run.wait(120) == 0, (folder / "errors").read_text()
+    assert run.wait(PATIENCE_SECONDS) == 0, (folder / "errors").read_text()
 
 
 def connectors_of(run: Flowctl) -> list[int]:

@@ -20,6 +20,7 @@ import pytest
 from conftest import World, write_catalog
 from crash_client import FENCED, CrashServer
 from materialized import CATALOG, folded, ingest, served, tables
+from patience import PATIENCE_SECONDS
 from postgres_server import server as postgres_server
 from sql_databases import DATABASES
 from test_late_sessions import POINTS, LateConnector, errors_of, stored
@@ -161,10 +162,10 @@ def test_session_that_opens_late_stores_nothing(tmp_path: Path, kind: str, monke
         def act(reached: str) -> None:
             if reached == "opening" and not other.ident:
                 other.start()
-                assert begun.wait(60)
+                assert begun.wait(PATIENCE_SECONDS)
             if reached == "committed" and not begun.is_set():
                 begun.set()
-                assert ended.wait(60)
+                assert ended.wait(PATIENCE_SECONDS)
 
         stopped = both.north.run()
         connector.act = act

@@ -18,6 +18,7 @@ import pytest
 from conftest import World, write_catalog
 from forked_flowctl import Flowctl, flowctl
 from object_server import Fault, Kind, ObjectServer, Stored
+from patience import PATIENCE_SECONDS
 
 from derive.catalog import load
 from derive.contents.reads import ReadOptions
@@ -266,11 +267,11 @@ def test_run_that_is_killed_in_a_creation_goes_on(tmp_path: Path, object_server:
     with Flowctl(
         ["run", "--until-idle"], stdout=PIPE, stderr=PIPE, encoding="utf-8", cwd=tmp_path, env=environment
     ) as run:
-        assert object_server.held.wait(120)
+        assert object_server.held.wait(PATIENCE_SECONDS)
         os.kill(run.pid, signal.SIGKILL)
         run.communicate()
     object_server.go.set()  # the request of the process that was killed lands late
-    assert object_server.landed.wait(60)
+    assert object_server.landed.wait(PATIENCE_SECONDS)
     late = {key for key in object_server.objects if "k/totals@" in key}
     assert len(late) == 1
 
@@ -300,10 +301,10 @@ def test_interrupted_run_gives_up_a_request_that_hangs(
         with Flowctl(
             ["run", "--until-idle"], stdout=PIPE, stderr=PIPE, encoding="utf-8", cwd=tmp_path, env=environment
         ) as run:
-            assert object_server.held.wait(120)
+            assert object_server.held.wait(PATIENCE_SECONDS)
             for _ in range(presses):
                 os.kill(run.pid, signal.SIGINT)
-            _, said = run.communicate(timeout=60)
+            _, said = run.communicate(timeout=PATIENCE_SECONDS)
         assert (run.returncode, "Traceback" in said) == (130, False)
     finally:
         object_server.go.set()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
+from patience import PATIENCE_SECONDS
 from typing_extensions import override
 
 from derive.catalog import load
@@ -76,7 +77,7 @@ def world_of(folder: Path, name: str, text: str = CATALOG) -> World:
 class Meets(InProcessExecutor):
     """Holds the first transaction until a second one is at work beside it."""
 
-    both: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=30))
+    both: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=PATIENCE_SECONDS))
     seen: set[str] = field(default_factory=set)
 
     @override
@@ -176,7 +177,7 @@ collections:
         def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
             if plan.spec.name == "s/ofSlow":
                 is_begun.set()
-                assert may_end.wait(60)
+                assert may_end.wait(PATIENCE_SECONDS)
             return super().execute(plan, progress)
 
     class Told(SilentObserver):
@@ -194,14 +195,14 @@ collections:
         runner = threading.Thread(target=run.until_idle, args=(scheduler.step,))
         runner.start()
         try:
-            assert is_begun.wait(60)
+            assert is_begun.wait(PATIENCE_SECONDS)
             other = World(world.root, world.catalog, wall=world.wall)
             other.ingest("s/fast", [{"id": 2, "n": 2}], clock=None)
             world.wall += 10_000_000
-            assert is_fast_done.wait(60)
+            assert is_fast_done.wait(PATIENCE_SECONDS)
         finally:
             may_end.set()
-            runner.join(60)
+            runner.join(PATIENCE_SECONDS)
     run.close()
     assert len(world.rows("s/ofFast")) == len(world.rows("s/ofSlow")) == 1
 
@@ -259,7 +260,7 @@ def test_stopping_fails_transactions_without_recording_errors(tmp_path: Path) ->
         @override
         def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
             self.at_work.set()
-            assert self.cancelled.wait(30)
+            assert self.cancelled.wait(PATIENCE_SECONDS)
             raise TaskError("cancelled")
 
         @override
@@ -271,7 +272,7 @@ def test_stopping_fails_transactions_without_recording_errors(tmp_path: Path) ->
     run = world.run(executor)
     with pytest.raises(KeyboardInterrupt), Scheduler(run, threads=4) as scheduler:
         scheduler.look()
-        assert executor.at_work.wait(30)
+        assert executor.at_work.wait(PATIENCE_SECONDS)
         raise KeyboardInterrupt
 
     assert executor.cancelled.is_set()

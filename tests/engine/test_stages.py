@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import World
 from edited_catalogs import BASE, Waits, catalog_of, go_on, text_of
+from patience import PATIENCE_SECONDS, wait_until
 from watched_edit import Edits
 
 from derive.cli.applying import AcceptanceQuestions, Applying
@@ -85,15 +84,6 @@ def test_edits_wait_for_transactions_of_affected_tasks(tmp_path: Path, present: 
     assert sorted(name for cycle in mixed.cycles for name in cycle) == sorted(mixed.derivations)
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    pause = threading.Event()
-    for _ in range(600):
-        if condition():
-            return
-        pause.wait(0.1)
-    raise AssertionError("it did not come to that within a minute")
-
-
 def test_new_task_starts_while_a_changed_task_is_in_a_transaction(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,15 +94,15 @@ def test_new_task_starts_while_a_changed_task_is_in_a_transaction(
     go_on(world, 0)
     with Scheduler(run, threads=4) as scheduler:
         scheduler.look()
-        assert executor.begun.wait(60)
-        wait_for(lambda: len(world.rows("a/gone")) == 5)
+        assert executor.begun.wait(PATIENCE_SECONDS)
+        wait_until(lambda: len(world.rows("a/gone")) == 5)
         edited = catalog_of(tmp_path, text_of(("copies", "numbers", 2), ("new", "numbers", 3), ("late", "copies", 0)))
         world.catalog = replace(edited, collections={**world.catalog.collections, **edited.collections})
         watch.next = edited
         assert applying.advance(scheduler)
         assert applying.advance(scheduler)
         scheduler.look()
-        wait_for(lambda: len(world.rows("a/new")) == 5)
+        wait_until(lambda: len(world.rows("a/new")) == 5)
         assert capsys.readouterr().err == (
             "flow.yaml changed: a/new, a/late start, a/gone stops, a/copies waits for running transactions to end,"
             " 0 tasks continue\n"
@@ -125,7 +115,7 @@ def test_new_task_starts_while_a_changed_task_is_in_a_transaction(
         assert not world.store.task_capabilities.is_running("a/gone")
 
         executor.go_on.set()
-        wait_for(lambda: not applying.advance(scheduler))
+        wait_until(lambda: not applying.advance(scheduler))
         assert find_wait(world.root, "a/copies") is None
         assert "flow.yaml changed: a/copies restarts, 2 tasks continue\n" in capsys.readouterr().err
         go_on(world, 1)

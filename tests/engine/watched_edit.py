@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from patience import PATIENCE_SECONDS
 from typing_extensions import override
 
 from derive import failpoint
@@ -16,8 +17,6 @@ from derive.materialize.stages import AnyPlan
 from derive.protocol.specs import CatalogSpec
 from derive.shard.progress import Message, Progress
 from derive.storage.store import Store
-
-_PATIENCE = 60.0
 
 
 class Edits(CatalogWatch):
@@ -43,7 +42,7 @@ class Holds(InProcessExecutor):
         messages = super().execute(plan, progress)
         if plan.spec.name == self._name:
             self.done.set()
-            assert self.go_on.wait(_PATIENCE)
+            assert self.go_on.wait(PATIENCE_SECONDS)
         return messages
 
 
@@ -69,7 +68,7 @@ def apply_edit(
             pass
     with Scheduler(run, threads=4) as scheduler:
         scheduler.look()
-        assert executor.done.wait(_PATIENCE)
+        assert executor.done.wait(PATIENCE_SECONDS)
         command()
         reconciler.accept(list(edited.tasks))
         edits.next = edited

@@ -28,6 +28,7 @@ import pytest
 from checkout import REPOSITORY
 from example_script import import_script
 from forked_flowctl import BARE, Flowctl, flowctl
+from patience import PATIENCE_SECONDS
 from postgres_server import server
 
 import derive
@@ -71,7 +72,7 @@ ROWS = """
 GROUPED = "SELECT kind, is_edited, count(*), sum(money) FROM ({rows}) AS r GROUP BY kind, is_edited"
 OF_COLLECTIONS = GROUPED.format(rows=ROWS.format(**{table: f'"{source}"' for table, source in TABLES.items()}))
 OF_TABLES = GROUPED.format(rows=ROWS.format(**{table: table for table in TABLES}))
-PATIENCE_SECONDS, TICK = 240.0, 1_000_000
+TICK = 1_000_000
 ENVIRONMENT = {**BARE, "PATH": os.environ["PATH"]}
 
 
@@ -231,7 +232,7 @@ def turn(bank: Bank, readers: Readers, store: Store, failpoint: str) -> None:
                 assert run.poll() is None, told.read_text()
                 readers.look()
         assert run.returncode == 0, told.read_text()
-        assert follower.wait(60) == 1
+        assert follower.wait(PATIENCE_SECONDS) == 1
     assert "was replaced at" in (bank.folder / "follow.err").read_text()
     followed = map(json.loads, (bank.folder / "follow.out").read_text().splitlines())
     assert {each["amount"] % 0.25 > 0 for each in followed} == {not bank.is_edited}

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from example_script import EXAMPLES, import_script
+from patience import PATIENCE_SECONDS
 
 demo = import_script("demo.py")
 ROOT = EXAMPLES.parent
-PATIENCE = 60
 STOPPED = "stopped; the next run continues after the last commit"
 CATALOG = """
 collections:
@@ -64,7 +64,7 @@ def test_demo_ends_commands_that_ignore_interrupts(
             assert line, "it ended"
         process.send_signal(signal.SIGINT)  # which it does not notice
 
-        demo.end(process, PATIENCE)
+        demo.end(process, PATIENCE_SECONDS)
 
         text = process.stderr.read()
         assert (process.returncode, ended in text) == (0, True), text

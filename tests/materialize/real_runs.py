@@ -19,6 +19,7 @@ import apsw
 import orjson
 from conftest import World
 from forked_flowctl import Flowctl, owned_by
+from patience import PATIENCE_SECONDS, wait_until
 from postgres_server import PASSWORD, PostgresServer, server
 
 from derive.catalog import load
@@ -26,7 +27,6 @@ from derive.contents.reads import ReadOptions
 from derive.contents.reduced import read_reduced, reduced_locally
 
 TASK = "shop/view"
-PATIENCE = 60.0
 
 SALES = {
     "shop/sales": {
@@ -51,14 +51,6 @@ _schemas = count()
 def sales(begin: int, end: int, customers: int = 100) -> list[dict[str, Any]]:
     """Sales of some numbers."""
     return [{"customer": f"c{number % customers}", "sales": 1, "last": number} for number in range(begin, end)]
-
-
-def until(holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it does not come to hold"
-        time.sleep(0.05)
 
 
 @dataclass
@@ -159,7 +151,7 @@ class Project:
     def wait_until_stored(self) -> None:
         """Wait until the table has what the collection has now."""
         expected = self.expected()
-        until(lambda: self.endpoint.documents() == expected)
+        wait_until(lambda: self.endpoint.documents() == expected)
 
     def flowctl(self, *arguments: str, failpoint: str = "") -> Flowctl:
         """A command in a process group of its own."""
@@ -178,7 +170,7 @@ class Project:
     def called(self, *arguments: str) -> tuple[int, str]:
         """The exit code of a command that ends, and all that it said."""
         with self.flowctl(*arguments) as process:
-            out, err = process.communicate(timeout=PATIENCE)
+            out, err = process.communicate(timeout=PATIENCE_SECONDS)
         return process.returncode, out + err
 
     @contextmanager
@@ -195,7 +187,7 @@ class Project:
 def end(run: subprocess.Popen[str]) -> str:
     """Stop a run as a supervisor does; what it said."""
     run.terminate()
-    _, said = run.communicate(timeout=PATIENCE)
+    _, said = run.communicate(timeout=PATIENCE_SECONDS)
     assert run.returncode == 0, said
     return said
 

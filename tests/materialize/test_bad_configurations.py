@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from patience import wait_until
 from postgres_server import PASSWORD, PostgresServer, server
-from real_runs import Endpoint, Project, end, postgres, sales, until
+from real_runs import Endpoint, Project, end, postgres, sales
 
 from connectors.materialize_sql.column import literal, quote
 
@@ -107,11 +108,11 @@ def test_bad_configurations_can_be_corrected_during_a_run(name: str, tmp_path: P
     project = Project(tmp_path / "project", fault.break_it(postgres()))
     project.ingest(sales(0, 300))
     with project.run() as run:
-        until(lambda: fault.words in status(project))
+        wait_until(lambda: fault.words in status(project))
         reported = status(project)
         fault.mend(project.endpoint)
         project.wait_until_stored()
-        until(lambda: "failed" not in status(project))  # the endpoint commits before the data folder
+        wait_until(lambda: "failed" not in status(project))  # the endpoint commits before the data folder
         said = end(run)
 
     assert "failed" in reported
@@ -146,12 +147,12 @@ def test_run_resumes_after_a_server_is_killed_in_a_commit(
         with closing(own_server.connect()) as other:
             other.execute(f"BEGIN; UPDATE {schema}.sales SET last = -1 WHERE customer = 'c7'".encode())
             project.ingest(sales(count, 2 * count, customers=count // 2))
-            until(lambda: waits_for_a_lock(own_server))
+            wait_until(lambda: waits_for_a_lock(own_server))
             own_server.stop(signal.SIGQUIT)
-        until(lambda: "failed" in status(project))
+        wait_until(lambda: "failed" in status(project))
         own_server.start()
         project.wait_until_stored()
-        until(lambda: "failed" not in status(project))
+        wait_until(lambda: "failed" not in status(project))
         end(run)
 
 

@@ -8,9 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import pytest
 import toy_connector
 from child_processes import children_of
 from materializations import AT, COLLECTION, binding, config, local, materialization
+from patience import wait_until
 
 from derive.errors import (
     CatalogError,
@@ -353,7 +353,7 @@ from derive.protocol.driver import DriverClient, open_channel
 from derive.protocol.stubs import materialize_pb2 as pb
 
 server = ConnectorServer(MaterializeSqlite(), "127.0.0.1:0")
-DriverClient(open_channel(server.address)).spec(pb.SpecRequest(), timeout=60)
+DriverClient(open_channel(server.address)).spec(pb.SpecRequest(), timeout=300)
 child = os.fork()
 if child == 0:
     os._exit(len(os.listdir("/proc/self/task")))
@@ -364,13 +364,6 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def start(command: list[str], seconds: float = 30.0, **env: str) -> ConnectorProcess:
     return ConnectorProcess("the toy", command, "/", {**os.environ, **env}, seconds=seconds)
-
-
-def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def runs(pid: int) -> bool:
@@ -436,7 +429,7 @@ def test_error_of_a_connector_has_the_last_lines_of_output() -> None:
 def test_guarded_program_ends_with_its_guard_and_reports_its_exit_code() -> None:
     program = "import sys, time; print('localhost:1', flush=True); time.sleep(0.3); print('enough', file=sys.stderr); sys.exit(5)"
     process = start(guarded_command([sys.executable, "-c", program]))
-    until(lambda: process.ended is not None)
+    wait_until(lambda: process.ended is not None)
 
     assert process.death() == "the toy has ended (exit code 5):\nenough"
     process.close()
@@ -475,7 +468,7 @@ def test_connector_process_ends_with_its_parent(how: signal.Signals, tmp_path: P
     owner.wait()
     owner.stdout.close()
 
-    until(lambda: not runs(program))
+    wait_until(lambda: not runs(program))
 
 
 def test_no_program_outlives_its_guard(tmp_path: Path) -> None:
@@ -487,7 +480,7 @@ def test_no_program_outlives_its_guard(tmp_path: Path) -> None:
 
     os.kill(guard, signal.SIGKILL)
 
-    until(lambda: not runs(pid))
+    wait_until(lambda: not runs(pid))
     process.close()
 
 

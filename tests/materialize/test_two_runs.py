@@ -12,7 +12,8 @@ from pathlib import Path
 
 import apsw
 import pytest
-from real_runs import PATIENCE, Endpoint, Project, end, postgres, sales, sqlite, until
+from patience import PATIENCE_SECONDS, wait_until
+from real_runs import Endpoint, Project, end, postgres, sales, sqlite
 
 BY_DATA_FOLDER = "error: another flowctl runs 'shop/view' now, so this process commits nothing more"
 BY_ENDPOINT = "a newer session is open, so this one (fence 1) stores nothing more"
@@ -38,7 +39,7 @@ def is_paused(run: subprocess.Popen[str]) -> bool:
 
 def wait_until_paused(project: Project, run: subprocess.Popen[str]) -> None:
     """Wait until a run has come to its failpoint, where no thread of it may be writing to the metadata database."""
-    until(lambda: is_paused(run))
+    wait_until(lambda: is_paused(run))
     with closing(apsw.Connection(str(project.folder / "data" / "metadata.db"))) as metadata:
         for _ in range(100):
             try:
@@ -48,13 +49,13 @@ def wait_until_paused(project: Project, run: subprocess.Popen[str]) -> None:
                 os.kill(run.pid, signal.SIGCONT)
                 time.sleep(0.01)
                 os.kill(run.pid, signal.SIGSTOP)
-                until(lambda: is_paused(run))
+                wait_until(lambda: is_paused(run))
     raise AssertionError("it holds the metadata database")
 
 
 def says_that_it_was_fenced(run: subprocess.Popen[str]) -> None:
     """Wait until a run has ended, and said by what: whichever is asked first."""
-    _, said = run.communicate(timeout=PATIENCE)
+    _, said = run.communicate(timeout=PATIENCE_SECONDS)
     assert run.returncode == 1, said
     assert BY_DATA_FOLDER in said or BY_ENDPOINT in said, said
     assert "Traceback" not in said
@@ -114,7 +115,7 @@ def test_endpoint_fences_a_run_over_a_copied_data_folder(project: Project) -> No
             copy.ingest(sales(300, 600))
             copy.wait_until_stored()
             project.ingest(sales(600, 900))
-            until(lambda: "at its endpoint" in project.called("status")[1])
+            wait_until(lambda: "at its endpoint" in project.called("status")[1])
             assert copy.is_stored()
             end(later)
         assert copy.is_stored()

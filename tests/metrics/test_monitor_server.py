@@ -10,6 +10,7 @@ from http.client import HTTPConnection
 
 import pytest
 from checkout import REPOSITORY
+from patience import PATIENCE_SECONDS
 
 from derive.errors import StorageError, UsageError
 from derive.instruments import Histogram, Metric, Sample
@@ -32,7 +33,7 @@ def served(monitor: Monitor, host: str = "127.0.0.1", *names: str) -> Iterator[i
 
 
 def fetch(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
-    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
     try:
         connection.putrequest(method, path, skip_host=True)
         for name, value in {"Host": f"localhost:{port}", **headers}.items():

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import grpc
 import pytest
+from patience import PATIENCE_SECONDS
 from typing_extensions import override
 
 from derive.errors import (
@@ -129,6 +130,6 @@ def test_a_very_long_message_is_shortened() -> None:
 
 def test_unreachable_connector_is_reported() -> None:
     with open_channel("127.0.0.1:1") as channel, pytest.raises(grpc.RpcError) as caught:
-        DriverClient(channel).spec(pb.SpecRequest(), timeout=60)
+        DriverClient(channel).spec(pb.SpecRequest(), timeout=PATIENCE_SECONDS)
 
     assert type(error_of(caught.value, "the connector")) is EndpointGoneError

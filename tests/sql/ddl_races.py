@@ -20,6 +20,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from patience import PATIENCE_SECONDS
 from script_doors import Outcome, executed, outcome_of
 
 from derive.compute.replica.reconciler import Reconciler
@@ -41,9 +42,6 @@ from derive.sql.transactions.timeline import Timeline
 from derive.storage.store import Store
 from derive.storage.table_types import Table
 from derive.storage.tables import Tables
-
-PATIENCE = 60.0
-"""Seconds after which a statement has stalled."""
 
 SETUP = (
     "CREATE TABLE t (k int PRIMARY KEY, a int, b int, c text)",
@@ -255,7 +253,7 @@ def _key(outcome: Outcome) -> tuple[str, Counter[Any]]:
 async def run(session: SqlSession, statement: str | Prepared) -> Outcome:
     """Run a statement as a server does, which prepares the text of a simple query again if its columns change."""
     try:
-        return await asyncio.wait_for(_run(session, statement), PATIENCE)
+        return await asyncio.wait_for(_run(session, statement), PATIENCE_SECONDS)
     except ChangedResultError as error:
         return await run(session, statement) if isinstance(statement, str) else Outcome("0A000", message=str(error))
     except SqlError as error:

@@ -10,11 +10,15 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
-from script_doors import PATIENCE, Cells, Outcome, Session
+from patience import PATIENCE_SECONDS
+from script_doors import Cells, Outcome, Session
 from script_stage import Difference, Stage, query_of
 
 _ENDS = {"40001", "42P01", "42703", "55000", "22023", "0A000", "58000"}
 """SQLSTATEs that say that a relation, or a column of it, is no more."""
+
+_LOST_COLUMN_SECONDS = 15.0
+"""For so long a subscription of a relation without its columns may take to end."""
 
 
 @dataclass
@@ -165,7 +169,7 @@ class Readers:
             return Outcome()
         name, query = self._now(held)
         theirs = self._stage.postgres.run(query) if query else Outcome()
-        deadline = time.monotonic() + PATIENCE / 4
+        deadline = time.monotonic() + (PATIENCE_SECONDS if query else _LOST_COLUMN_SECONDS)
         while True:
             outcome = await held.session.run("FETCH ALL c WITH (timeout = '20ms')")
             if outcome.sqlstate:

@@ -13,6 +13,7 @@ import apsw
 import orjson
 from forked_flowctl import BARE, flowctl
 from identity_model import INDEXED, NAMES, PLAIN, Model, Relation, Rows
+from patience import PATIENCE_SECONDS
 from sql_world import Client
 
 from connectors.kit.servicer import ConnectorServer
@@ -34,8 +35,6 @@ from derive.storage.store import Store
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
-"""Seconds within which results must be right."""
 
 _DOCUMENTS = """
     schema:
@@ -128,7 +127,7 @@ class Follower:
 
     def begin(self) -> None:
         """Find the relation, which happens at the first read."""
-        self._deadline = time.monotonic() + PATIENCE
+        self._deadline = time.monotonic() + PATIENCE_SECONDS
         update = next(self._updates)
         if not isinstance(update, int):
             fold(self.rows, with_deletions(update).texts.to_pylist())
@@ -139,7 +138,7 @@ class Follower:
 
     def read(self) -> str | None:
         """Read up to the present rows of the relation, or to its end; return the error that ends it."""
-        self._deadline = time.monotonic() + PATIENCE
+        self._deadline = time.monotonic() + PATIENCE_SECONDS
         try:
             while self.relation.is_dropped or self.rows != self.relation.rows:
                 update = next(self._updates)
@@ -181,7 +180,7 @@ class Subscriber:
 
     async def read(self) -> str | None:
         """Read up to the present rows of the relation, or to its end; return the SQLSTATE that ends it."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PATIENCE_SECONDS
         try:
             while self.relation.is_dropped or self.rows != self.relation.rows:
                 for _, diff, key, value in await self.client("FETCH ALL c WITH (timeout = '50ms')"):
@@ -273,7 +272,7 @@ class Folder:
     async def _script(self, texts: tuple[str, ...]) -> list[tuple[str | None, ...]]:
         rows: list[tuple[str | None, ...]] = []
         for text in texts:
-            rows = await asyncio.wait_for(self.client(text), PATIENCE)
+            rows = await asyncio.wait_for(self.client(text), PATIENCE_SECONDS)
         return rows
 
     def error_of(self, text: str) -> str:
@@ -299,7 +298,7 @@ class Folder:
 
     def settle(self, expected: dict[str, object]) -> None:
         """Run until all results are as expected, and check that they stay so."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             self.run.step()
             wrong = self._wrong(expected)

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import orjson
 import psycopg
 from forked_flowctl import BARE, Flowctl, owned_by
+from patience import PATIENCE_SECONDS
 from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 from sql_world import Client, SqlWorld
@@ -27,9 +28,6 @@ from derive.errors import SqlError
 from derive.functions.types.datetime import interval_of_text
 from derive.functions.types.type_info import text_function
 from derive.sql.coordinator import Coordinator
-
-PATIENCE = 60.0
-"""Seconds after which a statement has stalled."""
 
 SEARCH_PATH = "SET search_path = public, s"
 
@@ -140,7 +138,7 @@ class _EmbeddedSession:
 
     async def run(self, text: str) -> Outcome:
         try:
-            return await asyncio.wait_for(self._run(text), PATIENCE)
+            return await asyncio.wait_for(self._run(text), PATIENCE_SECONDS)
         except SqlError as error:
             return Outcome(error.sqlstate, message=f"{error.message} | {error.hint}")
         except TimeoutError:
@@ -206,7 +204,7 @@ class _WireSession:
 
     async def run(self, text: str) -> Outcome:
         try:
-            return await asyncio.wait_for(asyncio.to_thread(self._run, text), PATIENCE)
+            return await asyncio.wait_for(asyncio.to_thread(self._run, text), PATIENCE_SECONDS)
         except TimeoutError:
             return Outcome("stalled")
 
@@ -264,7 +262,7 @@ class Served:
     def _end(self) -> None:
         assert self._process
         assert self._process.stdout
-        self._process.wait(PATIENCE)
+        self._process.wait(PATIENCE_SECONDS)
         self._process.stdout.close()
         self._process = None
 
@@ -295,6 +293,6 @@ async def settled(session: Session, count: int) -> str:
             return f"SHOW MAINTENANCE: {outcome}"
         if outcome.rows.total() >= count and all(upper and not error for _, upper, error, *_ in outcome.rows):
             return ""
-        if time.monotonic() > begin + PATIENCE:
+        if time.monotonic() > begin + PATIENCE_SECONDS:
             return f"views are never maintained: {sorted(outcome.rows, key=repr)}"
         await asyncio.sleep(0.005)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 from sql_world import Client
 
 from derive import failpoint
@@ -110,7 +111,7 @@ def test_a_kill_in_a_commit_leaves_all_or_nothing(block: str, tmp_path: Path) ->
             data = shutil.copytree(tmp_path / "template", tmp_path / f"{point}-{times}")
             process = PROCESSES.Process(target=_commit, args=(data, BLOCKS[block], f"{point}:{times}"))
             process.start()
-            process.join(60)
+            process.join(PATIENCE_SECONDS)
             assert process.exitcode in {0, -signal.SIGKILL}
             seen = asyncio.run(_look(data, is_owner=False))
             left = asyncio.run(_look(data, is_owner=True))

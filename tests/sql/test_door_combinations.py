@@ -20,6 +20,7 @@ from typing import Any
 import apsw
 import orjson
 import pytest
+from patience import PATIENCE_SECONDS
 from sql_world import Client, SqlWorld
 
 import derive
@@ -47,9 +48,6 @@ from derive.storage.table_types import RowUpdate, TableUpdate
 
 Rows = dict[int, int]
 """By id, the value of each row."""
-
-PATIENCE = 60.0
-"""Seconds within which a reader has to have come to what was written, and a writer to an end."""
 
 
 @dataclass(frozen=True)
@@ -448,7 +446,7 @@ WRITERS = {
 async def attempt(bench: Bench, writer: Writer, kind: str) -> str | None:
     """Try a writer on a kind; returns what is wrong with what comes of it."""
     try:
-        await asyncio.wait_for(writer.write(bench, kind), PATIENCE)
+        await asyncio.wait_for(writer.write(bench, kind), PATIENCE_SECONDS)
     except SqlError as error:
         is_expected = kind not in writer.may and error.sqlstate in writer.refusals
         return None if is_expected else f"SQLSTATE {error.sqlstate}: {error}"
@@ -626,13 +624,13 @@ async def compare(bench: Bench, reader: str, kind: str) -> str | None:
     seen: Rows | FlowError
     while True:
         try:
-            seen = await asyncio.wait_for(read(bench, kind), PATIENCE)
+            seen = await asyncio.wait_for(read(bench, kind), PATIENCE_SECONDS)
         except FlowError as error:
             seen = error
         if seen == bench.model[kind]:
             return None
         is_late = reader in AT_ONCE and kind != "file source" and not isinstance(seen, FlowError)
-        if is_late or loop.time() - begun > PATIENCE:
+        if is_late or loop.time() - begun > PATIENCE_SECONDS:
             return f"{seen!r} in place of {bench.model[kind]}"
         await asyncio.sleep(0.02)
 

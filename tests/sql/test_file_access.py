@@ -13,6 +13,7 @@ import pytest
 from conftest import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_SECONDS
 from sql_world import Client, SqlWorld
 
 from derive.errors import SqlError
@@ -21,7 +22,6 @@ from derive.sql.execution.state import User
 from derive.sql.session import SqlSession
 from derive.sql.sources.followed_file import FileAccess
 
-_SECONDS = 30
 NAMES = st.sampled_from(["inside", "outside", "inside/deep", "inside/secret", "a", "b"])
 PARTS = st.lists(st.sampled_from(["inside", "outside", "deep", "secret", "a", "b", "..", ".", "file"]), max_size=6)
 
@@ -94,7 +94,7 @@ def test_exchanging_folders_during_opening_opens_no_other_file(tmp_path: Path) -
     try:
         files = FileAccess([tmp_path / "inside"])
         seen: set[str | bytes] = set()
-        end = time.monotonic() + _SECONDS
+        end = time.monotonic() + PATIENCE_SECONDS
         while not {b"inside/now", "42501", "58P01"} <= seen and time.monotonic() < end:
             seen |= {sqlstate_of(files, now / "file") for _ in range(1000)}
     finally:

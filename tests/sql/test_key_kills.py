@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from patience import PATIENCE_SECONDS
 from torture_sql import Server
 
 CLIENTS, KEYS = 4, 40
@@ -85,7 +86,7 @@ def test_keys_and_numbers_outlive_kills(lives: int, tmp_path: Path) -> None:
         writer.start()
     for _ in range(lives):
         before = sum(len(writer.keys) for writer in writers)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while sum(len(writer.keys) for writer in writers) < before + 20 and time.monotonic() < deadline:
             stopped.wait(0.01)
         server.kill()
@@ -94,7 +95,7 @@ def test_keys_and_numbers_outlive_kills(lives: int, tmp_path: Path) -> None:
         connection.execute("SELECT count(*) FROM t")
     stopped.set()
     for writer in writers:
-        writer.join(60)
+        writer.join(PATIENCE_SECONDS)
     with server.connect() as connection:
         rows = connection.execute("SELECT lower(key), number FROM t").fetchall()
         with pytest.raises(psycopg.errors.UniqueViolation):

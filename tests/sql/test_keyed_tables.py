@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import apsw
+from patience import PATIENCE_SECONDS
 from sql_world import Client, SqlWorld
 
 from connectors.kit.servicer import ConnectorServer
@@ -68,7 +69,7 @@ class Tasks:
 
     def wait_until(self, expected: Rows, query: str) -> None:
         """Run the tasks until a query of the endpoint has the expected rows."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while (rows := self._rows(query)) != expected:
             assert time.monotonic() < deadline, rows
             self._run.step()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import PATIENCE_SECONDS
 from sql_world import Client, SqlWorld
 
 from derive.algebra.relation import Finishing, Get
@@ -109,7 +110,7 @@ def test_commits_during_a_large_copy_are_applied_once(tmp_path: Path, written: l
 
         def contents(_: Table, time: int, *limits: int) -> list[Row]:
             assert limits
-            assert is_noted.wait(60)
+            assert is_noted.wait(PATIENCE_SECONDS)
             return [(one,) for one in [0, *written] if one <= time]
 
         tables = LargeTables(lambda _: source, contents)
@@ -145,7 +146,7 @@ async def test_cancelled_query_discards_its_copy(coordinator: Coordinator) -> No
 
     def is_over() -> bool:
         started.set()
-        return may_end.wait(60)
+        return may_end.wait(PATIENCE_SECONDS)
 
     tables = LargeTables(lambda _: source, contents)
     query = plan("SELECT count(*) FROM generate_series(1, 100000000)", (), coordinator.objects).query
@@ -157,7 +158,7 @@ async def test_cancelled_query_discards_its_copy(coordinator: Coordinator) -> No
 
     assert await rows() is None
     running = asyncio.create_task(rows())
-    await asyncio.to_thread(started.wait, 60)
+    await asyncio.to_thread(started.wait, PATIENCE_SECONDS)
     running.cancel()
     outcomes = await asyncio.gather(running, return_exceptions=True)
     may_end.set()
@@ -174,7 +175,7 @@ async def test_long_query_of_a_copy_delays_no_other_query(
 
     def is_over() -> bool:
         started.set()
-        return may_end.wait(60)
+        return may_end.wait(PATIENCE_SECONDS)
 
     tables = LargeTables(lambda _: source, lambda *_: [(1,)])
     query = plan("SELECT count(*) FROM generate_series(1, 100000000)", (), coordinator.objects).query
@@ -187,7 +188,7 @@ async def test_long_query_of_a_copy_delays_no_other_query(
     short = ResidentQuery(Get(1, (Type.INTEGER,)), Finishing((), None, 0, (0,)))
     assert [await rows(short), await rows(short)] == [None, [(1,)]]
     running = asyncio.create_task(rows(long))
-    await asyncio.to_thread(started.wait, 60)
+    await asyncio.to_thread(started.wait, PATIENCE_SECONDS)
     monkeypatch.setattr(large_tables, "_PATIENCE_SECONDS", 0.0)
     assert [await rows(short), await rows(short)] == [None, None]
     may_end.set()

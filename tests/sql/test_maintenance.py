@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 from sql_world import Client, ingest
 from test_views import until_maintained
 from typing_extensions import override
@@ -46,7 +47,7 @@ def test_failed_maintenance_is_retried(error: Exception, tmp_path: Path) -> None
     async def follow() -> None:
         store = Store(tmp_path, durable=False)
         watcher = CommitWatcher(store.changes, work, reports.append)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while len(tries) < 2:
                 reported = watcher.next
                 store.seal_now([])
@@ -154,7 +155,7 @@ async def test_reads_do_not_wait_for_the_next_poll(monkeypatch: pytest.MonkeyPat
         await client(text)
     for script in READS.values():
         for text in script.split("; ") * 3:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await client(text)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import apsw
 import orjson
 import pytest
+from patience import PATIENCE_SECONDS
 from sql_world import Client
 
 from derive import failpoint
@@ -95,7 +96,7 @@ def test_killed_upgrade_is_completed_by_the_next_start(point: str, folders: Path
     data = shutil.copytree(folders / name, folders / "copy")
     process = PROCESSES.Process(target=_open, args=(data, point))
     process.start()
-    process.join(60)
+    process.join(PATIENCE_SECONDS)
     assert process.exitcode == -signal.SIGKILL
     assert (data / "sql.db").exists()
     assert upgraded(data) == seen[name]

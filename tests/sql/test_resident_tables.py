@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_SECONDS
 from sql_world import Client, SqlWorld
 
 from derive.algebra.types import Row
@@ -301,7 +302,7 @@ def test_commits_during_a_copy_are_applied_once(tmp_path: Path, written: list[in
 
         def contents(_: Table, time: int, *limits: int) -> list[Row]:
             assert limits
-            assert is_noted.wait(60)
+            assert is_noted.wait(PATIENCE_SECONDS)
             return [(one,) for one in [0, *written] if one <= time]
 
         tables = ResidentTables(lambda _: source, contents)

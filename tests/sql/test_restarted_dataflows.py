@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 from sql_world import Client, SqlWorld
 from test_views import until_maintained
 
@@ -19,8 +20,6 @@ from derive.sql.maintenance.controller.remote import Instances
 from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.storage.table_types import TableColumn, TableUpdate
-
-_PATIENCE_SECONDS = 60.0
 
 
 class Told:
@@ -69,7 +68,7 @@ async def test_inputs_of_a_view_are_kept_from_a_late_start_of_a_replica(
     late = table.upper + 1_000_000
     Told(coordinator.computing.controller).is_at(view, late, late + 1)
     held = before
-    async with asyncio.timeout(_PATIENCE_SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while held < late:
             commit = coordinator.watcher.next
             held = coordinator.store.task_capabilities.dataflows("view")[view]
@@ -120,7 +119,7 @@ async def test_new_dataflows_are_not_requested_before_their_creation(tmp_path: P
         await client("INSERT INTO t VALUES (1)")
         await client("CREATE MATERIALIZED VIEW w AS SELECT a FROM t")
         (view, new) = identified(coordinator, "v", "w")
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while coordinator.computing.controller.dataflow(new) is None:
                 await coordinator.watcher.next.wait()
         begun = [table.since for id_ in (view, new) if (table := coordinator.store.tables.table(id_))]
@@ -144,12 +143,12 @@ async def test_dataflows_over_dataflows_keep_their_capabilities_after_a_restart(
         await client("CREATE INDEX i ON w (a)")
         await until_maintained(coordinator, "w")
         ids = identified(coordinator, "v", "w", "i")
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while held(coordinator).keys() != set(ids):
                 await coordinator.watcher.next.wait()
     async with world.opened() as coordinator:
         coordinator.own()
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not all(map(coordinator.computing.controller.dataflow, ids)):
                 await coordinator.watcher.next.wait()
         assert held(coordinator).keys() == set(ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from patience import PATIENCE_SECONDS
 from sql_world import Client, SqlWorld
 
 from derive.errors import FlowError, SqlError
@@ -124,5 +125,5 @@ async def test_error_of_a_maintained_view_names_the_key(
     assert len(await client("SELECT * FROM v")) == 2
     ingest(world, coordinator, (3, 1.0), (2, 1e308))
     with pytest.raises(FlowError, match=TOLD):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await client("SELECT * FROM v")

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from patience import PATIENCE_SECONDS
 from sql_world import Client
 
 from derive import failpoint
@@ -30,7 +31,6 @@ from derive.sql.transactions.writes import Write
 
 T = TypeVar("T")
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "8"))
-SECONDS = 120
 NAMES = st.sampled_from(["a", "b", "c"])
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -45,7 +45,7 @@ async def read(client: Client, name: str) -> list[int] | str:
 
 
 async def until(client: Client, name: str, expected: list[int] | str) -> None:
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + PATIENCE_SECONDS
     while (seen := await read(client, name)) != expected:
         assert time.monotonic() < end, f"{name} has {seen}, and {expected} was expected"
         assert isinstance(seen, str) or isinstance(expected, str) or len(seen) < len(expected), "something came twice"
@@ -109,7 +109,7 @@ def test_killed_ingestion_yields_each_line_once(point: str, tmp_path: Path) -> N
             file.write(lines_of(numbers[-5:]))
         process = PROCESSES.Process(target=_fed, args=(data, f"{point}:{times}"))
         process.start()
-        process.join(SECONDS)
+        process.join(PATIENCE_SECONDS)
         assert process.exitcode in {0, -signal.SIGKILL}
         killed += process.exitcode != 0
     looked(data, lambda client: until(client, "s", numbers))
@@ -278,7 +278,7 @@ def fed(coordinator: Coordinator, name: str) -> SourceDefinition:
 
 
 async def counted(written: Sequence[object], count: int) -> None:
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while len(written) < count:
             await asyncio.sleep(0.01)
 
@@ -296,13 +296,13 @@ async def test_stalled_source_delays_only_its_successor(tmp_path: Path, coordina
 
     def stuck(writes: Sequence[Write]) -> None:
         begun.set()
-        released.wait(SECONDS)
+        released.wait(PATIENCE_SECONDS)
         written.append([(-1, (), 0), *writes])
 
     slow = fed(coordinator, "slow")
     first = IngestionThread(coordinator.store, slow, stuck)
     second = IngestionThread(coordinator.store, fed(coordinator, "quick"), written.append)
-    assert await asyncio.to_thread(begun.wait, SECONDS)
+    assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
     await counted(written, 1)
     assert written[0][0][1] == ("2",)
     first.end()
@@ -316,7 +316,7 @@ async def test_stalled_source_delays_only_its_successor(tmp_path: Path, coordina
     assert written[2][-1][0] == slow.position
     for thread in (first, second, successor):
         thread.end()
-        await asyncio.to_thread(thread.join, SECONDS)
+        await asyncio.to_thread(thread.join, PATIENCE_SECONDS)
         assert not thread.is_at_work
 
 

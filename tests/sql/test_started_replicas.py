@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from patience import PATIENCE_SECONDS
 from sql_world import CATALOG, Client, SqlWorld
 
 from derive.algebra.relation import Finishing, Get
@@ -57,7 +58,7 @@ def command(folder: Path, token_file: Path) -> Sequence[str]:
 async def began(data: Path, name: str) -> list[int]:
     """The processes that were a replica, once there was one."""
     path = data / "compute" / name / "began"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not path.exists() or not path.read_text():
             await asyncio.sleep(0.01)
     return [int(line) for line in path.read_text().split()]
@@ -81,7 +82,7 @@ async def test_a_controller_is_connected_to_processes_that_were_started_before_i
     coordinator = Coordinator(tmp_path, None, instances=instances, ownership=acquired)
     try:
         coordinator.own()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while [state.address for state in coordinator.computing.replicas()] != ["127.0.0.1:9"] * 2:
                 await asyncio.sleep(0.01)
         assert await began(tmp_path, "r1") == before
@@ -141,7 +142,7 @@ class Link:
 
 
 async def until(coordinator: Coordinator, holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not holds():
             await coordinator.watcher.next.wait()
 
@@ -281,7 +282,7 @@ async def test_other_replicas_begin_once_no_snapshot_is_being_sent(tmp_path: Pat
 
     def receive(_: TailResponse) -> None:
         begun.set()
-        assert go_on.wait(60)
+        assert go_on.wait(PATIENCE_SECONDS)
 
     # Its process ends at once, and is started again and again.
     instances = Instances(command=lambda folder, token_file: ["false"])
@@ -298,7 +299,7 @@ async def test_other_replicas_begin_once_no_snapshot_is_being_sent(tmp_path: Pat
         identifier = computing.controller.new_id()
         tail = Dataflow(identifier, relation, imports, Tail(has_snapshot=True), table.upper - 1)
         await asyncio.to_thread(computing.controller.subscribe, tail, receive)
-        assert await asyncio.to_thread(begun.wait, 60)
+        assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
         computing.add(ReplicaPlace("one"))
         computing.attach()
         assert [state.name for state in computing.replicas()] == ["local"]

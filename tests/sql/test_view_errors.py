@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_SECONDS
 from sql_world import Client, SqlWorld
 
 import derive
@@ -187,7 +188,7 @@ async def followed(client: Client, text: str, sqlstate: str | None = None) -> li
     try:
         result = await session.execute(prepared, ())
         assert result.rows is not None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             async for batch in result.rows:
                 rows += [tuple(str(datum) for datum in row[1:]) for row in batch]
         await session.end_implicit()

@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 import pytest
 from forked_flowctl import flowctl
+from patience import PATIENCE_SECONDS
 from sql_world import CATALOG, Client, SqlWorld, derive_all, ingest
 from test_view_errors import until_stored
 
@@ -131,7 +132,7 @@ async def test_serializable_reads_of_a_join_follow_all_inputs(coordinator: Coord
     await until_maintained(coordinator, "v")
     for number in range(2, 6):
         ingest(coordinator, [(number, "ann", 10.0)])
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not await client(f"SELECT name FROM v WHERE id = {number}"):
                 await asyncio.sleep(0)
 

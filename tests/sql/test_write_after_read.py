@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 from forked_flowctl import Flowctl, flowctl
+from patience import PATIENCE_SECONDS
 from sql_world import Client, SqlWorld, derive_all, ingest
 
 from derive.engine.executor import InProcessExecutor
@@ -187,5 +188,5 @@ def test_writers_in_other_processes_conflict(world: SqlWorld) -> None:
             assert other.execute("SELECT n FROM t").fetchall() == [(3,)]
     finally:
         server.terminate()
-        server.wait(60)
+        server.wait(PATIENCE_SECONDS)
         server.stdout.close()

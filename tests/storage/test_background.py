@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from patience import PATIENCE_SECONDS
 
 from derive.errors import StorageError
 from derive.position import Position
@@ -25,7 +26,7 @@ def test_background_work_runs_in_order() -> None:
     background, gate, done = Background(), threading.Event(), []
 
     def first() -> None:
-        gate.wait(60)
+        gate.wait(PATIENCE_SECONDS)
         done.append("first")
 
     background.begin(first)

@@ -16,6 +16,7 @@ from uuid import UUID
 import apsw
 import pytest
 from conftest import World
+from patience import PATIENCE_SECONDS
 
 from derive.contents.reads import ReadOptions, read_rows, reading, subscribe_at
 from derive.errors import FencedError, FrontierError, StorageError, UsageError
@@ -215,9 +216,6 @@ def test_only_one_process_compacts_at_a_time(world: World) -> None:
     assert compact(world.store, spec_of(world), wait=False) is not None
 
 
-_PATIENCE_SECONDS = 60.0
-
-
 @pytest.fixture
 def leases(tmp_path: Path) -> Iterator[list[str]]:
     with closing(Store(tmp_path / "data", durable=False)) as store:
@@ -242,7 +240,7 @@ def old(metadata: SqliteMetadata) -> set[str]:
 
 
 def wait_until_all_are_renewed(metadata: SqliteMetadata) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while old(metadata):
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -265,7 +263,7 @@ def test_unneeded_capability_is_not_renewed(metadata: SqliteMetadata, leases: li
         with renewals.renewed(leases[1]):
             pass
         age(metadata)
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while leases[0] in old(metadata):
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -297,7 +295,7 @@ def test_renewals_continue_after_a_failure(metadata: SqliteMetadata, leases: lis
     times: list[int] = []
     with Renewals(metadata, 0.01, renew, times.append).renewed(leases[0]):
         age(metadata)
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while leases[0] in old(metadata):
             assert time.monotonic() < deadline
             time.sleep(0.005)

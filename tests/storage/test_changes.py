@@ -16,6 +16,7 @@ import pytest
 from conftest import World, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_SECONDS
 from typing_extensions import override
 
 from derive.contents.reads import ReadOptions, subscribe_at
@@ -31,8 +32,6 @@ collections:
     schema: {type: object, required: [id], properties: {id: {type: integer}}}
 """
 NAME = "c/events"
-LONG = 60.0
-"""Seconds that no test is meant to take."""
 
 pytestmark = pytest.mark.both_databases
 
@@ -77,11 +76,11 @@ def test_commit_ends_a_wait(world: World, *, is_own: bool) -> None:
     writer = world.store if is_own else another(world)
     mark = world.store.changes.mark()
     told: list[bool] = []
-    waiting = threading.Thread(target=lambda: told.append(world.store.changes.wait(mark, LONG)))
+    waiting = threading.Thread(target=lambda: told.append(world.store.changes.wait(mark, PATIENCE_SECONDS)))
     waiting.start()
 
     writer.seal([NAME], 2_000_000)
-    waiting.join(LONG / 2)
+    waiting.join(PATIENCE_SECONDS / 2)
 
     assert told == [True]
 
@@ -92,7 +91,7 @@ def test_wait_returns_at_once_for_commits_since_the_mark(world: World) -> None:
 
     world.store.seal([NAME], 2_000_000)
 
-    assert world.store.changes.wait(mark, LONG)
+    assert world.store.changes.wait(mark, PATIENCE_SECONDS)
     assert not world.store.changes.wait(world.store.changes.mark(), 0)
 
 
@@ -111,7 +110,7 @@ def test_run_wakes_for_commits_to_its_sources(world: World) -> None:
     assert not world.store.changes.wait_for_wake(wakes, 0)
 
     Ingestion(other, spec).load("test", [(1, {"id": 2})])
-    assert world.store.changes.wait_for_wake(wakes, LONG)
+    assert world.store.changes.wait_for_wake(wakes, PATIENCE_SECONDS)
     assert world.store.changes.wakes() == (wakes.others + 1, wakes.own)
 
 
@@ -150,10 +149,10 @@ def test_processes_receive_notifications_of_each_other(world: World, *, hears: b
     try:
         begun = time.monotonic()
         for _ in range(rounds):
-            assert changes.wait_for_wake(wakes, LONG)
+            assert changes.wait_for_wake(wakes, PATIENCE_SECONDS)
             wakes = changes.wakes()
             world.store.reset([])
-        assert time.monotonic() - begun < LONG  # a lost wake-up costs a second
+        assert time.monotonic() - begun < PATIENCE_SECONDS  # a lost wake-up costs a second
         answering.send_signal(signal.SIGKILL)
     finally:
         answering.kill()
@@ -167,14 +166,14 @@ def test_threads_that_wait_at_the_same_time_are_all_woken(world: World) -> None:
     told: list[bool] = []
 
     def wait() -> None:
-        told.append(world.store.changes.wait_for_wake(wakes, LONG))
+        told.append(world.store.changes.wait_for_wake(wakes, PATIENCE_SECONDS))
 
     waiting = [threading.Thread(target=wait) for _ in range(4)]
     for thread in waiting:
         thread.start()
     another(world).reset([])
     for thread in waiting:
-        thread.join(LONG)
+        thread.join(PATIENCE_SECONDS)
 
     assert told == [True] * 4
 

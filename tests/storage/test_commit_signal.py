@@ -10,11 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 from derive.storage.metadata.commit_signal import WRITTEN, FileListener, FileSignal
-
-LONG = 60.0
-"""Seconds that no test is meant to take."""
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who touches files")
 
@@ -41,9 +39,9 @@ def test_commit_signal_reaches_current_listeners_only(file: Path) -> None:
         signal.send()
         one.forget()
         assert listens(one, 0.05) >= 0.05
-        assert listens(other, LONG) < LONG
+        assert listens(other, PATIENCE_SECONDS) < PATIENCE_SECONDS
         threading.Timer(0.05, FileSignal(file).send).start()
-        assert listens(one, LONG) < LONG
+        assert listens(one, PATIENCE_SECONDS) < PATIENCE_SECONDS
     signal.close()
 
 
@@ -54,7 +52,7 @@ def test_commit_signals_between_listeners_are_received(file: Path) -> None:
     signal.send()
     with signal.listener() as again:
         assert again is first
-        assert listens(again, LONG) < LONG
+        assert listens(again, PATIENCE_SECONDS) < PATIENCE_SECONDS
     signal.close()
 
 
@@ -89,15 +87,15 @@ def test_commit_signal_folder_reports_writes(tmp_path: Path) -> None:
     log = tmp_path / "log"
     listener = FileListener([tmp_path], WRITTEN)
     log.write_text("one")
-    assert listens(listener, LONG) < LONG
+    assert listens(listener, PATIENCE_SECONDS) < PATIENCE_SECONDS
     listener.forget()
     assert listens(listener, 0.05) >= 0.05
     with log.open("a") as stream:
         stream.write("two")
-    assert listens(listener, LONG) < LONG
+    assert listens(listener, PATIENCE_SECONDS) < PATIENCE_SECONDS
     listener.forget()
     log.rename(tmp_path / "log.1")
-    assert listens(listener, LONG) < LONG
+    assert listens(listener, PATIENCE_SECONDS) < PATIENCE_SECONDS
     listener.close()
 
 

@@ -6,12 +6,10 @@ import sys
 import threading
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 from derive.errors import StorageError
 from derive.storage.compaction import CompactionThread
-
-LONG = 60.0
-"""Seconds that no test is meant to take."""
 
 
 def test_compaction_thread_runs_repeatedly() -> None:
@@ -19,7 +17,7 @@ def test_compaction_thread_runs_repeatedly() -> None:
     interval = sys.getswitchinterval()
     with CompactionThread(times.release, every=0.001) as tidying:
         for _ in range(3):
-            assert times.acquire(timeout=LONG)
+            assert times.acquire(timeout=PATIENCE_SECONDS)
         tidying.check()
 
     assert sys.getswitchinterval() == interval
@@ -35,7 +33,7 @@ def test_compaction_failure_is_raised_once_and_does_not_end_the_thread() -> None
         tidied.release()
 
     with CompactionThread(compact, every=0.001) as tidying:
-        assert tidied.acquire(timeout=LONG)
+        assert tidied.acquire(timeout=PATIENCE_SECONDS)
         with pytest.raises(StorageError, match="the disk is broken"):
             tidying.check()
         tidying.check()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World
+from patience import PATIENCE_SECONDS
 from typing_extensions import override
 
 from derive.errors import FencedError, StorageError
@@ -122,7 +123,7 @@ def test_machine_that_lost_the_host_lock_renews_no_capabilities(tmp_path: Path) 
 
     asleep._metadata.guard = guard
     with Renewals(asleep._metadata, 0.01).renewed(capability.id):
-        assert [checked.acquire(timeout=20) for _ in range(3)] == [True] * 3
+        assert [checked.acquire(timeout=PATIENCE_SECONDS) for _ in range(3)] == [True] * 3
     assert awake.capabilities.find(capability.id).expires == capability.expires
     awake.close()
     asleep.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from patience import PATIENCE_SECONDS
 from postgres_proxy import Proxy
 from postgres_server import server
 from sql_world import SqlWorld
@@ -33,7 +34,7 @@ async def test_server_with_a_commit_of_unknown_outcome_ends(tmp_path: Path, monk
         with pytest.raises(FlowError, match="outcome is unknown"):
             await client("INSERT INTO t VALUES (1)")
 
-        await asyncio.wait_for(coordinator.stopped.wait(), 20)
+        await asyncio.wait_for(coordinator.stopped.wait(), PATIENCE_SECONDS)
         readiness = SqlMetrics(coordinator, cast("Any", None)).readiness()
         assert not readiness.is_ready
         assert "outcome is unknown" in readiness.reason

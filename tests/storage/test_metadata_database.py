@@ -12,6 +12,7 @@ from typing import Any
 
 import apsw
 import pytest
+from patience import PATIENCE_SECONDS
 
 from derive.errors import StorageError
 from derive.storage.metadata import database, sqlite
@@ -32,7 +33,7 @@ def test_connection_is_closed_after_its_last_use(tmp_path: Path) -> None:
 
     reading = Thread(target=read)
     reading.start()
-    begun.wait(60)
+    begun.wait(PATIENCE_SECONDS)
     metadata.close()
     reading.join()
     assert values == [500000500000]
@@ -115,7 +116,7 @@ def test_commits_share_a_signal_until_a_caller_hurries(tmp_path: Path, monkeypat
         monkeypatch.setattr(metadata.commit_signal, "send", send)
         metadata.is_prompt = False
         metadata.wake()
-        assert is_sent.wait(60)
+        assert is_sent.wait(PATIENCE_SECONDS)
         metadata.wake()
         metadata.wake()
         assert len(sent) == 1

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from conftest import write_catalog
 from forked_flowctl import flowctl
+from patience import PATIENCE_SECONDS
 
 pytest.importorskip("starlette", reason="the extra `ui` is not installed")
 
@@ -179,10 +180,10 @@ def test_subscription_ends_when_its_page_is_left(folder: Path) -> None:
             await stream.aclose()  # type: ignore[attr-defined]
         return counts, refused.error or ""
 
-    counts, error = asyncio.run(asyncio.wait_for(follow(), 60))
+    counts, error = asyncio.run(asyncio.wait_for(follow(), PATIENCE_SECONDS))
     threads = [thread for thread in threading.enumerate() if thread.name == "subscription"]
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_SECONDS)
 
     assert counts == [3, 3, 3, 3]
     assert "4 pages show subscriptions" in error
@@ -448,7 +449,7 @@ def test_watcher_notifies_all_pages_of_a_commit(tmp_path: Path) -> None:
             await stream.aclose()  # type: ignore[attr-defined]
         return [*late, *versions, version]
 
-    late, first, second, before = asyncio.run(asyncio.wait_for(watch(), 60))
+    late, first, second, before = asyncio.run(asyncio.wait_for(watch(), PATIENCE_SECONDS))
 
     assert late == before != first == second
 

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import pytest
 from conftest import write_catalog
 from forked_flowctl import Flowctl, flowctl
+from patience import PATIENCE_SECONDS
 from ui_shop import CATALOG, SCRIPT, orders
 
 from derive.cli.ui import command, pages_beside
@@ -40,7 +41,7 @@ def served(folder: Path, *arguments: str) -> Iterator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out) == (0, "")
     assert err == "serving pages until Ctrl-C; open the URL in a browser\n"
 
@@ -89,7 +90,7 @@ def test_run_serves_pages_that_end_with_it(tmp_path: Path) -> None:
         with urllib.request.urlopen(url) as page:
             assert b"shop/spending" in page.read()
         process.send_signal(signal.SIGKILL)
-        process.wait(60)
+        process.wait(PATIENCE_SECONDS)
     while True:  # until the guard of the pages has ended them
         try:
             urllib.request.urlopen(url, timeout=5).close()

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import fdb.tuple
 import grpc
 import pytest
+from patience import PATIENCE_SECONDS
 
 from derive.protocol.stubs import flow_pb2, protocol_pb2
 from derive.protocol.stubs import materialize_pb2 as pb
@@ -18,8 +19,6 @@ from derive.protocol.stubs import materialize_pb2 as pb
 Key: TypeAlias = tuple[Any, ...]
 Document: TypeAlias = dict[str, Any]
 
-DEADLINE = 60.0
-"""Seconds after which a connector that does not answer has failed."""
 
 KEYS = ("id", "name")
 VALUES = ("amount", "flag", "nested", "note")
@@ -177,7 +176,7 @@ class Stream:
         self._values = values
         self._requests: queue.SimpleQueue[pb.TransactionRequest | None] = queue.SimpleQueue()
         self._requests.put(first)
-        self.call = transactions(iter(self._requests.get, None), timeout=DEADLINE)
+        self.call = transactions(iter(self._requests.get, None), timeout=PATIENCE_SECONDS)
 
     def send(self, *requests: pb.TransactionRequest) -> None:
         for request in requests:
@@ -255,7 +254,7 @@ class Stream:
 
 def eventually(is_true: Callable[[], bool]) -> bool:
     """Whether it becomes true within the deadline."""
-    end = time.monotonic() + DEADLINE
+    end = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < end:
         if is_true():
             return True

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import grpc
-from raw_client import DEADLINE, DOCUMENT, VALUES, Stream, collection, shuffle
+from patience import PATIENCE_SECONDS
+from raw_client import DOCUMENT, VALUES, Stream, collection, shuffle
 from subject import Subject
 
 from derive.protocol.stubs import flow_pb2
@@ -30,7 +31,7 @@ class Client:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=response.FromString,
         )
-        return call(request, timeout=DEADLINE)
+        return call(request, timeout=PATIENCE_SECONDS)
 
     def spec(self) -> pb.SpecResponse:
         response: pb.SpecResponse = self._call("Spec", pb.SpecRequest(), pb.SpecResponse)

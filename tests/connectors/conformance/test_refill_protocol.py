@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import grpc
 import pytest
-from raw_client import COMMIT, DEADLINE, Document, key_of, prepare, thing
+from patience import PATIENCE_SECONDS
+from raw_client import COMMIT, Document, key_of, prepare, thing
 from served import Client, opening
 from subject import Subject
 
@@ -35,7 +36,7 @@ def apply(connector_client: Client, spec: flow_pb2.MaterializationSpec, *complet
         response_deserializer=pb.ApplyResponse.FromString,
     )
     answer: pb.ApplyResponse = call(
-        pb.ApplyRequest(materialization=spec, version="v1", completed=completed), timeout=DEADLINE
+        pb.ApplyRequest(materialization=spec, version="v1", completed=completed), timeout=PATIENCE_SECONDS
     )
     return answer
 

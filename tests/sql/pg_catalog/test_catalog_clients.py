@@ -11,6 +11,7 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
+from patience import PATIENCE_SECONDS
 from postgres_server import PASSWORD, _installation
 from postgres_server import server as postgres
 from psycopg.types import TypeInfo
@@ -53,7 +54,9 @@ def psql(server: Address, text: str, *options: str) -> str:
     program = str(_installation()[1] / "psql")
     command = [program, "-X", "-A", *options, "-h", "127.0.0.1", "-p", str(server.port), "-U", "flow", "-c", text]
     environment = {"PGCONNECT_TIMEOUT": "10", "PATH": "/usr/bin:/bin"}
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment).stdout
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS, env=environment
+    ).stdout
 
 
 @pytest.mark.parametrize(
@@ -118,7 +121,9 @@ def test_psql_describes_everything(server: Address) -> None:
     command = [program, "-X", "-A", "-t", "-h", "127.0.0.1", "-p", str(server.port), "-U", "flow"]
     environment = {"PGCONNECT_TIMEOUT": "10", "PATH": "/usr/bin:/bin"}
     text = "\n".join(commands)
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, env=environment, check=True)
+    done = subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=PATIENCE_SECONDS, env=environment, check=True
+    )
     errors = [line for line in done.stderr.splitlines() if "ERROR" in line or "invalid" in line]
     assert errors == []
     assert "orders_by_id" in done.stdout
@@ -168,7 +173,9 @@ def test_pg_dump_writes_what_postgresql_restores(server: Address) -> None:
     def called(program: str, *options: str, text: bytes = b"") -> bytes:
         command = [str(_installation()[1] / program), *options]
         environment = {"PATH": "/usr/bin:/bin", "PGPASSWORD": PASSWORD}
-        return subprocess.run(command, input=text, capture_output=True, check=True, timeout=60, env=environment).stdout
+        return subprocess.run(
+            command, input=text, capture_output=True, check=True, timeout=PATIENCE_SECONDS, env=environment
+        ).stdout
 
     restore = ("-X", "-q", "-v", "ON_ERROR_STOP=1")
     with psycopg.connect(server.address, autocommit=True) as ours, postgres().connect() as theirs:

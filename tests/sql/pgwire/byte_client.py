@@ -7,6 +7,8 @@ import struct
 from collections.abc import Iterator
 from types import TracebackType
 
+from patience import PATIENCE_SECONDS
+
 STARTUP = b"user\0flow\0database\0flow\0\0"
 
 
@@ -20,7 +22,7 @@ def startup(body: bytes = STARTUP, version: int = 196608) -> bytes:
 
 class ByteClient:
     def __init__(self, port: int, *, is_let_in: bool = True, startup_body: bytes = STARTUP) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
         if is_let_in:
             self.send(startup(startup_body))
             try:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from patience import PATIENCE_SECONDS
+
 from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
 from derive.event_loop import new_event_loop
@@ -108,11 +110,11 @@ class RecordedServer:
     def close(self) -> None:
         self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(60)
+        self._thread.join(PATIENCE_SECONDS)
         self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_SECONDS)
 
     async def _begin(self, folder: Path) -> tuple[Coordinator, Server, int]:
         coordinator = Coordinator(folder, None, table_memory=0)  # only indexes answer on the fast path

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from forked_flowctl import Flowctl
+from patience import PATIENCE_SECONDS
 
 
 @contextmanager
@@ -22,5 +23,5 @@ def served(folder: Path) -> Iterator[int]:
         assert process.poll() is None
     finally:
         process.terminate()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert errors.splitlines()[1:] == []

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 import sqlalchemy
 from cancelling import cancelling
+from patience import PATIENCE_SECONDS
 from psycopg.pq import TransactionStatus
 from toy_server import ToyServer
 
@@ -257,7 +258,9 @@ def psql(toy: ToyServer, text: str) -> subprocess.CompletedProcess[str]:
         text,
     ]
     environment = {"PGCONNECT_TIMEOUT": "10", "HOME": str(Path.home()), "PATH": "/usr/bin:/bin"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS, env=environment
+    )
 
 
 def test_sqlalchemy_writes_and_reads(toy: ToyServer) -> None:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import psycopg
 import pytest
 from cancelling import cancelling
+from patience import PATIENCE_SECONDS
 
 Client: TypeAlias = psycopg.Connection[Any]
 
@@ -98,7 +99,7 @@ class Served:
         self._second.close()
         self.process.terminate()
         try:
-            self.process.communicate(timeout=120)
+            self.process.communicate(timeout=PATIENCE_SECONDS)
         finally:
             self.process.kill()
 

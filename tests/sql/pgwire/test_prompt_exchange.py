@@ -11,13 +11,13 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 from byte_client import ByteClient, message, state_of
+from patience import PATIENCE_SECONDS
 from recorded_server import SLOW, RecordedServer, RecordedSession, recorded_server
 
 PROMPT = "flow"
 SYNC, FLUSH = message(b"S"), message(b"H")
 DESCRIBE, EXECUTE = message(b"D", b"P\0"), message(b"E", b"\0\0\0\0\0")
 INT8, TEXT = 20, 25
-_PATIENCE_SECONDS = 60.0
 
 
 def parse(text: str, name: str = "s", oids: Sequence[int] = ()) -> bytes:
@@ -79,7 +79,7 @@ class Pair:
 
     def settle(self, *sent: bytes, is_prompt: bool = True) -> None:
         """Wait until something is answered at once, as it is once what it reads is known; or is not any more."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while self.is_prompt(*sent) is not is_prompt:
             assert time.monotonic() < deadline
 
@@ -258,7 +258,7 @@ def test_fast_path_takes_bytes_one_by_one(pair: Pair) -> None:
 def test_fast_path_sends_unflushed_messages_first(pair: Pair) -> None:
     prepared(pair).settle(look_up(1))
     client, session = pair.prompt, pair.session
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     for number in itertools.count():  # until the answer to what is not flushed waits as the look-up comes
         before = session.prompt
         client.send(message(b"C", b"Ss%d\0" % number))

@@ -6,12 +6,14 @@ import asyncio
 import socket
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import psycopg
 import pytest
 from byte_client import ByteClient, message, state_of
 from cancelling import cancelling
+from patience import wait_until
 from toy_server import ToyServer, toy_server
 from toy_session import ToySession, toy_database
 
@@ -20,14 +22,6 @@ from derive.sql.pgwire.passwords import Passwords, Verifier
 from derive.sql.pgwire.server import Server, tls_context
 
 PASSWORDS = Passwords({"flow": Verifier.of_password("it's a secret")})
-
-
-def wait_until(condition: object, seconds: float = 60) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_clients_log_in_with_passwords() -> None:
@@ -96,9 +90,9 @@ def test_lost_client_ends_its_statement(toy: ToyServer) -> None:
         client = ByteClient(toy.port)
         session = toy.sessions[-1]
         client.send(message(b"Q", text))
-        wait_until(lambda at=session: at.is_at_work)
+        wait_until(partial(getattr, session, "is_at_work"))
         client.close()
-        wait_until(lambda at=session: at.is_closed)
+        wait_until(partial(getattr, session, "is_closed"))
 
 
 def test_client_that_does_not_read_is_awaited_and_can_be_cancelled(toy: ToyServer) -> None:

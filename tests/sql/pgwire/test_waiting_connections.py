@@ -18,7 +18,8 @@ import pytest
 from cancelling import cancelling
 from hypothesis import given
 from hypothesis import strategies as st
-from test_server import certify, wait_until
+from patience import PATIENCE_SECONDS, wait_until
+from test_server import certify
 from toy_server import ToyServer, toy_server
 
 from derive.sql.pgwire.passwords import Passwords, Verifier
@@ -37,7 +38,7 @@ SILENCES = {
 }
 
 
-def ended(connection: socket.socket, seconds: float = 60) -> bytes:
+def ended(connection: socket.socket, seconds: float = PATIENCE_SECONDS) -> bytes:
     """All that a connection says up to its end."""
     connection.settimeout(seconds)
     said = b""
@@ -150,7 +151,7 @@ def limited_server(folder: Path, descriptors: int) -> Iterator[tuple[int, int]]:
         yield int(process.stdout.readline().rpartition(":")[2]), process.pid
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(PATIENCE_SECONDS)
         process.stdout.close()
 
 

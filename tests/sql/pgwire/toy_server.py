@@ -11,6 +11,7 @@ from ssl import SSLContext
 from typing import Any
 
 import apsw
+from patience import PATIENCE_SECONDS
 from toy_session import ToySession, toy_database
 
 from derive.event_loop import new_event_loop
@@ -41,7 +42,7 @@ class ToyServer:
         return f"host=127.0.0.1 port={self.port} user=flow dbname=flow"
 
     def close(self, seconds: float = 10) -> None:
-        asyncio.run_coroutine_threadsafe(self.server.close(seconds), self.loop).result(30)
+        asyncio.run_coroutine_threadsafe(self.server.close(seconds), self.loop).result(PATIENCE_SECONDS)
 
 
 @contextmanager
@@ -72,12 +73,12 @@ def toy_server(
         **limits,
         on_defect=lambda error: toy.defects.append(error),  # noqa: PLW0108 - there is no toy yet
     )
-    _, port = asyncio.run_coroutine_threadsafe(server.listen("127.0.0.1", 0), loop).result(10)
+    _, port = asyncio.run_coroutine_threadsafe(server.listen("127.0.0.1", 0), loop).result(PATIENCE_SECONDS)
     toy = ToyServer(port, loop, server)
     try:
         yield toy
     finally:
         toy.close()
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
         loop.close()

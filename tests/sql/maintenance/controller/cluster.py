@@ -15,6 +15,7 @@ from subprocess import PIPE
 
 import apsw
 from forked_flowctl import Flowctl, owned_by
+from patience import PATIENCE_SECONDS
 from proxy import Network, Proxy
 from sql_world import lapse
 from torture_sql import Server
@@ -22,9 +23,6 @@ from torture_sql import Server
 from derive.compute.dataflow.database import NAME
 from derive.sql.maintenance.controller.remote import PROCESSES
 from derive.storage.store import Store
-
-PATIENCE_SECONDS = 120
-"""Whatever is waited for longer never happens."""
 
 _STOPPED_SECONDS = 15
 """For so long what is stopped may keep others from starting."""

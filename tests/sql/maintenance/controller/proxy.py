@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from patience import PATIENCE_SECONDS
+
 T = TypeVar("T")
 
 _CHUNK = 1 << 16
-_PATIENCE_SECONDS = 60
 
 
 class Network:
@@ -41,7 +42,7 @@ class Network:
         async def acted() -> T:
             return await act()
 
-        return asyncio.run_coroutine_threadsafe(acted(), self._loop).result(_PATIENCE_SECONDS)
+        return asyncio.run_coroutine_threadsafe(acted(), self._loop).result(PATIENCE_SECONDS)
 
     async def _end(self) -> None:
         for server in self.servers:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 from derive.event_loop import Handover
 
@@ -25,7 +26,7 @@ async def test_handover_keeps_the_order_of_each_thread(*, is_patient: bool) -> N
     for thread in threads:
         thread.start()
     taken: list[list[int]] = [[], [], []]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while sum(map(len, taken)) < 1500:
             item = await handover.get()
             if item is not None:
@@ -45,7 +46,7 @@ async def test_thread_waiting_for_room_continues_when_the_handover_is_closed() -
     await asyncio.to_thread(thread.join, 0.05)
     assert thread.is_alive()
     handover.close()
-    await asyncio.to_thread(thread.join, 60)
+    await asyncio.to_thread(thread.join, PATIENCE_SECONDS)
     assert not thread.is_alive()
     assert handover.get_nowait() is None
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_SECONDS, wait_until
 from silent_connections import SILENCES, await_ends, silent
 from test_late_dataflows import Nothing
 from typing_extensions import override
@@ -30,7 +31,6 @@ from derive.sql.maintenance.controller import remote
 from derive.sql.maintenance.controller.controller import Controller
 from derive.sql.maintenance.controller.remote import RemoteReplica
 
-_PATIENCE_SECONDS = 60.0
 _SILENT_SECONDS = 2.0
 """Time for the handshake of a connection, also of the controller that must get through on a busy machine."""
 
@@ -44,7 +44,7 @@ class Slow(Security):
     @override
     def metadata(self) -> tuple[tuple[str, str], ...]:
         self.asked.set()
-        assert self.closing.wait(_PATIENCE_SECONDS)
+        assert self.closing.wait(PATIENCE_SECONDS)
         return ()
 
 
@@ -84,20 +84,13 @@ def reconciling(folder: Path) -> Iterator[Reconciler]:
     reconciler.close()
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 def _is_tried(replica: RemoteReplica) -> bool:
     return replica.trouble != "is not connected yet"
 
 
 def listen(reconciler: Reconciler, address: str) -> InstanceServer:
     """An instance served at an address that another one had a moment ago."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             return InstanceServer(reconciler, address, OPEN)
@@ -110,7 +103,7 @@ def test_connection_closed_during_its_start_is_not_attached(tmp_path: Path, loop
     with reconciling(tmp_path) as reconciler:
         server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
         replica = RemoteReplica(controller, "one", server.address, security, loop)
-        assert security.asked.wait(_PATIENCE_SECONDS)
+        assert security.asked.wait(PATIENCE_SECONDS)
         replica.close()  # does not wait for the event loop, which waits for this thread
         security.closing.set()
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result()
@@ -131,13 +124,13 @@ def test_restarted_instance_is_connected_again(tmp_path: Path, loop: asyncio.Abs
     with reconciling(tmp_path) as reconciler:
         server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
         replica = RemoteReplica(controller, "one", server.address, OPEN, loop)
-        assert is_welcomed.acquire(timeout=_PATIENCE_SECONDS)
+        assert is_welcomed.acquire(timeout=PATIENCE_SECONDS)
         assert replica.trouble == ""
         server.stop()
-        until(lambda: not controller.replicas())
+        wait_until(lambda: not controller.replicas())
         assert replica.trouble != ""
         again = listen(reconciler, server.address)
-        assert is_welcomed.acquire(timeout=_PATIENCE_SECONDS)
+        assert is_welcomed.acquire(timeout=PATIENCE_SECONDS)
         replica.close()
         assert controller.replicas() == {}
         again.stop()
@@ -149,7 +142,7 @@ def test_clients_without_the_token_are_refused(tmp_path: Path, loop: asyncio.Abs
     with reconciling(tmp_path) as reconciler:
         server = InstanceServer(reconciler, "127.0.0.1:0", Security("secret"))
         replica = RemoteReplica(controller, "one", server.address, Security("guess"), loop)
-        until(lambda: replica.trouble == "the token is wrong")
+        wait_until(lambda: replica.trouble == "the token is wrong")
         replica.close()
         server.stop()
 
@@ -166,7 +159,7 @@ def test_silent_connections_do_not_block_a_controller(
         server = InstanceServer(reconciler, "127.0.0.1:0", OPEN, silent_seconds=_SILENT_SECONDS)
         with silent(server.address, 100, SILENCES[said]) as connections:
             replica = RemoteReplica(controller, "one", server.address, OPEN, loop)
-            assert is_welcomed.wait(_PATIENCE_SECONDS)
+            assert is_welcomed.wait(PATIENCE_SECONDS)
             await_ends(connections)
         assert replica.trouble == ""
         replica.close()
@@ -211,7 +204,7 @@ def test_a_refusal_is_reported_in_every_session(tmp_path: Path, loop: asyncio.Ab
         server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
         for _ in range(20):
             replica = RemoteReplica(controller, "one", server.address, OPEN, loop)
-            until(partial(_is_tried, replica))
+            wait_until(partial(_is_tried, replica))
             troubles.add(replica.trouble)
             replica.close()
         server.stop()
@@ -241,7 +234,7 @@ def test_unsendable_command_is_reported_and_the_connection_renewed(
     with reconciling(tmp_path) as reconciler:
         server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
         replica = RemoteReplica(controller, "one", server.address, OPEN, loop)
-        assert is_welcomed.wait(_PATIENCE_SECONDS)
+        assert is_welcomed.wait(PATIENCE_SECONDS)
         replica.close()
         server.stop()
     assert told == ["replica one is connected again, after an internal error: no such text"]
@@ -259,7 +252,7 @@ def test_internal_error_of_an_instance_is_reported_at_both_ends(
         told: list[str] = []
         server._loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
         replica = RemoteReplica(Controller(1, Nothing()), "one", server.address, OPEN, loop)
-        until(lambda: replica.trouble == "ValueError: no such command")
+        wait_until(lambda: replica.trouble == "ValueError: no such command")
         replica.close()
         server.stop()
     assert told[0] == "no such command"

@@ -25,10 +25,11 @@ from functools import partial
 from pathlib import Path
 
 import psycopg
+from patience import PATIENCE_SECONDS
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from cluster import PATIENCE_SECONDS, Cluster, dataflows_in, eventually
+from cluster import Cluster, dataflows_in, eventually
 from faults import Fault, Faults
 from frontier_watch import FrontierWatch
 from proxy import Network
